@@ -1,0 +1,1 @@
+"""HTTP: schemas, routes, and the composition root that builds the service."""

@@ -1,0 +1,156 @@
+"""The frozen data that passes between rooms. No behaviour beyond what a field implies, no torch, no I/O."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+ModelKind = Literal["token", "sequence"]
+Decoding = Literal["thorough", "fast"]
+PosteriorKind = Literal["per_token", "running"]
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """What is retrieved: about 100 words with the title of their article."""
+
+    passage_id: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievedPassages:
+    """The top K passages of one question, best first.
+
+    `doc_scores` are exact inner products of the question's and the passages' vectors, never what an approximate
+    index returned; `rows` are positions in the index of the snapshot that was searched.
+    """
+
+    rows: tuple[int, ...]
+    passages: tuple[Passage, ...]
+    doc_scores: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """How a question is to be answered; validated at the edge, believed inside."""
+
+    n_docs: int = 5
+    model: ModelKind = "token"
+    decoding: Decoding = "thorough"
+    num_beams: int = 4
+    max_new_tokens: int = 32
+    num_answers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A decoded answer as the decoder leaves it, end-of-sequence included where it was produced.
+
+    `log_prob` is log p(y | x) of the model that decoded (RAG-Token, equation of section 2.1; RAG-Sequence likewise;
+    fast decoding: the sum over the passages whose beams hold y). `token_log_probs[i]` is log p(y_i | x, y_<i), which
+    sums to `log_prob` except under fast decoding. `posterior[i][k]` is the document posterior of passage k at token i.
+    """
+
+    token_ids: tuple[int, ...]
+    log_prob: float
+    token_log_probs: tuple[float, ...]
+    posterior: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerToken:
+    """One token of the answer as text, with the posterior over the K passages at that token."""
+
+    text: str
+    log_prob: float
+    posterior: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerText:
+    """One of `num_answers` answers. `text` has the casing of the passage that it stands in, where it stands in one."""
+
+    text: str
+    log_prob: float
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPassage:
+    """A passage of the provenance. `answer_spans` are character ranges [start, end) of `passage.text`."""
+
+    rank: int
+    passage: Passage
+    doc_score: float
+    prior: float
+    posterior: float
+    answer_spans: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageSeconds:
+    queue: float = 0.0
+    encode: float = 0.0
+    retrieve: float = 0.0
+    generate: float = 0.0
+    total: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class IndexVersion:
+    """Which book answered: the version, the number of swaps so far, the date of its text."""
+
+    version: str
+    generation: int
+    snapshot_date: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a question comes back with. All passages are of the one version that `index` names."""
+
+    answers: tuple[AnswerText, ...]
+    tokens: tuple[AnswerToken, ...]
+    passages: tuple[AnswerPassage, ...]
+    model: ModelKind
+    posterior_kind: PosteriorKind
+    index: IndexVersion
+    checkpoint: str
+    seconds: StageSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class TargetScore:
+    """log p(target | x), and p(target | x) normalised over the targets that were given."""
+
+    target: str
+    log_prob: float
+    probability: float
+    posterior: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexInfo:
+    """The manifest of one index version: what it is, what made it, and what its files must be."""
+
+    version: str
+    n_passages: int
+    dimension: int
+    index_type: str
+    encoder_name: str
+    encoder_fingerprint: str
+    created_at: str
+    snapshot_date: str | None = None
+    source: str = ""
+    licence: str = ""
+    search: Mapping[str, int] = field(default_factory=dict)
+    files: Mapping[str, FileInfo] = field(default_factory=dict)

