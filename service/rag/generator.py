@@ -36,17 +36,20 @@ class DecoderState:
     def __init__(self, generator: "Generator", encoded: EncodedPassages) -> None:
         self._generator = generator
         self._mask = encoded.mask  # (R * B, L)
-        self._states = encoded.states  # (R, L, d), read by the first step only
+        self._states = encoded.states  # (R, L, d), read by the first step alone
         self._cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         rows = encoded.states.shape[0]
         prefix = torch.tensor([generator.prefix] * rows, device=encoded.states.device)  # (R, P)
         self.beams = 1
         self.log_probs = self._step(prefix)[:, -1:]  # (R, 1, V)
+        # keys and values are cached now; transformers goes on asking the states for their shape, which costs nothing
+        self._states = encoded.states.new_zeros(1, 1, 1).expand(encoded.states.shape)  # (R, L, d)
 
     def fan_out(self, beams: int) -> None:
         """Give each row `beams` copies of its one hypothesis; made once, so cross-attention is copied once."""
         self._cache.batch_repeat_interleave(beams)
         self._mask = self._mask.repeat_interleave(beams, dim=0)  # (R * B, L)
+        self._states = self._states[:1].expand(self._mask.shape[0], -1, -1)  # (R * B, L, d)
         self.log_probs = self.log_probs.expand(-1, beams, -1)  # (R, B, V)
         self.beams = beams
 
@@ -85,9 +88,6 @@ class DecoderState:
             past_key_values=self._cache,
             use_cache=True,
         )
-        if self._cache.get_seq_length() == tokens.shape[1]:
-            # keys and values are cached now; a placeholder keeps the states' memory from outliving its use
-            self._states = self._states[:, :1]
         logits = output.logits  # (R * B, T, V)
         return torch.log_softmax(logits if logits.dtype == torch.float64 else logits.float(), dim=-1)
 
