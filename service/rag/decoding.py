@@ -21,10 +21,11 @@ from torch import Tensor
 
 from service.entities import Hypothesis
 from service.rag import marginal
-from service.rag.generator import DecoderState, EncodedPassages, Generator
+from service.rag.decoder import DecoderState
+from service.rag.generator import EncodedPassages, Generator
 
-# Targets scored in one pass: bounds the memory that copies of the cross-attention take.
-TARGETS_A_PASS = 16
+# Targets scored in one pass: bounds the memory of their log-probs, K * C * T * V numbers.
+TARGETS_A_PASS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +72,17 @@ def rag_sequence(
     """
     n_questions, n_docs = log_prior.shape
     alone = log_prior.new_zeros(n_questions * n_docs, 1)  # (R, 1): a passage alone is certain
-    beams = _search(generator.start(encoded), alone, generator.eos, num_beams, max_new_tokens, between_steps)
+    start = generator.start(encoded)
+    beams = _search(
+        start.branch(range(n_questions * n_docs)), alone, generator.eos, num_beams, max_new_tokens, between_steps
+    )
     answers = []
     for question in range(n_questions):
         rows = range(question * n_docs, (question + 1) * n_docs)
         # first-come order keeps the candidates' order, and so the answer, the same from run to run
         candidates = list(dict.fromkeys(one.token_ids for row in rows for one in beams[row]))
         if thorough:
-            per_passage = _score_rows(generator, encoded, rows, candidates, between_steps)
+            per_passage = _score_rows(start.branch(rows), candidates, generator.pad, between_steps)
         else:
             per_passage = [_beam_log_probs([beams[row] for row in rows], candidate) for candidate in candidates]
         hypotheses = [
@@ -99,9 +103,8 @@ def score_targets(
     between_steps: Callable[[], None],
 ) -> tuple[Hypothesis, ...]:
     """log p(target | x) of given targets (end-of-sequence included) for one question: log_prior (K,)."""
-    rows = range(encoded.n_docs)
     build = _sequence_hypothesis if sequence else _scored_token_hypothesis
-    per_passage = _score_rows(generator, encoded, rows, targets, between_steps)
+    per_passage = _score_rows(generator.start(encoded), targets, generator.pad, between_steps)
     return tuple(
         build(target, token_log_probs.to(log_prior), log_prior)
         for target, token_log_probs in zip(targets, per_passage, strict=True)
@@ -185,27 +188,18 @@ def _found(tokens: Tensor, score: Tensor, history: Tensor) -> _Found:
 
 
 def _score_rows(
-    generator: Generator,
-    encoded: EncodedPassages,
-    rows: range,
-    targets: Sequence[tuple[int, ...]],
-    between_steps: Callable[[], None],
+    start: DecoderState, targets: Sequence[tuple[int, ...]], pad: int, between_steps: Callable[[], None]
 ) -> list[Tensor]:
-    """log p(y_i | x, z, y_<i) of every target with every passage of `rows`: a (K, T) tensor for each target."""
-    mine = EncodedPassages(
-        states=encoded.states[rows.start : rows.stop],
-        mask=encoded.mask[rows.start : rows.stop],
-        n_questions=1,
-        n_docs=len(rows),
-    )
+    """log p(y_i | x, z, y_<i) of every target with each of the K passages of `start`: a (K, T) tensor a target."""
+    n_docs = start.log_probs.shape[0]
     scored: list[Tensor] = []
-    for start in range(0, len(targets), TARGETS_A_PASS):
+    for first in range(0, len(targets), TARGETS_A_PASS):
         between_steps()
-        some = targets[start : start + TARGETS_A_PASS]
+        some = targets[first : first + TARGETS_A_PASS]
         length = max(len(target) for target in some)
-        padded = [list(target) + [generator.pad] * (length - len(target)) for target in some]
-        ids = torch.tensor([padded] * len(rows), device=encoded.states.device)  # (K, C, T)
-        log_probs = generator.start(mine).follow(ids)  # (K, C, T); the decoder is causal, so padding changes nothing
+        padded = [list(target) + [pad] * (length - len(target)) for target in some]
+        ids = torch.tensor([padded] * n_docs, device=start.log_probs.device)  # (K, C, T)
+        log_probs = start.branch(range(n_docs)).follow(ids)  # (K, C, T); causal, so padding changes nothing
         scored += [log_probs[:, c, : len(target)] for c, target in enumerate(some)]
     return scored
 

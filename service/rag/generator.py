@@ -1,8 +1,6 @@
-"""The generator: reads each passage with the question once, then answers step by step for many hypotheses.
+"""The generator: reads each passage with the question once, and starts decodings from what it read.
 
-Rows and beams. A batch holds Q questions with K passages each, R = Q * K rows in the order q * K + k. A state
-carries B hypotheses (beams) a row. Cross-attention keys and values belong to the row and are computed once; only
-the self-attention cache follows the hypotheses.
+A batch holds Q questions with K passages each: R = Q * K rows, in the order q * K + k.
 """
 
 from collections.abc import Sequence
@@ -10,11 +8,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, EncoderDecoderCache
-from transformers.modeling_outputs import BaseModelOutput
 
 from service.entities import Passage
+from service.rag.bart_decoder import BartState, can_step
 from service.rag.checkpoint import Checkpoint
+from service.rag.decoder import DecoderState, TransformersState
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,71 +23,6 @@ class EncodedPassages:
     mask: Tensor  # (R, L), 1 on tokens, 0 on padding
     n_questions: int
     n_docs: int
-
-
-class DecoderState:
-    """The decoder in the middle of its answers: a cache and the log-probs of every next token.
-
-    `log_probs` is (R, B, V). `advance` is the only change, and the state belongs to one decoding.
-    """
-
-    def __init__(self, generator: "Generator", encoded: EncodedPassages) -> None:
-        self._generator = generator
-        self._mask = encoded.mask  # (R * B, L)
-        self._states = encoded.states  # (R, L, d), read by the first step alone
-        self._cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        rows = encoded.states.shape[0]
-        prefix = torch.tensor([generator.prefix] * rows, device=encoded.states.device)  # (R, P)
-        self.beams = 1
-        self.log_probs = self._step(prefix)[:, -1:]  # (R, 1, V)
-        # keys and values are cached now; transformers goes on asking the states for their shape, which costs nothing
-        self._states = encoded.states.new_zeros(1, 1, 1).expand(encoded.states.shape)  # (R, L, d)
-
-    def fan_out(self, beams: int) -> None:
-        """Give each row `beams` copies of its one hypothesis; made once, so cross-attention is copied once."""
-        self._cache.batch_repeat_interleave(beams)
-        self._mask = self._mask.repeat_interleave(beams, dim=0)  # (R * B, L)
-        self._states = self._states[:1].expand(self._mask.shape[0], -1, -1)  # (R * B, L, d)
-        self.log_probs = self.log_probs.expand(-1, beams, -1)  # (R, B, V)
-        self.beams = beams
-
-    def advance(self, sources: Tensor, tokens: Tensor) -> None:
-        """Extend hypothesis `sources[r, b]` of each row by `tokens[r, b]`: both (R, B); afterwards B as given."""
-        rows, beams = tokens.shape
-        if self.beams == 1 and beams > 1:
-            self.fan_out(beams)
-        elif beams > 1:
-            offsets = torch.arange(rows, device=tokens.device)[:, None] * beams  # (R, 1)
-            # only self-attention follows the hypotheses; all beams of a row share the passage
-            self._cache.self_attention_cache.reorder_cache((sources + offsets).flatten())
-        self.log_probs = self._step(tokens.reshape(-1, 1)).view(rows, beams, -1)  # (R, B, V)
-
-    def follow(self, targets: Tensor) -> Tensor:
-        """log p of given tokens, teacher forced in one pass: (R, B, T) -> (R, B, T). Ends the state.
-
-        The first token is read from `log_probs`, the others from one step over targets[..., :-1].
-        """
-        rows, beams, length = targets.shape
-        if self.beams == 1 and beams > 1:
-            self.fan_out(beams)
-        first = self.log_probs  # (R, B, V)
-        if length == 1:
-            return first.gather(-1, targets)  # (R, B, 1)
-        rest = self._step(targets[..., :-1].reshape(rows * beams, -1))  # (R * B, T - 1, V)
-        every = torch.cat([first.reshape(rows * beams, 1, -1), rest], dim=1)  # (R * B, T, V)
-        return every.gather(-1, targets.reshape(rows * beams, length, 1)).view(rows, beams, length)
-
-    def _step(self, tokens: Tensor) -> Tensor:
-        """(R * B, T) -> log-probs (R * B, T, V), in float32 at least."""
-        output = self._generator.model(
-            encoder_outputs=BaseModelOutput(last_hidden_state=self._states),
-            attention_mask=self._mask,
-            decoder_input_ids=tokens,
-            past_key_values=self._cache,
-            use_cache=True,
-        )
-        logits = output.logits  # (R * B, T, V)
-        return torch.log_softmax(logits if logits.dtype == torch.float64 else logits.float(), dim=-1)
 
 
 class Generator:
@@ -152,7 +85,8 @@ class Generator:
 
     def start(self, encoded: EncodedPassages) -> DecoderState:
         """A state before the first token of any answer."""
-        return DecoderState(self, encoded)
+        state = BartState if can_step(self.model) else TransformersState
+        return state(self.model, self.prefix, encoded.states, encoded.mask)
 
     def target_ids(self, text: str) -> list[int]:
         """The tokens that say `text`: without the tokenizer's own opening token, with end-of-sequence."""

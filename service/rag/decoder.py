@@ -1,0 +1,99 @@
+"""The decoder between two tokens: what a beam search steps, whatever the generator.
+
+Rows and beams. A batch has R rows, each one passage read with one question; a state carries B hypotheses a row.
+Cross-attention belongs to the row, self-attention to the hypothesis: only the latter follows the beams.
+"""
+
+from copy import copy, deepcopy
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
+
+
+class DecoderState(Protocol):
+    """A decoding under way. It belongs to one search; nothing else sees it change."""
+
+    log_probs: Tensor
+    """(R, B, V): log p(. | x, z, y_<i) of every next token, float32 at least. B is 1 before the first token."""
+
+    def advance(self, sources: Tensor, tokens: Tensor) -> None:
+        """Continue with B hypotheses a row: the b-th is number sources[r, b] of before, extended by tokens[r, b].
+
+        Both are (R, B). B may grow from 1 once, after the first token; from then on it stays.
+        """
+
+    def branch(self, rows: range) -> Self:
+        """An independent decoding of some of the rows, from the same point; nothing is computed again."""
+
+    def follow(self, targets: Tensor) -> Tensor:
+        """Teacher forcing from here: log p of each token of targets (R, B, T) -> (R, B, T). Ends the state."""
+
+
+class TransformersState:
+    """Any encoder-decoder of transformers, stepped through its own forward and cache."""
+
+    def __init__(self, model: PreTrainedModel, prefix: tuple[int, ...], states: Tensor, mask: Tensor) -> None:
+        self._model: Any = model
+        self._mask = mask  # (R * B, L)
+        self._states = states  # (R * B, L, d)
+        self._beams = 1
+        self._cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        tokens = torch.tensor([prefix] * states.shape[0], device=states.device)  # (R, P)
+        self.log_probs = self._step(tokens)[:, -1:]  # (R, 1, V)
+        # keys and values are cached now; the model goes on asking the states for their shape, which costs nothing
+        self._states = states.new_zeros(1, 1, 1).expand(states.shape)  # (R, L, d)
+
+    def advance(self, sources: Tensor, tokens: Tensor) -> None:
+        rows, beams = tokens.shape
+        if self._beams < beams:
+            self._fan_out(beams)
+        elif beams > 1:
+            offsets = torch.arange(rows, device=tokens.device)[:, None] * beams  # (R, 1)
+            self._cache.self_attention_cache.reorder_cache((sources + offsets).flatten())
+        self.log_probs = self._step(tokens.reshape(-1, 1)).view(rows, beams, -1)  # (R, B, V)
+
+    def branch(self, rows: range) -> "TransformersState":
+        chosen = torch.arange(rows.start * self._beams, rows.stop * self._beams, device=self._mask.device)
+        other = copy(self)
+        other._cache = deepcopy(self._cache)
+        other._cache.batch_select_indices(chosen)
+        other._mask, other._states = self._mask[chosen], self._states[chosen]
+        other.log_probs = self.log_probs[rows.start : rows.stop]
+        return other
+
+    def follow(self, targets: Tensor) -> Tensor:
+        rows, beams, length = targets.shape
+        first = self.log_probs.expand(-1, beams, -1).gather(-1, targets[..., :1])  # (R, B, 1)
+        if length == 1:
+            return first
+        if self._beams < beams:
+            self._fan_out(beams)
+        log_probs = self._step(targets[..., :-1].reshape(rows * beams, -1))  # (R * B, T - 1, V)
+        rest = log_probs.gather(-1, targets[..., 1:].reshape(rows * beams, -1, 1))  # (R * B, T - 1, 1)
+        return torch.cat([first, rest.view(rows, beams, -1)], dim=-1)  # (R, B, T)
+
+    def _fan_out(self, beams: int) -> None:
+        """B copies of each row's one hypothesis, cross-attention included; made once in a decoding."""
+        self._cache.batch_repeat_interleave(beams)
+        self._mask = self._mask.repeat_interleave(beams, dim=0)  # (R * B, L)
+        self._states = self._states[:1].expand(self._mask.shape[0], -1, -1)  # (R * B, L, d)
+        self._beams = beams
+
+    def _step(self, tokens: Tensor) -> Tensor:
+        """(R * B, T) -> (R * B, T, V)."""
+        output = self._model(
+            encoder_outputs=BaseModelOutput(last_hidden_state=self._states),
+            attention_mask=self._mask,
+            decoder_input_ids=tokens,
+            past_key_values=self._cache,
+            use_cache=True,
+        )
+        return next_token_log_probs(output.logits)
+
+
+def next_token_log_probs(logits: Tensor) -> Tensor:
+    """log softmax in float32, or in float64 where the model itself is of that precision: (..., V) -> (..., V)."""
+    return torch.log_softmax(logits if logits.dtype == torch.float64 else logits.float(), dim=-1)
