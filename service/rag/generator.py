@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from service.entities import Passage
+from service.errors import CheckpointInvalid
 from service.rag.bart_decoder import BartState, can_step
 from service.rag.checkpoint import Checkpoint
 from service.rag.decoder import DecoderState, TransformersState
@@ -34,6 +35,10 @@ class Generator:
         self._config = checkpoint.config
         generation = self.model.config
         start = generation.decoder_start_token_id
+        if start is None:
+            raise CheckpointInvalid(
+                checkpoint=checkpoint.facts.name, reason="its generator's configuration has no decoder_start_token_id."
+            )
         forced = getattr(generation, "forced_bos_token_id", None)
         if forced is None:
             forced = getattr(self.model.generation_config, "forced_bos_token_id", None)

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from service.entities import RetrievedPassages
 from service.errors import TooManyDocs
@@ -29,7 +30,7 @@ class QuestionEncoder:
         self.dimension = int(self._model.config.projection_dim or self._model.config.hidden_size)
 
     @torch.inference_mode()
-    def encode(self, questions: Sequence[str]) -> np.ndarray:
+    def encode(self, questions: Sequence[str]) -> NDArray[np.float32]:
         """(Q, d) float32."""
         batch = self._tokenizer(
             list(questions), padding=True, truncation=True, max_length=self._max_length, return_tensors="pt"
@@ -52,14 +53,16 @@ class DenseRetriever:
         """Raises TooManyDocs where the index holds fewer than n_docs passages."""
         return self.search(self._encoder.encode(questions), snapshot, n_docs)
 
-    def search(self, vectors: np.ndarray, snapshot: IndexSnapshot, n_docs: int) -> list[RetrievedPassages]:
+    def search(self, vectors: NDArray[np.float32], snapshot: IndexSnapshot, n_docs: int) -> list[RetrievedPassages]:
         """The same from question vectors (Q, d)."""
         if n_docs > len(snapshot):
             raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
         found = snapshot.search(vectors, n_docs)  # (Q, K)
         return [self._exact(vector, rows, snapshot) for vector, rows in zip(vectors, found, strict=True)]
 
-    def _exact(self, vector: np.ndarray, rows: np.ndarray, snapshot: IndexSnapshot) -> RetrievedPassages:
+    def _exact(
+        self, vector: NDArray[np.float32], rows: NDArray[np.int64], snapshot: IndexSnapshot
+    ) -> RetrievedPassages:
         stored = snapshot.vectors(rows.tolist())  # (K, d)
         # float64 while summing: the order of two near passages must not hang on the order of additions
         doc_scores = stored.astype(np.float64) @ vector.astype(np.float64)  # (K,)
