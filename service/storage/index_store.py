@@ -1,0 +1,248 @@
+"""The folder of index versions: what is there, opening one, publishing one, and which one is current."""
+
+import datetime
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.entities import FileInfo, IndexInfo, Passage
+from service.errors import (
+    IndexCorrupt,
+    IndexExists,
+    InvalidVersionName,
+    NoIndexes,
+    SourceInvalid,
+    UnknownIndex,
+)
+from service.storage import durable, workplace
+from service.storage.faiss_index import HNSW_EF_SEARCH, FaissIndex, IndexType
+from service.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE, is_date, read_manifest, write_manifest
+from service.storage.passages import write_passages
+from service.storage.snapshot import IndexSnapshot
+from service.storage.verification import Verification, check_compatible, open_checked
+
+CURRENT = "CURRENT"
+VERSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+# A version that is published again while it is being opened is opened again.
+OPEN_ATTEMPTS = 3
+
+
+def check_version_name(version: str) -> str:
+    """`version` itself; raises InvalidVersionName for what could not be, or could leave, a folder of versions."""
+    if not VERSION_NAME.fullmatch(version):
+        raise InvalidVersionName(version=version)
+    return version
+
+
+class IndexStore:
+    """A folder that holds `<version>/{manifest.json, index.faiss, passages.arrow}` and CURRENT.
+
+    Several processes may read and publish at once; no state is kept here, every call looks at the folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def versions(self) -> tuple[str, ...]:
+        """Names of the published versions, sorted. What is half written is not among them."""
+        if not self.folder.is_dir():
+            return ()
+        names = {
+            path.name
+            for path in self.folder.iterdir()
+            if VERSION_NAME.fullmatch(path.name) and not path.is_symlink() and (path / MANIFEST).is_file()
+        }
+        names |= {workplace.version_of(path) for path in workplace.hidden(self.folder, None, "replaced")}
+        return tuple(sorted(names))
+
+    def info(self, version: str) -> IndexInfo:
+        """The manifest. Raises InvalidVersionName, UnknownIndex, ManifestMissing, ManifestInvalid."""
+        return read_manifest(self._find(version), version)
+
+    def open(
+        self,
+        version: str,
+        *,
+        encoder_fingerprint: str | None = None,
+        dimension: int | None = None,
+        verify: Verification = "manifest",
+    ) -> IndexSnapshot:
+        """Map a version, checked against its manifest and, where given, against the checkpoint's encoder.
+
+        "manifest" compares sizes, counts and dimension and takes milliseconds; "checksum" reads every byte as well.
+        Raises IndexIncompatible for another encoder, and a child of IndexCorrupt for each thing that can be wrong.
+        """
+        for _ in range(OPEN_ATTEMPTS - 1):
+            info = self.info(version)
+            check_compatible(info, encoder_fingerprint, dimension)
+            try:
+                snapshot = open_checked(self._find(version), info, verify)
+            except IndexCorrupt:
+                if self.info(version) == info:
+                    raise
+                continue
+            if self.info(version) == info:
+                return snapshot
+            snapshot.close()
+        info = self.info(version)
+        check_compatible(info, encoder_fingerprint, dimension)
+        return open_checked(self._find(version), info, verify)
+
+    def verify(self, version: str, report: Callable[[str], None] | None = None) -> IndexInfo:
+        """Read every byte of a version and compare it with the manifest; `report` gets a line for each file."""
+        info = self.info(version)
+        open_checked(self._find(version), info, "checksum", report).close()
+        return info
+
+    def publish(
+        self,
+        version: str,
+        *,
+        vectors: NDArray[np.float32],
+        passages: Sequence[Passage],
+        index_type: IndexType,
+        encoder_name: str,
+        encoder_fingerprint: str,
+        snapshot_date: str | None = None,
+        source: str = "",
+        licence: str = "",
+        replace: bool = False,
+    ) -> IndexInfo:
+        """Write a version: row i is `vectors[i]` (N, d) and `passages[i]`. It is there wholly or not at all.
+
+        Everything is written in a hidden folder, brought to the disk and moved into place by one rename. With
+        `replace` a version of that name may be there already; whoever has it open goes on reading the old one.
+        Raises IndexExists, InvalidVersionName, and SourceInvalid for passages that no index can hold.
+        """
+        self.check_free(version, replace=replace)
+        _check_content(version, vectors, passages, snapshot_date)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._restore(version)
+        with workplace.building(self.folder, version) as place:
+            _write_passages(place / PASSAGES_FILE, passages, version)
+            index = FaissIndex.build(vectors, index_type=index_type, version=version)
+            index.write(place / INDEX_FILE)
+            index.close()
+            info = IndexInfo(
+                version=version,
+                n_passages=len(passages),
+                dimension=vectors.shape[1],
+                index_type=index_type,
+                encoder_name=encoder_name,
+                encoder_fingerprint=encoder_fingerprint,
+                created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                snapshot_date=snapshot_date,
+                source=source,
+                licence=licence,
+                search={"efSearch": HNSW_EF_SEARCH} if index_type == "hnsw" else {},
+                files={name: _describe(place / name) for name in (INDEX_FILE, PASSAGES_FILE)},
+            )
+            write_manifest(place, info)
+            for name in (INDEX_FILE, PASSAGES_FILE, MANIFEST):
+                durable.sync_file(place / name)
+            if replace and (self.folder / version).exists():
+                workplace.replace(place, self.folder / version, version)
+            else:
+                self._install(place, version)
+        return info
+
+    def check_free(self, version: str, *, replace: bool = False) -> None:
+        """Raise IndexExists where `publish` would, before hours are spent on vectors."""
+        check_version_name(version)
+        taken = os.path.lexists(self.folder / version)
+        if not replace and (taken or workplace.replaced(self.folder, version) is not None):
+            raise IndexExists(version=version)
+
+    def current(self) -> str | None:
+        """The version that CURRENT names; None without one. Raises InvalidVersionName for what is no name."""
+        try:
+            name = (self.folder / CURRENT).read_text(encoding="utf-8", errors="replace").strip()
+        except FileNotFoundError:
+            return None
+        return check_version_name(name)
+
+    def set_current(self, version: str) -> None:
+        """Make `version` the one that services come back on. Raises UnknownIndex where it is not published."""
+        self._find(version)
+        durable.write_atomically(self.folder / CURRENT, f"{version}\n")
+
+    def default_version(self) -> str:
+        """The version that CURRENT names, else the one with the newest text. Raises NoIndexes, UnknownIndex.
+
+        A CURRENT whose version is gone is an error: to serve another book in its place would be to hide it.
+        """
+        current = self.current()
+        if current is not None:
+            self._find(current)
+            return current
+        readable = []
+        defect: IndexCorrupt | None = None
+        for version in self.versions():
+            try:
+                readable.append(self.info(version))
+            except IndexCorrupt as error:
+                defect = error
+        if not readable:
+            raise defect or NoIndexes(folder=self.folder)
+        return max(readable, key=lambda info: (info.snapshot_date or "", info.created_at, info.version)).version
+
+    def _find(self, version: str) -> Path:
+        """The folder of a version. A symbolic link is none: it could lead anywhere."""
+        path = self.folder / check_version_name(version)
+        if path.is_dir() and not path.is_symlink():
+            return path
+        found = workplace.replaced(self.folder, version)
+        if found is None:
+            raise UnknownIndex(version=version, available=self.versions())
+        return found
+
+    def _restore(self, version: str) -> None:
+        """Put back a version whose publisher died between two renames; clear what it would have cleared."""
+        aside = workplace.replaced(self.folder, version)
+        if aside is not None and not (self.folder / version).exists():
+            aside.rename(self.folder / version)
+        workplace.remove_replaced(self.folder, version)
+
+    def _install(self, place: Path, version: str) -> None:
+        try:
+            workplace.install(place, self.folder / version)
+        except OSError as error:
+            if (self.folder / version).exists():
+                raise IndexExists(version=version) from error
+            raise
+
+
+def _check_content(
+    version: str, vectors: NDArray[np.float32], passages: Sequence[Passage], snapshot_date: str | None
+) -> None:
+    if snapshot_date is not None and not is_date(snapshot_date):
+        raise SourceInvalid(source=version, reason=f"{snapshot_date!r} is no date such as 2018-12-20")
+    if not passages:
+        raise SourceInvalid(source=version, reason="there is no passage to index")
+    if vectors.ndim != 2 or vectors.shape[0] != len(passages) or vectors.shape[1] < 1:
+        raise SourceInvalid(
+            source=version, reason=f"vectors of shape {vectors.shape} do not fit {len(passages)} passages"
+        )
+    strange = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if strange.size:
+        raise SourceInvalid(source=version, reason=f"the vector of row {strange[0]} is not finite")
+    seen: set[str] = set()
+    for row, passage in enumerate(passages):
+        if passage.passage_id in seen:
+            raise SourceInvalid(source=version, reason=f"passage id {passage.passage_id!r} comes again in row {row}")
+        seen.add(passage.passage_id)
+
+
+def _write_passages(path: Path, passages: Sequence[Passage], version: str) -> None:
+    try:
+        write_passages(path, passages)
+    except UnicodeEncodeError as error:
+        raise SourceInvalid(source=version, reason=f"text that UTF-8 cannot hold: {error.object!r:.80}") from error
+
+
+def _describe(path: Path) -> FileInfo:
+    return FileInfo(bytes=path.stat().st_size, sha256=durable.sha256_of(path))

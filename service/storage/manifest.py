@@ -1,0 +1,91 @@
+"""manifest.json of an index version: the one module that writes it and reads it."""
+
+import dataclasses
+import datetime
+import json
+import re
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from service.entities import IndexInfo
+from service.errors import IndexUnreadable, ManifestInvalid, ManifestMissing
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+INDEX_FILE = "index.faiss"
+PASSAGES_FILE = "passages.arrow"
+INDEX_TYPES = ("flat", "hnsw")
+
+_INFO = TypeAdapter(IndexInfo)
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def write_manifest(folder: Path, info: IndexInfo) -> None:
+    """Write `info` for people too: indented, in the order of its fields, the format number first."""
+    content = {"format": FORMAT} | dataclasses.asdict(info)
+    (folder / MANIFEST).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_manifest(folder: Path, version: str) -> IndexInfo:
+    """The manifest in `folder`, which must be that of `version`. Unknown fields are passed over.
+
+    Raises ManifestMissing; ManifestInvalid with the first defect that was found; IndexUnreadable where the file is
+    there and the system refuses it.
+    """
+    try:
+        content = (folder / MANIFEST).read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ManifestMissing(version=version) from error
+    except OSError as error:
+        raise IndexUnreadable(version=version, file=MANIFEST, reason=error.strerror) from error
+    try:
+        fields = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ManifestInvalid(version=version, reason=f"not JSON ({error})") from error
+    if not isinstance(fields, dict):
+        raise ManifestInvalid(version=version, reason="not a JSON object")
+    found = fields.get("format")
+    if found != FORMAT or isinstance(found, bool):
+        raise ManifestInvalid(version=version, reason=f"format {found!r}, this Openbook reads format {FORMAT}")
+    try:
+        info = _INFO.validate_json(content, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ManifestInvalid(version=version, reason=f"{place}: {first['msg']}") from error
+    defect = _defect(info, version)
+    if defect is not None:
+        raise ManifestInvalid(version=version, reason=defect)
+    return info
+
+
+def is_date(text: str) -> bool:
+    """Whether `text` is a date as a manifest writes it, 2018-12-20."""
+    try:
+        return datetime.date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _defect(info: IndexInfo, version: str) -> str | None:
+    """What no type can say."""
+    if info.version != version:
+        return f"version: it is the manifest of {info.version!r}"
+    if info.n_passages < 1:
+        return f"n_passages: {info.n_passages}"
+    if info.dimension < 1:
+        return f"dimension: {info.dimension}"
+    if info.index_type not in INDEX_TYPES:
+        return f"index_type: {info.index_type!r} is none of {', '.join(INDEX_TYPES)}"
+    if info.snapshot_date is not None and not is_date(info.snapshot_date):
+        return f"snapshot_date: {info.snapshot_date!r} is no date such as 2018-12-20"
+    for name, value in info.search.items():
+        if value < 1:
+            return f"search.{name}: {value}"
+    for name in (INDEX_FILE, PASSAGES_FILE):
+        if name not in info.files:
+            return f"files.{name}: Field required"
+        if info.files[name].bytes < 0 or not _SHA256.fullmatch(info.files[name].sha256):
+            return f"files.{name}: neither a size nor a sha256 in hexadecimal"
+    return None

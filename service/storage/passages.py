@@ -1,0 +1,113 @@
+"""The passages of an index by row: an Arrow file, mapped rather than read."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from service.entities import Passage
+from service.errors import IndexNotResident, IndexUnreadable
+from service.storage.manifest import PASSAGES_FILE
+
+COLUMNS = ("id", "title", "text")
+SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in COLUMNS])
+# A batch of strings holds at most 2 GiB in Arrow's format; this many passages of 100 words take about 45 MB.
+BATCH_ROWS = 65_536
+PAGE_BYTES = 4096
+
+
+def write_passages(path: Path, passages: Sequence[Passage]) -> None:
+    """Write an Arrow IPC file with the columns id, title and text; row i is passage i.
+
+    Raises UnicodeEncodeError for text that UTF-8 cannot hold, which is a lone surrogate.
+    """
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
+        for start in range(0, len(passages), BATCH_ROWS):
+            rows = passages[start : start + BATCH_ROWS]
+            columns = [
+                pa.array([passage.passage_id for passage in rows], pa.string()),
+                pa.array([passage.title for passage in rows], pa.string()),
+                pa.array([passage.text for passage in rows], pa.string()),
+            ]
+            writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
+
+
+class PassageFile:
+    """An opened passages.arrow. Strings are made for the rows that are asked for and for no others."""
+
+    def __init__(self, table: pa.Table, *, version: str) -> None:
+        self._table: pa.Table | None = table
+        self._version = version
+        self._n_rows: int = table.num_rows
+
+    @classmethod
+    def open(cls, path: Path, *, version: str) -> "PassageFile":
+        """Map the file; nothing but its footer and the heads of its batches is read.
+
+        Raises IndexUnreadable for what is no Arrow file, is cut, or has other columns.
+        """
+        try:
+            # The buffers hold the mapping, which goes with the last of them; the descriptor goes here.
+            with pa.memory_map(str(path), "r") as source:
+                table = pa.ipc.open_file(source).read_all()
+            table.validate()
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise IndexUnreadable(version=version, file=PASSAGES_FILE, reason=_first_line(error)) from error
+        if [(field.name, field.type) for field in table.schema] != [(field.name, field.type) for field in SCHEMA]:
+            columns = ", ".join(f"{field.name}: {field.type}" for field in table.schema)
+            raise IndexUnreadable(version=version, file=PASSAGES_FILE, reason=f"its columns are {columns}")
+        if any(column.null_count for column in table.columns):
+            raise IndexUnreadable(version=version, file=PASSAGES_FILE, reason="a passage lacks its id, title or text")
+        return cls(table, version=version)
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    def take(self, rows: Sequence[int]) -> tuple[Passage, ...]:
+        """The passages of these rows, in this order.
+
+        Raises IndexError for a row that is not there, IndexUnreadable where the bytes of one are damaged (each row
+        that is read is checked, so that a damaged offset is an error and never a read outside the mapping),
+        IndexNotResident after close.
+        """
+        table = self._open_table()
+        passages = []
+        for row in rows:
+            if not 0 <= row < self._n_rows:
+                raise IndexError(f"row {row} of {self._n_rows}")
+            one = table.slice(int(row), 1)
+            try:
+                one.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise IndexUnreadable(
+                    version=self._version, file=PASSAGES_FILE, reason=f"row {row}: {_first_line(error)}"
+                ) from error
+            passages.append(Passage(*(column[0].as_py() for column in one.columns)))
+        return tuple(passages)
+
+    def touch(self) -> None:
+        """Read one byte of every page, so that no question waits for the disk."""
+        for pages in self._pages():
+            int(pages.max(initial=0))
+
+    def close(self) -> None:
+        """Let go of the mapping. May be called again."""
+        self._table = None
+
+    def _open_table(self) -> pa.Table:
+        table = self._table
+        if table is None:
+            raise IndexNotResident(version=self._version, resident=())
+        return table
+
+    def _pages(self) -> Iterator[np.ndarray]:
+        for column in self._open_table().columns:
+            for chunk in column.chunks:
+                for buffer in chunk.buffers():
+                    if buffer is not None:
+                        yield np.frombuffer(buffer, dtype=np.uint8)[::PAGE_BYTES]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

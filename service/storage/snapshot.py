@@ -1,0 +1,85 @@
+"""One opened version of the index: its vectors, its passages, its manifest."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.entities import IndexInfo, Passage
+from service.errors import CanaryFailed, DimensionIncompatible, InvalidRequest, TooManyDocs
+from service.storage.faiss_index import FaissIndex
+from service.storage.passages import PassageFile
+
+# Two ways to add up one inner product in float32 differ by less than this share of it.
+CANARY_TOLERANCE = 1e-4
+
+
+class IndexSnapshot:
+    """What a question reads from. It never changes: not by a search, and not when its version is published again.
+
+    Any number of threads may read at once. `close` lets go of the mapping; a search that is then under way ends
+    well, and a later one raises IndexNotResident.
+    """
+
+    def __init__(self, info: IndexInfo, index: FaissIndex, passages: PassageFile) -> None:
+        self.info = info
+        self._index = index
+        self._passages = passages
+
+    def __len__(self) -> int:
+        return self.info.n_passages
+
+    def search(self, queries: NDArray[np.float32], k: int, *, threads: int = 1) -> NDArray[np.int64]:
+        """Rows of the k passages with the largest inner product, best first: (Q, d) -> (Q, k).
+
+        Every entry is a row of this index. One thread by default: answering is parallel over questions, not within
+        a search. Raises TooManyDocs for k above the number of passages, DimensionIncompatible for vectors of
+        another length.
+        """
+        if k < 1:
+            raise InvalidRequest(field="n_docs", reason=f"at least 1 is needed, not {k}")
+        if k > len(self):
+            raise TooManyDocs(n_docs=k, version=self.info.version, n_passages=len(self))
+        self._check_dimension(queries)
+        return self._index.search(queries, k, parameters=self.info.search, threads=threads)
+
+    def vectors(self, rows: Sequence[int]) -> NDArray[np.float32]:
+        """The vectors of these rows as stored: (n, d). Raises IndexError for a row that is not there."""
+        return self._index.vectors(rows)
+
+    def passages(self, rows: Sequence[int]) -> tuple[Passage, ...]:
+        """The passages of these rows, in this order. Raises IndexError for a row that is not there."""
+        return self._passages.take(rows)
+
+    def resident_bytes(self) -> int:
+        """Bytes of memory that this snapshot holds once all its pages have been touched: those of its files."""
+        return sum(file.bytes for file in self.info.files.values())
+
+    def warm(self) -> None:
+        """Touch every page, then find the first, the middle and the last passage by their own vectors.
+
+        Where vectors are not normalised, another passage may rightly come first: then its inner product is at least
+        that of the vector with itself. Raises CanaryFailed when it is less.
+        """
+        self._passages.touch()
+        self._index.touch()
+        for row in sorted({0, len(self) // 2, len(self) - 1}):
+            own = self._index.vectors([row]).astype(np.float64)  # (1, d)
+            found = int(self.search(own.astype(np.float32), 1)[0, 0])
+            best = self._index.vectors([found]).astype(np.float64)  # (1, d)
+            norm = float((own * own).sum())
+            if float((own * best).sum()) < norm - CANARY_TOLERANCE * norm:
+                raise CanaryFailed(version=self.info.version, row=row, found=found)
+        self.passages([0, len(self) - 1])
+
+    def close(self) -> None:
+        """Give the memory back. May be called again."""
+        self._index.close()
+        self._passages.close()
+
+    def _check_dimension(self, queries: NDArray[np.float32]) -> None:
+        found = queries.shape[-1] if queries.ndim == 2 else 0
+        if found != self.info.dimension:
+            raise DimensionIncompatible(
+                version=self.info.version, index_dimension=self.info.dimension, encoder_dimension=found
+            )

@@ -1,0 +1,77 @@
+"""Whether a version is what its manifest says, and whether a checkpoint can ask it: one error for each defect."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from service.entities import IndexInfo
+from service.errors import (
+    DimensionIncompatible,
+    IndexChecksumWrong,
+    IndexCountWrong,
+    IndexDimensionWrong,
+    IndexFileMissing,
+    IndexFileSizeWrong,
+    IndexIncompatible,
+    IndexUnreadable,
+)
+from service.storage import durable
+from service.storage.faiss_index import FaissIndex
+from service.storage.manifest import INDEX_FILE, PASSAGES_FILE
+from service.storage.passages import PassageFile
+from service.storage.snapshot import IndexSnapshot
+
+Verification = Literal["manifest", "checksum"]
+
+
+def check_compatible(info: IndexInfo, encoder_fingerprint: str | None, dimension: int | None) -> None:
+    """Raise IndexIncompatible where the index was built with another passage encoder than the checkpoint expects."""
+    if dimension is not None and dimension != info.dimension:
+        raise DimensionIncompatible(version=info.version, index_dimension=info.dimension, encoder_dimension=dimension)
+    if encoder_fingerprint is not None and encoder_fingerprint != info.encoder_fingerprint:
+        raise IndexIncompatible(
+            version=info.version, index_encoder=info.encoder_fingerprint, checkpoint_encoder=encoder_fingerprint
+        )
+
+
+def open_checked(
+    folder: Path, info: IndexInfo, verify: Verification, report: Callable[[str], None] | None = None
+) -> IndexSnapshot:
+    """Open the files in `folder` as `info` describes them; "checksum" reads every byte first.
+
+    Raises the child of IndexCorrupt that names the first defect. `report` gets a line for each file that is in order.
+    """
+    for name in (INDEX_FILE, PASSAGES_FILE):
+        _check_file(folder / name, info, verify)
+        if report is not None:
+            report(f"{name}: {info.files[name].bytes} bytes, sha256 {info.files[name].sha256}")
+    passages = PassageFile.open(folder / PASSAGES_FILE, version=info.version)
+    index = FaissIndex.open(folder / INDEX_FILE, version=info.version)
+    for name, found in ((INDEX_FILE, index.n_vectors), (PASSAGES_FILE, len(passages))):
+        if found != info.n_passages:
+            raise IndexCountWrong(version=info.version, file=name, found=found, expected=info.n_passages)
+    if index.dimension != info.dimension:
+        raise IndexDimensionWrong(version=info.version, file=INDEX_FILE, found=index.dimension, expected=info.dimension)
+    if index.index_type != info.index_type:
+        raise IndexUnreadable(
+            version=info.version,
+            file=INDEX_FILE,
+            reason=f"it is of type {index.index_type} where its manifest says {info.index_type}",
+        )
+    return IndexSnapshot(info, index, passages)
+
+
+def _check_file(path: Path, info: IndexInfo, verify: Verification) -> None:
+    if path.is_symlink():
+        raise IndexUnreadable(version=info.version, file=path.name, reason="it is a symbolic link")
+    if not path.is_file():
+        raise IndexFileMissing(version=info.version, file=path.name)
+    expected = info.files[path.name]
+    try:
+        found = path.stat().st_size
+        if found != expected.bytes:
+            raise IndexFileSizeWrong(version=info.version, file=path.name, found=found, expected=expected.bytes)
+        if verify == "checksum" and durable.sha256_of(path) != expected.sha256:
+            raise IndexChecksumWrong(version=info.version, file=path.name)
+    except OSError as error:
+        raise IndexUnreadable(version=info.version, file=path.name, reason=error.strerror) from error
