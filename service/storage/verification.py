@@ -8,6 +8,7 @@ from service.entities import IndexInfo
 from service.errors import (
     DimensionIncompatible,
     IndexChecksumWrong,
+    IndexCorrupt,
     IndexCountWrong,
     IndexDimensionWrong,
     IndexFileMissing,
@@ -46,7 +47,22 @@ def open_checked(
         if report is not None:
             report(f"{name}: {info.files[name].bytes} bytes, sha256 {info.files[name].sha256}")
     passages = PassageFile.open(folder / PASSAGES_FILE, version=info.version)
-    index = FaissIndex.open(folder / INDEX_FILE, version=info.version)
+    try:
+        index = FaissIndex.open(folder / INDEX_FILE, version=info.version)
+    except IndexUnreadable:
+        passages.close()
+        raise
+    snapshot = IndexSnapshot(info, index, passages)
+    try:
+        _check_content(info, index, passages)
+    except IndexCorrupt:
+        # An error that is kept, in a log or a swap's outcome, must not keep the mapping.
+        snapshot.close()
+        raise
+    return snapshot
+
+
+def _check_content(info: IndexInfo, index: FaissIndex, passages: PassageFile) -> None:
     for name, found in ((INDEX_FILE, index.n_vectors), (PASSAGES_FILE, len(passages))):
         if found != info.n_passages:
             raise IndexCountWrong(version=info.version, file=name, found=found, expected=info.n_passages)
@@ -58,7 +74,6 @@ def open_checked(
             file=INDEX_FILE,
             reason=f"it is of type {index.index_type} where its manifest says {info.index_type}",
         )
-    return IndexSnapshot(info, index, passages)
 
 
 def _check_file(path: Path, info: IndexInfo, verify: Verification) -> None:

@@ -1,0 +1,59 @@
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from service.storage.durable import BLOCK_BYTES, exchange, sha256_of, write_atomically
+
+
+def test_an_atomic_write_replaces_the_text_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "CURRENT"
+    write_atomically(path, "one\n")
+    write_atomically(path, "two\n")
+    assert path.read_text() == "two\n"
+    assert [child.name for child in tmp_path.iterdir()] == ["CURRENT"]
+
+
+def test_an_atomic_write_gives_the_name_to_a_new_file(tmp_path: Path) -> None:
+    """Whoever has the old file open reads the old text to its end."""
+    path = tmp_path / "CURRENT"
+    write_atomically(path, "one\n")
+    with path.open() as old:
+        write_atomically(path, "two\n")
+        assert old.read() == "one\n"
+
+
+def test_a_failed_atomic_write_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "CURRENT"
+    write_atomically(path, "one\n")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "\ud800")
+    assert path.read_text() == "one\n"
+    assert [child.name for child in tmp_path.iterdir()] == ["CURRENT"]
+
+
+def test_two_folders_exchange_their_names(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        folder.mkdir()
+        (folder / folder.name).touch()
+    if not exchange(one, other):
+        pytest.skip("this file system has no exchange")
+    assert (one / "other").exists()
+    assert (other / "one").exists()
+
+
+def test_an_exchange_with_nothing_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    with pytest.raises(FileNotFoundError):
+        exchange(tmp_path / "one", tmp_path / "absent")
+
+
+@pytest.mark.parametrize("size", [0, 1, BLOCK_BYTES, BLOCK_BYTES + 1])
+def test_the_sha256_of_a_file_is_that_of_its_bytes(tmp_path: Path, size: int) -> None:
+    content = bytes(i % 251 for i in range(size))
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    seen: list[int] = []
+    assert sha256_of(path, seen.append) == hashlib.sha256(content).hexdigest()
+    assert sum(seen) == size
