@@ -1,0 +1,1 @@
+"""Training: warm start, reading, distillation of the question encoder, joint training, a checkpoint folder."""

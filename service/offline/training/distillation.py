@@ -1,0 +1,114 @@
+"""The question encoder's beginning: a DPRQuestionEncoder taught to give the passage encoder's own vectors.
+
+The passage encoder is normalised, so its inner products lie in [-1, 1] and a softmax over them is nearly flat. The
+question's vectors are therefore learnt `scale` times as long, which its last LayerNorm takes in: the prior
+p(z | x) is then softmax(scale * cosine), and the folder is still a plain DPR.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import DPRQuestionEncoder
+
+from service.offline.training.loop import MasterAdamW, ParameterGroup, learning_rate
+from service.rag.passage_encoder import PassageEncoder
+
+
+@dataclass(frozen=True, slots=True)
+class DistillationConfig:
+    steps: int = 600
+    questions_per_step: int = 256
+    warm_up: int = 40
+    rate: float = 3e-4
+    scale: float = 28.0
+    max_length: int = 48
+    seed: int = 0
+
+
+def question_groups(encoder: DPRQuestionEncoder, rate: float) -> list[ParameterGroup]:
+    """All of the question encoder but its word embeddings."""
+    encoder.requires_grad_(True)
+    encoder.question_encoder.bert_model.embeddings.word_embeddings.requires_grad_(False)
+    return [ParameterGroup(tuple(p for p in encoder.parameters() if p.requires_grad), rate)]
+
+
+def encode_questions(
+    encoder: DPRQuestionEncoder, tokenizer: Any, questions: Sequence[str], *, max_length: int = 64
+) -> Tensor:
+    """The vectors q(x) in float32, with a gradient where one is wanted: (B, d)."""
+    inputs = tokenizer(
+        list(questions),
+        padding=True,
+        pad_to_multiple_of=8,
+        truncation=True,
+        max_length=max_length,
+        return_tensors="pt",
+    )
+    pooled: Tensor = encoder(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).pooler_output
+    return pooled.float()  # (B, d)
+
+
+def distil_question_encoder(
+    encoder: DPRQuestionEncoder,
+    tokenizer: Any,
+    questions: Sequence[str],
+    teacher: PassageEncoder,
+    config: DistillationConfig,
+    *,
+    log: Callable[[dict[str, Any]], None],
+) -> None:
+    """Teach `encoder`, in place, `scale` times the teacher's vectors; it is left in float32, in evaluation mode."""
+    vectors = teacher.encode_texts(questions, batch_size=256)  # (N, d)
+    encoder.eval()
+    fold_scale(encoder, tokenizer, questions[:64], config.scale)
+    encoder.set_attn_implementation("eager")
+    encoder.to(torch.bfloat16)
+    optimizer = MasterAdamW(question_groups(encoder, config.rate))
+    random_state = random.Random(f"{config.seed} distillation")
+    began = time.monotonic()
+    similar: list[float] = []
+    for step in range(config.steps):
+        rows = random_state.sample(range(len(questions)), min(config.questions_per_step, len(questions)))
+        made = encode_questions(
+            encoder, tokenizer, [questions[i] for i in rows], max_length=config.max_length
+        )  # (B, d)
+        wanted = torch.from_numpy(vectors[rows])  # (B, d)
+        loss = (made / config.scale - wanted).square().sum(dim=-1).mean()  # ()
+        loss.backward()
+        optimizer.step(learning_rate(step, steps=config.steps, warm_up=config.warm_up))
+        similar.append(float(torch.nn.functional.cosine_similarity(made.detach(), wanted).mean()))
+        if (step + 1) % 20 == 0 or step + 1 == config.steps:
+            seconds = (time.monotonic() - began) / (step + 1)
+            log({"step": step + 1, "loss": float(loss), "cosine": sum(similar) / len(similar), "s/step": seconds})
+            similar.clear()
+    optimizer.copy_masters_to(encoder)
+    encoder.eval()
+
+
+@torch.no_grad()
+def fold_scale(encoder: DPRQuestionEncoder, tokenizer: Any, questions: Sequence[str], scale: float) -> None:
+    """Scale the last LayerNorm so that the mean length of these questions' vectors becomes `scale`."""
+    length = encode_questions(encoder, tokenizer, questions).norm(dim=-1).mean()  # ()
+    last = encoder.question_encoder.bert_model.encoder.layer[-1].output.LayerNorm
+    last.weight.mul_(scale / length)
+    last.bias.mul_(scale / length)
+
+
+@torch.inference_mode()
+def question_vectors(
+    encoder: DPRQuestionEncoder, tokenizer: Any, questions: Sequence[str], *, batch_size: int = 256
+) -> NDArray[np.float32]:
+    """The vectors of many questions, in their order: (N, d)."""
+    order = sorted(range(len(questions)), key=lambda i: len(questions[i]))
+    vectors = np.empty((len(questions), encoder.config.hidden_size), dtype=np.float32)  # (N, d)
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        vectors[rows] = encode_questions(encoder, tokenizer, [questions[i] for i in rows]).numpy()
+    return vectors

@@ -1,0 +1,232 @@
+"""Questions from files, and reading examples made from them: a passage, a question, the answer to be generated."""
+
+import json
+import random
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from service.errors import SourceInvalid
+from service.offline.training.counterfactual import AnswerPool, answer_kind, occurrences, replace_everywhere
+
+_WORD = re.compile(r"\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question with its answers and, where known, the paragraph that holds them. No answers: unanswerable there."""
+
+    text: str
+    answers: tuple[str, ...]
+    title: str = ""
+    context: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingExample:
+    """What one step of reading sees. `start` is the answer's character offset in `text`; None: it is not there."""
+
+    question: str
+    title: str
+    text: str
+    answer: str
+    start: int | None
+
+
+def read_questions(path: Path) -> list[Question]:
+    """Read JSON lines of {"question", "answers", "title"?, "context"?}. Raises SourceInvalid naming the line."""
+    questions = []
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                record = json.loads(line)
+                questions.append(
+                    Question(
+                        text=str(record["question"]).strip(),
+                        answers=tuple(str(answer).strip() for answer in record["answers"] if str(answer).strip()),
+                        title=str(record.get("title") or "").replace("_", " "),
+                        context=str(record.get("context") or ""),
+                    )
+                )
+            except (ValueError, KeyError, TypeError) as error:
+                raise SourceInvalid(source=f"{path}:{number}", reason=f"not a question: {error!r}") from error
+    return questions
+
+
+def window_around(
+    question: str, answer: str, context: str, *, random_state: random.Random, words: tuple[int, int] = (60, 135)
+) -> tuple[str, int] | None:
+    """A random stretch of `context` that holds the answer, and the answer's offset in it; None: it is not there.
+
+    Of several occurrences, the one whose surroundings share most words with the question.
+    """
+    found = occurrences(answer, context)
+    if not found:
+        return None
+    asked = set(re.findall(r"\w+", question.lower()))
+
+    def shared(start: int) -> int:
+        around = context[max(0, start - 100) : start + len(answer) + 100].lower()
+        return len(asked & set(re.findall(r"\w+", around)))
+
+    start = max(found, key=shared)
+    spans = [match.span() for match in _WORD.finditer(context)]
+    first = max(i for i, span in enumerate(spans) if span[0] <= start)
+    last = max(i for i, span in enumerate(spans) if span[0] < start + len(answer))
+    size = random_state.randint(*words)
+    if len(spans) > size:
+        lowest = max(0, last - size + 1)
+        begin = random_state.randint(min(lowest, first), min(first, max(lowest, len(spans) - size)))
+        end = max(begin + size - 1, last)
+        left, right = spans[begin][0], spans[min(end, len(spans) - 1)][1]
+    else:
+        left, right = spans[0][0], spans[-1][1]
+    return context[left:right], start - left
+
+
+def reading_example(
+    question: Question,
+    *,
+    pool: AnswerPool,
+    random_state: random.Random,
+    counterfactual: float = 1 / 3,
+    title: float = 0.5,
+) -> ReadingExample | None:
+    """A window around one of the answers, with a chance of another title-less or counterfactual passage.
+
+    None where no answer stands in the context.
+    """
+    answer = random_state.choice(question.answers)
+    window = window_around(question.text, answer, question.context, random_state=random_state)
+    if window is None:
+        return None
+    text, start = window
+    example = ReadingExample(
+        question=asked(question.text, random_state),
+        title=question.title if random_state.random() < title else "",
+        text=text,
+        answer=text[start : start + len(answer)],
+        start=start,
+    )
+    return make_counterfactual(example, pool=pool, random_state=random_state, chance=counterfactual)
+
+
+def make_counterfactual(
+    example: ReadingExample, *, pool: AnswerPool, random_state: random.Random, chance: float
+) -> ReadingExample:
+    """With this chance, the example with its answer replaced by another of its kind in passage, title and target."""
+    if example.start is None or random_state.random() >= chance:
+        return example
+    kind = answer_kind(example.answer, example.question)
+    if kind == "phrase":
+        return example
+    replacement = pool.draw(kind, unlike=example.answer, random_state=random_state)
+    before = replace_everywhere(example.answer, replacement, example.text[: example.start])
+    after = replace_everywhere(example.answer, replacement, example.text[example.start + len(example.answer) :])
+    return replace(
+        example,
+        title=replace_everywhere(example.answer, replacement, example.title),
+        text=before + replacement + after,
+        answer=replacement,
+        start=len(before),
+    )
+
+
+def distractor_example(
+    question: Question, *, title: str, text: str, pool: AnswerPool, random_state: random.Random
+) -> ReadingExample:
+    """A passage that does not answer, with an answer of the right kind drawn at random as the target.
+
+    The reader so learns that nothing here is likely, rather than to be sure of some span of a wrong passage:
+    what lets the marginal over passages follow the right one.
+    """
+    known = random_state.choice(question.answers) if question.answers else _guess(question.text, pool, random_state)
+    return ReadingExample(
+        question=asked(question.text, random_state),
+        title=title,
+        text=text,
+        answer=pool.draw(answer_kind(known, question.text), unlike=known, random_state=random_state),
+        start=None,
+    )
+
+
+def packed_example(
+    example: ReadingExample, others: Sequence[str], *, random_state: random.Random
+) -> ReadingExample | None:
+    """The example's sentence among other sentences, in random order; None for an example without its answer."""
+    if example.start is None:
+        return None
+    sentences = [example.text, *others]
+    random_state.shuffle(sentences)
+    before = " ".join(sentences[: sentences.index(example.text)])
+    offset = len(before) + 1 if before else 0
+    return replace(example, text=" ".join(sentences), start=offset + example.start)
+
+
+_CLOZE_SPAN = re.compile(
+    r"(?<![.!?] )(?<!^)\b[A-Z][\w'-]+(?: (?:of |the )?[A-Z][\w'-]+){0,3}|\b\d[\d,.]*\d\b(?: (?:million|billion|percent))?"
+)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])")
+_ASKS = {
+    "year": ("when", "in what year", "which year"),
+    "date": ("when", "on what date"),
+    "number": ("how many", "how much", "what number of"),
+    "person": ("who", "which person", "what"),
+    "name": ("what", "which", "who", "where"),
+    "phrase": ("what",),
+}
+
+
+def cloze_example(title: str, text: str, *, random_state: random.Random) -> ReadingExample | None:
+    """A question made from a sentence of the passage: a name or number taken out, some words dropped.
+
+    None where the passage offers nothing to ask about.
+    """
+    found = list(_CLOZE_SPAN.finditer(text))
+    if not found:
+        return None
+    match = random_state.choice(found)
+    answer = match.group()
+    left = max((end.end() for end in _SENTENCE_END.finditer(text, 0, match.start())), default=0)
+    ending = _SENTENCE_END.search(text, match.end())
+    right = ending.start() if ending else len(text)
+    before = text[left : match.start()].split()[-random_state.randint(4, 14) :]
+    after = text[match.end() : right].rstrip(".!?").split()[: random_state.randint(4, 14)]
+    if len(before) + len(after) < 4:
+        return None
+    keep = random_state.uniform(0.6, 1.0)
+    before = [word for word in before if random_state.random() < keep]
+    after = [word for word in after if random_state.random() < keep]
+    ask = random_state.choice(_ASKS[answer_kind(answer)])
+    order = [ask, *after, *before] if random_state.random() < 0.3 else [*before, ask, *after]
+    if random_state.random() < 0.4:
+        order = [ask, *before, *after]
+    return ReadingExample(
+        question=asked(" ".join(order) + "?", random_state), title=title, text=text, answer=answer, start=match.start()
+    )
+
+
+def asked(question: str, random_state: random.Random) -> str:
+    """The question as people type it: now and then without its question mark."""
+    return question.rstrip("? ") if random_state.random() < 0.15 else question
+
+
+def answer_questions(questions: Iterable[Question]) -> list[tuple[str, str]]:
+    """(question, answer) pairs, to make an AnswerPool of."""
+    return [(question.text, answer) for question in questions for answer in question.answers]
+
+
+def _guess(question: str, pool: AnswerPool, random_state: random.Random) -> str:
+    """Some answer of the kind that the question seems to ask for."""
+    lowered = question.lower()
+    if "how many" in lowered or "how much" in lowered:
+        kinds = ["number"]
+    elif "what year" in lowered or lowered.startswith("when"):
+        kinds = ["year", "date"]
+    elif lowered.startswith("who"):
+        kinds = ["person"]
+    else:
+        kinds = ["name", "phrase"]
+    choices = [answer for kind in kinds for answer in pool.by_kind.get(kind, ())]  # type: ignore[call-overload]
+    return random_state.choice(choices) if choices else "unknown"

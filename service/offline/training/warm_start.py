@@ -1,0 +1,128 @@
+"""Start a BART-shaped generator and a DPR question encoder from the weights of one BERT-like encoder.
+
+BART normalises after each block as BERT does, so a BERT is a BART encoder under other names: the warm-started
+encoder gives the BERT's hidden states, but for LayerNorm's epsilon (1e-5 in BART, 1e-12 in BERT).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import (
+    AutoTokenizer,
+    BartConfig,
+    BartForConditionalGeneration,
+    BertConfig,
+    BertModel,
+    DPRConfig,
+    DPRQuestionEncoder,
+)
+
+from service.errors import SourceInvalid
+
+# BART counts positions from 2: the two rows before are never read.
+POSITION_OFFSET = 2
+
+
+def warm_start_generator(base: Path, *, decoder_layers: Sequence[int] = (1, 3, 5)) -> BartForConditionalGeneration:
+    """A BART whose encoder is the BERT in folder `base` and whose decoder layers begin as the BERT's `decoder_layers`.
+
+    Cross-attention begins as a copy of self-attention. Raises SourceInvalid when `base` is not a BERT with
+    absolute positions, or lacks a named layer.
+    """
+    bert = _load_bert(base)
+    config: BertConfig = bert.config
+    if not decoder_layers or not all(0 <= layer < config.num_hidden_layers for layer in decoder_layers):
+        raise SourceInvalid(
+            source=base, reason=f"decoder layers {tuple(decoder_layers)} of {config.num_hidden_layers} layers"
+        )
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    generator = BartForConditionalGeneration(
+        BartConfig(
+            vocab_size=config.vocab_size,
+            d_model=config.hidden_size,
+            encoder_layers=config.num_hidden_layers,
+            decoder_layers=len(decoder_layers),
+            encoder_attention_heads=config.num_attention_heads,
+            decoder_attention_heads=config.num_attention_heads,
+            encoder_ffn_dim=config.intermediate_size,
+            decoder_ffn_dim=config.intermediate_size,
+            activation_function=config.hidden_act,
+            max_position_embeddings=config.max_position_embeddings,
+            scale_embedding=False,
+            dropout=config.hidden_dropout_prob,
+            attention_dropout=0.0,
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=tokenizer.cls_token_id,
+            eos_token_id=tokenizer.sep_token_id,
+            decoder_start_token_id=tokenizer.cls_token_id,
+            forced_bos_token_id=None,
+            forced_eos_token_id=None,
+        )
+    )
+    source = bert.state_dict()
+    weights = _embeddings(source)
+    for index in range(config.num_hidden_layers):
+        weights |= _layer(source, index, f"model.encoder.layers.{index}")
+    for index, layer in enumerate(decoder_layers):
+        target = f"model.decoder.layers.{index}"
+        weights |= _layer(source, layer, target)
+        weights |= {
+            name.replace(".self_attn", ".encoder_attn"): tensor
+            for name, tensor in _layer(source, layer, target).items()
+            if ".self_attn" in name
+        }
+    missing, unexpected = generator.load_state_dict(weights, strict=False)
+    tied = {"lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"}
+    if unexpected or set(missing) - tied - {"final_logits_bias"}:
+        raise SourceInvalid(source=base, reason=f"weights do not fit: {sorted(missing)}, {sorted(unexpected)}")
+    generator.tie_weights()
+    return generator
+
+
+def warm_start_question_encoder(base: Path) -> DPRQuestionEncoder:
+    """A DPRQuestionEncoder (first token's state, no projection) with the weights of the BERT in folder `base`."""
+    bert = _load_bert(base)
+    config = DPRConfig(**{**bert.config.to_dict(), "projection_dim": 0, "model_type": "dpr", "architectures": None})
+    encoder = DPRQuestionEncoder(config)
+    encoder.question_encoder.bert_model.load_state_dict(bert.state_dict())
+    return encoder
+
+
+def _load_bert(base: Path) -> BertModel:
+    bert = BertModel.from_pretrained(base, add_pooling_layer=False, dtype=torch.float32)
+    if getattr(bert.config, "position_embedding_type", "absolute") != "absolute":
+        raise SourceInvalid(source=base, reason="a BERT with absolute positions is needed")
+    return bert
+
+
+def _embeddings(source: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    positions = source["embeddings.position_embeddings.weight"]  # (P, d)
+    # The generator has no token types: everything it reads is of type 0, which moves into the positions.
+    folded = positions + source["embeddings.token_type_embeddings.weight"][0]  # (P, d)
+    unused = torch.zeros(POSITION_OFFSET, positions.shape[1])  # (2, d)
+    weights = {"model.shared.weight": source["embeddings.word_embeddings.weight"]}
+    for side in ("encoder", "decoder"):
+        weights[f"model.{side}.embed_positions.weight"] = torch.cat([unused, folded])  # (P + 2, d)
+        for part in ("weight", "bias"):
+            weights[f"model.{side}.layernorm_embedding.{part}"] = source[f"embeddings.LayerNorm.{part}"].clone()
+    return weights
+
+
+def _layer(source: Mapping[str, Tensor], index: int, target: str) -> dict[str, Tensor]:
+    names = {
+        "attention.self.query": "self_attn.q_proj",
+        "attention.self.key": "self_attn.k_proj",
+        "attention.self.value": "self_attn.v_proj",
+        "attention.output.dense": "self_attn.out_proj",
+        "attention.output.LayerNorm": "self_attn_layer_norm",
+        "intermediate.dense": "fc1",
+        "output.dense": "fc2",
+        "output.LayerNorm": "final_layer_norm",
+    }
+    return {
+        f"{target}.{new}.{part}": source[f"encoder.layer.{index}.{old}.{part}"].clone()
+        for old, new in names.items()
+        for part in ("weight", "bias")
+    }
