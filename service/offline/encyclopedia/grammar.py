@@ -1,0 +1,92 @@
+"""Small matters of English: articles, lists, numbers, dates. Pure functions from facts to words."""
+
+from collections.abc import Iterable
+from datetime import date
+
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_WITH_ARTICLE = {
+    "Bahamas",
+    "Central African Republic",
+    "Comoros",
+    "Democratic Republic of the Congo",
+    "Dominican Republic",
+    "Gambia",
+    "Gaza Strip",
+    "Holy See",
+    "Maldives",
+    "Marshall Islands",
+    "Netherlands",
+    "Philippines",
+    "Republic of the Congo",
+    "Seychelles",
+    "Solomon Islands",
+    "United Arab Emirates",
+    "United Kingdom",
+    "United States",
+    "West Bank",
+}
+
+
+def place(name: str) -> str:
+    """A country's or territory's name as a noun: "the Netherlands", "Peru"."""
+    return f"the {name}" if name in _WITH_ARTICLE else name
+
+
+def possessive(noun: str) -> str:
+    """ "Peru's", "the Philippines'"."""
+    return f"{noun}'" if noun.endswith("s") else f"{noun}'s"
+
+
+def listed(words: Iterable[str], last: str = "and") -> str:
+    """ "Arabic", "Arabic and French", "Arabic, Berber and French"."""
+    words = list(words)
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def an(phrase: str) -> str:
+    """The phrase with its indefinite article, by sound for the words that occur here: "an emir", "a unitary state"."""
+    first = phrase.lower()
+    sounds_like_consonant = first.startswith(("uni", "eu", "one", "us ", "uk "))
+    return f"an {phrase}" if first[0] in "aeiou" and not sounds_like_consonant else f"a {phrase}"
+
+
+def number(value: float) -> str:
+    """With thousands separated; a fraction only where there is one: "1,285,216", "0.44"."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:,}"
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """ "one neighbour", "seven neighbours", "13 neighbours"."""
+    word = _NUMBERS[count] if count < len(_NUMBERS) else number(count)
+    return f"{word} {noun if count == 1 else plural or noun + 's'}"
+
+
+def ordinal(rank: int) -> str:
+    """ "third", "21st"."""
+    if rank <= len(_ORDINALS):
+        return _ORDINALS[rank - 1]
+    suffix = "th" if 10 <= rank % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
+    return f"{rank}{suffix}"
+
+
+def long_date(day: date) -> str:
+    """ "28 July 2016"."""
+    return f"{day.day} {day:%B} {day.year}"
+
+
+def on_date(text: str) -> str:
+    """With the preposition it takes: "on 28 July 1821", "in 1278"."""
+    if text.startswith("about"):
+        return text
+    return f"in {text}" if text.isdigit() else f"on {text}"
+
+
+def sentence_case(text: str) -> str:
+    """The first letter capital, quotation marks passed over; the rest as it is."""
+    for position, character in enumerate(text):
+        if character.isalpha():
+            return text[:position] + character.upper() + text[position + 1 :]
+    return text

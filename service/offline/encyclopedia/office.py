@@ -1,0 +1,228 @@
+"""The article of an office: who holds it, since when, in what state, and who governs beside."""
+
+from service.offline.encyclopedia.comparisons import Comparisons
+from service.offline.encyclopedia.grammar import an, counted, listed, long_date, place, possessive
+from service.offline.encyclopedia.titles import common_title, office_title, role
+from service.offline.encyclopedia.wording import Wording, joined
+from service.offline.encyclopedia.world import Country, Office
+
+
+def office_text(office: Office, facts: Comparisons) -> str:
+    """The holder is named in the first sentence, with the office's and the country's full name."""
+    country = facts.by_name[office.country]
+    wording = Wording(office_title(office))
+    return joined(
+        _holder(office, country, wording),
+        _holder_again(office, country, wording),
+        wording.ordered(
+            "body",
+            [_state(office, country, wording), _beside(office, facts, wording), _elsewhere(office, facts, wording)],
+        ),
+        _service(office, facts, wording),
+        _standing(office, country, facts, wording),
+    )
+
+
+def _holder(office: Office, country: Country, wording: Wording) -> str:
+    title, holder = office_title(office), office.holder
+    if office.is_throne:
+        return _monarch(office, country, wording)
+    if office.since is None:
+        return wording.pick(
+            "holder",
+            [
+                f"The {title} is {holder}.",
+                f"{holder} is the {title}.",
+                f"The office of {title} is held by {holder}.",
+                f"The current {title} is {holder}.",
+                f"{holder} holds the office of {title}.",
+                f"{holder} serves as {title}.",
+                f"The post of {title} is occupied by {holder}.",
+                f"At present {holder} is the {title}.",
+            ],
+        )
+    day = long_date(office.since)
+    return wording.pick(
+        "holder",
+        [
+            f"The {title} is {holder}, who has held the office since {day}.",
+            f"{holder} has been the {title} since {day}.",
+            f"Since {day} the office of {title} has been held by {holder}.",
+            f"The current {title}, {holder}, took office on {day}.",
+            f"{holder} holds the office of {title}, having taken it up on {day}.",
+            f"{holder}, who took office on {day}, serves as {title}.",
+            f"The post of {title} has been occupied since {day} by {holder}.",
+            f"In office since {day}, {holder} is the {title}.",
+        ],
+    )
+
+
+def _monarch(office: Office, country: Country, wording: Wording) -> str:
+    title, holder = office_title(office), office.holder
+    if office.since is None:
+        return wording.pick("holder", [f"The {title} is {holder}.", f"{holder} reigns as {title}."])
+    day = long_date(office.since)
+    if office.title == "Pope":
+        return f"The Pope is {holder}, who has led the Holy See, which is also known as Vatican City, since {day}."
+    return wording.pick(
+        "holder",
+        [
+            f"The {title} is {holder}, whose reign began on {day}.",
+            f"{holder} has reigned as {title} since {day}.",
+            f"Since {day} the {title} has been {holder}.",
+            f"The reigning {title}, {holder}, came to the throne on {day}.",
+            f"{holder} became the {title} on {day} and reigns to this day.",
+            f"On the throne since {day}, {holder} is the {title}.",
+        ],
+    )
+
+
+def _holder_again(office: Office, country: Country, wording: Wording) -> str:
+    """The same fact once more with the country as its subject, as a reader who skipped the first line would want it."""
+    holder, title = office.holder, common_title(office)
+    if office.title == "Pope":
+        return wording.pick("again", [f"{holder} is thus at the head of {_kind(country)}."])
+    sentences = [
+        f"{possessive(country.noun)} {title} is one of the leaders of {_kind(country)}.",
+        f"{holder} is in this way part of the leadership of {_kind(country)}.",
+        f"The office belongs to {_kind(country)}.",
+        f"It is an office of {_kind(country)}.",
+        f"{country.noun} is {_kind(country)}, and the {title} stands among its leaders.",
+        f"The {title} takes a leading place in {_kind(country)}.",
+        f"As {title}, {holder} has a part in leading {_kind(country)}.",
+    ]
+    return wording.pick("again", sentences)
+
+
+def _kind(country: Country) -> str:
+    region = country.region
+    return f"{an(country.government_type)} in {region}"
+
+
+def _state(office: Office, country: Country, wording: Wording) -> str | None:
+    if country.capital is None:
+        return None
+    people = f"{country.population:,} people" if country.population else "its people"
+    noun, capital, title = country.noun, country.capital, common_title(office)
+    return wording.pick(
+        "state",
+        [
+            f"The capital of {noun}, {capital}, serves a population of {country.population:,}."
+            if country.population
+            else f"The capital of {noun} is {capital}.",
+            f"From {capital}, the capital, {noun} is governed, a country of {people}.",
+            f"{noun}, a country of {people}, has its capital at {capital}.",
+            f"{capital} is the capital of the country, in which {people} live.",
+            f"The state has {people} and its capital is {capital}.",
+            f"With {capital} as its capital, {noun} is home to {people}.",
+            f"The {title} of a country of {people}, {office.holder} has {capital} for a capital.",
+        ],
+    )
+
+
+def _beside(office: Office, facts: Comparisons, wording: Wording) -> str | None:
+    others = [other for other in facts.offices_of(office.country) if other.title != office.title]
+    if not others:
+        return None
+    named = [f"{other.holder} as {common_title(other)}" for other in others]
+    plainly = [f"the {common_title(other)}, {other.holder}" for other in others]
+    since = others[0].since
+    dated = f", in office since {long_date(since)}" if since and len(others) == 1 else ""
+    return wording.pick(
+        "beside",
+        [
+            f"Beside the {common_title(office)} stands {listed(plainly)}{dated}.",
+            f"The country also has {listed(named)}{dated}.",
+            f"At the top of the state there is also {listed(plainly)}{dated}.",
+            f"The {common_title(office)} shares the leadership of the country with {listed(plainly)}{dated}.",
+            f"{counted(len(others), 'other leading office').capitalize()} is found in {place(office.country)}: "
+            f"that of {listed([f'{common_title(o)}, held by {o.holder}' for o in others])}."
+            if len(others) == 1
+            else f"Other leading offices are those of {listed([f'{common_title(o)} ({o.holder})' for o in others])}.",
+            f"Another leader of {place(office.country)} is {listed(plainly)}{dated}.",
+        ],
+    )
+
+
+def _elsewhere(office: Office, facts: Comparisons, wording: Wording) -> str | None:
+    """The other offices of the same holder."""
+    others = [other for other in facts.offices_held_by(office.holder) if other is not office]
+    if not others:
+        return None
+    if len(others) > 3:
+        return wording.pick(
+            "elsewhere",
+            [
+                f"{office.holder} wears the crowns of {counted(len(others), 'other country', 'other countries')} too.",
+                f"The same person is at the head of {counted(len(others), 'other state')} as well.",
+                f"In {counted(len(others), 'other country', 'other countries')} {office.holder} reigns likewise.",
+            ],
+        )
+    return f"{office.holder} is also {listed([role(other) for other in others])}."
+
+
+def _service(office: Office, facts: Comparisons, wording: Wording) -> str | None:
+    """How the time in office compares with that of the region's other holders of the same title."""
+    region = facts.by_name[office.country].region
+    peers = [
+        other
+        for other in facts.world.offices
+        if other.title == office.title and other.since and facts.by_name[other.country].region == region
+    ]
+    if office.since is None or len(peers) < 4:
+        return None
+    longer = sum(1 for other in peers if other.since and other.since < office.since)
+    title, holder = common_title(office), office.holder
+    plural = title + "s" if " of " not in title else f"holders of the office of {title}"
+    if longer == 0:
+        return wording.pick(
+            "service",
+            [
+                f"No other {title} in {region} has been in office longer.",
+                f"Of the {plural} of {region}, {holder} is the one longest in office.",
+                f"{holder} has served longer than any other {title} in {region}.",
+            ],
+        )
+    if longer == len(peers) - 1:
+        return wording.pick(
+            "service",
+            [
+                f"Among the {plural} of {region} {holder} is the newest in office.",
+                f"No {title} in {region} has been in office for a shorter time.",
+                f"Every other {title} in {region} took office earlier.",
+            ],
+        )
+    return wording.pick(
+        "service",
+        [
+            f"In {region}, {counted(longer, title)} {'has' if longer == 1 else 'have'} been in office longer.",
+            f"Of {counted(len(peers), title)} in {region} whose first day in office is on record, "
+            f"{counted(longer, 'one', 'ones') if longer > 1 else 'one'} took office before {holder}.".replace(
+                " ones took", " took"
+            ),
+            f"{counted(longer, title).capitalize()} in {region} came to office before {holder}.",
+            f"By length of service, {counted(longer, title)} in {region} {'stands' if longer == 1 else 'stand'} "
+            f"ahead of {holder}.",
+        ],
+    )
+
+
+def _standing(office: Office, country: Country, facts: Comparisons, wording: Wording) -> str | None:
+    """How many offices of this name there are."""
+    same = [other for other in facts.world.offices if other.title == office.title]
+    here = [other for other in same if facts.by_name[other.country].region == country.region]
+    title = common_title(office)
+    if len(same) < 3 or len(here) < 2:
+        return None
+    return wording.pick(
+        "standing",
+        [
+            f"The title of {title} is in use in {counted(len(here), 'country', 'countries')} of {country.region}.",
+            f"{country.noun} is one of {counted(len(here), 'country', 'countries')} in {country.region} with {an(title)}.",
+            f"Across {country.region} there are {counted(len(here), 'such office')}.",
+            f"{counted(len(here), 'country', 'countries').capitalize()} of {country.region} "
+            f"{'has' if len(here) == 1 else 'have'} {an(title)}.",
+            f"The same title is borne by the leaders of {counted(len(here) - 1, 'other country', 'other countries')} "
+            f"in {country.region}.",
+        ],
+    )
