@@ -4,7 +4,19 @@ but for the persons, who come and go."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from service.offline.encyclopedia import country, economy, office, person, titles
+from service.offline.encyclopedia import (
+    country,
+    economy,
+    geography,
+    government,
+    history,
+    lists,
+    office,
+    person,
+    population,
+    symbols,
+    titles,
+)
 from service.offline.encyclopedia.comparisons import Comparisons
 from service.offline.encyclopedia.world import World
 
@@ -22,14 +34,21 @@ def articles(world: World) -> Iterator[Article]:
     """Every article of this world's encyclopedia, each once. The same world always gives the same text."""
     facts = Comparisons(world)
     for land in world.countries:
-        yield _article(land.name, country.country_text(land, facts))
-        for title, text in ((titles.economy_title(land), economy.economy_text(land, facts)),):
-            if text:
-                yield _article(title, text)
+        written = (
+            (land.name, country.country_text(land, facts)),
+            (titles.geography_title(land), geography.geography_text(land, facts)),
+            (titles.population_title(land), population.population_text(land, facts)),
+            (titles.economy_title(land), economy.economy_text(land, facts)),
+            (titles.government_title(land), government.government_text(land, facts)),
+            (titles.history_title(land), history.history_text(land, facts)),
+            (titles.symbols_title(land), symbols.symbols_text(land, facts)),
+        )
+        yield from (_article(title, text) for title, text in written if text)
     for seat in world.offices:
         yield _article(titles.office_title(seat), office.office_text(seat, facts))
     for holder in dict.fromkeys(seat.holder for seat in world.offices):
         yield _article(titles.person_title(world, holder), person.person_text(holder, facts))
+    yield from (_article(title, text) for title, text in lists.lists(facts))
 
 
 def _article(title: str, text: str) -> Article:

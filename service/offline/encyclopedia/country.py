@@ -67,8 +67,8 @@ def _people(country: Country, wording: Wording) -> str | None:
         [
             f"It has {people} inhabitants, who can expect to live {years} years.",
             f"The population is {people}, and life expectancy at birth is {years} years.",
-            f"{people} people live there; a child born today may expect {years} years of life.",
-            f"With {people} people and a life expectancy of {years} years, it is described further under its population.",
+            f"There live {people} people; a child born today may expect {years} years of life.",
+            f"People there, {people} in all, have a life expectancy of {years} years.",
             f"Some {people} people call it home. At birth they have {years} years before them on average.",
             f"The number of its people is put at {people} and their life expectancy at {years} years.",
             f"{noun} counts {people} people, whose life expectancy is {years} years.",

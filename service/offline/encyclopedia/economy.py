@@ -75,30 +75,23 @@ def _world_rank(country: Country, facts: Comparisons, wording: Wording) -> str |
     if rank is None:
         return None
     noun = country.noun
-    place = "largest" if rank.place == 1 else f"{ordinal(rank.place)} largest"
-    between = ""
-    if rank.above and rank.below:
-        between = wording.phrase(
-            "between",
-            [
-                f", after {rank.above.noun} and before {rank.below.noun}",
-                f", between those of {rank.above.noun} and {rank.below.noun}",
-                f", just behind that of {rank.above.noun}",
-                f", a little larger than that of {rank.below.noun}",
-            ],
-        )
+    nth = "" if rank.place == 1 else f"{ordinal(rank.place)} "
+    after = f", after that of {rank.above.noun}" if rank.above else ""
+    before = f", ahead of that of {rank.below.noun}" if rank.below else ""
+    larger = counted(rank.place - 1, "economy", "economies") if rank.place > 1 else "no economy"
     return wording.pick(
         "world",
         [
-            f"By this measure the economy is the {place} of {rank.of} in the world{between}.",
-            f"Among {rank.of} economies of the world it is the {place}{between}.",
-            f"It is the {place} economy in the world{between}.",
-            f"In a list of {rank.of} economies by size it comes {ordinal(rank.place)}{between}.",
-            f"Ranked by output, {noun} takes the {ordinal(rank.place)} place in the world{between}."
-            if "those" not in between and "that" not in between
-            else f"No more than {counted(rank.place - 1, 'economy', 'economies')} in the world are larger{between}.".replace(
-                "No more than no economies in the world are larger", "No economy in the world is larger"
-            ).replace("one economy in the world are larger", "one economy in the world is larger"),
+            f"By this measure the economy is the {nth}largest of {rank.of} in the world{after}.",
+            f"Among {rank.of} economies of the world it is the {nth}largest{before}.",
+            f"It is the {nth}largest economy in the world{after}.",
+            f"In a list of {rank.of} economies by size it comes {ordinal(rank.place)}{before}.",
+            f"Ranked by output, {noun} takes the {ordinal(rank.place)} place in the world.",
+            f"{larger} in the world {'is' if rank.place <= 2 else 'are'} larger.",
+            f"The economy is a little smaller than that of {rank.above.noun} and a little larger than that of "
+            f"{rank.below.noun}, which makes it number {rank.place} in the world."
+            if rank.above and rank.below
+            else f"In the world its economy is number {rank.place} by size.",
         ],
     )
 
@@ -129,7 +122,7 @@ def _region_rank(country: Country, facts: Comparisons, wording: Wording) -> str 
             f"Within {region} it ranks {ordinal(rank.place)} of {rank.of}.",
             f"Among the {rank.of} economies of {region} it holds the {ordinal(rank.place)} place.",
             f"Its output is the {ordinal(rank.place)} greatest in {region}.",
-            f"{ahead.capitalize()} of {region} {'has' if rank.place == 2 else 'have'} a larger economy.",
+            f"{ahead} of {region} {'has' if rank.place == 2 else 'have'} a larger economy.",
         ],
     )
 
@@ -191,14 +184,18 @@ def _neighbours(country: Country, facts: Comparisons, wording: Wording) -> str |
     return wording.pick(
         "neighbours",
         [
-            f"Of its neighbours, {listed(larger)} {'have larger economies' if len(larger) > 1 else 'has a larger one'}; "
-            f"{listed(smaller)} {'have smaller ones' if len(smaller) > 1 else 'has a smaller one'}.",
+            f"Of its neighbours, {listed(larger)} {_have(larger, 'larger')}; "
+            f"{listed(smaller)} {_have(smaller, 'smaller')}.",
             f"It produces more than neighbouring {listed(smaller)}, but less than {listed(larger)}.",
             f"While its economy is larger than that of {listed(smaller, 'or')}, it is smaller than that of "
             f"{listed(larger, 'or')}.",
             f"Among neighbours it stands behind {listed(larger)} and ahead of {listed(smaller)}.",
         ],
     )
+
+
+def _have(names: list[str], size: str) -> str:
+    return f"has a {size} economy" if len(names) == 1 else f"have {size} economies"
 
 
 def _work_compared(country: Country, facts: Comparisons, wording: Wording) -> str | None:
@@ -228,9 +225,9 @@ def _work_compared(country: Country, facts: Comparisons, wording: Wording) -> st
         [
             f"Unemployment is higher in {counted(higher, 'country', 'countries')} of {region} and lower in "
             f"{counted(lower, 'country', 'countries') if lower != higher else 'as many'}.",
-            f"In {region} {counted(lower, 'country', 'countries')} {'has' if lower == 1 else 'have'} less unemployment.",
+            f"Less unemployment is recorded in {counted(lower, 'country', 'countries')} of {region}.",
             f"By its unemployment the country ranks {ordinal(rank.place)} of {rank.of} in {region}, the highest first.",
-            f"{counted(higher, 'country', 'countries').capitalize()} of {region} "
+            f"{counted(higher, 'country', 'countries')} of {region} "
             f"{'has' if higher == 1 else 'have'} more people out of work in proportion.",
         ],
     )

@@ -5,6 +5,8 @@ from datetime import date
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_TEENS = ("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _WITH_ARTICLE = {
     "Bahamas",
     "Central African Republic",
@@ -85,8 +87,19 @@ def on_date(text: str) -> str:
 
 
 def sentence_case(text: str) -> str:
-    """The first letter capital, quotation marks passed over; the rest as it is."""
-    for position, character in enumerate(text):
-        if character.isalpha():
-            return text[:position] + character.upper() + text[position + 1 :]
-    return text
+    """As a sentence begins: the first letter capital, a small number in words; the rest as it is."""
+    first, space, rest = text.partition(" ")
+    if first.isdigit() and len(first) < 3:
+        return f"{in_words(int(first)).capitalize()}{space}{rest}"
+    start = next((position for position, character in enumerate(text) if character.isalnum()), 0)
+    return text[:start] + text[start].upper() + text[start + 1 :] if text else text
+
+
+def in_words(count: int) -> str:
+    """Numbers from 0 to 99: "no", "seven", "twenty-two"."""
+    if count < len(_NUMBERS):
+        return _NUMBERS[count]
+    if count < 20:
+        return _TEENS[count - len(_NUMBERS)]
+    tens, units = divmod(count, 10)
+    return _TENS[tens - 2] + (f"-{_NUMBERS[units]}" if units else "")

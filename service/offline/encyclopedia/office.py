@@ -135,7 +135,7 @@ def _beside(office: Office, facts: Comparisons, wording: Wording) -> str | None:
             f"The country also has {listed(named)}{dated}.",
             f"At the top of the state there is also {listed(plainly)}{dated}.",
             f"The {common_title(office)} shares the leadership of the country with {listed(plainly)}{dated}.",
-            f"{counted(len(others), 'other leading office').capitalize()} is found in {place(office.country)}: "
+            f"{counted(len(others), 'other leading office')} is found in {place(office.country)}: "
             f"that of {listed([f'{common_title(o)}, held by {o.holder}' for o in others])}."
             if len(others) == 1
             else f"Other leading offices are those of {listed([f'{common_title(o)} ({o.holder})' for o in others])}.",
@@ -200,7 +200,7 @@ def _service(office: Office, facts: Comparisons, wording: Wording) -> str | None
             f"{counted(longer, 'one', 'ones') if longer > 1 else 'one'} took office before {holder}.".replace(
                 " ones took", " took"
             ),
-            f"{counted(longer, title).capitalize()} in {region} came to office before {holder}.",
+            f"{counted(longer, title)} in {region} came to office before {holder}.",
             f"By length of service, {counted(longer, title)} in {region} {'stands' if longer == 1 else 'stand'} "
             f"ahead of {holder}.",
         ],
@@ -218,9 +218,9 @@ def _standing(office: Office, country: Country, facts: Comparisons, wording: Wor
         "standing",
         [
             f"The title of {title} is in use in {counted(len(here), 'country', 'countries')} of {country.region}.",
-            f"{country.noun} is one of {counted(len(here), 'country', 'countries')} in {country.region} with {an(title)}.",
+            f"With {country.noun}, {counted(len(here), 'country', 'countries')} in {country.region} have {an(title)}.",
             f"Across {country.region} there are {counted(len(here), 'such office')}.",
-            f"{counted(len(here), 'country', 'countries').capitalize()} of {country.region} "
+            f"{counted(len(here), 'country', 'countries')} of {country.region} "
             f"{'has' if len(here) == 1 else 'have'} {an(title)}.",
             f"The same title is borne by the leaders of {counted(len(here) - 1, 'other country', 'other countries')} "
             f"in {country.region}.",

@@ -38,7 +38,7 @@ def _named(holder: str, facts: Comparisons, wording: Wording) -> str:
 
 def _office(holder: str, office: Office, facts: Comparisons, wording: Wording) -> str:
     name, title = _named(holder, facts, wording), office_title(office)
-    plain = name.endswith(",") and name or f"{name},"
+    plain = name if name.endswith(",") else f"{name},"
     if office.since is None:
         return wording.pick(
             "office",
@@ -161,5 +161,5 @@ def _many_thrones(holder: str, offices: tuple[Office, ...], wording: Wording) ->
             "realms",
             [f"These are {listed(realms)}.", f"The thrones are those of {listed(realms)}."],
         ),
-        f"In each of them the {title} is one and the same person, while the government has a prime minister of its own.",
+        f"In each of them the {title} is one and the same person.",
     )

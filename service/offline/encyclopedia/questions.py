@@ -10,7 +10,7 @@ from service.offline.encyclopedia.world import Country, Office, World
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`answers` are all accepted forms, the article's own first. `kind` is the fact asked for, `style` the way of asking.
+    """`answers` are all accepted forms, the article's own first; `kind` is the fact, `style` the way of asking.
 
     `changed` says whether the fact differs between 2016 and 2018; it is always false in an invented world.
     `article_id` is the article that states the answer in its first passage or the next.

@@ -13,7 +13,7 @@ from service.offline.encyclopedia.world import Country, Office, World
 Value = TypeVar("Value")
 
 # facts that only make sense together move together
-_FACTS = (
+_FACTS: tuple[tuple[str, ...], ...] = (
     ("capital",),
     ("area_km2",),
     ("population",),
