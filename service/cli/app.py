@@ -1,0 +1,76 @@
+"""The command openbook: its commands, and how an error ends it."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from service import __version__
+from service.cli import checkpoint, evaluate, index
+from service.cli.ask import ask
+from service.cli.consoles import messages, printable
+from service.cli.serve import serve
+from service.errors import OpenbookError, ServerRefused, SettingInvalid
+
+FAILED = 1
+USED_WRONGLY = 2
+
+
+def build() -> typer.Typer:
+    """The whole command line."""
+    app = typer.Typer(
+        name="openbook",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        # boxes leave an option's help a third of the line
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(openbook)
+    app.command()(serve)
+    app.command()(ask)
+    app.add_typer(index.app, name="index")
+    app.add_typer(checkpoint.app, name="checkpoint")
+    app.add_typer(evaluate.app, name="eval")
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and end the process: 0 done, 1 an error, 2 used wrongly, 130 interrupted."""
+    try:
+        build()(arguments, prog_name="openbook")
+    except OpenbookError as error:
+        code, sentence = error.code, str(error)
+        if isinstance(error, ServerRefused):
+            code, sentence = error.data["code"], error.data["detail"]
+        _complain(code, sentence)
+        sys.exit(USED_WRONGLY if isinstance(error, SettingInvalid) else FAILED)
+    except OSError as error:
+        # a folder that may not be read, a full disk: the system's own sentence says it best
+        _complain("system_error", str(error))
+        sys.exit(FAILED)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def openbook(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=lambda given: _show_version(given), help="Show it.")
+    ] = False,
+) -> None:
+    """Question answering with an open book: answers that show their passages, from an index that can be swapped.
+
+    Begin with: openbook index build wiki-2016, then openbook serve, then openbook ask QUESTION.
+    """
+
+
+def _show_version(given: bool) -> None:
+    if given:
+        typer.echo(f"openbook {__version__}")
+        raise typer.Exit
+
+
+def _complain(code: str, sentence: str) -> None:
+    messages().print(f"error [{code}]: {printable(sentence)}", style="red", markup=False, soft_wrap=True)

@@ -1,0 +1,86 @@
+"""openbook ask"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from service.cli.client import RunningService, ServiceHere, url_of
+from service.cli.consoles import messages, output, print_json
+from service.cli.options import Url, takes_settings
+from service.cli.rendering import show_answer
+from service.entities import AnswerOptions, Decoding, ModelKind
+from service.errors import ServerUnreachable, SettingInvalid
+from service.settings import Settings
+from service.storage.index_store import IndexStore
+
+DEFAULTS = AnswerOptions()
+
+
+@takes_settings("checkpoint", "indexes", "device", "dtype", "threads")
+def ask(
+    settings: Settings,
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What to ask.")],
+    url: Url = None,
+    local: Annotated[
+        bool, typer.Option("--local", help="Load --checkpoint and --indexes into this process and ask there.")
+    ] = False,
+    n_docs: Annotated[int, typer.Option(help="K: passages to retrieve and marginalise over.")] = DEFAULTS.n_docs,
+    model: Annotated[
+        ModelKind, typer.Option(help="RAG-Token marginalises at each token, RAG-Sequence over whole answers.")
+    ] = DEFAULTS.model,
+    decoding: Annotated[
+        Decoding, typer.Option(help="How RAG-Sequence scores its candidates; RAG-Token has one decoding.")
+    ] = DEFAULTS.decoding,
+    num_beams: Annotated[int, typer.Option(help="Width of the beam search; 1 is greedy.")] = DEFAULTS.num_beams,
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = DEFAULTS.max_new_tokens,
+    num_answers: Annotated[int, typer.Option(help="Answers to show, at most --num-beams.")] = DEFAULTS.num_answers,
+    index: Annotated[str | None, typer.Option(help="Answer from this version or not at all.")] = None,
+    timeout_s: Annotated[float | None, typer.Option(help="Seconds to wait for the answer.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the response of POST /answer as it is.")] = False,
+) -> None:
+    """Ask a question and see where its answer comes from.
+
+    Shows which passage every token of the answer came from. Asks a running service; where neither --url nor --local
+    is given and none answers, the checkpoint and the index of this folder are loaded instead, and a line on standard
+    error says so.
+    """
+    if local and url is not None:
+        raise SettingInvalid(setting="--local", reason="asks in this process; leave --url out")
+    body: dict[str, Any] = {
+        "question": question,
+        "n_docs": n_docs,
+        "model": model,
+        "decoding": decoding,
+        "num_beams": num_beams,
+        "max_new_tokens": max_new_tokens,
+        "num_answers": num_answers,
+        "index": index,
+        "timeout_s": timeout_s,
+    }
+    answer = _ask_here(settings, body) if local else _ask_there(settings, body, url)
+    if as_json:
+        print_json(answer)
+    else:
+        show_answer(answer, output())
+
+
+def _ask_there(settings: Settings, body: dict[str, Any], url: str | None) -> dict[str, Any]:
+    service = RunningService(url or url_of(settings), timeout_s=body["timeout_s"] or settings.timeout_s)
+    try:
+        return service.answer(body)
+    except ServerUnreachable:
+        if url is not None or not _can_ask_here(settings):
+            raise
+    messages().print(f"No service at {url_of(settings)}: answering in this process, as with --local.", style="dim")
+    return _ask_here(settings, body)
+
+
+def _ask_here(settings: Settings, body: dict[str, Any]) -> dict[str, Any]:
+    settings = settings.model_copy(update={"index": body["index"] or settings.index})
+    with messages().status(f"loading {settings.checkpoint}"), ServiceHere(settings) as service:
+        return service.answer(body)
+
+
+def _can_ask_here(settings: Settings) -> bool:
+    return Path(settings.checkpoint).is_dir() and bool(IndexStore(settings.indexes).versions())

@@ -1,0 +1,67 @@
+"""Where the commands write: answers to standard output, progress and errors to standard error."""
+
+import json
+import unicodedata
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+# A pipe has no width. Wide enough that nothing is ever folded or cut there.
+PIPED_WIDTH = 100_000
+
+
+def output() -> Console:
+    """Standard output. Coloured and as wide as the terminal; plain and unfolded where it is none."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=PIPED_WIDTH)
+
+
+def messages() -> Console:
+    """Standard error."""
+    console = Console(stderr=True, highlight=False)
+    return console if console.is_terminal else Console(stderr=True, highlight=False, width=PIPED_WIDTH)
+
+
+def print_json(content: Any) -> None:
+    typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def printable(text: str) -> str:
+    """`text` of equal length without what a terminal would obey: control characters become spaces or U+FFFD."""
+    return "".join(
+        character
+        if unicodedata.category(character) not in ("Cc", "Cf", "Cs")
+        else " "
+        if character in "\n\r\t"
+        else "\ufffd"
+        for character in text
+    )
+
+
+class ProgressBar:
+    """Long work on standard error: a bar for each stage on a terminal, the finished bars where it is none."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description:<8}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=messages(),
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> "ProgressBar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def update(self, done: int, total: int | None, what: str) -> None:
+        """Stage `what` has `done` of `total`; None: nobody knows yet of how many."""
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(what, total=total)
+        self._progress.update(self._tasks[what], completed=done, total=total)

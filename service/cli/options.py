@@ -1,0 +1,81 @@
+"""Options that are settings: name, type, help, default and environment variable are those of Settings."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Optional, TypeVar
+
+import typer
+from pydantic import ValidationError
+
+from service.errors import SettingInvalid
+from service.settings import Settings
+
+T = TypeVar("T")
+
+Url = Annotated[
+    str | None,
+    typer.Option(help="Where the service runs; without it, where OPENBOOK_HOST and OPENBOOK_PORT say, or port 8000."),
+]
+
+
+def takes_settings(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Give a command one option for each of these settings; the command itself takes `settings: Settings`.
+
+    An option that is left out is read from the environment, and then from the default, by Settings alone.
+    """
+
+    def decorate(command: Callable[..., T]) -> Callable[..., T]:
+        signature = inspect.signature(command)
+        own = [parameter for parameter in signature.parameters.values() if parameter.name != "settings"]
+        parameters = [*own, *(_parameter(name) for name in names)]
+
+        @functools.wraps(command)
+        def run(**given: Any) -> T:
+            chosen = {name: value for name in names if (value := given.pop(name)) is not None}
+            return command(settings=read_settings(**chosen), **given)
+
+        # typer reads both
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate
+
+
+def read_settings(**given: Any) -> Settings:
+    """The settings with what was given on the command line. Raises SettingInvalid for the first that is wrong."""
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        raise SettingInvalid(
+            setting=flag(name) if name in given else environment_name(name),
+            reason=f"{first['msg'].replace('Input should', 'must', 1)}, not {first['input']!r}",
+        ) from error
+
+
+def flag(setting: str) -> str:
+    return f"--{setting.replace('_', '-')}"
+
+
+def environment_name(setting: str) -> str:
+    return f"{Settings.model_config['env_prefix']}{setting.upper()}"
+
+
+def describe(setting: str) -> str:
+    """The help of a setting's option."""
+    field = Settings.model_fields[setting]
+    default = "" if field.default is None else f", default: {field.default}"
+    return f"{field.description} [env: {environment_name(setting)}{default}]"
+
+
+def _parameter(setting: str) -> inspect.Parameter:
+    option = typer.Option(flag(setting), help=describe(setting), show_default=False)
+    return inspect.Parameter(
+        setting,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[Optional[Settings.model_fields[setting].annotation], option],  # noqa: UP045
+    )

@@ -1,0 +1,124 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from service.storage.index_store import IndexStore
+from tests.cli.conftest import TOKEN, Run
+
+
+def test_list_marks_the_current_version(run: Run, indexes_folder: Path) -> None:
+    lines = run("index", "list", "--indexes", indexes_folder).out.splitlines()
+    assert [line.split()[:2] for line in lines if "tiny-2016" in line] == [["*", "tiny-2016"]]
+    assert [line.split()[:2] for line in lines if "tiny-2018" in line] == [["tiny-2018", "2018-12-20"]]
+
+
+def test_list_as_json_has_the_manifests(run: Run, indexes_folder: Path) -> None:
+    listed = json.loads(run("index", "list", "--indexes", indexes_folder, "--json").out)
+    assert listed["current"] == "tiny-2016"
+    assert [one["version"] for one in listed["versions"]] == ["tiny-2016", "tiny-2018"]
+    assert listed["versions"][0]["files"]["index.faiss"]["bytes"] > 0
+
+
+def test_list_of_nothing_says_what_to_run(run: Run) -> None:
+    ended = run("index", "list")
+    assert (ended.code, ended.out) == (0, "")
+    assert "openbook index build wiki-2018" in ended.err
+
+
+def test_list_shows_what_can_be_read_and_names_what_cannot(run: Run, indexes_folder: Path) -> None:
+    (indexes_folder / "tiny-2018" / "manifest.json").write_text("{")
+    ended = run("index", "list", "--indexes", indexes_folder)
+    assert ended.code == 1
+    assert "tiny-2016" in ended.out
+    assert ended.err.startswith("error [index_corrupt]: The manifest of index 'tiny-2018'")
+
+
+def test_info_is_the_manifest(run: Run, indexes_folder: Path) -> None:
+    shown = run("index", "info", "tiny-2018", "--indexes", indexes_folder).out
+    as_json = json.loads(run("index", "info", "tiny-2018", "--indexes", indexes_folder, "--json").out)
+    assert as_json["snapshot_date"] == "2018-12-20"
+    for key in as_json:
+        assert f"{key} " in shown
+    assert as_json["files"]["passages.arrow"]["sha256"] in shown
+
+
+def test_info_of_an_unknown_version_names_those_there_are(run: Run, indexes_folder: Path) -> None:
+    ended = run("index", "info", "tiny-2020", "--indexes", indexes_folder)
+    assert ended.code == 1
+    assert "tiny-2016, tiny-2018" in ended.err
+
+
+def test_verify_without_a_version_reads_all_of_them(run: Run, indexes_folder: Path) -> None:
+    ended = run("index", "verify", "--indexes", indexes_folder)
+    assert (ended.code, ended.err) == (0, "")
+    assert "tiny-2016: good\n" in ended.out
+    assert "tiny-2018: good\n" in ended.out
+
+
+def test_verify_finds_a_flipped_bit_and_goes_on_to_the_next(run: Run, indexes_folder: Path) -> None:
+    path = indexes_folder / "tiny-2016" / "passages.arrow"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    ended = run("index", "verify", "--indexes", indexes_folder)
+    assert ended.code == 1
+    assert "tiny-2018: good\n" in ended.out
+    assert ended.err.startswith("error [index_corrupt]: 'passages.arrow' of index 'tiny-2016'")
+
+
+def test_swap_makes_a_version_live_and_current(
+    run: Run, service: str, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENBOOK_ADMIN_TOKEN", TOKEN)
+    ended = run("index", "swap", "tiny-2018", "--url", service)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("tiny-2018 is live, generation 1 (before: tiny-2016), after ")
+    assert IndexStore(indexes_folder).current() == "tiny-2018"
+    back = run("index", "swap", "tiny-2016", "--url", service, "--policy", "resource", "--verify", "checksum", "--json")
+    assert json.loads(back.out)["generation"] == 2
+
+
+def test_swap_without_the_right_token_changes_nothing(run: Run, service: str, indexes_folder: Path) -> None:
+    missing = run("index", "swap", "tiny-2018", "--url", service)
+    wrong = run("index", "swap", "tiny-2018", "--url", service, "--token", "guess")
+    assert (missing.code, wrong.code) == (1, 1)
+    assert missing.err.startswith("error [unauthorized]: ")
+    assert "wrong" in wrong.err
+    assert IndexStore(indexes_folder).current() == "tiny-2016"
+
+
+def test_build_needs_a_name_for_a_file(run: Run, tmp_path: Path) -> None:
+    ended = run("index", "build", tmp_path / "passages.jsonl")
+    assert ended.code == 2
+    assert ended.err == "error [setting_invalid]: --name: is needed for a version that is built from a file\n"
+
+
+def test_build_does_not_replace_a_version_unasked(run: Run, indexes_folder: Path) -> None:
+    ended = run("index", "build", "wiki-2016", "--name", "tiny-2016", "--indexes", indexes_folder)
+    assert ended.code == 1
+    assert ended.err.startswith("error [index_exists]: ")
+
+
+def test_build_publishes_a_file_and_the_first_version_becomes_current(run: Run, tmp_path: Path) -> None:
+    source = tmp_path / "book.jsonl"
+    rows = [{"id": str(i), "title": f"Page {i}", "text": f"this is what page {i} says"} for i in range(3)]
+    source.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    built = run("index", "build", source, "--name", "first", "--date", "2020-01-02", "--licence", "CC0-1.0")
+    assert built.code == 0, built.err
+    assert built.out == ""
+    assert "built first: 3 passages of 3 articles" in built.err
+    assert "first is CURRENT" in built.err
+    again = run("index", "build", source, "--name", "second", "--type", "hnsw")
+    assert "CURRENT" not in again.err
+    store = IndexStore(tmp_path / "indexes")
+    assert store.current() == "first"
+    assert (store.info("first").snapshot_date, store.info("first").licence) == ("2020-01-02", "CC0-1.0")
+    assert store.info("second").index_type == "hnsw"
+
+
+def test_build_of_a_file_that_is_not_there_leaves_nothing(run: Run, tmp_path: Path) -> None:
+    ended = run("index", "build", tmp_path / "missing.jsonl", "--name", "first")
+    assert ended.code == 1
+    assert ended.err.startswith("error [source_invalid]: ")
+    assert not (tmp_path / "indexes").exists()
