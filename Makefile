@@ -1,0 +1,66 @@
+# Openbook. `make help` lists the targets; each is explained by the comment after its name.
+
+PYTHON ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
+OPENBOOK := $(BIN)/openbook
+INDEXES := $(or $(OPENBOOK_INDEXES),indexes)
+DEMO := $(INDEXES)/wiki-2016/manifest.json $(INDEXES)/wiki-2018/manifest.json
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test test-slow check indexes install clean
+.DELETE_ON_ERROR:
+
+help: ## this list
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' \
+	  | while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
+
+serve: $(BIN)/.installed $(DEMO) ## install, build the two demo indexes if missing, serve on 127.0.0.1:8000
+	@exec $(OPENBOOK) serve --demo
+
+test: $(BIN)/.installed-test ## install, then run the whole test suite but the slow tests
+	$(BIN)/python -m pytest -m "not slow and not gpu and not docker"
+
+test-slow: $(BIN)/.installed-test $(DEMO) ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+check: $(BIN)/.installed-test ## formatting, linting and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+indexes: $(DEMO) ## build the demo indexes wiki-2016 and wiki-2018 if they are missing
+
+install: $(BIN)/.installed ## make .venv and install the service into it
+
+clean: ## remove .venv and every cache; indexes stay, since some take hours to build
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.git/*' -exec rm -rf {} +
+
+# An index that is there is never built again: it may be a large one of the same name.
+$(INDEXES)/%/manifest.json: | $(BIN)/.installed
+	$(OPENBOOK) index build $*
+
+# The stamps lie inside .venv, so that they go when it goes.
+$(BIN)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'Installing Openbook and what it needs into $(VENV); the first time takes a few minutes.'
+	$(PIP) -e '.[mini]'
+	@touch $@
+
+$(BIN)/.installed-test: $(BIN)/.installed
+	$(PIP) -e '.[mini,test,check]'
+	@touch $@
+
+# The first Python that is new enough, unless PYTHON names one.
+$(BIN)/python:
+	@for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
+	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    "$$python" -m venv $(VENV) || { rm -rf $(VENV); \
+	      echo "$$python cannot make a virtual environment; on Debian: apt install python3-venv" >&2; exit 1; }; \
+	    exit 0; \
+	  fi; \
+	done; \
+	echo 'Openbook needs Python 3.11 or newer, and found none: $(or $(PYTHON),python3) is' \
+	  "$$($(or $(PYTHON),python3) --version 2>&1). Name one with: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; \
+	exit 1
