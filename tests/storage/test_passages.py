@@ -50,7 +50,7 @@ def test_a_file_of_several_batches_is_one_row_of_passages(path: Path, monkeypatc
 
 @pytest.mark.parametrize("row", [-1, 40, 10**12])
 def test_a_row_that_is_not_there_is_refused(path: Path, row: int) -> None:
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match=f"row {row} of 40"):
         opened(path).take([0, row])
 
 

@@ -15,7 +15,7 @@ from service.errors import (
 from service.storage.faiss_index import FaissIndex, IndexType
 from service.storage.index_store import IndexStore
 from service.storage.snapshot import IndexSnapshot
-from tests.fixtures.indexes import DIMENSION, publish_tiny, tiny_passages, tiny_vectors
+from tests.fixtures.indexes import DIMENSION, cut_links, publish_tiny, tiny_passages, tiny_vectors
 
 
 def query(seed: int = 0, n: int = 3) -> NDArray[np.float32]:
@@ -119,16 +119,6 @@ def test_an_index_that_does_not_find_its_own_vectors_fails_the_canary(tmp_path: 
     cut_links(tmp_path / "tiny-2016" / "index.faiss")
     with pytest.raises(CanaryFailed, match="does not find passage row 0"):
         IndexStore(tmp_path).open("tiny-2016").warm()
-
-
-def cut_links(path: Path) -> None:
-    import faiss
-
-    index = faiss.read_index(str(path))
-    links = faiss.vector_to_array(index.hnsw.neighbors)
-    links[:] = -1
-    faiss.copy_array_to_vector(links, index.hnsw.neighbors)
-    faiss.write_index(index, str(path))
 
 
 @pytest.mark.parametrize("index_type", ["flat", "hnsw"])
