@@ -86,10 +86,13 @@ def test_an_answer_that_says_nothing_keeps_its_document_prior(tiny: Subject, ref
 def test_unended_candidates_are_scored_without_an_end(
     tiny: Subject, references: References, max_new_tokens: int
 ) -> None:
-    case = make_case(61, 3)
-    (found,) = decode(tiny, case, num_beams=3, thorough=True, max_new_tokens=max_new_tokens)
-    assert_same(found, references(case).thorough(3, max_new_tokens))
-    assert any(one.token_ids[-1] != tiny.generator.eos for one in found)
+    unended = 0
+    for seed in range(61, 67):
+        case = make_case(seed, 3)
+        (found,) = decode(tiny, case, num_beams=3, thorough=True, max_new_tokens=max_new_tokens)
+        assert_same(found, references(case).thorough(3, max_new_tokens))
+        unended += sum(one.token_ids[-1] != tiny.generator.eos for one in found)
+    assert unended >= 3
 
 
 def test_thorough_is_never_below_fast_and_equals_it_where_every_beam_holds_the_answer(
