@@ -33,7 +33,7 @@ def _opening(country: Country, wording: Wording) -> str:
             f"{noun} is {kind} in {region}; its capital is {capital}.",
             f"{noun}, with its capital at {capital}, is a country of {region}.",
             f"A country of {region}, {noun} has {capital} as its capital.",
-            f"{noun} is {kind} in {region}, governed from its capital, {capital}.",
+            f"{noun} is {kind} in {region}. The capital is {capital}.",
             f"In {region} lies {noun}, {kind} with {capital} as its capital.",
             f"{capital} is the capital of {noun}, a country in {region}.",
             f"{noun} is one of the countries of {region}. Its capital is {capital}.",
@@ -69,7 +69,7 @@ def _people(country: Country, wording: Wording) -> str | None:
             f"The population is {people}, and life expectancy at birth is {years} years.",
             f"There live {people} people; a child born today may expect {years} years of life.",
             f"People there, {people} in all, have a life expectancy of {years} years.",
-            f"Some {people} people call it home. At birth they have {years} years before them on average.",
+            f"It is home to {people} people. At birth they have {years} years before them on average.",
             f"The number of its people is put at {people} and their life expectancy at {years} years.",
             f"{noun} counts {people} people, whose life expectancy is {years} years.",
         ],
@@ -141,7 +141,7 @@ def _land(country: Country, wording: Wording) -> str | None:
             f"It extends over {area} square kilometres, the highest point of which is {peak}.",
             f"On its {area} square kilometres the highest point is {peak}.",
             f"The highest point of its {area} square kilometres is {peak}.",
-            f"{area} square kilometres in area, it culminates in {peak}.",
+            f"With an area of {area} square kilometres, it culminates in {peak}.",
         ],
     )
 
@@ -157,17 +157,18 @@ def _past(country: Country, wording: Wording) -> str | None:
     noun = country.noun
     if country.independence_from:
         origin = country.independence_from
-        return wording.pick(
-            "past",
-            [
-                f"It became independent from {origin} {when}.",
-                f"Its independence from {origin} dates from {country.independence}.",
-                f"{when} it gained independence from {origin}.",
-                f"Independence came {when}, from {origin}.",
-                f"{noun} has been independent since {country.independence}, when it parted from {origin}.",
-                f"Until {country.independence} it depended on {origin}.",
-            ],
-        )
+        wordings = [
+            f"It became independent from {origin} {when}.",
+            f"Its independence from {origin} dates from {country.independence}.",
+            f"{when} it gained independence from {origin}.",
+            f"Independence from {origin} came {when}.",
+        ]
+        if origin.startswith(("a ", "the control")):
+            wordings.append(f"{noun} has been independent since {country.independence}; it emerged from {origin}.")
+        else:
+            wordings.append(f"{noun} has been independent since {country.independence}, when it parted from {origin}.")
+            wordings.append(f"Until {country.independence} it depended on {origin}.")
+        return wording.pick("past", wordings)
     if country.founding_event:
         return wording.pick(
             "past",
@@ -227,7 +228,7 @@ def _code(country: Country, wording: Wording) -> str | None:
             f"Its internet country code is {country.internet_code}.",
             f"Web addresses of the country end in {country.internet_code}.",
             f"On the internet it is known by the code {country.internet_code}.",
-            f"The country code {country.internet_code} is its own on the internet.",
+            f"The internet code of the country is {country.internet_code}.",
         ],
     )
 

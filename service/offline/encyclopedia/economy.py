@@ -6,14 +6,14 @@ from service.offline.encyclopedia.comparisons import (
     gdp_per_head,
     unemployment,
 )
-from service.offline.encyclopedia.grammar import counted, listed, number, ordinal
+from service.offline.encyclopedia.grammar import counted, figure, listed, number, ordinal
 from service.offline.encyclopedia.titles import economy_title
 from service.offline.encyclopedia.wording import Wording, joined
 from service.offline.encyclopedia.world import Country
 
 
 def economy_text(country: Country, facts: Comparisons) -> str | None:
-    if country.gdp is None:
+    if country.gdp is None and country.unemployment_pct is None:
         return None
     wording = Wording(economy_title(country))
     return joined(
@@ -33,6 +33,8 @@ def economy_text(country: Country, facts: Comparisons) -> str | None:
 
 
 def _output(country: Country, wording: Wording) -> str:
+    if country.gdp is None:
+        return f"No gross domestic product is on record for {country.noun}."
     noun, worth = country.noun, country.gdp
     whose = f"the {country.adjective} economy" if country.adjective else f"the economy of {noun}"
     return wording.pick(
@@ -78,20 +80,20 @@ def _world_rank(country: Country, facts: Comparisons, wording: Wording) -> str |
     nth = "" if rank.place == 1 else f"{ordinal(rank.place)} "
     after = f", after that of {rank.above.noun}" if rank.above else ""
     before = f", ahead of that of {rank.below.noun}" if rank.below else ""
-    larger = counted(rank.place - 1, "economy", "economies") if rank.place > 1 else "no economy"
+    larger = figure(rank.place - 1) if rank.place > 1 else "none"
     return wording.pick(
         "world",
         [
-            f"By this measure the economy is the {nth}largest of {rank.of} in the world{after}.",
-            f"Among {rank.of} economies of the world it is the {nth}largest{before}.",
-            f"It is the {nth}largest economy in the world{after}.",
+            f"By this measure the economy is the {nth}largest of {rank.of} economies compared{after}.",
+            f"Among {rank.of} economies it is the {nth}largest{before}.",
+            f"It is the {nth}largest economy of {rank.of}{after}.",
             f"In a list of {rank.of} economies by size it comes {ordinal(rank.place)}{before}.",
-            f"Ranked by output, {noun} takes the {ordinal(rank.place)} place in the world.",
-            f"{larger} in the world {'is' if rank.place <= 2 else 'are'} larger.",
+            f"Ranked by output, {noun} takes the {ordinal(rank.place)} place of {rank.of}.",
+            f"Of {rank.of} economies compared, {larger} {'is' if rank.place <= 2 else 'are'} larger.",
             f"The economy is a little smaller than that of {rank.above.noun} and a little larger than that of "
-            f"{rank.below.noun}, which makes it number {rank.place} in the world."
+            f"{rank.below.noun}, which makes it number {rank.place} of {rank.of}."
             if rank.above and rank.below
-            else f"In the world its economy is number {rank.place} by size.",
+            else f"Of {rank.of} economies it is number {rank.place} by size.",
         ],
     )
 
@@ -143,7 +145,7 @@ def _per_head(country: Country, facts: Comparisons, wording: Wording) -> str | N
             f"The country has {people} people, so that output per head is {dollars}.",
             f"For each of its {people} people this is {dollars} a year; "
             f"{_richer(rank.place - 1)} produce{'s' if rank.place == 2 else ''} more per head.",
-            f"Output per person, at {dollars}, is the {ordinal(rank.place)} highest in the world.",
+            f"Output per person, at {dollars}, is the {ordinal(rank.place)} highest of {rank.of}.",
         ],
     ).replace("first highest", "highest")
 

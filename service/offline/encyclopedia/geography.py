@@ -110,9 +110,9 @@ def _area_rank(country: Country, facts: Comparisons, wording: Wording) -> str | 
         return None
     nth = "" if world.place == 1 else f"{ordinal(world.place)} "
     sentences = [
-        f"By area it is the {nth}largest of {world.of} countries in the world.",
-        f"It is the {nth}largest country in the world" + (f", after {world.above.noun}." if world.above else "."),
-        f"In size it ranks {ordinal(world.place)} among the countries of the world"
+        f"By area it is the {nth}largest of the {world.of} countries compared.",
+        f"It is the {nth}largest of {world.of} countries" + (f", after {world.above.noun}." if world.above else "."),
+        f"In size it ranks {ordinal(world.place)} among {world.of} countries"
         + (f", just ahead of {world.below.noun}." if world.below else "."),
     ]
     if region.of > 3 and 1 < region.place < region.of:
@@ -136,13 +136,13 @@ def _summit_rank(country: Country, facts: Comparisons, wording: Wording) -> str 
             "summit-rank",
             [
                 f"No country of {region} rises higher.",
-                f"No other summit of its kind in {region} is higher than {peak}.",
+                f"In {region} no country has a higher summit.",
             ],
         )
     if rank.place == rank.of:
         return wording.pick(
             "summit-rank",
-            [f"No country of {region} is lower at its highest.", f"It is the flattest country of {region}."][:1],
+            [f"No country of {region} is lower at its highest.", f"Every other country of {region} rises higher."],
         )
     others = counted(rank.place - 1, "country", "countries")
     return wording.pick(
@@ -187,10 +187,9 @@ def _capital(country: Country, wording: Wording) -> str | None:
         [
             f"The capital is {capital}.",
             f"{capital} is its capital.",
-            f"Its seat of government is the capital, {capital}.",
+            f"As its capital the country has {capital}.",
             f"The capital of {noun} is {capital}.",
-            f"On maps of {noun} the capital, {capital}, is marked above all.",
-        ][:4],
+        ],
     )
 
 

@@ -36,7 +36,7 @@ def _form(country: Country, wording: Wording) -> str:
             f"The form of government of {noun} is that of {an(form)}.",
             f"{noun}, in {region}, is governed as {an(form)}.",
             f"As a state {noun} is {an(form)}.",
-            f"In its constitution {noun}, a country of {region}, is {an(form)}.",
+            f"{noun}, a country of {region}, has the form of {an(form)}.",
             f"The state of {noun} is described as {an(form)}.",
             f"{noun} is classed among the states of {region} as {an(form)}.",
         ],
@@ -171,7 +171,7 @@ def _same_title(country: Country, offices: tuple[Office, ...], facts: Comparison
         if other.name != country.name and any(common_title(o) == title for o in facts.offices_of(other.name))
     ]
     if not same:
-        return f"In {country.region} no other country of this encyclopedia has {an(title)}."
+        return f"No other country of {country.region} is listed with {an(title)}."
     if len(same) == 1:
         return f"The other country of {country.region} with {an(title)} is {same[0].noun}."
     if len(same) < 6:
@@ -185,9 +185,10 @@ def _same_title(country: Country, offices: tuple[Office, ...], facts: Comparison
     return wording.pick(
         "title",
         [
-            f"It is one of {len(same) + 1} countries in {country.region} with {an(title)}.",
+            f"It is one of {counted(len(same) + 1, 'country', 'countries')} in {country.region} with {an(title)}.",
             f"Across {country.region} there are {counted(len(same), 'other country', 'other countries')} with "
             f"{an(title)}.",
-            f"Leaders with the title of {title} are found in {len(same) + 1} countries of {country.region}.",
+            f"Leaders with the title of {title} are found in {counted(len(same) + 1, 'country', 'countries')} "
+            f"of {country.region}.",
         ],
     )

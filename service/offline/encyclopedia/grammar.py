@@ -13,6 +13,7 @@ _WITH_ARTICLE = {
     "Comoros",
     "Democratic Republic of the Congo",
     "Dominican Republic",
+    "Federated States of Micronesia",
     "Gambia",
     "Gaza Strip",
     "Holy See",
@@ -62,8 +63,12 @@ def number(value: float) -> str:
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
     """ "one neighbour", "seven neighbours", "13 neighbours"."""
-    word = _NUMBERS[count] if count < len(_NUMBERS) else number(count)
-    return f"{word} {noun if count == 1 else plural or noun + 's'}"
+    return f"{figure(count)} {noun if count == 1 else plural or noun + 's'}"
+
+
+def figure(count: int) -> str:
+    """A count inside a sentence: "seven", "13"."""
+    return _NUMBERS[count] if count < len(_NUMBERS) else number(count)
 
 
 def ordinal(rank: int) -> str:
@@ -89,17 +94,20 @@ def on_date(text: str) -> str:
 def sentence_case(text: str) -> str:
     """As a sentence begins: the first letter capital, a small number in words; the rest as it is."""
     first, space, rest = text.partition(" ")
-    if first.isdigit() and len(first) < 3:
+    if first.isdigit() and len(first) < 4:
         return f"{in_words(int(first)).capitalize()}{space}{rest}"
     start = next((position for position, character in enumerate(text) if character.isalnum()), 0)
     return text[:start] + text[start].upper() + text[start + 1 :] if text else text
 
 
 def in_words(count: int) -> str:
-    """Numbers from 0 to 99: "no", "seven", "twenty-two"."""
+    """Numbers from 0 to 999: "no", "seven", "twenty-two", "one hundred and four"."""
     if count < len(_NUMBERS):
         return _NUMBERS[count]
     if count < 20:
         return _TEENS[count - len(_NUMBERS)]
+    if count >= 100:
+        hundreds, rest = divmod(count, 100)
+        return f"{_NUMBERS[hundreds]} hundred" + (f" and {in_words(rest)}" if rest else "")
     tens, units = divmod(count, 10)
     return _TENS[tens - 2] + (f"-{_NUMBERS[units]}" if units else "")

@@ -3,7 +3,7 @@
 import re
 
 from service.offline.encyclopedia.comparisons import Comparisons
-from service.offline.encyclopedia.grammar import an, counted, listed, on_date
+from service.offline.encyclopedia.grammar import an, counted, figure, listed, on_date
 from service.offline.encyclopedia.titles import history_title
 from service.offline.encyclopedia.wording import Wording, joined
 from service.offline.encyclopedia.world import Country
@@ -40,19 +40,18 @@ def _date(country: Country, wording: Wording) -> str:
     noun, day, when = country.noun, country.independence or "", on_date(country.independence or "")
     if country.independence_from:
         origin = country.independence_from
-        return wording.pick(
-            "date",
-            [
-                f"{noun} became independent from {origin} {when}.",
-                f"{when} {noun} gained its independence from {origin}.",
-                f"The independence of {noun} from {origin} dates from {day}.",
-                f"{noun} has been independent since {day}; before that it was bound to {origin}.",
-                f"It was {when} that {noun} became independent from {origin}.",
-                f"{noun} obtained independence from {origin} {when}.",
-                f"The day of independence of {noun} is {day}, when its bond with {origin} ended.",
-                f"Independence came to {noun} {when}, and it came from {origin}.",
-            ],
-        )
+        wordings = [
+            f"{noun} became independent from {origin} {when}.",
+            f"{when} {noun} gained its independence from {origin}.",
+            f"The independence of {noun} from {origin} dates from {day}.",
+            f"It was {when} that {noun} became independent from {origin}.",
+            f"{noun} obtained independence from {origin} {when}.",
+            f"{noun} counts {day} as the day of its independence from {origin}.",
+            f"{noun} has been independent from {origin} since {day}.",
+        ]
+        if not origin.startswith(("a ", "the control")):
+            wordings.append(f"{noun} has been independent since {day}; before that it was bound to {origin}.")
+        return wording.pick("date", wordings)
     if country.founding_event:
         event = country.founding_event
         return wording.pick(
@@ -61,8 +60,8 @@ def _date(country: Country, wording: Wording) -> str:
                 f"The beginning of {noun} as a state is set at {day}, the date of {event}.",
                 f"For {noun} the date that stands in place of an independence day is {day}, that of {event}.",
                 f"{noun} traces its statehood to {event} {when}.",
-                f"{when} falls {event}, which counts as the origin of {noun} as a state.",
-                f"As the origin of {noun} as a state one names {event}, {when}.",
+                f"What counts as the origin of {noun} as a state is {event}, {when}.",
+                f"The origin of {noun} as a state lies in {event}, {when}.",
             ],
         )
     return wording.pick(
@@ -123,14 +122,14 @@ def _same_origin(country: Country, facts: Comparisons, wording: Wording) -> str 
     near = [other.noun for other in same if other.region == country.region and other is not country][:4]
     sentences = [
         f"All in all {counted(len(same), 'country', 'countries')} became independent from {origin}.",
-        f"{country.noun} is one of {counted(len(same), 'country', 'countries')} that were once bound to {origin}.",
+        f"{country.noun} is one of {figure(len(same))} countries that gained independence from {origin}.",
     ]
     if near:
         sentences += [
-            f"Others in {country.region} that parted from {origin} are {listed(near)}."
+            f"Others in {country.region} that became independent from {origin} are {listed(near)}."
             if len(near) > 1
-            else f"In {country.region} {near[0]} parted from {origin} as well.",
-            f"From {origin} came, in {country.region}, also the independence of {listed(near)}.",
+            else f"In {country.region} {near[0]} became independent from {origin} as well.",
+            f"In {country.region}, {listed(near)} also gained independence from {origin}.",
         ]
     return wording.pick("origin", sentences)
 
@@ -165,21 +164,23 @@ def _region_order(country: Country, facts: Comparisons, wording: Wording) -> str
 
 def _neighbours(country: Country, facts: Comparisons, wording: Wording) -> str | None:
     dated = [
-        f"{other.noun} ({year_of(other)})"
+        (other.noun, year)
         for other in facts.neighbours(country)
-        if other.independence_from and year_of(other)
+        if other.independence_from and (year := year_of(other))
     ][:4]
     if not dated:
         return None
-    one = len(dated) == 1
+    (first, first_year), *rest = dated
+    later = [f"{noun} in {year}" for noun, year in rest]
+    bracketed = listed([f"{noun} ({year})" for noun, year in dated])
     return wording.pick(
         "neighbours",
         [
-            f"Of its neighbours, {listed(dated)} became independent {'' if one else 'each '}in the year given."
-            if not one
-            else f"Its neighbour {dated[0]} became independent in the year given.",
-            f"The independence of its neighbour{'' if one else 's'} came in other years: {listed(dated)}."
-            if all(str(year_of(country)) not in text for text in dated)
-            else f"Its neighbour{'' if one else 's'} with the year of independence: {listed(dated)}.",
+            f"Of its neighbours, {listed([f'{first} became independent in {first_year}', *later])}.",
+            f"Independence came to {listed([f'neighbouring {first} in {first_year}', *later])}.",
+            f"Around it independence has been gained by {bracketed}.",
+            f"Its neighbours can look back to other dates, among them {bracketed}."
+            if len(dated) > 1
+            else f"Its neighbour {first} has been independent since {first_year}.",
         ],
     )

@@ -60,8 +60,7 @@ def _capitals(region: str, countries: list[Country]) -> Written:
                     f"{noun} has {capital} as its capital.",
                     f"{capital} is the capital of {noun}.",
                     f"In {noun} the capital is {capital}.",
-                    f"That of {noun} is {capital}.",
-                    f"{noun} is governed from {capital}.",
+                    f"{noun}, a country of {region}, has its capital at {capital}.",
                 ],
             )
         )
@@ -141,7 +140,7 @@ def _followers(title: str, rows: list[Country], value: Callable[[Country], str])
                 f"{noun} follows with {amount}.",
                 f"Next is {noun} ({amount}).",
                 f"After {before} comes {noun}, with {amount}.",
-                f"{noun}, with {amount}, takes place {position}.",
+                f"{noun}, with {amount}, is number {position}.",
                 f"It is followed by {noun}, with {amount}.",
             ],
         )
@@ -268,7 +267,7 @@ def _independence(country: Country, wording: Wording) -> str:
             f"On {day} {noun} became independent from {origin}.",
             f"{noun} has been independent from {origin} since {day}.",
             f"The independence of {noun} from {origin} dates from {day}.",
-            f"{day} is the date for {noun}, which parted from {origin}.",
+            f"{noun} obtained independence from {origin} on {day}.",
         ],
     )
 

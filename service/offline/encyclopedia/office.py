@@ -1,7 +1,7 @@
 """The article of an office: who holds it, since when, in what state, and who governs beside."""
 
 from service.offline.encyclopedia.comparisons import Comparisons
-from service.offline.encyclopedia.grammar import an, counted, listed, long_date, place, possessive
+from service.offline.encyclopedia.grammar import an, counted, figure, listed, long_date, place, possessive
 from service.offline.encyclopedia.titles import common_title, office_title, role
 from service.offline.encyclopedia.wording import Wording, joined
 from service.offline.encyclopedia.world import Country, Office
@@ -78,25 +78,35 @@ def _monarch(office: Office, country: Country, wording: Wording) -> str:
 
 
 def _holder_again(office: Office, country: Country, wording: Wording) -> str:
-    """The same fact once more with the country as its subject, as a reader who skipped the first line would want it."""
-    holder, title = office.holder, common_title(office)
+    """What state the office belongs to."""
+    holder, title, noun = office.holder, common_title(office), country.noun
+    form, region, kind = an(country.government_type), country.region, _kind(country)
     if office.title == "Pope":
-        return wording.pick("again", [f"{holder} is thus at the head of {_kind(country)}."])
-    sentences = [
-        f"{possessive(country.noun)} {title} is one of the leaders of {_kind(country)}.",
-        f"{holder} is in this way part of the leadership of {_kind(country)}.",
-        f"The office belongs to {_kind(country)}.",
-        f"It is an office of {_kind(country)}.",
-        f"{country.noun} is {_kind(country)}, and the {title} stands among its leaders.",
-        f"The {title} takes a leading place in {_kind(country)}.",
-        f"As {title}, {holder} has a part in leading {_kind(country)}.",
+        return f"{holder} is thus at the head of {kind}."
+    wordings = [
+        f"{noun} is {kind}.",
+        f"{noun}, {form}, lies in {region}.",
+        f"{noun} is {kind}, and the {title} stands among its leaders.",
+        f"As {title}, {holder} has a part in leading {kind}.",
+        f"The {title} takes a leading place in {noun}, {form} of {region}.",
+        f"{noun} belongs to the countries of {region} and is {form}.",
     ]
-    return wording.pick("again", sentences)
+    if country.adjective:
+        wordings.append(f"The {country.adjective} state is {kind}.")
+    if not office.is_throne:
+        wordings.append(f"{possessive(noun)} {title} is one of the leaders of {kind}.")
+    return wording.pick("again", wordings)
 
 
 def _kind(country: Country) -> str:
-    region = country.region
-    return f"{an(country.government_type)} in {region}"
+    return f"{an(country.government_type)} in {country.region}"
+
+
+def _in_office(office: Office) -> str:
+    """ ", in office since 28 July 2016", or nothing where the date is unknown."""
+    if office.since is None:
+        return ""
+    return f", {'on the throne' if office.is_throne else 'in office'} since {long_date(office.since)}"
 
 
 def _state(office: Office, country: Country, wording: Wording) -> str | None:
@@ -107,15 +117,15 @@ def _state(office: Office, country: Country, wording: Wording) -> str | None:
     return wording.pick(
         "state",
         [
-            f"The capital of {noun}, {capital}, serves a population of {country.population:,}."
-            if country.population
-            else f"The capital of {noun} is {capital}.",
-            f"From {capital}, the capital, {noun} is governed, a country of {people}.",
+            f"The capital of {noun}, a country of {people}, is {capital}.",
             f"{noun}, a country of {people}, has its capital at {capital}.",
             f"{capital} is the capital of the country, in which {people} live.",
             f"The state has {people} and its capital is {capital}.",
             f"With {capital} as its capital, {noun} is home to {people}.",
-            f"The {title} of a country of {people}, {office.holder} has {capital} for a capital.",
+            f"The country over which the {title} presides has {people}; its capital is {capital}."
+            if office.title == "President"
+            else f"The country has {people}; its capital is {capital}.",
+            f"{noun} has {capital} as its capital and {people} in all.",
         ],
     )
 
@@ -124,22 +134,23 @@ def _beside(office: Office, facts: Comparisons, wording: Wording) -> str | None:
     others = [other for other in facts.offices_of(office.country) if other.title != office.title]
     if not others:
         return None
-    named = [f"{other.holder} as {common_title(other)}" for other in others]
-    plainly = [f"the {common_title(other)}, {other.holder}" for other in others]
-    since = others[0].since
-    dated = f", in office since {long_date(since)}" if since and len(others) == 1 else ""
+    plainly = listed([f"the {common_title(other)}, {other.holder}" for other in others])
+    named = listed([f"{other.holder} as {common_title(other)}" for other in others])
+    are = listed([f"the {common_title(other)} is {other.holder}" for other in others])
+    held = listed([f"that of {common_title(other)}, is held by {other.holder}" for other in others])
+    dated = _in_office(others[0]) if len(others) == 1 else ""
+    noun = place(office.country)
     return wording.pick(
         "beside",
         [
-            f"Beside the {common_title(office)} stands {listed(plainly)}{dated}.",
-            f"The country also has {listed(named)}{dated}.",
-            f"At the top of the state there is also {listed(plainly)}{dated}.",
-            f"The {common_title(office)} shares the leadership of the country with {listed(plainly)}{dated}.",
-            f"{counted(len(others), 'other leading office')} is found in {place(office.country)}: "
-            f"that of {listed([f'{common_title(o)}, held by {o.holder}' for o in others])}."
-            if len(others) == 1
-            else f"Other leading offices are those of {listed([f'{common_title(o)} ({o.holder})' for o in others])}.",
-            f"Another leader of {place(office.country)} is {listed(plainly)}{dated}.",
+            f"Beside the {common_title(office)} stands {plainly}{dated}.",
+            f"The country also has {named}{dated}.",
+            f"At the top of the state there is also {plainly}{dated}.",
+            f"The {common_title(office)} shares the leadership of the country with {plainly}{dated}.",
+            f"Another leading office, {held}{dated}.",
+            f"Another leader of {noun} is {plainly}{dated}.",
+            f"In the same country {are}{dated}.",
+            f"At the same time {are}{dated}.",
         ],
     )
 
@@ -169,40 +180,41 @@ def _service(office: Office, facts: Comparisons, wording: Wording) -> str | None
         for other in facts.world.offices
         if other.title == office.title and other.since and facts.by_name[other.country].region == region
     ]
-    if office.since is None or len(peers) < 4:
+    if office.since is None or len(peers) < 4 or office.title == "Queen":
         return None
     longer = sum(1 for other in peers if other.since and other.since < office.since)
     title, holder = common_title(office), office.holder
-    plural = title + "s" if " of " not in title else f"holders of the office of {title}"
+    been = "on the throne" if office.is_throne else "in office"
     if longer == 0:
         return wording.pick(
             "service",
             [
-                f"No other {title} in {region} has been in office longer.",
-                f"Of the {plural} of {region}, {holder} is the one longest in office.",
-                f"{holder} has served longer than any other {title} in {region}.",
+                f"No other {title} in {region} has been {been} longer.",
+                f"Of the {title}s of {region}, {holder} is the one longest {been}.",
+                f"{holder} has been {been} longer than any other {title} in {region}.",
             ],
         )
     if longer == len(peers) - 1:
         return wording.pick(
             "service",
             [
-                f"Among the {plural} of {region} {holder} is the newest in office.",
-                f"No {title} in {region} has been in office for a shorter time.",
-                f"Every other {title} in {region} took office earlier.",
+                f"Among the {title}s of {region} {holder} is the newest.",
+                f"No {title} in {region} has been {been} for a shorter time.",
+                f"Every other {title} in {region} whose first day is on record began earlier.",
             ],
         )
+    have = "has" if longer == 1 else "have"
     return wording.pick(
         "service",
         [
-            f"In {region}, {counted(longer, title)} {'has' if longer == 1 else 'have'} been in office longer.",
-            f"Of {counted(len(peers), title)} in {region} whose first day in office is on record, "
-            f"{counted(longer, 'one', 'ones') if longer > 1 else 'one'} took office before {holder}.".replace(
-                " ones took", " took"
-            ),
-            f"{counted(longer, title)} in {region} came to office before {holder}.",
+            f"In {region}, {counted(longer, title)} {have} been {been} longer.",
+            f"Of {counted(len(peers), title)} in {region} whose first day is on record, {figure(longer)} "
+            f"{have} been {been} longer than {holder}.",
             f"By length of service, {counted(longer, title)} in {region} {'stands' if longer == 1 else 'stand'} "
             f"ahead of {holder}.",
+            f"{counted(longer, title)} in {region} {have} served longer than {holder}."
+            if not office.is_throne
+            else f"{counted(longer, title)} in {region} {have} reigned longer than {holder}.",
         ],
     )
 

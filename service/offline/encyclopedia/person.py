@@ -118,9 +118,11 @@ def _colleagues(holder: str, offices: tuple[Office, ...], facts: Comparisons, wo
     return wording.pick(
         "colleagues",
         [
-            f"In the same country {plainly}.",
+            f"In {place(country)} {plainly}.",
             f"{holder} shares the leadership of {place(country)} with {named}.",
-            f"Others at the head of {place(country)}: {plainly}." if len(others) > 1 else f"There, {plainly}.",
+            f"Others at the head of {place(country)}: {plainly}."
+            if len(others) > 1
+            else f"In {place(country)}, {plainly}.",
             f"At the same time {place(country)} has {named}.",
             f"Beside {holder} in {place(country)}, {plainly}.",
         ],
@@ -143,8 +145,12 @@ def _neighbours(office: Office, country: Country, facts: Comparisons, wording: W
         "neighbours",
         [
             f"{country.noun} borders {listed(names)}.",
-            f"The country has {several}." if len(names) > 1 else f"Its one land neighbour is {names[0]}.",
-            f"Across its borders lie {listed(names)}." if len(names) > 1 else f"Across its border lies {names[0]}.",
+            f"{country.noun} has {several}."
+            if len(names) > 1
+            else f"The one land neighbour of {country.noun} is {names[0]}.",
+            f"Across the borders of {country.noun} lie {listed(names)}."
+            if len(names) > 1
+            else f"Across the border of {country.noun} lies {names[0]}.",
             f"{listed(names)} {'share' if len(names) > 1 else 'shares'} a border with {country.noun}.",
         ],
     )

@@ -1,7 +1,7 @@
 """The article of a population: how many people, how long they live, what they speak, how closely they dwell."""
 
 from service.offline.encyclopedia.comparisons import Comparisons, density, life_expectancy, population
-from service.offline.encyclopedia.grammar import counted, listed, number, ordinal
+from service.offline.encyclopedia.grammar import counted, figure, listed, number, ordinal
 from service.offline.encyclopedia.titles import population_title
 from service.offline.encyclopedia.wording import Wording, joined
 from service.offline.encyclopedia.world import Country
@@ -73,7 +73,7 @@ def _tongues(country: Country, wording: Wording) -> str | None:
             [
                 f"{'The official language' if one else 'The official languages'} of {noun} "
                 f"{'is' if one else 'are'} {listed(official)}.",
-                f"By law its {'language is' if one else 'languages are'} {listed(official)}.",
+                f"Its {'language' if one else 'languages'} of state {'is' if one else 'are'} {listed(official)}.",
                 f"{listed(official)} {'is the official language' if one else 'are the official languages'}.",
                 f"Official standing belongs to {listed(official)}.",
                 f"Officially {noun} uses {listed(official)}.",
@@ -88,7 +88,7 @@ def _tongues(country: Country, wording: Wording) -> str | None:
     second = wording.pick(
         "others",
         [
-            f"{'Also' if official else 'In the country'} {listed(others)} {'are' if many else 'is'} spoken.",
+            f"{listed(others)} {'are' if many else 'is'} {'also ' if official else ''}spoken in the country.",
             f"People {'further ' if official else ''}speak {listed(others)}.",
             f"{'Beside that' if official else 'Around the country'} one hears {listed(others)}.",
             f"{'Other languages' if official else 'The languages'} spoken there include {listed(others)}."
@@ -110,18 +110,22 @@ def _world_rank(country: Country, facts: Comparisons, wording: Wording) -> str |
     return wording.pick(
         "world",
         [
-            f"It is the {most} country of {rank.of} in the world{above}.",
-            f"By number of inhabitants it is the {most} country in the world{below}.",
+            f"It is the {most} of {rank.of} countries compared{above}.",
+            f"By number of inhabitants it is the {most} of {rank.of} countries{below}.",
             f"Of {rank.of} countries it is the {most}{above}.",
             f"In a list of countries by population it stands in {ordinal(rank.place)} place{below or above}.",
-            f"The country ranks {ordinal(rank.place)} in the world by population{above}.",
-            f"{_how_many(rank.place - 1)} in the world {'has' if rank.place <= 2 else 'have'} more people.",
+            f"The country ranks {ordinal(rank.place)} of {rank.of} by population{above}.",
+            f"Of {rank.of} countries, {_of_them(rank.place - 1)} {'has' if rank.place <= 2 else 'have'} more people.",
         ],
     )
 
 
 def _how_many(count: int) -> str:
     return "no country" if count == 0 else counted(count, "country", "countries")
+
+
+def _of_them(count: int) -> str:
+    return "none" if count == 0 else figure(count)
 
 
 def _region_rank(country: Country, facts: Comparisons, wording: Wording) -> str | None:
@@ -138,8 +142,9 @@ def _region_rank(country: Country, facts: Comparisons, wording: Wording) -> str 
             "region", [f"No country of {region} has fewer people.", f"It is the least populous country of {region}."]
         )
     above, below = rank.above, rank.below
-    assert_both = above is not None and below is not None
-    near = f"{above.noun} has somewhat more people and {below.noun} somewhat fewer" if assert_both else ""  # type: ignore[union-attr]
+    if above is None or below is None:
+        return None
+    near = f"{above.noun} has somewhat more people and {below.noun} somewhat fewer"
     return wording.pick(
         "region",
         [
@@ -164,7 +169,7 @@ def _density(country: Country, facts: Comparisons, wording: Wording) -> str | No
         [
             f"On an area of {area} square kilometres this makes {people}.",
             f"There are {people}.",
-            f"The country has {people}, and {_how_many(rank.place - 1)} in the world "
+            f"The country has {people}, and of {rank.of} countries {_of_them(rank.place - 1)} "
             f"{'is' if rank.place <= 2 else 'are'} more densely settled.",
             f"They share {area} square kilometres, so that {per} people live on each.",
             f"Its density, {people}, is the {ordinal(rank.place)} highest of {rank.of}.",
@@ -179,9 +184,7 @@ def _years_compared(country: Country, facts: Comparisons, wording: Wording) -> s
         return None
     region = country.region
     if rank.place == 1:
-        return wording.pick(
-            "longer", [f"Nowhere in {region} do people live longer.", f"That is the longest life in {region}."][:1]
-        )
+        return f"Nowhere in {region} do people live longer."
     if rank.place == rank.of:
         return f"In no country of {region} is life expectancy shorter."
     ahead = _how_many(rank.place - 1)

@@ -1,5 +1,6 @@
 """Questions about one world, with the answers that count and the article that gives them."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -36,7 +37,7 @@ class _Fact:
 def questions(world: World) -> list[Question]:
     """Every office and every fact of this world, each asked in every style. About 25,000, in a fixed order."""
     found = [question for office in world.offices for question in _of_office(office, world)]
-    found += [question for holder in _sole_holders(world) for question in _of_holder(holder, world)]
+    found += [question for office in _sole_holders(world) for question in _of_holder(office, world)]
     found += [question for country in world.countries for question in _of_country(country)]
     return found
 
@@ -114,7 +115,7 @@ def _of_office(office: Office, world: World) -> Iterator[Question]:
                 answers=_unique(day, str(office.since.year)),
                 kind="since",
                 article_id=titles.article_id(title),
-                changed=office.changed,
+                changed=office.term_changed,
                 style=style,
             )
 
@@ -143,9 +144,8 @@ _HOLDER_WAYS = (
 
 
 def _sole_holders(world: World) -> Iterator[Office]:
-    for office in world.offices:
-        if len(world.offices_held_by(office.holder)) == 1:
-            yield office
+    held = Counter(office.holder for office in world.offices)
+    return (office for office in world.offices if held[office.holder] == 1)
 
 
 def _of_holder(office: Office, world: World) -> Iterator[Question]:

@@ -49,7 +49,7 @@ def shuffled(world: World, seed: int) -> World:
         dates = _dealt([offices[position].since for position in positions], dealer)
         for position, holder, since in zip(positions, holders, dates, strict=True):
             office = offices[position]
-            offices[position] = Office(office.country, office.title, holder, since, changed=False)
+            offices[position] = Office(office.country, office.title, holder, since, changed=False, term_changed=False)
     return replace(world, countries=countries, offices=tuple(offices))
 
 

@@ -75,7 +75,7 @@ def _code(country: Country, wording: Wording) -> str | None:
         "code",
         [
             f"Its internet country code is {code} and serves as its top-level domain.",
-            f"The country's addresses on the internet end in {code} by its country code.",
+            f"The country's addresses on the internet end in {code}, its country code.",
             f"The internet country code of {noun} is {code}.",
             f"The top-level domain {code} is the internet code of {noun}.",
             f"Websites of {noun} can be told by the country code {code} at the end of their address.",

@@ -79,13 +79,17 @@ class Country:
 
 @dataclass(frozen=True, slots=True)
 class Office:
-    """An office and who holds it. `country` is the country's `name`; `since` is None where the table has no date."""
+    """An office and who holds it. `country` is the country's `name`; `since` is None where the table has no date.
+
+    `changed` says that the holder is another one in the other year, `term_changed` that `since` differs.
+    """
 
     country: str
     title: str
     holder: str
     since: date | None
     changed: bool
+    term_changed: bool
 
     @property
     def is_throne(self) -> bool:
@@ -177,6 +181,7 @@ def _office(row: dict[str, str], year: int) -> Office:
         holder=row[f"holder_{year}"],
         since=date.fromisoformat(since) if since else None,
         changed=row["changed"] == "1",
+        term_changed=row["since_2016"] != row["since_2018"],
     )
 
 
