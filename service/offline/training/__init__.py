@@ -1,1 +1,4 @@
-"""Training: warm start, reading, distillation of the question encoder, joint training, a checkpoint folder."""
+"""Training: warm start, reading, distillation of the question encoder, joint training, a checkpoint folder.
+
+`service.offline.training.run.run` goes through all of it; docs/training.md is the guide.
+"""

@@ -40,6 +40,8 @@ def answer_kind(answer: str, question: str = "") -> AnswerKind:
 
 def occurrences(answer: str, text: str) -> list[int]:
     """Character offsets at which `answer` stands in `text` as whole words, in the answer's own casing or another."""
+    if answer.lower() not in text.lower():
+        return []
     pattern = re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)", re.IGNORECASE)
     return [match.start() for match in pattern.finditer(text)]
 

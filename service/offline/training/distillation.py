@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import DPRQuestionEncoder
 
-from service.offline.training.loop import MasterAdamW, ParameterGroup, learning_rate
+from service.offline.training.loop import MasterAdamW, ParameterGroup, frozen_parameters, learning_rate
 from service.rag.passage_encoder import PassageEncoder
 
 
 @dataclass(frozen=True, slots=True)
 class DistillationConfig:
-    steps: int = 600
-    questions_per_step: int = 256
-    warm_up: int = 40
-    rate: float = 3e-4
+    steps: int = 200
+    questions_per_step: int = 128
+    warm_up: int = 20
+    rate: float = 4e-4
     scale: float = 28.0
     max_length: int = 48
     seed: int = 0
@@ -69,13 +69,18 @@ def distil_question_encoder(
     encoder.eval()
     fold_scale(encoder, tokenizer, questions[:64], config.scale)
     encoder.set_attn_implementation("eager")
+    groups = question_groups(encoder, config.rate)
+    optimizer = MasterAdamW(groups, frozen=frozen_parameters(encoder))
     encoder.to(torch.bfloat16)
-    optimizer = MasterAdamW(question_groups(encoder, config.rate))
     random_state = random.Random(f"{config.seed} distillation")
+    # Neighbours in length share a batch: little of it is padding.
+    order = sorted(random_state.sample(range(len(questions)), len(questions)), key=lambda i: len(questions[i]))
+    size = min(config.questions_per_step, len(questions))
     began = time.monotonic()
     similar: list[float] = []
     for step in range(config.steps):
-        rows = random_state.sample(range(len(questions)), min(config.questions_per_step, len(questions)))
+        start = random_state.randrange(len(order) - size + 1)
+        rows = order[start : start + size]
         made = encode_questions(
             encoder, tokenizer, [questions[i] for i in rows], max_length=config.max_length
         )  # (B, d)
@@ -86,7 +91,14 @@ def distil_question_encoder(
         similar.append(float(torch.nn.functional.cosine_similarity(made.detach(), wanted).mean()))
         if (step + 1) % 20 == 0 or step + 1 == config.steps:
             seconds = (time.monotonic() - began) / (step + 1)
-            log({"step": step + 1, "loss": float(loss), "cosine": sum(similar) / len(similar), "s/step": seconds})
+            log(
+                {
+                    "step": step + 1,
+                    "loss": float(loss.detach()),
+                    "cosine": sum(similar) / len(similar),
+                    "s/step": seconds,
+                }
+            )
             similar.clear()
     optimizer.copy_masters_to(encoder)
     encoder.eval()

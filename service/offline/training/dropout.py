@@ -36,3 +36,10 @@ class MaskedDropout:
         room = self._mask.numel() - output.numel()
         begin = int(torch.randint(room + 1, (), generator=self._generator))
         return output * self._mask[begin : begin + output.numel()].view(output.shape)
+
+
+def silence_dropout(model: torch.nn.Module) -> None:
+    """Turn transformers' own dropout off, which MaskedDropout stands in for."""
+    for module in model.modules():
+        if isinstance(getattr(module, "dropout", None), float):
+            module.dropout = 0.0

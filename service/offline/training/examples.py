@@ -165,7 +165,8 @@ def packed_example(
 
 
 _CLOZE_SPAN = re.compile(
-    r"(?<![.!?] )(?<!^)\b[A-Z][\w'-]+(?: (?:of |the )?[A-Z][\w'-]+){0,3}|\b\d[\d,.]*\d\b(?: (?:million|billion|percent))?"
+    r"(?<![.!?] )(?<!^)\b[A-Z][\w'-]+(?: (?:of |the )?[A-Z][\w'-]+){0,3}"
+    r"|\b\d[\d,.]*\d\b(?: (?:million|billion|percent))?"
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])")
 _ASKS = {

@@ -16,19 +16,23 @@ from torch import Tensor
 from transformers import BartForConditionalGeneration, DPRQuestionEncoder
 
 from service.entities import Passage
+from service.offline.training.batches import IGNORED, ReadingBatch, collate, encode_examples
 from service.offline.training.counterfactual import occurrences
 from service.offline.training.distillation import encode_questions, question_groups
-from service.offline.training.dropout import MaskedDropout
+from service.offline.training.dropout import MaskedDropout, silence_dropout
 from service.offline.training.examples import ReadingExample
 from service.offline.training.loop import (
+    ALONE,
     MasterAdamW,
     ParameterGroup,
+    Replicas,
     cross_entropy_of_targets,
+    frozen_parameters,
     learning_rate,
     load_state,
     save_state,
 )
-from service.offline.training.reading import IGNORED, ReadingBatch, collate, encode_examples, train_logits_bias
+from service.offline.training.reading import train_logits_bias
 from service.rag import marginal
 
 
@@ -58,11 +62,16 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class LibraryQuestion:
-    """A question to one library. Any of `answers` is right."""
+    """A question to one library. Any of `answers` is right; the first that was found is the one to be generated.
+
+    `rows` are passages known to hold it, where they are known.
+    """
 
     text: str
     answers: tuple[str, ...]
     library: str
+    kind: str = ""
+    rows: tuple[int, ...] = ()
 
 
 Draw = Callable[[random.Random], LibraryQuestion]
@@ -79,18 +88,25 @@ class Found:
 def retrieve(
     questions: Sequence[LibraryQuestion], vectors: Tensor, libraries: Mapping[str, Library], n_docs: int
 ) -> list[Found]:
-    """The passages with the largest inner products, best first; `vectors` are the questions', (B, d)."""
+    """The passages with the largest inner products, best first; `vectors` are the questions', (B, d).
+
+    Where a question's passage is known and was missed, it takes the last place: what retrieval cannot do yet is then
+    learnt, too.
+    """
     found = []
     for question, vector in zip(questions, vectors, strict=True):
         scores = libraries[question.library].vectors @ vector  # (N,)
-        found.append(Found(question, scores.topk(n_docs).indices.tolist()))
+        rows = scores.topk(n_docs).indices.tolist()
+        if question.rows and not set(question.rows) & set(rows):
+            rows[-1] = max(question.rows, key=lambda row, scores=scores: float(scores[row]))
+        found.append(Found(question, rows))
     return found
 
 
-def holds_answer(found: Found, libraries: Mapping[str, Library]) -> bool:
-    """Whether one of the found passages has one of the answers in it: only then is there anything to learn."""
-    passages = libraries[found.question.library].passages
-    return any(bool(occurrences(answer, passages[row].text)) for answer in found.question.answers for row in found.rows)
+def found_answer(found: Found, libraries: Mapping[str, Library]) -> str | None:
+    """The first of the answers that stands in a found passage; without one there is nothing to learn."""
+    texts = [libraries[found.question.library].passages[row].text for row in found.rows]
+    return next((answer for answer in found.question.answers if any(occurrences(answer, text) for text in texts)), None)
 
 
 def passage_token_log_probs(generator: BartForConditionalGeneration, batch: ReadingBatch) -> Tensor:
@@ -131,52 +147,60 @@ def train_joint(
     *,
     state_file: Path,
     log: Callable[[dict[str, Any]], None],
+    replicas: Replicas = ALONE,
 ) -> None:
-    """Train both models in place; they are left in float32 and in evaluation mode. Resumes from `state_file`."""
+    """Train both models in place; they are left in float32 and in evaluation mode. Resumes from `state_file`.
+
+    Several replicas share `questions_per_step` between them.
+    """
+    share = max(1, config.questions_per_step // replicas.count)
     for model in (question_encoder, generator):
         model.set_attn_implementation("eager")
-        model.to(torch.bfloat16)
     generator.requires_grad_(True)
     train_logits_bias(generator)
     generator.model.shared.requires_grad_(False)
-    for module in generator.modules():
-        if isinstance(getattr(module, "dropout", None), float):
-            module.dropout = 0.0
+    silence_dropout(generator)
     encoder = tuple(p for p in generator.model.encoder.parameters() if p.requires_grad)
     decoder = tuple(p for p in generator.model.decoder.parameters() if p.requires_grad)
-    optimizer = MasterAdamW(
-        [
-            ParameterGroup(encoder, config.encoder_rate),
-            ParameterGroup((*decoder, generator.get_parameter("final_logits_bias")), config.decoder_rate),
-            *question_groups(question_encoder, config.question_rate),
-        ]
-    )
+    groups = [
+        ParameterGroup(encoder, config.encoder_rate),
+        ParameterGroup((*decoder, generator.get_parameter("final_logits_bias")), config.decoder_rate),
+        *question_groups(question_encoder, config.question_rate),
+    ]
+    frozen = [*frozen_parameters(generator), *frozen_parameters(question_encoder)]
+    optimizer = MasterAdamW(groups, frozen=frozen, replicas=replicas)
+    generator.to(torch.bfloat16)
+    question_encoder.to(torch.bfloat16)
+    state_file.parent.mkdir(parents=True, exist_ok=True)
     state = load_state(state_file) or {"step": 0}
     if "optimizer" in state:
         optimizer.load_state_dict(state["optimizer"])
     first = int(state["step"])
-    handles = MaskedDropout(config.dropout, seed=config.seed + first, dtype=torch.bfloat16).attach(generator)
+    handles = MaskedDropout(
+        config.dropout, seed=config.seed + first + replicas.rank * config.steps, dtype=torch.bfloat16
+    ).attach(generator)
     generator.train()
     question_encoder.eval()
     began = time.monotonic()
     recent: list[float] = []
     asked = kept = 0
     for step in range(first, config.steps):
-        random_state = random.Random(f"{config.seed} joint {step}")
+        random_state = random.Random(f"{config.seed} joint {step} {replicas.rank}")
         found: list[Found] = []
-        while len(found) < config.questions_per_step:
-            drawn = [draw(random_state) for _ in range(config.questions_per_step)]
+        while len(found) < share:
+            drawn = [draw(random_state) for _ in range(share)]
             with torch.no_grad():
                 vectors = encode_questions(question_encoder, tokenizer, [q.text for q in drawn])  # (B, d)
-            answerable = [f for f in retrieve(drawn, vectors, libraries, config.n_docs) if holds_answer(f, libraries)]
+            retrieved = retrieve(drawn, vectors, libraries, config.n_docs)
+            answerable = [item for item in retrieved if found_answer(item, libraries) is not None]
             asked, kept = asked + len(drawn), kept + len(answerable)
             found += answerable
-        found = found[: config.questions_per_step]
+        found = found[:share]
         vectors = encode_questions(question_encoder, tokenizer, [f.question.text for f in found])  # (B, d)
         doc_scores = torch.stack(
             [libraries[f.question.library].vectors[f.rows] @ vector for f, vector in zip(found, vectors, strict=True)]
         )  # (B, K)
-        batch = _batch(found, libraries, tokenizer, generator, config, random_state)
+        batch = _batch(found, libraries, tokenizer, generator, config)
         shape = (len(found), config.n_docs, -1)
         token_log_probs = passage_token_log_probs(generator, batch).view(shape)  # (B, K, T)
         mask = (batch.targets != IGNORED).view(shape)[:, 0]  # (B, T)
@@ -184,13 +208,13 @@ def train_joint(
         loss.backward()
         rate = learning_rate(step, steps=config.steps, warm_up=config.warm_up)
         norm = optimizer.step(rate)
-        recent.append(float(loss))
-        if (step + 1) % 20 == 0 or step + 1 == config.steps:
+        recent.append(float(loss.detach()))
+        if replicas.rank == 0 and ((step + 1) % 20 == 0 or step + 1 == config.steps):
             seconds = (time.monotonic() - began) / (step + 1 - first)
             line = {"step": step + 1, "nll": sum(recent) / len(recent), "norm": norm, "found": kept / asked}
-            log({**line, "length": float(vectors.norm(dim=-1).mean()), "s/step": seconds})
+            log({**line, "length": float(vectors.detach().norm(dim=-1).mean()), "s/step": seconds})
             recent.clear()
-        if (step + 1) % config.save_every == 0 or step + 1 == config.steps:
+        if replicas.rank == 0 and ((step + 1) % config.save_every == 0 or step + 1 == config.steps):
             save_state(state_file, {"step": step + 1, "optimizer": optimizer.state_dict()})
     for handle in handles:
         handle.remove()
@@ -205,12 +229,11 @@ def _batch(
     tokenizer: Any,
     generator: BartForConditionalGeneration,
     config: JointConfig,
-    random_state: random.Random,
 ) -> ReadingBatch:
-    """Every found passage with its question and one of its answers: R = B * K rows, question by question."""
+    """Every found passage with its question and the answer that was found: R = B * K rows, question by question."""
     examples = []
     for item in found:
-        answer = random_state.choice(item.question.answers)
+        answer = found_answer(item, libraries) or ""
         for row in item.rows:
             passage = libraries[item.question.library].passages[row]
             examples.append(ReadingExample(item.question.text, passage.title, passage.text, answer, None))

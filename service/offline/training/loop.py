@@ -22,24 +22,50 @@ class ParameterGroup:
     peak: float
 
 
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """The processes that train one model together, each on its own part of every step; one alone by default.
+
+    Several processes of one thread get through more than one process of several threads wherever a core is shared
+    with other work: threads wait for each other at every operation, processes once a step.
+    """
+
+    rank: int = 0
+    count: int = 1
+
+    def average(self, tensor: Tensor) -> None:
+        """Replace `tensor`, in place, by its mean over the processes."""
+        if self.count > 1:
+            torch.distributed.all_reduce(tensor)
+            tensor.div_(self.count)
+
+
+ALONE = Replicas()
+
+
 class MasterAdamW:
     """AdamW on float32 masters of parameters held in another precision.
 
     Pure bf16 would lose small updates; autocast would cast every weight at every use. The model keeps bf16 weights,
-    the optimiser keeps the masters, and each step copies them down.
+    the optimiser keeps the masters, and each step copies them down. Made while the model is still in float32, the
+    masters begin as its exact weights; `frozen` parameters are remembered likewise, to be given back at the end.
     """
 
     def __init__(
         self,
         groups: Sequence[ParameterGroup],
         *,
+        frozen: Sequence[torch.nn.Parameter] = (),
+        replicas: Replicas = ALONE,
         weight_decay: float = 0.01,
         betas: tuple[float, float] = (0.9, 0.98),
         clip: float = 1.0,
     ) -> None:
         self._live = [parameter for group in groups for parameter in group.parameters]
         self._masters = [parameter.detach().float().clone().requires_grad_() for parameter in self._live]
+        self._frozen = [(parameter, parameter.detach().float().clone()) for parameter in frozen]
         self._peaks = [group.peak for group in groups]
+        self._replicas = replicas
         self._clip = clip
         masters = iter(self._masters)
         self._optimizer = torch.optim.AdamW(
@@ -49,38 +75,41 @@ class MasterAdamW:
             weight_decay=weight_decay,
             fused=True,
         )
-        for master in self._masters:
-            master.grad = torch.zeros_like(master)
+        # One stretch of memory for all gradients: one message between processes, one norm, one scaling.
+        self._gradient = torch.zeros(sum(master.numel() for master in self._masters))  # (P,)
+        parts = self._gradient.split([master.numel() for master in self._masters])
+        for master, part in zip(self._masters, parts, strict=True):
+            master.grad = part.view_as(master)
 
     def step(self, rate: float) -> float:
         """One update at `rate` times each group's peak; returns the gradient's norm before clipping.
 
         A gradient that is not finite is skipped: the norm says so.
         """
-        gradients = [master.grad for master in self._masters if master.grad is not None]
-        torch._foreach_copy_(gradients, [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._live])
-        norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))))
+        for live, master in zip(self._live, self._masters, strict=True):
+            if master.grad is not None:
+                master.grad.copy_(live.grad) if live.grad is not None else master.grad.zero_()
+            live.grad = None
+        self._replicas.average(self._gradient)
+        norm = float(torch.linalg.vector_norm(self._gradient))
         if math.isfinite(norm):
             if norm > self._clip:
-                torch._foreach_mul_(gradients, self._clip / norm)
+                self._gradient.mul_(self._clip / norm)
             for group, peak in zip(self._optimizer.param_groups, self._peaks, strict=True):
                 group["lr"] = peak * rate
             self._optimizer.step()
             with torch.no_grad():
                 torch._foreach_copy_(self._live, self._masters)
-        for parameter in self._live:
-            parameter.grad = None
         return norm
 
     def copy_masters_to(self, model: torch.nn.Module) -> None:
         """Make `model`, whose parameters these are, a float32 model with the masters' full precision."""
-        masters = {id(live): master for live, master in zip(self._live, self._masters, strict=True)}
-        named = [(parameter, masters.get(id(parameter))) for parameter in model.parameters()]
         model.float()
+        exact = dict(zip(self._live, self._masters, strict=True)) | dict(self._frozen)
         with torch.no_grad():
-            for parameter, master in named:
-                if master is not None:
-                    parameter.copy_(master)
+            for parameter in model.parameters():
+                if parameter in exact:
+                    parameter.copy_(exact[parameter])
 
     def state_dict(self) -> dict[str, Any]:
         return {"optimizer": self._optimizer.state_dict(), "masters": [m.detach() for m in self._masters]}
@@ -90,6 +119,11 @@ class MasterAdamW:
         with torch.no_grad():
             torch._foreach_copy_(self._masters, state["masters"])
             torch._foreach_copy_(self._live, self._masters)
+
+
+def frozen_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """The parameters that training leaves as they are."""
+    return [parameter for parameter in model.parameters() if not parameter.requires_grad]
 
 
 def learning_rate(step: int, *, steps: int, warm_up: int) -> float:

@@ -1,0 +1,88 @@
+"""The saved folder: transformers' names, no tensor that the base package has, and it loads here with equal outputs."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from transformers import AutoTokenizer, BertTokenizerFast
+
+from service.entities import Passage
+from service.errors import SourceInvalid
+from service.offline.training.batches import encode_examples
+from service.offline.training.examples import ReadingExample
+from service.offline.training.reading import train_logits_bias
+from service.offline.training.warm_start import warm_start_generator, warm_start_question_encoder
+from service.offline.training.weights import minilm_base, save_on_base
+from service.rag.checkpoint import load_checkpoint
+from service.rag.generator import Generator
+from service.rag.passage_encoder import PassageEncoder, minilm_folder
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved") / "mini"
+    generator = warm_start_generator(minilm_folder(), decoder_layers=(1,))
+    train_logits_bias(generator)
+    with torch.no_grad():
+        generator.final_logits_bias[0, 7] = 2.5
+    save_on_base(
+        folder,
+        name="mini",
+        question_encoder=warm_start_question_encoder(minilm_folder()),
+        generator=generator,
+        tokenizer=AutoTokenizer.from_pretrained(minilm_folder()),
+        passage_encoder=PassageEncoder.load(),
+        base=minilm_base(),
+    )
+    return folder
+
+
+def test_what_the_base_has_is_not_stored_again(saved: Path) -> None:
+    index = json.loads((saved / "model.safetensors.index.json").read_text())
+    for file in set(index["weight_map"].values()):
+        with safe_open(saved / file, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - a safetensors file is no dictionary
+                assert index["weight_map"][name] == file
+                assert tensors.get_slice(name).get_shape()[0] != 30522
+                assert tensors.get_slice(name).get_dtype() == "F16"
+    assert all(path.stat().st_size < 48 << 20 for path in saved.rglob("*"))
+
+
+def test_it_loads_and_is_what_was_saved(saved: Path) -> None:
+    checkpoint = load_checkpoint(saved)
+    assert checkpoint.facts.encoder_fingerprint == PassageEncoder.load().fingerprint
+    assert checkpoint.uncased
+    assert (checkpoint.config.title_sep, checkpoint.config.doc_sep) == (" / ", " // ")
+    reference = warm_start_generator(minilm_folder(), decoder_layers=(1,))
+    for name, parameter in reference.named_parameters():
+        torch.testing.assert_close(
+            checkpoint.generator.get_parameter(name), parameter, atol=4e-3, rtol=1e-3, check_dtype=False
+        )
+    assert checkpoint.generator.final_logits_bias[0, 7] == 2.5
+
+
+def test_training_and_serving_write_the_same_input(saved: Path) -> None:
+    tokenizer = BertTokenizerFast.from_pretrained(saved / "generator_tokenizer")
+    generator = Generator(load_checkpoint(saved))
+    for title, text in (("Peru", "Lima is the capital of Peru, and its largest city."), ("", "Lima. A city.")):
+        example = ReadingExample("What is Peru's capital?", title, text, "Lima", None)
+        (encoded,) = encode_examples([example], tokenizer, max_input_length=300, max_target_length=8)
+        assert generator.input_ids(example.question, Passage("1", title, text)) == encoded.input_ids
+
+
+def test_embeddings_that_changed_are_not_left_out_silently(tmp_path: Path) -> None:
+    generator = warm_start_generator(minilm_folder(), decoder_layers=(1,))
+    with torch.no_grad():
+        generator.model.shared.weight[5, 5] += 1
+    with pytest.raises(SourceInvalid, match=r"rag\.generator"):
+        save_on_base(
+            tmp_path / "mini",
+            name="mini",
+            question_encoder=warm_start_question_encoder(minilm_folder()),
+            generator=generator,
+            tokenizer=AutoTokenizer.from_pretrained(minilm_folder()),
+            passage_encoder=PassageEncoder.load(),
+            base=minilm_base(),
+        )
