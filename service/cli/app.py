@@ -11,6 +11,7 @@ from service.cli import checkpoint, evaluate, index
 from service.cli.ask import ask
 from service.cli.consoles import messages, printable
 from service.cli.serve import serve
+from service.cli.train import train
 from service.errors import OpenbookError, ServerRefused, SettingInvalid
 
 FAILED = 1
@@ -33,6 +34,7 @@ def build() -> typer.Typer:
     app.command()(ask)
     app.add_typer(index.app, name="index")
     app.add_typer(checkpoint.app, name="checkpoint")
+    app.command()(train)
     app.add_typer(evaluate.app, name="eval")
     return app
 
