@@ -1,0 +1,129 @@
+"""What is written about the project against the project itself: a page that drifts from the code fails here."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import typer
+
+import service
+from service import errors
+from service.cli.app import build
+from service.settings import Settings
+
+ROOT = Path(service.__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+FOLDERS = ("docs", "indexes", "checkpoints", "deploy")
+PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
+TARGET = re.compile(r"^([a-z][a-z-]*):.*?(?:## (.*))?$", re.MULTILINE)
+
+
+def commands(group: object, path: str = "") -> set[str]:
+    """Every command below a click group: {"serve", "index build", ...}."""
+    found: set[str] = set()
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        below = f"{path} {name}".strip()
+        found |= commands(command, below) if hasattr(command, "commands") else {below}
+    return found
+
+
+COMMANDS = commands(typer.main.get_command(build()))
+
+
+def test_the_table_of_settings_is_the_settings() -> None:
+    rows = [line.split(" | ", 2) for line in README.splitlines() if line.startswith("| `OPENBOOK_")]
+    table = [(name.strip("| `"), default.strip("| `"), text.removesuffix(" |")) for name, default, text in rows]
+    assert table == [
+        (f"OPENBOOK_{name.upper()}", "" if field.default is None else str(field.default), field.description)
+        for name, field in Settings.model_fields.items()
+    ]
+
+
+def test_the_table_of_commands_is_the_commands() -> None:
+    listed = re.findall(r"^\| `openbook ([a-z ]+?)(?: [\[A-Z].*?)?` \|", README, re.MULTILINE)
+    assert sorted(listed) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_that_a_page_names_is_there(page: Path) -> None:
+    groups = {command.split()[0] for command in COMMANDS if " " in command}
+    for named in re.findall(r"openbook ((?:[a-z]+)(?: [a-z]+)?)", code_of(page)):
+        first = named.split()[0]
+        assert (named if first in groups and " " in named else first) in COMMANDS | groups, f"openbook {named}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_make_target_that_a_page_names_is_there(page: Path) -> None:
+    for target in re.findall(r"\bmake ([a-z][a-z-]*)", code_of(page)):
+        assert target in dict(TARGET.findall(MAKEFILE)), f"make {target}"
+
+
+def test_every_phony_target_has_a_rule_and_a_line_of_help() -> None:
+    phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)
+    assert phony is not None
+    explained = dict(TARGET.findall(MAKEFILE))
+    for target in phony[1].split():
+        assert explained.get(target), f"{target} has no rule, or no comment after ##"
+    assert sorted(explained) == sorted(phony[1].split())
+
+
+def test_make_help_lists_every_target() -> None:
+    done = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [
+        ["make", target] for target, _ in TARGET.findall(MAKEFILE)
+    ]
+
+
+def test_the_newest_version_of_the_changelog_is_the_packages() -> None:
+    newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == service.__version__
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if not link.startswith(("http://", "https://")):
+            assert (page.parent / link).exists(), link
+
+
+def test_the_map_of_the_docs_has_every_page() -> None:
+    listed = set(
+        re.findall(r"^\| \[.+?\]\((.+?)\)", (ROOT / "docs" / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} <= listed
+
+
+def test_the_table_of_errors_has_every_code_with_its_status() -> None:
+    from service.api.problems import HTTP_CODES, status_of
+
+    text = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
+    for error in [errors.OpenbookError, *descendants(errors.OpenbookError)]:
+        if error.__name__ in ("SourceInvalid", "SettingInvalid", "ServerUnreachable", "ServerRefused"):
+            continue  # of the command line, which no route raises
+        row = re.search(rf"^\|.*`{error.code}`.*$", text, re.MULTILINE)
+        assert row is not None, error.code
+        assert str(status_of(error)) in row[0], row[0]
+    for code in HTTP_CODES.values():
+        assert f"`{code}`" in text
+
+
+def descendants(parent: type[errors.OpenbookError]) -> list[type[errors.OpenbookError]]:
+    return [
+        one
+        for child in parent.__subclasses__()
+        if child.__module__ == errors.__name__
+        for one in (child, *descendants(child))
+    ]
+
+
+def code_of(page: Path) -> str:
+    """What stands between backticks, and in fenced blocks."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```.*?$(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    inline = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+    return "\n".join([*blocks, *inline])
