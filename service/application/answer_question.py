@@ -1,5 +1,6 @@
 """A question's path: a slot, a lease on the live snapshot, the engine, an answer that names its version."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -16,6 +17,7 @@ from service.entities import (
     StageSeconds,
     TargetScore,
 )
+from service.errors import IndexNotResident
 from service.rag.engine import RagEngine
 from service.storage.index_store import IndexStore
 
@@ -123,20 +125,24 @@ class AnswerQuestion:
         return retrieval
 
     async def _run(self, work: Callable[[Lease, Turn], T], timeout_s: float, index: str | None) -> T:
+        await self._check(index)
+
         def under_lease(turn: Turn) -> T:
             # The lease is taken and given back in this thread: a client that hangs up cannot let go of an index
             # that is being searched, and a question that waits does not hold the old index open.
-            self._check_known(index)
             with self._live.lease(index) as lease:
                 return work(lease, turn)
 
         return await self._pool.run(under_lease, timeout_s=timeout_s)
 
-    def _check_known(self, version: str | None) -> None:
-        """Tell a version that is nowhere (UnknownIndex) from one that is only not loaded, which `lease` refuses."""
-        live = self._live.now()
-        if version is not None and (live is None or live.version != version):
-            self._store.info(version)
+    async def _check(self, version: str | None) -> None:
+        """Refuse now what would be refused after a wait in the queue."""
+        try:
+            self._live.check(version)
+        except IndexNotResident:
+            # raises UnknownIndex for a version that is not only not loaded, but nowhere
+            await asyncio.to_thread(self._store.info, version)
+            raise
 
 
 def _complete(seconds: StageSeconds, turn: Turn) -> StageSeconds:

@@ -95,6 +95,11 @@ class LiveIndex:
             retired = self._replace(_Opened(snapshot, self._generation))
         self._close_if_unused(retired)
 
+    def check(self, version: str | None = None) -> None:
+        """Raise what `lease` would raise now."""
+        with self._lock:
+            self._wanted(version)
+
     def now(self) -> IndexVersion | None:
         """What a question asked now would read."""
         live = self._live
@@ -112,13 +117,17 @@ class LiveIndex:
 
     def _take(self, version: str | None) -> _Opened:
         with self._lock:
-            live = self._live
-            if live is None:
-                raise NoLiveIndex(hint=self._hint)
-            if version is not None and live.index.version != version:
-                raise IndexNotResident(version=version, resident=(live.index.version,))
-            live.leases += 1
-            return live
+            wanted = self._wanted(version)
+            wanted.leases += 1
+            return wanted
+
+    def _wanted(self, version: str | None) -> _Opened:
+        """Under the lock: what a lease on `version` is a lease on."""
+        if self._live is None:
+            raise NoLiveIndex(hint=self._hint)
+        if version is not None and self._live.index.version != version:
+            raise IndexNotResident(version=version, resident=(self._live.index.version,))
+        return self._live
 
     def _give_back(self, resident: _Opened) -> None:
         with self._lock:

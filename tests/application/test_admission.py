@@ -236,3 +236,9 @@ def test_closing_ends_what_takes_too_long(pool: WorkPool) -> None:
         assert [type(end) for end in gate.ended] == [Abandoned] * 2
 
     asyncio.run(main())
+
+
+def test_work_finds_its_time_up_even_if_nobody_tells_it() -> None:
+    Turn(LONG).check()
+    with pytest.raises(DeadlineExceeded):
+        Turn(0.0).check()

@@ -89,6 +89,9 @@ def test_a_pinned_version_that_is_not_live_is_refused(live: LiveIndex) -> None:
     with pytest.raises(IndexNotResident) as raised, live.lease("tiny-2018"):
         pass
     assert raised.value.data == {"version": "tiny-2018", "resident": "tiny-2016"}
+    with pytest.raises(IndexNotResident):
+        live.check("tiny-2018")
+    live.check("tiny-2016")
     with live.lease("tiny-2016") as lease:
         assert lease.index == OLD
 

@@ -1,6 +1,6 @@
 import errno
 import sys
-import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -165,9 +165,12 @@ def test_policy_resource_lets_the_old_index_go_before_it_reads_the_new_one(
     with live.lease() as lease:
         swap = swap_index.begin("tiny-2018", policy="resource")
         while live.now() is not None:
-            threading.Event().wait(0.001)
+            time.sleep(0.001)
         with pytest.raises(NoLiveIndex, match="being replaced by 'tiny-2018'"), live.lease():
             pass
+        time.sleep(0.1)
+        # it waits for the last reader
+        assert live.now() is None
         assert lease.snapshot.passages([0])
     report = swap.result(TIMEOUT)
     assert list(report.seconds) == ["verify", "open", "drain", "warm", "flip", "current", "total"]

@@ -1,0 +1,135 @@
+"""Around every request: its id, its line in the log, its count in the metrics, and the net under all exceptions."""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Coroutine
+from secrets import token_hex
+from typing import Any, TypeVar
+
+from fastapi import Request
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.api import problems
+from service.api.logs import FACTS
+from service.application.telemetry import Telemetry
+from service.errors import OpenbookError
+
+T = TypeVar("T")
+
+REQUEST_ID = "x-request-id"
+SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+CLIENT_GONE = 499  # nginx's number; no client sees it
+OK = "ok"
+CANCELLED = "cancelled"
+
+logger = logging.getLogger(__name__)
+access = logging.getLogger("openbook.access")
+
+
+class ClientGone(Exception):
+    """The client hung up while its question was being answered."""
+
+
+class RequestContext:
+    """The outermost middleware. Whatever happens inside, one response, one log line and one count come out."""
+
+    def __init__(self, app: ASGIApp, telemetry: Telemetry) -> None:
+        self._app = app
+        self._telemetry = telemetry
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._app(scope, receive, _with_plain_failure(scope, send))
+        else:
+            await self._app(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        request = Request(scope, receive)
+        request.state.request_id = request_id = _request_id(request)
+        status = 0
+
+        async def send_marked(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers[REQUEST_ID] = request_id
+                headers["x-content-type-options"] = "nosniff"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_marked)
+        except (ClientGone, ClientDisconnect):
+            request.state.outcome = CANCELLED
+            if not status:
+                await Response(status_code=CLIENT_GONE)(scope, receive, send_marked)
+        except asyncio.CancelledError:
+            request.state.outcome = CANCELLED
+            raise
+        except Exception:
+            logger.exception("unexpected error", extra={FACTS: {"request_id": request_id}})
+            response = problems.respond(problems.unexpected(), request)
+            if not status:
+                await response(scope, receive, send_marked)
+        finally:
+            self._account(request, status, time.perf_counter() - started)
+
+    def _account(self, request: Request, status: int, seconds: float) -> None:
+        route = getattr(request.scope.get("route"), "path", "unmatched")
+        outcome = getattr(request.state, "outcome", OK)
+        self._telemetry.count_request(route, outcome)
+        facts = {
+            "request_id": request.state.request_id,
+            "method": request.method,
+            "route": route,
+            "status": status,
+            "outcome": outcome,
+            "seconds": round(seconds, 6),
+            **getattr(request.state, FACTS, {}),
+        }
+        access.info("%s %s %d", request.method, route, status, extra={FACTS: facts})
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`; cancels it and raises ClientGone when the client hangs up first."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_hang_up(request.receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGone
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _hang_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _request_id(request: Request) -> str:
+    given = request.headers.get(REQUEST_ID, "")
+    return given if SANE_ID.fullmatch(given) else token_hex(8)
+
+
+def _with_plain_failure(scope: Scope, send: Send) -> Send:
+    """A service that cannot start for a reason that we know says that reason in one line, without a traceback."""
+
+    async def send_plain(message: Message) -> None:
+        failure = getattr(scope["app"].state, "startup_failure", None)
+        if message["type"] == "lifespan.startup.failed" and isinstance(failure, OpenbookError):
+            message = {**message, "message": f"{failure.code}: {failure}"}
+        await send(message)
+
+    return send_plain

@@ -1,0 +1,179 @@
+"""What comes in over HTTP: stripped, bounded, and nothing in it that is not known."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from service.entities import AnswerOptions, Decoding, ModelKind
+from service.errors import InvalidRequest
+from service.settings import Settings
+
+MAX_QUESTION = 2_000
+MAX_TARGET = 500
+MAX_TARGETS = 100
+MAX_TIMEOUT_S = 600
+MAX_VERSION = 64
+
+HALF_A_PAIR = "holds half of a surrogate pair, which is no character"
+
+
+def _sayable(value: Any) -> Any:
+    """A string that UTF-8 can hold and no C string would cut short, stripped; else a ValueError that says why."""
+    if not isinstance(value, str):
+        return value
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError(HALF_A_PAIR)
+    if "\0" in value:
+        raise ValueError("holds a NUL character")
+    return value.strip()
+
+
+def _not_blank(value: str) -> str:
+    if not value:
+        raise ValueError("must not be empty or blank")
+    return value
+
+
+Question = Annotated[
+    str,
+    Field(max_length=MAX_QUESTION, description="1 to 2,000 characters, outer space ignored."),
+    BeforeValidator(_sayable),
+    AfterValidator(_not_blank),
+]
+Target = Annotated[str, Field(max_length=MAX_TARGET), BeforeValidator(_sayable), AfterValidator(_not_blank)]
+Version = Annotated[str, Field(max_length=MAX_VERSION), BeforeValidator(_sayable), AfterValidator(_not_blank)]
+Timeout = Annotated[
+    float | None,
+    Field(
+        gt=0,
+        le=MAX_TIMEOUT_S,
+        allow_inf_nan=False,
+        description="Seconds after which the answer is of no use; null: the setting OPENBOOK_TIMEOUT_S.",
+    ),
+]
+
+
+class _Body(BaseModel):
+    """An unknown field is an error: a misspelt one would silently leave its default in force."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Question(_Body):
+    question: Question
+    n_docs: Annotated[int, Field(strict=True, ge=1, description="K: passages to retrieve and to marginalise over.")] = 5
+    index: Annotated[
+        Version | None, Field(description="Answer from this version or not at all; null: from the live one.")
+    ] = None
+    timeout_s: Timeout = None
+
+    def check(self, settings: Settings) -> None:
+        """Raise InvalidRequest for a number above what the settings allow."""
+        for field, most in limits(settings).items():
+            value = getattr(self, field, None)
+            if value is not None and value > most:
+                raise InvalidRequest(field=field, reason=f"must be at most {most}, not {value}")
+
+
+class AnswerRequest(_Question):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"question": "Who is the President of Peru?"},
+                {
+                    "question": "Who is the President of Peru?",
+                    "n_docs": 5,
+                    "model": "sequence",
+                    "decoding": "thorough",
+                    "num_beams": 4,
+                    "num_answers": 2,
+                },
+            ]
+        }
+    )
+
+    model: Annotated[
+        ModelKind,
+        Field(
+            description="RAG-Token marginalises over the passages at each token, RAG-Sequence once over whole answers."
+        ),
+    ] = "token"
+    decoding: Annotated[
+        Decoding,
+        Field(
+            description=(
+                "How RAG-Sequence scores its candidates: thorough asks every passage about each of them, fast only "
+                "those passages whose beam holds it. RAG-Token has one decoding and does not read this field."
+            )
+        ),
+    ] = "thorough"
+    num_beams: Annotated[int, Field(strict=True, ge=1)] = 4
+    max_new_tokens: Annotated[int, Field(strict=True, ge=1)] = 32
+    num_answers: Annotated[int, Field(strict=True, ge=1, description="At most num_beams.")] = 1
+
+    @model_validator(mode="after")
+    def _answers_come_from_beams(self) -> "AnswerRequest":
+        if self.num_answers > self.num_beams:
+            raise ValueError(f"num_answers is {self.num_answers}, more than num_beams, which is {self.num_beams}")
+        return self
+
+    def options(self) -> AnswerOptions:
+        return AnswerOptions(
+            n_docs=self.n_docs,
+            model=self.model,
+            decoding=self.decoding,
+            num_beams=self.num_beams,
+            max_new_tokens=self.max_new_tokens,
+            num_answers=self.num_answers,
+        )
+
+
+class ScoreRequest(_Question):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"question": "Lima is the capital of Peru.", "targets": ["true", "false"], "model": "token"}]
+        }
+    )
+
+    targets: Annotated[
+        list[Target], Field(min_length=1, max_length=MAX_TARGETS, description="The answers to choose from.")
+    ]
+    model: ModelKind = "token"
+
+    @model_validator(mode="after")
+    def _targets_differ(self) -> "ScoreRequest":
+        if len(set(self.targets)) < len(self.targets):
+            raise ValueError("targets holds the same target twice, which would halve its probability")
+        return self
+
+
+class RetrieveRequest(_Question):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"question": "Who is the President of Peru?"}]})
+
+
+class SwapRequest(_Body):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"version": "wiki-2018"}]})
+
+    version: Version
+    policy: Annotated[
+        Literal["availability", "resource"] | None,
+        Field(
+            description=(
+                "availability: load the new index beside the live one, then flip. resource: let the live one go "
+                "first, for when two do not fit; questions get 503 meanwhile. null: OPENBOOK_SWAP_POLICY."
+            )
+        ),
+    ] = None
+    verify: Annotated[
+        Literal["manifest", "checksum"],
+        Field(description="manifest compares sizes, counts and dimension; checksum reads every byte as well."),
+    ] = "manifest"
+
+
+def limits(settings: Settings) -> dict[str, int]:
+    """The largest value of each field that has one of the operator's choosing."""
+    return {
+        "n_docs": settings.max_docs,
+        "num_beams": settings.max_beams,
+        "max_new_tokens": settings.max_new_tokens,
+    }
