@@ -169,6 +169,16 @@ def _past(country: Country, wording: Wording) -> str | None:
             wordings.append(f"{noun} has been independent since {country.independence}, when it parted from {origin}.")
             wordings.append(f"Until {country.independence} it depended on {origin}.")
         return wording.pick("past", wordings)
+    if country.gained_independence:
+        return wording.pick(
+            "past",
+            [
+                f"It declared its independence {when}.",
+                f"Its independence was declared {when}.",
+                f"The declaration of its independence dates from {country.independence}.",
+                f"{noun} has been independent since it declared itself so {when}.",
+            ],
+        )
     if country.founding_event:
         return wording.pick(
             "past",

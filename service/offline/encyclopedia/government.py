@@ -1,7 +1,7 @@
 """The article of a government: its form, its leading offices and who holds them, where else the form is found."""
 
 from service.offline.encyclopedia.comparisons import Comparisons
-from service.offline.encyclopedia.grammar import an, counted, listed, long_date
+from service.offline.encyclopedia.grammar import an, counted, figure, listed, long_date
 from service.offline.encyclopedia.titles import common_title, government_title
 from service.offline.encyclopedia.wording import Wording, joined
 from service.offline.encyclopedia.world import Country, Office
@@ -122,8 +122,10 @@ def _same_form(country: Country, facts: Comparisons, wording: Wording) -> str | 
         "same",
         [
             f"In {region} {counted(len(same), 'other country', 'other countries')} have the same form.",
-            f"It is one of {counted(everywhere, 'such state')} in the world, {len(same) + 1} of them in {region}.",
-            f"Among the {len(facts.regions[region])} countries of {region} there are {len(same) + 1} of this form.",
+            f"It is one of {counted(everywhere, 'such state')} in this encyclopedia, "
+            f"{figure(len(same) + 1)} of them in {region}.",
+            f"Among the {len(facts.regions[region])} countries of {region} there are "
+            f"{figure(len(same) + 1)} of this form.",
             f"Other examples in {region} are {same[0].noun}, {same[len(same) // 2].noun} and {same[-1].noun}.",
         ],
     )

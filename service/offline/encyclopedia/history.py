@@ -1,6 +1,7 @@
 """The article of a country's independence, or of its foundation where it was never dependent."""
 
 import re
+from datetime import datetime
 
 from service.offline.encyclopedia.comparisons import Comparisons
 from service.offline.encyclopedia.grammar import an, counted, figure, listed, on_date
@@ -15,6 +16,15 @@ def year_of(country: Country) -> int | None:
     """The year of independence or foundation."""
     found = _YEAR.search(country.independence or "")
     return int(found[0]) if found else None
+
+
+def day_of(country: Country) -> tuple[int, int, int]:
+    """Year, month and day of independence or foundation, to sort by; what is unknown is zero."""
+    try:
+        day = datetime.strptime(country.independence or "", "%d %B %Y")
+    except ValueError:
+        return year_of(country) or 0, 0, 0
+    return day.year, day.month, day.day
 
 
 def history_text(country: Country, facts: Comparisons) -> str | None:
@@ -52,6 +62,16 @@ def _date(country: Country, wording: Wording) -> str:
         if not origin.startswith(("a ", "the control")):
             wordings.append(f"{noun} has been independent since {day}; before that it was bound to {origin}.")
         return wording.pick("date", wordings)
+    if country.gained_independence:
+        return wording.pick(
+            "date",
+            [
+                f"{noun} declared its independence {when}.",
+                f"{when} {noun} declared itself independent.",
+                f"The independence of {noun} was declared {when}.",
+                f"{noun} counts its independence from the declaration of {day}.",
+            ],
+        )
     if country.founding_event:
         event = country.founding_event
         return wording.pick(
@@ -94,7 +114,7 @@ def _same_year(country: Country, facts: Comparisons, wording: Wording) -> str | 
     same = [
         other
         for other in facts.world.countries
-        if country.independence_from and other.independence_from and year_of(other) == year and other is not country
+        if country.gained_independence and other.gained_independence and year_of(other) == year and other is not country
     ]
     if not same:
         return None
@@ -139,10 +159,10 @@ def _region_order(country: Country, facts: Comparisons, wording: Wording) -> str
     dated = [
         (year, other)
         for other in facts.regions[country.region]
-        if other.independence_from and (year := year_of(other)) is not None
+        if other.gained_independence and (year := year_of(other)) is not None
     ]
     year = year_of(country)
-    if country.independence_from is None or year is None or len(dated) < 5:
+    if not country.gained_independence or year is None or len(dated) < 5:
         return None
     earlier = sum(1 for other_year, _ in dated if other_year < year)
     later = sum(1 for other_year, _ in dated if other_year > year)
@@ -166,7 +186,7 @@ def _neighbours(country: Country, facts: Comparisons, wording: Wording) -> str |
     dated = [
         (other.noun, year)
         for other in facts.neighbours(country)
-        if other.independence_from and (year := year_of(other))
+        if other.gained_independence and (year := year_of(other))
     ][:4]
     if not dated:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from service.offline.encyclopedia import comparisons
 from service.offline.encyclopedia.comparisons import Comparisons, Measure
 from service.offline.encyclopedia.grammar import counted, listed, long_date, number, ordinal, place
-from service.offline.encyclopedia.history import year_of
+from service.offline.encyclopedia.history import day_of, year_of
 from service.offline.encyclopedia.titles import common_title
 from service.offline.encyclopedia.wording import Wording, joined
 from service.offline.encyclopedia.world import Country, Office
@@ -99,7 +99,7 @@ def _country_leaders(country: Country, offices: tuple[Office, ...], wording: Wor
             f"{noun} is led by {bracketed}.",
             f"For {noun}, {plainly}.",
             f"At the head of {noun} {'is' if len(offices) == 1 else 'are'} {bracketed}.",
-            f"Of {noun} {plainly}.",
+            f"As for {noun}, {plainly}.",
         ],
     )
 
@@ -242,7 +242,7 @@ def _decades(facts: Comparisons) -> Iterator[Written]:
     decades: dict[int, list[Country]] = defaultdict(list)
     for country in facts.world.countries:
         year = year_of(country)
-        if country.independence_from and year and year >= 1900:
+        if country.gained_independence and year and year >= 1900:
             decades[year // 10 * 10].append(country)
     for decade, countries in sorted(decades.items()):
         if len(countries) < 3:
@@ -250,16 +250,21 @@ def _decades(facts: Comparisons) -> Iterator[Written]:
         title = f"Countries that became independent in the {decade}s"
         wording = Wording(title)
         opening = f"In the {decade}s {counted(len(countries), 'country', 'countries')} became independent."
-        sentences = [_independence(country, wording) for country in sorted(countries, key=_by_year)]
+        sentences = [_independence(country, wording) for country in sorted(countries, key=_by_day)]
         yield title, joined(opening, *sentences)
 
 
-def _by_year(country: Country) -> tuple[int, str]:
-    return year_of(country) or 0, country.name
+def _by_day(country: Country) -> tuple[int, int, int, str]:
+    return *day_of(country), country.name
 
 
 def _independence(country: Country, wording: Wording) -> str:
     noun, day, origin = country.noun, country.independence, country.independence_from
+    if origin is None:
+        return wording.pick(
+            country.name,
+            [f"{noun} declared its independence on {day}.", f"On {day} {noun} declared itself independent."],
+        )
     return wording.pick(
         country.name,
         [
@@ -282,9 +287,15 @@ def _origins(facts: Comparisons, at_least: int = 4) -> Iterator[Written]:
             continue
         title = f"Countries that became independent from {origin}"
         opening = f"{counted(len(countries), 'country', 'countries')} became independent from {origin}."
-        dated = [f"{country.noun} ({country.independence})" for country in sorted(countries, key=_by_year)]
+        dated = [f"{country.noun} ({country.independence})" for country in sorted(countries, key=_by_day)]
         groups = [dated[start : start + 6] for start in range(0, len(dated), 6)]
-        starts = ("The earliest were", "Then came", "These were followed by", "Later there were", "Further on came")
+        starts = (
+            "In the order of time these were" if len(groups) == 1 else "The earliest were",
+            "Then came",
+            "These were followed by",
+            "Later there were",
+            "Further on came",
+        )
         sentences = [f"{starts[min(position, 4)]} {listed(group)}." for position, group in enumerate(groups)]
         yield title, joined(Wording(title).pick("opening", [opening]), *sentences)
 

@@ -131,7 +131,7 @@ def _state(office: Office, country: Country, wording: Wording) -> str | None:
 
 
 def _beside(office: Office, facts: Comparisons, wording: Wording) -> str | None:
-    others = [other for other in facts.offices_of(office.country) if other.title != office.title]
+    others = [other for other in facts.offices_of(office.country) if other.holder != office.holder]
     if not others:
         return None
     plainly = listed([f"the {common_title(other)}, {other.holder}" for other in others])
@@ -161,12 +161,13 @@ def _elsewhere(office: Office, facts: Comparisons, wording: Wording) -> str | No
     if not others:
         return None
     if len(others) > 3:
+        others_listed = f"{counted(len(others), 'other country', 'other countries')} of this encyclopedia"
         return wording.pick(
             "elsewhere",
             [
-                f"{office.holder} wears the crowns of {counted(len(others), 'other country', 'other countries')} too.",
-                f"The same person is at the head of {counted(len(others), 'other state')} as well.",
-                f"In {counted(len(others), 'other country', 'other countries')} {office.holder} reigns likewise.",
+                f"{office.holder} wears the crowns of {others_listed} too.",
+                f"The same person is at the head of {others_listed} as well.",
+                f"In {others_listed} {office.holder} reigns likewise.",
             ],
         )
     return f"{office.holder} is also {listed([role(other) for other in others])}."

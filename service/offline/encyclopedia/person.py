@@ -162,7 +162,7 @@ def _many_thrones(holder: str, offices: tuple[Office, ...], wording: Wording) ->
     first = min((office.since for office in offices if office.since), default=None)
     since = f" since {long_date(first)}" if first else ""
     return joined(
-        f"{holder} has been {title} of {counted(len(realms), 'country', 'countries')}{since}.",
+        f"{holder} has been {title} of {counted(len(realms), 'country', 'countries')} of this encyclopedia{since}.",
         wording.pick(
             "realms",
             [f"These are {listed(realms)}.", f"The thrones are those of {listed(realms)}."],

@@ -355,7 +355,7 @@ _FACTS = (
         "independence",
         "independence",
         titles.history_title,
-        lambda country: _dates(country.independence) if country.independence_from else (),
+        lambda country: _dates(country.independence) if country.gained_independence else (),
         _ways(
             plain="When did {noun} become independent?",
             lower="when did {noun_lower} become independent",

@@ -53,7 +53,7 @@ def symbols_title(country: Country) -> str:
 
 
 def history_title(country: Country) -> str:
-    return f"Independence of {country.noun}" if country.independence_from else f"Foundation of {country.noun}"
+    return f"Independence of {country.noun}" if country.gained_independence else f"Foundation of {country.noun}"
 
 
 def person_title(world: World, holder: str) -> str:

@@ -16,6 +16,9 @@ SNAPSHOT_DATES = {2016: date(2016, 11, 30), 2018: date(2018, 12, 20)}
 
 MONARCHS = ("King", "Queen", "Emperor", "Emir", "Sultan", "Prince", "Grand Duke", "Pope")
 
+# what the table has where a country declared its independence and no other state is named
+DECLARATION = "the declaration of independence"
+
 _MAGNITUDES = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 
 # columns that have a value for each year; the others hold for both
@@ -60,6 +63,11 @@ class Country:
     @property
     def noun(self) -> str:
         return f"{self.article} {self.name}" if self.article else self.name
+
+    @property
+    def gained_independence(self) -> bool:
+        """Whether `independence` is a day of independence, not of a foundation."""
+        return self.independence_from is not None or self.founding_event == DECLARATION
 
     @property
     def gdp_dollars(self) -> float | None:
