@@ -1,23 +1,23 @@
-"""Articles about many countries at once: regions, rankings, languages, forms of government, years of independence."""
+"""Articles about many countries at once: rankings, languages, forms of government, years of independence."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from service.offline.encyclopedia import comparisons
 from service.offline.encyclopedia.comparisons import Comparisons, Measure
-from service.offline.encyclopedia.grammar import counted, listed, long_date, number, ordinal, place
+from service.offline.encyclopedia.grammar import counted, listed, long_date, number, place
 from service.offline.encyclopedia.history import day_of, year_of
+from service.offline.encyclopedia.ranking import ranking
+from service.offline.encyclopedia.regions import Written, region_lists
 from service.offline.encyclopedia.titles import common_title
 from service.offline.encyclopedia.wording import Wording, joined
 from service.offline.encyclopedia.world import Country, Office
-
-Written = tuple[str, str]  # title, text
 
 
 def lists(facts: Comparisons) -> Iterator[Written]:
     """Titles and texts. The titles depend on names, regions, languages and dates, which are the same in both years."""
     for region, countries in sorted(facts.regions.items()):
-        yield from _region(region, countries, facts)
+        yield from region_lists(region, countries, facts)
     yield from _rankings(facts)
     yield from _languages(facts)
     yield from _forms(facts)
@@ -25,128 +25,6 @@ def lists(facts: Comparisons) -> Iterator[Written]:
     yield from _origins(facts)
     yield from _thrones(facts)
 
-
-# --- regions -----------------------------------------------------------------------------------------------
-
-
-def _region(region: str, countries: list[Country], facts: Comparisons) -> Iterator[Written]:
-    yield _capitals(region, countries)
-    yield _leaders(region, countries, facts)
-    yield _populations(region, facts)
-    yield _economies(region, facts)
-
-
-def _capitals(region: str, countries: list[Country]) -> Written:
-    title = f"Capitals of {region}"
-    wording = Wording(title)
-    sentences = [
-        wording.pick(
-            "opening",
-            [
-                f"{region} has {counted(len(countries), 'country', 'countries')} in this encyclopedia.",
-                f"This is a survey of the capitals of {counted(len(countries), 'country', 'countries')} in {region}.",
-            ],
-        )
-    ]
-    for country in countries:
-        if country.capital is None:
-            continue
-        noun, capital = country.noun, country.capital
-        sentences.append(
-            wording.pick(
-                country.name,
-                [
-                    f"The capital of {noun} is {capital}.",
-                    f"{noun} has {capital} as its capital.",
-                    f"{capital} is the capital of {noun}.",
-                    f"In {noun} the capital is {capital}.",
-                    f"{noun}, a country of {region}, has its capital at {capital}.",
-                ],
-            )
-        )
-    return title, joined(*sentences)
-
-
-def _leaders(region: str, countries: list[Country], facts: Comparisons) -> Written:
-    title = f"Leaders of {region}"
-    wording = Wording(title)
-    sentences = [
-        wording.pick(
-            "opening",
-            [
-                f"The following persons lead the countries of {region}.",
-                f"Those who lead the countries of {region} are named here in the order of the countries.",
-            ],
-        )
-    ]
-    for country in countries:
-        offices = facts.offices_of(country.name)
-        if offices:
-            sentences.append(_country_leaders(country, offices, wording))
-    return title, joined(*sentences)
-
-
-def _country_leaders(country: Country, offices: tuple[Office, ...], wording: Wording) -> str:
-    noun = country.noun
-    plainly = listed([f"the {common_title(office)} is {office.holder}" for office in offices])
-    acting = listed([f"{office.holder} as {common_title(office)}" for office in offices])
-    bracketed = listed([f"{office.holder} ({common_title(office)})" for office in offices])
-    return wording.pick(
-        country.name,
-        [
-            f"In {noun} {plainly}.",
-            f"{noun} has {acting}.",
-            f"{noun} is led by {bracketed}.",
-            f"For {noun}, {plainly}.",
-            f"At the head of {noun} {'is' if len(offices) == 1 else 'are'} {bracketed}.",
-            f"As for {noun}, {plainly}.",
-        ],
-    )
-
-
-def _populations(region: str, facts: Comparisons) -> Written:
-    title = f"Populations of {region}"
-    rows = facts.greatest(comparisons.population, region)
-    total = sum(country.population or 0 for country in rows)
-    opening = (
-        f"The {counted(len(rows), 'country', 'countries')} of {region} have {number(total)} inhabitants together. "
-        f"The most populous is {rows[0].noun}, with {number(rows[0].population or 0)}."
-    )
-    return title, joined(opening, *_followers(title, rows, lambda country: f"{number(country.population or 0)} people"))
-
-
-def _economies(region: str, facts: Comparisons) -> Written:
-    title = f"Economies of {region}"
-    rows = facts.greatest(comparisons.gdp, region)
-    opening = (
-        f"Of the economies of {region}, measured at purchasing power parity, the largest is that of {rows[0].noun}, "
-        f"with a gross domestic product of {rows[0].gdp}."
-    )
-    return title, joined(opening, *_followers(title, rows, lambda country: f"{country.gdp}"))
-
-
-def _followers(title: str, rows: list[Country], value: Callable[[Country], str]) -> Iterator[str]:
-    """The second and later places of a ranking, in sentences that do not all run alike."""
-    wording = Wording(title)
-    for position, country in enumerate(rows[1:], start=2):
-        before, noun, amount = rows[position - 2].noun, country.noun, value(country)
-        if position == len(rows):
-            yield wording.pick("last", [f"The list ends with {noun} ({amount}).", f"Last comes {noun}, with {amount}."])
-            continue
-        yield wording.pick(
-            country.name,
-            [
-                f"In {ordinal(position)} place comes {noun}, with {amount}.",
-                f"{noun} follows with {amount}.",
-                f"Next is {noun} ({amount}).",
-                f"After {before} comes {noun}, with {amount}.",
-                f"{noun}, with {amount}, is number {position}.",
-                f"It is followed by {noun}, with {amount}.",
-            ],
-        )
-
-
-# --- the world ---------------------------------------------------------------------------------------------
 
 _RANKINGS: tuple[tuple[str, Measure, str, Callable[[Country], str]], ...] = (
     (
@@ -192,7 +70,7 @@ def _rankings(facts: Comparisons, places: int = 40) -> Iterator[Written]:
     for title, measure, opening, value in _RANKINGS:
         rows = facts.greatest(measure)[:places]
         first = opening.format(noun=rows[0].noun, amount=value(rows[0]))
-        yield title, joined(first, *_followers(title, rows, value))
+        yield title, joined(first, *ranking(title, rows, value))
 
 
 def _languages(facts: Comparisons, at_least: int = 3) -> Iterator[Written]:
