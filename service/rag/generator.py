@@ -67,10 +67,11 @@ class Generator:
         if excess <= 0:
             return ids
         question_start = len(text) - len(f"{self._config.doc_sep}{question}".replace("  ", " "))
-        of_passage = [i for i, (start, end) in enumerate(encoded["offset_mapping"]) if start < end <= question_start]
-        dropped = set(of_passage[-excess:])
-        kept = [token for i, token in enumerate(ids) if i not in dropped]
-        return kept if len(kept) <= limit else [*kept[: limit - 1], kept[-1]]
+        # by position and not token by token: a byte pair may stand for no character at all
+        boundary = next(i for i, (_, end) in enumerate(encoded["offset_mapping"]) if end > question_start)
+        if boundary > excess:
+            return [*ids[: boundary - excess], *ids[boundary:]]
+        return [*ids[: limit - 1], ids[-1]]
 
     @torch.inference_mode()
     def encode(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> EncodedPassages:
@@ -94,9 +95,14 @@ class Generator:
         return state(self.model, self.prefix, encoded.states, encoded.mask)
 
     def target_ids(self, text: str) -> list[int]:
-        """The tokens that say `text`: without the tokenizer's own opening token, with end-of-sequence."""
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return [*ids, self.eos]
+        """The tokens that say `text` after the prefix, end-of-sequence included: the labels that training would use.
+
+        The tokenizer's opening token is left out where the prefix says it already. BART's decoder starts with </s>
+        and was trained to say <s> first: there it belongs to the answer.
+        """
+        ids: list[int] = self.tokenizer(text, verbose=False)["input_ids"]
+        opened = ids[1:] if ids[:1] == [self.prefix[-1]] else ids
+        return [*(opened[:-1] if opened[-1:] == [self.eos] else opened), self.eos]
 
     def text(self, token_ids: Sequence[int]) -> str:
         """The words of a hypothesis, without special tokens."""

