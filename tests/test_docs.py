@@ -1,7 +1,6 @@
 """What is written about the project against the project itself: a page that drifts from the code fails here."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,12 @@ import service
 from service import errors
 from service.cli.app import build
 from service.settings import Settings
+from tests.test_makefile import TARGETS
 
 ROOT = Path(service.__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 FOLDERS = ("docs", "indexes", "checkpoints", "deploy")
 PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
-TARGET = re.compile(r"^([a-z][a-z-]*):.*?(?:## (.*))?$", re.MULTILINE)
 
 
 def commands(group: object, path: str = "") -> set[str]:
@@ -57,25 +55,7 @@ def test_every_command_that_a_page_names_is_there(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_make_target_that_a_page_names_is_there(page: Path) -> None:
     for target in re.findall(r"\bmake ([a-z][a-z-]*)", code_of(page)):
-        assert target in dict(TARGET.findall(MAKEFILE)), f"make {target}"
-
-
-def test_every_phony_target_has_a_rule_and_a_line_of_help() -> None:
-    phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)
-    assert phony is not None
-    explained = dict(TARGET.findall(MAKEFILE))
-    for target in phony[1].split():
-        assert explained.get(target), f"{target} has no rule, or no comment after ##"
-    assert sorted(explained) == sorted(phony[1].split())
-
-
-def test_make_help_lists_every_target() -> None:
-    done = subprocess.run(
-        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert [line.split()[:2] for line in done.stdout.splitlines()] == [
-        ["make", target] for target, _ in TARGET.findall(MAKEFILE)
-    ]
+        assert target in TARGETS, f"make {target}"
 
 
 def test_the_newest_version_of_the_changelog_is_the_packages() -> None:

@@ -1,6 +1,7 @@
 """Where the commands write: answers to standard output, progress and errors to standard error."""
 
 import json
+import time
 import unicodedata
 from typing import Any
 
@@ -10,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 # A pipe has no width. Wide enough that nothing is ever folded or cut there.
 PIPED_WIDTH = 100_000
+SECONDS_BETWEEN_LINES = 30.0
 
 
 def output() -> Console:
@@ -41,17 +43,20 @@ def printable(text: str) -> str:
 
 
 class ProgressBar:
-    """Long work on standard error: a bar for each stage on a terminal, the finished bars where it is none."""
+    """Long work on standard error: a bar for each stage on a terminal, now and then a line where it is none."""
 
     def __init__(self) -> None:
+        self._console = messages()
         self._progress = Progress(
             TextColumn("{task.description:<8}"),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            console=messages(),
+            console=self._console,
+            disable=not self._console.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
+        self._last_line = time.monotonic()
 
     def __enter__(self) -> "ProgressBar":
         self._progress.start()
@@ -62,6 +67,15 @@ class ProgressBar:
 
     def update(self, done: int, total: int | None, what: str) -> None:
         """Stage `what` has `done` of `total`; None: nobody knows yet of how many."""
+        if not self._console.is_terminal:
+            self._say(done, total, what)
+            return
         if what not in self._tasks:
             self._tasks[what] = self._progress.add_task(what, total=total)
         self._progress.update(self._tasks[what], completed=done, total=total)
+
+    def _say(self, done: int, total: int | None, what: str) -> None:
+        now = time.monotonic()
+        if done == total or now - self._last_line >= SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            self._console.print(f"{what}: {done:,}" + ("" if total is None else f" of {total:,}"), markup=False)

@@ -1,0 +1,62 @@
+"""The Makefile is the first thing that a stranger runs."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import service
+
+ROOT = Path(service.__file__).parent.parent
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+TARGETS = dict(re.findall(r"^([a-z][a-z-]*):.*?(?:## (.*))?$", MAKEFILE, re.MULTILINE))
+
+
+def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = ["make", "--no-print-directory", *arguments]
+    # as if typed anew: not below the make that runs the tests, and without anybody's settings
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "OPENBOOK_"))}
+    return subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_every_phony_target_has_a_rule_and_a_line_of_help() -> None:
+    phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)
+    assert phony is not None
+    for target in phony[1].split():
+        assert TARGETS.get(target), f"{target} has no rule, or no comment after ##"
+    assert sorted(TARGETS) == sorted(phony[1].split())
+
+
+def test_make_help_lists_every_target_with_its_line() -> None:
+    listed = [line.split(maxsplit=2) for line in make("help").stdout.splitlines()]
+    assert listed == [["make", target, text] for target, text in TARGETS.items()]
+
+
+def test_make_alone_is_make_help() -> None:
+    assert make().stdout == make("help").stdout
+
+
+def test_serve_installs_builds_what_is_missing_and_serves_in_this_order(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "indexes" / "wiki-2016").mkdir(parents=True)
+    (tmp_path / "indexes" / "wiki-2016" / "manifest.json").touch()
+    planned = make("--dry-run", "serve", folder=tmp_path).stdout
+    order = ["-m venv .venv", "-e '.[mini]'", "openbook index build wiki-2018", "openbook serve --demo"]
+    assert [planned.find(step) for step in order] == sorted(planned.find(step) for step in order)
+    assert all(step in planned for step in order)
+    assert "index build wiki-2016" not in planned
+
+
+def test_a_python_that_is_too_old_is_named_with_the_remedy(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    old = tmp_path / "python3.9"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.9.2" && exit 0\nexit 1\n')
+    old.chmod(0o755)
+    ended = make(f"PYTHON={old}", "serve", folder=tmp_path)
+    assert ended.returncode != 0
+    assert "Openbook needs Python 3.11 or newer" in ended.stderr
+    assert f"{old} is Python 3.9.2. Name one with: make PYTHON=/path/to/python3.11 serve" in ended.stderr
+    assert not (tmp_path / ".venv").exists()
