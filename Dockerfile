@@ -21,11 +21,12 @@ RUN python3 -m venv /opt/venv \
 COPY service service
 RUN pip install --no-cache-dir --disable-pip-version-check --quiet --no-deps . && rm -rf build service *.egg-info
 
-COPY checkpoints checkpoints
 # The service writes one thing: CURRENT, when its index is swapped.
 RUN useradd --system --no-create-home openbook \
  && openbook index build wiki-2016 && openbook index build wiki-2018 \
  && chown -R openbook indexes
+
+COPY checkpoints checkpoints
 USER openbook
 
 ENV OPENBOOK_HOST=0.0.0.0 OPENBOOK_PORT=8000
