@@ -139,9 +139,9 @@ class AnswerQuestion:
         """Refuse now what would be refused after a wait in the queue."""
         try:
             self._live.check(version)
-        except IndexNotResident:
+        except IndexNotResident as error:
             # raises UnknownIndex for a version that is not only not loaded, but nowhere
-            await asyncio.to_thread(self._store.info, version)
+            await asyncio.to_thread(self._store.info, error.data["version"])
             raise
 
 

@@ -98,7 +98,8 @@ class Telemetry:
         """How sure the answer is, and of which passage."""
         self._batch.observe(1)
         self._log_prob.observe(answer.answers[0].log_prob)
-        self._top.observe(max(passage.posterior for passage in answer.passages))
+        if answer.passages:
+            self._top.observe(max(passage.posterior for passage in answer.passages))
         if answer.tokens:
             entropies = [_entropy(token.posterior) for token in answer.tokens]
             self._entropy.observe(sum(entropies) / len(entropies))

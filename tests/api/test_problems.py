@@ -7,6 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from service.api import problems
+from service.api.schemas import AnswerRequest, SwapRequest
 from service.errors import InvalidRequest, OpenbookError, TooManyDocs
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "http.md"
@@ -45,8 +46,8 @@ def test_the_documents_table_is_the_codes_table() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\d{3}) \|", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
     documented = {code: int(status) for code, status in rows}
     assert len(rows) == len(documented)
-    offline = {"source_invalid", "setting_invalid", "server_unreachable", "server_refused", "index_exists"}
-    offline |= {"checkpoint_invalid", "no_indexes"}
+    # of the command line, which no route raises
+    offline = {"source_invalid", "setting_invalid", "server_unreachable", "server_refused"}
     expected = {error.code: problems.status_of(error) for error in ERRORS if error.code not in offline}
     expected |= {code: status for status, code in problems.HTTP_CODES.items()}
     assert documented == expected
@@ -113,3 +114,27 @@ def test_a_long_name_is_not_repeated_at_length(client: TestClient) -> None:
     response = client.get("/index/" + "x" * 5000)
     assert response.status_code == 404
     assert len(response.json()["detail"]) < 600
+
+
+def fields_of(heading: str) -> set[str]:
+    section = DOCUMENT.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
+
+
+def test_the_document_explains_every_field_of_a_request() -> None:
+    assert fields_of("POST /answer") == set(AnswerRequest.model_fields)
+    assert fields_of("POST /index/swap") == set(SwapRequest.model_fields)
+
+
+def test_the_document_lists_every_call(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    calls = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+    overview = DOCUMENT.read_text(encoding="utf-8").split("\n## ")[0]
+    assert set(re.findall(r"`((?:GET|POST) /[^`]*)`", overview)) == calls | {"GET /", "GET /docs"}
+
+
+def test_the_document_lists_every_metric(client: TestClient) -> None:
+    types = re.findall(r"^# TYPE (openbook_\w+) (\w+)$", client.get("/metrics").text, re.MULTILINE)
+    served = {name for name, _ in types if not name.endswith("_created")}
+    section = DOCUMENT.read_text(encoding="utf-8").split("\n## GET /metrics\n")[1].split("\n## ")[0]
+    assert set(re.findall(r"`(openbook_\w+)`", section)) == served

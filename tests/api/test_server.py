@@ -295,3 +295,14 @@ def test_a_process_told_to_end_ends_well_with_json_in_its_log(settings: Settings
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     requests = [line for line in lines if line["logger"] == "openbook.access" and line["route"] == "/answer"]
     assert [(line["status"], line["outcome"], line["index"]) for line in requests] == [(200, "ok", "tiny-2016")]
+
+
+def test_a_client_that_hangs_up_in_the_middle_of_its_body_is_no_error(
+    server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, _, port = server.removeprefix("http://").partition(":")
+    client = socket.create_connection((host, int(port)), timeout=60)
+    client.sendall(b"POST /answer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{")
+    client.close()
+    until(lambda: counted(server, 'openbook_requests_total{outcome="cancelled",route="/answer"}') == 1)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

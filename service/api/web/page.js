@@ -97,8 +97,8 @@ async function showIndex() {
   const versions = swap.elements.version;
   const chosen = versions.value;
   versions.replaceChildren(...index.versions.map((version) => element("option", {}, version)));
-  const other = index.versions.find((version) => !index.live || version !== index.live.version);
-  versions.value = index.versions.includes(chosen) ? chosen : other || "";
+  const others = index.versions.filter((version) => !index.live || version !== index.live.version);
+  versions.value = others.includes(chosen) ? chosen : others[0] || index.versions[0] || "";
 }
 
 async function attempt(form, work) {
