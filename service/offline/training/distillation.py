@@ -86,7 +86,7 @@ def distil_question_encoder(
         )  # (B, d)
         wanted = torch.from_numpy(vectors[rows])  # (B, d)
         loss = (made / config.scale - wanted).square().sum(dim=-1).mean()  # ()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step(learning_rate(step, steps=config.steps, warm_up=config.warm_up))
         similar.append(float(torch.nn.functional.cosine_similarity(made.detach(), wanted).mean()))
         if (step + 1) % 20 == 0 or step + 1 == config.steps:

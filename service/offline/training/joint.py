@@ -98,7 +98,8 @@ def retrieve(
         scores = libraries[question.library].vectors @ vector  # (N,)
         rows = scores.topk(n_docs).indices.tolist()
         if question.rows and not set(question.rows) & set(rows):
-            rows[-1] = max(question.rows, key=lambda row, scores=scores: float(scores[row]))
+            known = torch.tensor(question.rows)  # (R,)
+            rows[-1] = int(known[scores[known].argmax()])
         found.append(Found(question, rows))
     return found
 
@@ -205,7 +206,7 @@ def train_joint(
         token_log_probs = passage_token_log_probs(generator, batch).view(shape)  # (B, K, T)
         mask = (batch.targets != IGNORED).view(shape)[:, 0]  # (B, T)
         loss = joint_loss(token_log_probs, doc_scores, mask)
-        loss.backward()
+        torch.autograd.backward(loss)
         rate = learning_rate(step, steps=config.steps, warm_up=config.warm_up)
         norm = optimizer.step(rate)
         recent.append(float(loss.detach()))

@@ -77,7 +77,7 @@ class MasterAdamW:
         )
         # One stretch of memory for all gradients: one message between processes, one norm, one scaling.
         self._gradient = torch.zeros(sum(master.numel() for master in self._masters))  # (P,)
-        parts = self._gradient.split([master.numel() for master in self._masters])
+        parts = torch.split(self._gradient, [master.numel() for master in self._masters])
         for master, part in zip(self._masters, parts, strict=True):
             master.grad = part.view_as(master)
 
@@ -99,7 +99,7 @@ class MasterAdamW:
                 group["lr"] = peak * rate
             self._optimizer.step()
             with torch.no_grad():
-                torch._foreach_copy_(self._live, self._masters)
+                torch._foreach_copy_([*self._live], self._masters)
         return norm
 
     def copy_masters_to(self, model: torch.nn.Module) -> None:
@@ -118,7 +118,7 @@ class MasterAdamW:
         self._optimizer.load_state_dict(state["optimizer"])
         with torch.no_grad():
             torch._foreach_copy_(self._masters, state["masters"])
-            torch._foreach_copy_(self._live, self._masters)
+            torch._foreach_copy_([*self._live], self._masters)
 
 
 def frozen_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:

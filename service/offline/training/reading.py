@@ -173,7 +173,7 @@ def train_reading(
                 continue
             guidance = config.guidance * max(0.0, 1 - step / (0.7 * config.steps))
             loss, nll = reading_loss(generator, batch, guidance=guidance, guided_heads=config.guided_heads)
-            loss.backward()
+            torch.autograd.backward(loss)
             rate = learning_rate(step, steps=config.steps, warm_up=config.warm_up)
             norm = optimizer.step(rate)
             recent.append(float(nll))

@@ -33,6 +33,7 @@ from service.rag.passage_encoder import PassageEncoder, minilm_folder
 HELD_OUT_ARTICLES = ("Apollo program", "Kenya", "Normans", "Pharmacy")
 
 Stage = Literal["reading", "joint"]
+RESULTS: dict[Stage, str] = {"reading": "reader.pt", "joint": "joint.pt"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def run(config: TrainingConfig, report: Report) -> Path:
     """
     config.work.mkdir(parents=True, exist_ok=True)
     _check(config)
-    for stage, file in (("reading", "reader.pt"), ("joint", "joint.pt")):
+    for stage, file in RESULTS.items():
         if stage == "joint" and not (config.work / "question_encoder.pt").is_file():
             report("distillation: the question encoder learns the passage encoder's vectors")
             _distil(config, _log(config, "distillation", report))

@@ -116,7 +116,8 @@ def _save_shards(folder: Path, state: dict[str, Tensor]) -> None:
         "model-00001-of-00002.safetensors": "rag.question_encoder.",
         "model-00002-of-00002.safetensors": "rag.generator.",
     }
-    weight_map, size = {}, 0
+    weight_map: dict[str, str] = {}
+    size = 0
     for file, prefix in shards.items():
         tensors = {
             key: tensor.detach().to(torch.float16).contiguous().clone()
