@@ -117,8 +117,6 @@ class FaissIndex:
         outside = wanted[(wanted < 0) | (wanted >= self.n_vectors)]
         if outside.size:
             raise IndexError(f"row {outside[0]} of {self.n_vectors}")
-        if not wanted.size:
-            return np.empty((0, self.dimension), dtype=np.float32)
         return np.asarray(index.reconstruct_batch(wanted), dtype=np.float32)
 
     def touch(self) -> None:

@@ -56,7 +56,8 @@ class IndexStore:
             for path in self.folder.iterdir()
             if VERSION_NAME.fullmatch(path.name) and not path.is_symlink() and (path / MANIFEST).is_file()
         }
-        names |= {workplace.version_of(path) for path in workplace.hidden(self.folder, None, "replaced")}
+        aside = {workplace.version_of(path) for path in workplace.hidden(self.folder, None, "replaced")}
+        names |= {version for version in aside if workplace.replaced(self.folder, version) is not None}
         return tuple(sorted(names))
 
     def info(self, version: str) -> IndexInfo:

@@ -221,6 +221,16 @@ def test_a_version_whose_publisher_died_between_two_renames_is_still_there(index
         publish_tiny(store, "tiny-2016")
 
 
+def test_what_is_left_of_a_version_on_its_way_out_is_none(indexes_folder: Path) -> None:
+    """Its removal was interrupted: the manifest went, other files are still there."""
+    (indexes_folder / "tiny-2018" / "manifest.json").unlink()
+    (indexes_folder / "tiny-2018").rename(indexes_folder / ".replaced-tiny-2018-0123abcd")
+    store = IndexStore(indexes_folder)
+    assert store.versions() == ("tiny-2016",)
+    with pytest.raises(UnknownIndex):
+        store.info("tiny-2018")
+
+
 def test_the_next_publisher_mends_it(indexes_folder: Path) -> None:
     (indexes_folder / "tiny-2016").rename(indexes_folder / ".replaced-tiny-2016-0123abcd")
     store = IndexStore(indexes_folder)

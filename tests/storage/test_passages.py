@@ -44,7 +44,9 @@ def test_a_file_of_several_batches_is_one_row_of_passages(path: Path, monkeypatc
     monkeypatch.setattr("service.storage.passages.BATCH_ROWS", 7)
     write_passages(path, PASSAGES)
     with pa.memory_map(str(path)) as source:
-        assert pa.ipc.open_file(source).num_record_batches == 6
+        reader = pa.ipc.open_file(source)
+        assert reader.num_record_batches == 6
+        assert not any(field.nullable for field in reader.schema)
     assert list(opened(path).take(range(40))) == PASSAGES
 
 
