@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 import typer
+from pydantic import SecretStr
 
 import service
 from service import errors
 from service.cli.app import build
+from service.cli.serve import DEMO_TOKEN, welcome
 from service.settings import Settings
 from tests.test_makefile import TARGETS
 
@@ -56,6 +58,18 @@ def test_every_command_that_a_page_names_is_there(page: Path) -> None:
 def test_every_make_target_that_a_page_names_is_there(page: Path) -> None:
     for target in re.findall(r"\bmake ([a-z][a-z-]*)", code_of(page)):
         assert target in TARGETS, f"make {target}"
+
+
+def test_the_first_page_shows_the_calls_that_make_serve_prints() -> None:
+    settings = Settings(host="127.0.0.1", port=8000, admin_token=SecretStr(DEMO_TOKEN))
+    calls = [line.strip() for line in welcome(settings, "wiki-2016", ["wiki-2018"]).splitlines() if "curl" in line]
+    assert len(calls) == 2
+    for call in calls:
+        assert f"{call}\n" in README
+
+
+def test_the_first_page_was_filled_from_a_real_run() -> None:
+    assert "to be filled" not in README
 
 
 def test_the_newest_version_of_the_changelog_is_the_packages() -> None:

@@ -42,7 +42,7 @@ def serve(
     store.info(version)
     _check_port(settings)
     others = [other for other in store.versions() if other != version]
-    output().print(_welcome(settings, version, others), markup=False, soft_wrap=True)
+    output().print(welcome(settings, version, others), markup=False, soft_wrap=True)
     sys.stdout.flush()
 
     from service.api import server
@@ -75,7 +75,8 @@ def _check_port(settings: Settings) -> None:
             ) from error
 
 
-def _welcome(settings: Settings, version: str, others: list[str]) -> str:
+def welcome(settings: Settings, version: str, others: list[str]) -> str:
+    """What is printed at the start: what is read, where it listens, and calls to try."""
     url = url_of(settings)
     ask = _curl(f"{url}/answer", {"question": DEMO_QUESTION})
     lines = [
