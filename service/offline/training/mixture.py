@@ -136,7 +136,7 @@ def question_sources(
         return whole and make_counterfactual(whole, pool=pool, random_state=random_state, chance=1 / 3)
 
     def cloze(random_state: random.Random) -> ReadingExample | None:
-        if random_state.random() < 0.6:
+        if random_state.random() < 0.6 or not sentences:
             title, text = random_state.choice(pieces)
             title = title if random_state.random() < 0.5 else ""
         else:
