@@ -108,6 +108,7 @@ class RagEngine:
         between_steps: Callable[[], None] = nothing,
     ) -> EngineAnswer:
         """Answer one question. `between_steps` is called before each decoder step; what it raises ends the work."""
+        self._generator.check_length("max_new_tokens", options.max_new_tokens)
         read = self._read(question, snapshot, options.n_docs, between_steps)
         started = time.perf_counter()
         best = self._decode(read, options, between_steps)[: options.num_answers]
@@ -135,13 +136,14 @@ class RagEngine:
         between_steps: Callable[[], None] = nothing,
     ) -> EngineScores:
         """log p(target | question) of each target (section 3.4 classifies so), end-of-sequence included."""
+        target_ids = [tuple(self._generator.target_ids(target)) for target in targets]
         read = self._read(question, snapshot, n_docs, between_steps)
         started = time.perf_counter()
         scored = decoding.score_targets(
             self._generator,
             read.encoded,
             read.log_prior,
-            [tuple(self._generator.target_ids(target)) for target in targets],
+            target_ids,
             sequence=model == "sequence",
             between_steps=between_steps,
         )

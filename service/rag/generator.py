@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from service.entities import Passage
-from service.errors import CheckpointInvalid
+from service.errors import CheckpointInvalid, InvalidRequest
 from service.rag.bart_decoder import BartState, can_step
 from service.rag.checkpoint import Checkpoint
 from service.rag.decoder import DecoderState, TransformersState
@@ -47,6 +47,10 @@ class Generator:
         eos = generation.eos_token_id
         self.eos: int = eos[0] if isinstance(eos, list) else eos
         self.pad: int = generation.pad_token_id
+        # T5's positions are relative: nothing is too long for it
+        positions: int | None = getattr(generation, "max_position_embeddings", None)
+        self.longest_answer: int | None = None if positions is None else positions + 1 - len(self.prefix)
+        self._longest_input: int = min(self._config.max_combined_length, positions or self._config.max_combined_length)
 
     def input_text(self, question: str, passage: Passage) -> str:
         """title / text // question, as the paper's own code joins them."""
@@ -54,12 +58,12 @@ class Generator:
         return f"{title}{self._config.title_sep}{passage.text}{self._config.doc_sep}{question}".replace("  ", " ")
 
     def input_ids(self, question: str, passage: Passage) -> list[int]:
-        """The tokens of `input_text`, at most max_combined_length.
+        """The tokens of `input_text`, at most max_combined_length, or the generator's positions where they are fewer.
 
         What is too long loses the end of the passage, never the question: transformers cuts from the right, where
         the question stands.
         """
-        limit = self._config.max_combined_length
+        limit = self._longest_input
         text = self.input_text(question, passage)
         encoded = self.tokenizer(text, return_offsets_mapping=True, verbose=False)
         ids: list[int] = encoded["input_ids"]
@@ -98,11 +102,21 @@ class Generator:
         """The tokens that say `text` after the prefix, end-of-sequence included: the labels that training would use.
 
         The tokenizer's opening token is left out where the prefix says it already. BART's decoder starts with </s>
-        and was trained to say <s> first: there it belongs to the answer.
+        and was trained to say <s> first: there it belongs to the answer. Raises InvalidRequest for more tokens than the
+        generator can say.
         """
         ids: list[int] = self.tokenizer(text, verbose=False)["input_ids"]
         opened = ids[1:] if ids[:1] == [self.prefix[-1]] else ids
-        return [*(opened[:-1] if opened[-1:] == [self.eos] else opened), self.eos]
+        target = [*(opened[:-1] if opened[-1:] == [self.eos] else opened), self.eos]
+        self.check_length("targets", len(target))
+        return target
+
+    def check_length(self, field: str, n_tokens: int) -> None:
+        """Raises InvalidRequest, which names `field`, for more tokens than the decoder has positions for."""
+        if self.longest_answer is not None and n_tokens > self.longest_answer:
+            raise InvalidRequest(
+                field=field, reason=f"{n_tokens} tokens; this checkpoint's generator can say {self.longest_answer}."
+            )
 
     def text(self, token_ids: Sequence[int]) -> str:
         """The words of a hypothesis, without special tokens."""

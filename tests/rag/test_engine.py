@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from service.entities import AnswerOptions
-from service.errors import TooManyDocs
+from service.errors import InvalidRequest, TooManyDocs
 from service.rag.engine import RagEngine
 from service.storage.index_store import IndexStore
 from service.storage.snapshot import IndexSnapshot
@@ -195,3 +195,23 @@ def test_threads_share_an_engine_and_a_snapshot(engine: RagEngine, snapshot: Ind
     for one, other in zip(alone, together, strict=True):
         assert one.answers == other.answers
         assert one.passages == other.passages
+
+
+def test_the_generators_last_position_can_be_used_and_no_further_one(
+    engine: RagEngine, snapshot: IndexSnapshot, tiny: Subject
+) -> None:
+    longest = tiny.generator.longest_answer
+    assert longest == 256
+    with pytest.raises(InvalidRequest, match="max_new_tokens: 257 tokens"):
+        engine.answer(QUESTION, snapshot, AnswerOptions(max_new_tokens=257))
+    with pytest.raises(InvalidRequest, match="targets: 257 tokens"):
+        engine.score(QUESTION, ["peru", "a " * 256], snapshot, n_docs=1, model="token")
+    scores = engine.score(QUESTION, ["a " * 255], snapshot, n_docs=1, model="token")
+    assert math.isfinite(scores.targets[0].log_prob)
+
+
+def test_a_generator_of_relative_positions_says_as_much_as_it_likes(tiny_t5: Subject, snapshot: IndexSnapshot) -> None:
+    engine = RagEngine(tiny_t5.checkpoint)
+    assert tiny_t5.generator.longest_answer is None
+    scores = engine.score(QUESTION, ["a " * 300], snapshot, n_docs=1, model="token")
+    assert math.isfinite(scores.targets[0].log_prob)
