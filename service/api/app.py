@@ -79,11 +79,11 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
 def _add_pages(app: FastAPI) -> None:
     """Whole pages of our own files: no other host is asked for anything."""
 
-    @app.get("/", include_in_schema=False)
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def page() -> FileResponse:
         return FileResponse(WEB / "index.html", headers=PAGE_HEADERS)
 
-    @app.get("/docs", include_in_schema=False)
+    @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
     async def docs() -> FileResponse:
         return FileResponse(WEB / "docs.html", headers=PAGE_HEADERS)
 

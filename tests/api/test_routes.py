@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
+import service.api.app
 from service.entities import AnswerOptions
 from service.rag.engine import RagEngine
 from service.settings import Settings
@@ -335,7 +336,8 @@ def test_a_page_asks_no_other_host_for_anything(client: TestClient, path: str) -
     page = client.get(path)
     assert page.status_code == 200
     assert page.headers["content-security-policy"].startswith("default-src 'self'; ")
-    static = Path("service/api/web")
+    assert client.head(path).status_code == 200
+    static = Path(service.api.app.__file__).parent / "web"
     for text in [page.text, *(file.read_text(encoding="utf-8") for file in static.iterdir())]:
         assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
         assert "https://" not in text

@@ -70,7 +70,7 @@ def counted(server: str, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
 
-def until(condition: object, limit_s: float = 20) -> None:
+def until(condition: object, limit_s: float = 60) -> None:
     end = time.monotonic() + limit_s
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < end
