@@ -71,6 +71,27 @@ def test_scores_are_exact_inner_products_best_first(
         assert list(found.doc_scores) == sorted(found.doc_scores, reverse=True)
 
 
+def test_the_order_is_that_of_the_exact_products_where_the_index_rounds(
+    encoder: QuestionEncoder, retriever: DenseRetriever, tmp_path: Path
+) -> None:
+    """Long vectors, all but orthogonal to the question: in float32 their small products drown in rounding."""
+    question = encoder.encode(["who"])[0].astype(np.float64)  # (d,)
+    dice = np.random.default_rng(0)
+    noise = dice.standard_normal((12, 32)) * 1e5
+    across = noise - np.outer(noise @ question, question) / (question @ question)  # (N, d)
+    along = np.outer(dice.permutation(12) * 1e-3, question)  # (N, d)
+    vectors = (across + along).astype(np.float32)
+    store = IndexStore(tmp_path)
+    publish_tiny(store, "tiny-2016", vectors=vectors)
+    snapshot = store.open("tiny-2016")
+    exact = vectors.astype(np.float64) @ question  # (N,)
+    (found,) = retriever.retrieve(["who"], snapshot, 12)
+    assert found.rows == tuple(np.argsort(-exact))
+    assert found.doc_scores == pytest.approx(sorted(exact, reverse=True), abs=1e-9)
+    assert found.rows != tuple(snapshot.search(encoder.encode(["who"]), 12)[0]), "the index is to be misled"
+    snapshot.close()
+
+
 def test_more_passages_than_the_index_holds_are_refused(retriever: DenseRetriever, snapshot: IndexSnapshot) -> None:
     with pytest.raises(TooManyDocs, match="13 passages") as refused:
         retriever.retrieve(["who"], snapshot, 13)
