@@ -14,7 +14,13 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import BartForConditionalGeneration, DPRQuestionEncoder, RagConfig, RagTokenForGeneration
+from transformers import (
+    BartForConditionalGeneration,
+    DPRQuestionEncoder,
+    PreTrainedModel,
+    RagConfig,
+    RagTokenForGeneration,
+)
 
 from service.errors import SourceInvalid
 from service.rag.passage_encoder import MINILM_MODULE, MINILM_PACKAGE, MINILM_VERSION, PassageEncoder, minilm_folder
@@ -25,6 +31,10 @@ GENERATOR_EMBEDDINGS = (
     "rag.generator.model.encoder.embed_tokens.weight",
     "rag.generator.model.decoder.embed_tokens.weight",
     "rag.generator.lm_head.weight",
+)
+# how the base's files were loaded and last called, which save_pretrained writes along
+NOT_THE_TOKENIZERS = frozenset(
+    {"is_local", "local_files_only", "max_length", "pad_to_multiple_of", "stride", "truncation_strategy"}
 )
 BASE_EMBEDDINGS = "embeddings.word_embeddings.weight"
 
@@ -52,8 +62,8 @@ def minilm_base() -> Base:
 def rag_config(question_encoder: DPRQuestionEncoder, generator: BartForConditionalGeneration) -> RagConfig:
     """The RagConfig of these two models: the separators and lengths of the paper's code, five passages."""
     return RagConfig(
-        question_encoder=question_encoder.config.to_dict(),
-        generator=generator.config.to_dict(),
+        question_encoder=_config_of(question_encoder),
+        generator=_config_of(generator),
         title_sep=" / ",
         doc_sep=" // ",
         n_docs=5,
@@ -66,6 +76,11 @@ def rag_config(question_encoder: DPRQuestionEncoder, generator: BartForCondition
         decoder_start_token_id=generator.config.decoder_start_token_id,
         vocab_size=generator.config.vocab_size,
     )
+
+
+def _config_of(model: PreTrainedModel) -> dict[str, Any]:
+    """A model's configuration without the place that it was loaded from."""
+    return {name: value for name, value in model.config.to_dict().items() if name != "_name_or_path"}
 
 
 def save_on_base(
@@ -93,7 +108,7 @@ def save_on_base(
     model.config.save_pretrained(folder)
     _save_shards(folder, kept)
     for part in ("question_encoder_tokenizer", "generator_tokenizer"):
-        tokenizer.save_pretrained(folder / part)
+        _save_tokenizer(tokenizer, folder / part)
     facts = {
         "format": 1,
         "name": name,
@@ -108,6 +123,17 @@ def save_on_base(
         "passage_encoder": {"name": passage_encoder.name, "fingerprint": passage_encoder.fingerprint},
     }
     (folder / "openbook.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+
+
+def _save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """The tokenizer's files, without the lengths that its last caller cut and padded to."""
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    kept = {name: value for name, value in settings.items() if name not in NOT_THE_TOKENIZERS}
+    path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
 
 
 def _save_shards(folder: Path, state: dict[str, Tensor]) -> None:
@@ -125,6 +151,7 @@ def _save_shards(folder: Path, state: dict[str, Tensor]) -> None:
             if key.startswith(prefix)
         }
         save_file(tensors, folder / file, metadata={"format": "pt"})
+        (folder / file).chmod(0o644)
         weight_map |= dict.fromkeys(tensors, file)
         size += sum(tensor.nbytes for tensor in tensors.values())
     index = {"metadata": {"total_size": size}, "weight_map": dict(sorted(weight_map.items()))}

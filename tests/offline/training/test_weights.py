@@ -86,3 +86,12 @@ def test_embeddings_that_changed_are_not_left_out_silently(tmp_path: Path) -> No
             passage_encoder=PassageEncoder.load(),
             base=minilm_base(),
         )
+
+
+def test_the_folder_says_nothing_of_the_machine_that_made_it(saved: Path) -> None:
+    for path in saved.rglob("*.json"):
+        assert str(minilm_folder()) not in path.read_text(encoding="utf-8"), path
+    for part in ("question_encoder_tokenizer", "generator_tokenizer"):
+        content = json.loads((saved / part / "tokenizer.json").read_text(encoding="utf-8"))
+        assert content["truncation"] is None
+        assert content["padding"] is None
