@@ -103,6 +103,46 @@ def test_a_sharded_folder_loads(tiny_checkpoint: Path, folder: Path) -> None:
         assert torch.equal(a, b)
 
 
+def test_a_folder_of_the_first_transformers_loads(tiny_bart_checkpoint: Path, tmp_path: Path) -> None:
+    """facebook/rag-token-nq was saved in 2020: vocabularies without tokenizer.json or the tokenizer's class, a buffer
+    and a pooler among the weights that no model has today, and generation parameters within config.json."""
+    new = load_checkpoint(tiny_bart_checkpoint)
+    folder = Path(shutil.copytree(tiny_bart_checkpoint, tmp_path / "old"))
+    for name in ("openbook.json", "generation_config.json", "model.safetensors"):
+        (folder / name).unlink()
+    weights = load_file(tiny_bart_checkpoint / "model.safetensors")
+    bert = "rag.question_encoder.question_encoder.bert_model"
+    weights[f"{bert}.embeddings.position_ids"] = torch.arange(256)[None]
+    weights[f"{bert}.pooler.dense.weight"] = torch.zeros(32, 32)
+    for part in ("encoder.embed_tokens", "decoder.embed_tokens"):
+        weights[f"rag.generator.model.{part}.weight"] = weights["rag.generator.model.shared.weight"].clone()
+    weights["rag.generator.lm_head.weight"] = weights["rag.generator.model.shared.weight"].clone()
+    torch.save(weights, folder / "pytorch_model.bin")
+    edit_config(folder, lambda config: config["generator"].update(num_beams=4, max_length=20, early_stopping=True))
+
+    written = json.loads((folder / "generator_tokenizer" / "tokenizer.json").read_text())["model"]
+    for name in ("question_encoder_tokenizer", "generator_tokenizer"):
+        shutil.rmtree(folder / name)
+        (folder / name).mkdir()
+        (folder / name / "tokenizer_config.json").write_text('{"model_max_length": 256}')
+    vocabulary = new.question_tokenizer.get_vocab()
+    (folder / "question_encoder_tokenizer" / "vocab.txt").write_text(
+        "".join(f"{token}\n" for token in sorted(vocabulary, key=lambda one: vocabulary[one])), encoding="utf-8"
+    )
+    (folder / "generator_tokenizer" / "vocab.json").write_text(json.dumps(written["vocab"]))
+    (folder / "generator_tokenizer" / "merges.txt").write_text(
+        "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in written["merges"]), encoding="utf-8"
+    )
+
+    old = load_checkpoint(folder)
+    text = "The Presidents of Peru, 1984, and Zürich"
+    assert old.question_tokenizer(text)["input_ids"] == new.question_tokenizer(text)["input_ids"]
+    assert old.generator_tokenizer(text)["input_ids"] == new.generator_tokenizer(text)["input_ids"]
+    assert old.generator_tokenizer.decode(old.generator_tokenizer(text)["input_ids"], skip_special_tokens=True) == text
+    for a, b in zip(of_checkpoint(old), of_checkpoint(new), strict=True):
+        assert torch.equal(a, b)
+
+
 def test_openbook_json_may_be_absent(folder: Path) -> None:
     """As in every folder that was not written here: the name is the folder's, the casing the tokenizer's."""
     (folder / "openbook.json").unlink()
