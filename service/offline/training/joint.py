@@ -38,17 +38,17 @@ from service.rag import marginal
 
 @dataclass(frozen=True, slots=True)
 class JointConfig:
-    steps: int = 700
+    steps: int = 480
     questions_per_step: int = 8
     n_docs: int = 5
     warm_up: int = 30
-    encoder_rate: float = 5e-5
-    decoder_rate: float = 1e-4
+    encoder_rate: float = 8e-5
+    decoder_rate: float = 2e-4
     question_rate: float = 3e-5
     dropout: float = 0.1
     max_input_length: int = 300
     max_target_length: int = 24
-    save_every: int = 100
+    save_every: int = 60
     seed: int = 0
 
 

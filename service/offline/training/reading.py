@@ -34,7 +34,7 @@ from service.offline.training.loop import (
 class ReadingConfig:
     """How stage 1 is trained; every number that the result depends on, but for the questions themselves."""
 
-    steps: int = 2500
+    steps: int = 2400
     tokens_per_step: int = 5120
     warm_up: int = 100
     encoder_rate: float = 2e-4
@@ -46,7 +46,7 @@ class ReadingConfig:
     max_input_length: int = 300
     max_target_length: int = 24
     examples_per_pool: int = 1500
-    evaluate_every: int = 400
+    evaluate_every: int = 600
     save_every: int = 150
     seed: int = 0
 

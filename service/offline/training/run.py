@@ -56,7 +56,7 @@ class TrainingConfig:
     held_out: tuple[str, ...] = HELD_OUT_ARTICLES
     dev_questions: int = 160
     name: str = "openbook-mini"
-    worlds: int = 6
+    worlds: int = 4
     world_share: float = 0.4
     office_share: float = 0.5
     processes: int = 1
