@@ -2,7 +2,16 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from service.entities import AnswerOptions, Decoding, ModelKind
 from service.errors import InvalidRequest
@@ -111,11 +120,13 @@ class AnswerRequest(_Question):
     max_new_tokens: Annotated[int, Field(strict=True, ge=1)] = 32
     num_answers: Annotated[int, Field(strict=True, ge=1, description="At most num_beams.")] = 1
 
-    @model_validator(mode="after")
-    def _answers_come_from_beams(self) -> "AnswerRequest":
-        if self.num_answers > self.num_beams:
-            raise ValueError(f"num_answers is {self.num_answers}, more than num_beams, which is {self.num_beams}")
-        return self
+    @field_validator("num_answers")
+    @classmethod
+    def _answers_come_from_beams(cls, num_answers: int, before: ValidationInfo) -> int:
+        num_beams = before.data.get("num_beams")  # absent where it is itself refused
+        if num_beams is not None and num_answers > num_beams:
+            raise ValueError(f"must be at most num_beams, which is {num_beams}, not {num_answers}")
+        return num_answers
 
     def options(self) -> AnswerOptions:
         return AnswerOptions(

@@ -44,7 +44,7 @@ def refused(response: httpx.Response) -> tuple[int, str, list[tuple[str, str]]]:
         ({**QUESTION, "max_new_tokens": 0}, "max_new_tokens", "must be greater than or equal to 1"),
         ({**QUESTION, "max_new_tokens": 129}, "max_new_tokens", "must be at most 128, not 129"),
         ({**QUESTION, "num_answers": 0}, "num_answers", "must be greater than or equal to 1"),
-        ({**QUESTION, "num_answers": 5}, "body", "num_answers is 5, more than num_beams, which is 4"),
+        ({**QUESTION, "num_answers": 5}, "num_answers", "must be at most num_beams, which is 4, not 5"),
         ({**QUESTION, "timeout_s": 0}, "timeout_s", "must be greater than 0"),
         ({**QUESTION, "timeout_s": 601}, "timeout_s", "must be less than or equal to 600"),
         ({**QUESTION, "timeout_s": "soon"}, "timeout_s", "must be a valid number"),
