@@ -1,9 +1,12 @@
 """The checkpoints as the service loads them, beside transformers' own loading of the same folders in float64."""
 
+import json
 import random
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -112,3 +115,15 @@ def references(tiny: Subject) -> Callable[[Case], Reference]:
         return made[case]
 
     return of
+
+
+@pytest.fixture
+def folder(tiny_checkpoint: Path, tmp_path: Path) -> Path:
+    """A copy that a test may break."""
+    return Path(shutil.copytree(tiny_checkpoint, tmp_path / "mine"))
+
+
+def edit_config(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    change(config)
+    (folder / "config.json").write_text(json.dumps(config))
