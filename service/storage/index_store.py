@@ -13,7 +13,9 @@ from service.entities import FileInfo, IndexInfo, Passage
 from service.errors import (
     IndexCorrupt,
     IndexExists,
+    IndexUnreadable,
     InvalidVersionName,
+    ManifestMissing,
     NoIndexes,
     SourceInvalid,
     UnknownIndex,
@@ -27,8 +29,8 @@ from service.storage.verification import Verification, check_compatible, open_ch
 
 CURRENT = "CURRENT"
 VERSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
-# A version that is published again while it is being opened is opened again.
-OPEN_ATTEMPTS = 3
+# A version that is published again while it is being read is read again, at most so often.
+ATTEMPTS = 10
 
 
 def check_version_name(version: str) -> str:
@@ -62,6 +64,12 @@ class IndexStore:
 
     def info(self, version: str) -> IndexInfo:
         """The manifest. Raises InvalidVersionName, UnknownIndex, ManifestMissing, ManifestInvalid."""
+        check_version_name(version)
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return read_manifest(self._find(version), version)
+            except (UnknownIndex, ManifestMissing):
+                continue
         return read_manifest(self._find(version), version)
 
     def open(
@@ -77,21 +85,20 @@ class IndexStore:
         "manifest" compares sizes, counts and dimension and takes milliseconds; "checksum" reads every byte as well.
         Raises IndexIncompatible for another encoder, and a child of IndexCorrupt for each thing that can be wrong.
         """
-        for _ in range(OPEN_ATTEMPTS - 1):
+        for attempt in range(1, ATTEMPTS + 1):
+            place = self._place(version)
             info = self.info(version)
             check_compatible(info, encoder_fingerprint, dimension)
             try:
                 snapshot = open_checked(self._find(version), info, verify)
             except IndexCorrupt:
-                if self.info(version) == info:
+                if attempt == ATTEMPTS or self._place(version) == place:
                     raise
                 continue
-            if self.info(version) == info:
+            if self._place(version) == place:
                 return snapshot
             snapshot.close()
-        info = self.info(version)
-        check_compatible(info, encoder_fingerprint, dimension)
-        return open_checked(self._find(version), info, verify)
+        raise IndexUnreadable(version=version, file=MANIFEST, reason="it is being published again and again")
 
     def verify(self, version: str, report: Callable[[str], None] | None = None) -> IndexInfo:
         """Read every byte of a version and compare it with the manifest; `report` gets a line for each file."""
@@ -200,6 +207,14 @@ class IndexStore:
         if found is None:
             raise UnknownIndex(version=version, available=self.versions())
         return found
+
+    def _place(self, version: str) -> tuple[int, int] | None:
+        """What changes whenever the name is given to another folder; None in the moment between two renames."""
+        try:
+            found = self._find(version).stat()
+        except (FileNotFoundError, UnknownIndex):
+            return None
+        return found.st_ino, found.st_ctime_ns
 
     def _restore(self, version: str) -> None:
         """Put back a version whose publisher died between two renames; clear what it would have cleared."""
