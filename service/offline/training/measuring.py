@@ -2,12 +2,15 @@
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from service.entities import Passage
+from service.entities import AnswerOptions, Passage
+from service.offline.encyclopedia import Question as WorldQuestion
+from service.offline.encyclopedia import load_world, questions
 from service.offline.qa_metrics import exact_match, f1
 from service.offline.training.counterfactual import occurrences
 from service.offline.training.examples import Question, read_questions
@@ -15,10 +18,12 @@ from service.offline.training.loop import Report
 from service.offline.training.mixture import titled_pieces
 from service.rag import decoding, marginal
 from service.rag.checkpoint import Checkpoint, load_checkpoint
+from service.rag.engine import RagEngine
 from service.rag.generator import Generator
 from service.rag.passage_encoder import PassageEncoder
 from service.rag.provenance import as_written
 from service.rag.retriever import QuestionEncoder
+from service.storage.index_store import IndexStore
 
 MAX_NEW_TOKENS = 20
 GREEDY = 1
@@ -42,7 +47,7 @@ def measure(
     paragraphs: Sequence[Path],
     *,
     held_out: Sequence[str],
-    questions: int = 160,
+    sample: int = 160,
     n_docs: int = 5,
     seed: int = 0,
     report: Report,
@@ -54,7 +59,7 @@ def measure(
     """
     known = [question for path in paragraphs for question in read_questions(path)]
     dev = [question for question in known if question.title in held_out]
-    dev = random.Random(seed).sample(dev, min(questions, len(dev)))
+    dev = random.Random(seed).sample(dev, min(sample, len(dev)))
     loaded = load_checkpoint(checkpoint)
     scores = [_score("gold paragraph", dev, _read_gold(loaded, dev))]
     report(str(scores[0]))
@@ -79,6 +84,35 @@ def measure(
         ]
         scores.append(_score(name, dev, answers))
         report(str(scores[-1]))
+    return scores
+
+
+def measure_facts(
+    checkpoint: Path, indexes: Path, version: str, *, year: int, per_kind: int = 6, seed: int = 2, report: Report
+) -> list[Score]:
+    """Ask the version of this year for facts of its encyclopedia, all but who holds an office: a sample of each kind.
+
+    The last score is the mean over the kinds. RAG-Token, greedy, five passages.
+    """
+    engine = RagEngine(load_checkpoint(checkpoint))
+    by_kind: dict[str, list[WorldQuestion]] = {}
+    for question in questions(load_world(year)):
+        if question.kind != "office":
+            by_kind.setdefault(question.kind, []).append(question)
+    random_state = random.Random(seed)
+    scores = []
+    with closing(IndexStore(indexes).open(version)) as snapshot:
+        for kind, of_kind in by_kind.items():
+            asked = random_state.sample(of_kind, min(per_kind, len(of_kind)))
+            given = [
+                engine.answer(q.question, snapshot, AnswerOptions(num_beams=GREEDY)).answers[0].text for q in asked
+            ]
+            scores.append(_score(kind, [Question(q.question, q.answers) for q in asked], given))
+            report(str(scores[-1]))
+    kinds = max(1, len(scores))
+    mean = [sum(getattr(score, field) for score in scores) / kinds for field in ("exact_match", "f1")]
+    scores.append(Score("all kinds", mean[0], mean[1], sum(score.questions for score in scores)))
+    report(str(scores[-1]))
     return scores
 
 

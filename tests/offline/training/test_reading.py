@@ -1,4 +1,4 @@
-"""Stage 1: batches say where the answer may be copied from, the loss falls, a kill changes nothing."""
+"""Stage 1: batches say where the answer may be copied from, the loss falls, the seed decides."""
 
 import random
 from collections.abc import Sequence
@@ -120,7 +120,7 @@ def test_one_step_lowers_the_loss_and_guidance_draws_attention_to_the_answer(
     assert after[1] < before[1]
 
 
-def test_the_same_seed_gives_the_same_weights_and_a_kill_gives_them_too(
+def test_the_same_seed_gives_the_same_weights(
     bert_folder: Path, questions: list[Question], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     first, lines = train(tmp_path / "a", bert_folder, tokenizer, questions, CONFIG)
