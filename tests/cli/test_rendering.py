@@ -22,13 +22,16 @@ ANSWER = {
             "rank": rank,
             "passage_id": f"peru-{rank}",
             "title": "President of Peru [office]",
-            "text": "The President is Martín Vizcarra, since 2018.",
+            "text": text,
             "doc_score": 18.1,
             "prior": 0.5,
             "posterior": 0.5,
-            "answer_spans": [[17, 32]],
+            "answer_spans": spans,
         }
-        for rank in (1, 2)
+        for rank, text, spans in (
+            (1, "The President is Martín Vizcarra, since 2018.", [[17, 32]]),
+            (2, "Martín Vizcarra: the President is Martín Vizcarra.", [[0, 15], [34, 49]]),
+        )
     ],
     "index": {"version": "wiki-2018", "generation": 1, "snapshot_date": "2018-12-20"},
     "checkpoint": "openbook-mini@0123456789ab",
@@ -48,7 +51,7 @@ martin     -0.100  ███▊   75%  █▎     25%
     The President is *Martín Vizcarra*, since 2018.
 
 [2] President of Peru [office]   posterior 50%, prior 50%, doc_score 18.100, id peru-2
-    The President is *Martín Vizcarra*, since 2018.
+    *Martín Vizcarra*: the President is *Martín Vizcarra*.
 
 wiki-2018 of 2018-12-20, generation 1, openbook-mini@0123456789ab: queue 0 ms, encode 10 ms, retrieve 1 ms, \
 generate 50 ms, total 61 ms
