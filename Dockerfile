@@ -12,12 +12,13 @@ ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HF_HUB_OFFLINE=1 PATH=/opt/venv
 WORKDIR /srv/openbook
 
 # What changes rarely comes first: the dependencies make up nearly all of the image.
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml constraints.txt ./
 COPY service/__init__.py service/
-RUN python3 -m venv /opt/venv \
+RUN touch README.md LICENSE && python3 -m venv /opt/venv \
  && pip install --no-cache-dir --disable-pip-version-check --quiet -c constraints.txt '.[mini]' \
  && pip uninstall --quiet --yes openbook
 
+COPY README.md LICENSE ./
 COPY service service
 RUN pip install --no-cache-dir --disable-pip-version-check --quiet --no-deps . && rm -rf build service *.egg-info
 
