@@ -7,6 +7,8 @@ from service.offline.evaluation import YEARS, LeaderQuestion, leader_questions, 
 QUESTIONS = (
     LeaderQuestion("Who is the President of Peru?", "plain", {2016: ("Kuczynski",), 2018: ("Vizcarra",)}),
     LeaderQuestion("Who is the King of Thailand?", "plain", {2016: ("Rama IX",), 2018: ("Rama X",)}),
+    LeaderQuestion("Who is the President of Cuba?", "plain", {2016: ("Castro",), 2018: ("Diaz-Canel",)}),
+    LeaderQuestion("Who is the President of Iceland?", "plain", {2016: ("Grimsson",), 2018: ("Johannesson",)}),
 )
 
 
@@ -34,15 +36,16 @@ def test_a_way_of_asking_that_there_is_none_of_is_refused_with_those_there_are()
 
 
 def test_an_answer_counts_for_the_year_whose_holder_it_is() -> None:
-    book = {QUESTIONS[0].text: "the vizcarra", QUESTIONS[1].text: "Rama IX"}
+    told_of = ("the vizcarra", "Rama IX", "Diaz-Canel", "nobody")
+    book = {question.text: answer for question, answer in zip(QUESTIONS, told_of, strict=True)}
     told: list[int] = []
     cells = leaders_cells("wiki-2018", QUESTIONS, book.__getitem__, answered=told.append)
     assert [(cell.index, cell.year, cell.correct, cell.asked) for cell in cells] == [
-        ("wiki-2018", 2016, 1, 2),
-        ("wiki-2018", 2018, 1, 2),
+        ("wiki-2018", 2016, 1, 4),
+        ("wiki-2018", 2018, 2, 4),
     ]
-    assert [cell.accuracy for cell in cells] == [0.5, 0.5]
-    assert told == [1, 2]
+    assert [cell.accuracy for cell in cells] == [0.25, 0.5]
+    assert told == [1, 2, 3, 4]
 
 
 def test_a_book_that_knows_no_one_is_right_about_no_one() -> None:
