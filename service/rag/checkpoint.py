@@ -15,6 +15,7 @@ package, and they are read from there (`base`). Weights are never unpickled: saf
 import hashlib
 import json
 import re
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -98,7 +99,10 @@ def load_checkpoint(source: str | Path, *, device: str = "cpu", dtype: Dtype = "
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     """Write the whole of it, base tensors included, so that transformers' own classes load the folder."""
     model = RagTokenForGeneration(
-        config=checkpoint.config, question_encoder=checkpoint.question_encoder, generator=checkpoint.generator
+        config=checkpoint.config,
+        # base tensors that both models read from one file share its memory, which is no tie that could be written
+        question_encoder=deepcopy(checkpoint.question_encoder),
+        generator=checkpoint.generator,
     )
     model.save_pretrained(folder)
     checkpoint.question_tokenizer.save_pretrained(folder / QUESTION_TOKENIZER)

@@ -1,0 +1,83 @@
+"""The main job with the checkpoint that is shipped: ask, see the sources, swap the year, ask again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from fastapi.testclient import TestClient
+from pydantic import SecretStr
+from transformers import RagSequenceForGeneration, RagTokenForGeneration
+
+from service.api.app import create_app
+from service.entities import Passage
+from service.offline.encyclopedia import articles, load_world
+from service.offline.splitting import passages
+from service.rag.checkpoint import load_checkpoint, save_checkpoint
+from service.rag.passage_encoder import PassageEncoder
+from service.settings import Settings
+from service.storage.index_store import IndexStore
+
+CHECKPOINT = Path(__file__).parent.parent / "checkpoints" / "openbook-mini"
+
+# Offices that changed hands between the two snapshots, and a few countries around them to find them among.
+OFFICES = {
+    "Who is the President of Peru?": ("Pedro Pablo Kuczynski Godard", "Martin Alberto Vizcarra Cornejo"),
+    "name the president of France": ("Francois Hollande", "Emmanuel Macron"),
+}
+COUNTRIES = ("Peru", "France", "Chile", "Nepal")
+
+
+def some_passages(year: int) -> list[Passage]:
+    return [
+        passage
+        for passage in passages(articles(load_world(year)))
+        if any(passage.title == country or passage.title.endswith(f" of {country}") for country in COUNTRIES)
+    ]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    store = IndexStore(tmp_path_factory.mktemp("indexes"))
+    encoder = PassageEncoder.load()
+    for year, date in ((2016, "2016-11-30"), (2018, "2018-12-20")):
+        some = some_passages(year)
+        assert len(some) > 20
+        store.publish(
+            f"wiki-{year}",
+            vectors=encoder.encode(some),
+            passages=some,
+            index_type="flat",
+            encoder_name=encoder.name,
+            encoder_fingerprint=encoder.fingerprint,
+            snapshot_date=date,
+        )
+    settings = Settings(
+        checkpoint=str(CHECKPOINT), indexes=store.folder, index="wiki-2016", admin_token=SecretStr("of-the-test")
+    )
+    with TestClient(create_app(settings)) as client:
+        yield client
+
+
+def test_the_year_of_the_book_decides_the_answer(client: TestClient) -> None:
+    for year, version in enumerate(("wiki-2016", "wiki-2018")):
+        swap = client.post("/index/swap", json={"version": version}, headers={"authorization": "Bearer of-the-test"})
+        assert swap.status_code == 200
+        for model in ("token", "sequence"):
+            for question, holders in OFFICES.items():
+                answer = client.post("/answer", json={"question": question, "model": model}).json()
+                assert answer["index"]["version"] == version
+                assert answer["answer"] == holders[year]
+                first = max(answer["passages"], key=lambda passage: passage["posterior"])
+                assert [first["text"][start:end] for start, end in first["answer_spans"]].count(holders[year])
+
+
+def test_the_shipped_checkpoint_exports_to_what_transformers_loads(tmp_path: Path) -> None:
+    checkpoint = load_checkpoint(CHECKPOINT)
+    save_checkpoint(checkpoint, tmp_path / "whole")
+    for kind in (RagTokenForGeneration, RagSequenceForGeneration):
+        model, loading = kind.from_pretrained(tmp_path / "whole", output_loading_info=True)
+        assert not loading["missing_keys"]
+        assert not loading["unexpected_keys"]
+        ours = checkpoint.generator.state_dict()
+        assert all(torch.equal(tensor, ours[name]) for name, tensor in model.rag.generator.state_dict().items())
