@@ -62,6 +62,7 @@ def build(
     # torch takes seconds to import: what can be known before is known by now
     from service.offline.index_builder import build_index
     from service.offline.sources import open_source
+    from service.rag.checkpoint import choose_dtype
     from service.rag.passage_encoder import PassageEncoder
 
     quieten_libraries()
@@ -71,7 +72,8 @@ def build(
             store,
             version,
             opened,
-            PassageEncoder.load(encoder),
+            # vectors come out in float32 either way; bfloat16 moves them by less than a search can tell
+            PassageEncoder.load(encoder, dtype=choose_dtype("auto", "cpu")),
             index_type=index_type,
             replace=force,
             report=progress,
