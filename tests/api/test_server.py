@@ -306,3 +306,12 @@ def test_a_client_that_hangs_up_in_the_middle_of_its_body_is_no_error(
     client.close()
     until(lambda: counted(server, 'openbook_requests_total{outcome="cancelled",route="/answer"}') == 1)
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def test_a_body_that_is_announced_too_large_is_refused_before_it_comes(server: str) -> None:
+    host, _, port = server.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        client.sendall(
+            b"POST /answer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99999\r\n\r\n"
+        )
+        assert client.recv(12) == b"HTTP/1.1 413"
