@@ -33,6 +33,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float64"]
 FACTS_FILE = "openbook.json"
 QUESTION_TOKENIZER = "question_encoder_tokenizer"
 GENERATOR_TOKENIZER = "generator_tokenizer"
+DEFAULT_PARENT = "checkpoints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +140,11 @@ def _locate(source: str | Path) -> Path:
         return folder
     if folder.exists():
         raise CheckpointInvalid(checkpoint=str(source), reason="it is a file; name the folder that holds config.json.")
-    # "checkpoints/mine" looks like a hub id as well: what names a folder here is not asked of the network
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(source)) or folder.parent.is_dir():
+    # "checkpoints/openbook-mini" looks like a hub id as well, above all where the service is started in another
+    # folder than the project's: what means a folder is never asked of the network
+    if folder.parts[0] == DEFAULT_PARENT or folder.parent.is_dir():
+        raise CheckpointNotFound(checkpoint=str(source), reason=f"The path was looked up from {Path.cwd()}.")
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(source)):
         raise CheckpointNotFound(checkpoint=str(source), reason="A hub id reads owner/name.")
     try:
         return Path(

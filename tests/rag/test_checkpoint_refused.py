@@ -26,6 +26,12 @@ def test_a_hub_id_without_a_hub_is_not_found() -> None:
         load_checkpoint("facebook/rag-token-nq")
 
 
+def test_the_default_folder_is_not_asked_of_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointNotFound, match="looked up from"):
+        load_checkpoint("checkpoints/openbook-mini")
+
+
 def test_a_file_is_no_folder(folder: Path) -> None:
     with pytest.raises(CheckpointInvalid, match="it is a file"):
         load_checkpoint(folder / "config.json")
