@@ -1,9 +1,11 @@
 """One body, one table, and a document that agrees with both."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+from fastapi import Request
 from starlette.testclient import TestClient
 
 from service.api import problems
@@ -114,6 +116,12 @@ def test_a_long_name_is_not_repeated_at_length(client: TestClient) -> None:
     response = client.get("/index/" + "x" * 5000)
     assert response.status_code == 404
     assert len(response.json()["detail"]) < 600
+
+
+def test_a_problem_can_say_anything_in_utf8() -> None:
+    request = Request({"type": "http", "headers": []})
+    response = problems.respond(problems.of_error(InvalidRequest(field="x", reason="half of \ud83d")), request)
+    assert json.loads(response.body)["errors"] == [{"field": "x", "reason": "half of \\ud83d"}]
 
 
 def fields_of(heading: str) -> set[str]:

@@ -165,6 +165,22 @@ def test_a_swap_to_a_damaged_index_leaves_the_old_one_serving(client: TestClient
     assert client.get("/index").json()["live"] == LIVE
 
 
+def test_a_checksum_finds_what_sizes_do_not_show(client: TestClient, settings: Settings) -> None:
+    passages = settings.indexes / "tiny-2018" / "passages.arrow"
+    passages.write_bytes(passages.read_bytes().replace(b"nepal", b"chile"))
+    body = {"version": "tiny-2018", "verify": "checksum"}
+    response = client.post("/index/swap", json=body, headers=ADMIN)
+    assert (response.status_code, response.json()["code"]) == (500, "index_corrupt")
+    assert client.get("/index").json()["live"] == LIVE
+
+
+def test_the_policy_of_the_settings_is_for_swaps_that_name_none(make_client: Callable[..., TestClient]) -> None:
+    client = make_client(swap_policy="resource")
+    assert "drain" in client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN).json()["seconds"]
+    body = {"version": "tiny-2016", "policy": "availability"}
+    assert "drain" not in client.post("/index/swap", json=body, headers=ADMIN).json()["seconds"]
+
+
 @pytest.mark.parametrize(
     ("headers", "what"),
     [
