@@ -18,6 +18,7 @@ from service.errors import (
     UnknownIndex,
 )
 from service.rag.engine import RagEngine
+from service.rag.generator import Generator
 from service.storage.index_store import IndexStore
 from tests.fixtures.indexes import tiny_passages
 
@@ -122,6 +123,9 @@ def test_a_client_that_hangs_up_does_not_end_the_lease_of_the_thread_that_search
         return rows
 
     monkeypatch.setattr(type(snapshot), "search", slow_search)
+    read: list[object] = []
+    encode = Generator.encode
+    monkeypatch.setattr(Generator, "encode", lambda *given: read.append(given) or encode(*given))
 
     async def main() -> None:
         asked = asyncio.ensure_future(answer_question.answer(QUESTION, AnswerOptions(), timeout_s=LONG))
@@ -138,6 +142,8 @@ def test_a_client_that_hangs_up_does_not_end_the_lease_of_the_thread_that_search
 
     asyncio.run(main())
     assert found == [5]
+    # the generator reads nothing for a client that has gone
+    assert read == []
     assert [resident.index.version for resident in live.residents()] == ["tiny-2018"]
 
 
@@ -171,3 +177,24 @@ def test_every_answer_during_swaps_is_wholly_from_the_version_that_it_names(
     assert len(seen["tiny-2016"]) > 3
     assert len(seen["tiny-2018"]) > 3
     assert [resident.index for resident in live.residents()] == [IndexVersion("tiny-2016", 30, "2016-12-21")]
+
+
+def test_a_pinned_question_whose_version_is_replaced_while_it_waits_is_refused(
+    answer_question: AnswerQuestion, live: LiveIndex, store: IndexStore, pool: WorkPool
+) -> None:
+    go_on = threading.Event()
+
+    async def main() -> None:
+        busy = [asyncio.ensure_future(pool.run(lambda turn: go_on.wait(10), timeout_s=LONG)) for _ in range(2)]
+        pinned = asyncio.ensure_future(
+            answer_question.answer(QUESTION, AnswerOptions(), timeout_s=LONG, index="tiny-2016")
+        )
+        while not pool.waiting():
+            await asyncio.sleep(0.005)
+        live.flip(store.open("tiny-2018"))
+        go_on.set()
+        with pytest.raises(IndexNotResident):
+            await pinned
+        await asyncio.gather(*busy)
+
+    asyncio.run(main())

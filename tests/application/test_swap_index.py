@@ -226,3 +226,13 @@ def test_closing_waits_for_the_swap_that_is_under_way(swap_index: SwapIndex, liv
     swap_index.close()
     assert swap.done()
     assert live.now() == NEW
+
+
+def test_an_index_that_could_not_be_served_anyway_is_not_read_to_its_end(
+    swap_index: SwapIndex, store: IndexStore
+) -> None:
+    publish_tiny(store, "tiny-2018", encoder_fingerprint="another", replace=True)
+    passages = store.folder / "tiny-2018" / "passages.arrow"
+    passages.write_bytes(passages.read_bytes().replace(b"nepal", b"chile"))
+    with pytest.raises(IndexIncompatible):
+        swap_index.begin("tiny-2018", verify="checksum").result(TIMEOUT)
