@@ -8,7 +8,7 @@
 FROM python:3.11-slim
 
 ARG PIP_EXTRA_INDEX_URL=
-ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HF_HUB_OFFLINE=1 PATH=/opt/venv/bin:$PATH
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HF_HOME=/tmp/huggingface PATH=/opt/venv/bin:$PATH
 WORKDIR /srv/openbook
 
 # What changes rarely comes first: the dependencies make up nearly all of the image.

@@ -10,7 +10,8 @@ DEMO := $(INDEXES)/wiki-2016/manifest.json $(INDEXES)/wiki-2018/manifest.json
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-slow check indexes install clean
-.DELETE_ON_ERROR:
+# A manifest is the last file of a version that is published whole: make must not remove it, whatever happens after.
+.PRECIOUS: $(INDEXES)/%/manifest.json
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' \

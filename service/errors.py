@@ -59,9 +59,9 @@ class IndexNotResident(OpenbookError):
 
 class NoLiveIndex(OpenbookError):
     code = "not_ready"
-    message = "No index is being served yet. {hint}"
+    message = "{hint}"
 
-    def __init__(self, *, hint: str = "See /readyz for what the service is waiting for.") -> None:
+    def __init__(self, *, hint: str = "No index is being served yet.") -> None:
         super().__init__(hint=hint)
 
 
@@ -136,7 +136,7 @@ class IndexTooLarge(OpenbookError):
 
 class IndexExists(OpenbookError):
     code = "index_exists"
-    message = "There is already an index version {version!r}. Choose another name, or delete that one first."
+    message = "There is already an index version {version!r}. Choose another name, or replace it with --force."
 
 
 class NoIndexes(OpenbookError):
@@ -214,6 +214,12 @@ class SettingInvalid(OpenbookError):
 class ServerUnreachable(OpenbookError):
     code = "server_unreachable"
     message = "No Openbook answers at {url}: {reason}. Start it with: openbook serve"
+
+
+class ServerSilent(ServerUnreachable):
+    """It took the call and has not answered: the work may go on there, so nothing is done in its place here."""
+
+    message = "The Openbook at {url} has not answered within {timeout_s} s."
 
 
 class ServerRefused(OpenbookError):

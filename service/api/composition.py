@@ -62,6 +62,11 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
     pool = WorkPool(settings.workers, settings.max_queue)
     telemetry.watch(live, pool)
     logger.info("serving %s with %s", version, engine.checkpoint_name)
+    if engine.encoder_fingerprint is None:
+        logger.warning(
+            "%s does not name its passage encoder: an index of another encoder with the same dimension is not told apart",
+            engine.checkpoint_name,
+        )
     return Services(
         engine=engine,
         store=store,

@@ -52,7 +52,7 @@ class LiveIndex:
     def __init__(self, snapshot: IndexSnapshot | None = None) -> None:
         self._lock = threading.Lock()
         self._generation = 0
-        self._hint = "See /readyz for what the service is waiting for."
+        self._hint = "No index is being served yet."
         self._live = _Opened(snapshot, 0) if snapshot is not None else None
         self._residents = [self._live] if self._live is not None else []
 

@@ -10,7 +10,7 @@ from service.cli.consoles import messages, output, print_json
 from service.cli.options import Url, takes_settings
 from service.cli.rendering import show_answer
 from service.entities import AnswerOptions, Decoding, ModelKind
-from service.errors import ServerUnreachable, SettingInvalid
+from service.errors import ServerSilent, ServerUnreachable, SettingInvalid
 from service.settings import Settings
 from service.storage.index_store import IndexStore
 
@@ -69,8 +69,8 @@ def _ask_there(settings: Settings, body: dict[str, Any], url: str | None) -> dic
     service = RunningService(url or url_of(settings), timeout_s=body["timeout_s"] or settings.timeout_s)
     try:
         return service.answer(body)
-    except ServerUnreachable:
-        if url is not None or not _can_ask_here(settings):
+    except ServerUnreachable as error:
+        if url is not None or isinstance(error, ServerSilent) or not _can_ask_here(settings):
             raise
     messages().print(f"No service at {url_of(settings)}: answering in this process, as with --local.", style="dim")
     return _ask_here(settings, body)

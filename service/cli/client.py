@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 import httpx
 from pydantic import ValidationError
 
-from service.errors import InvalidRequest, ServerRefused, ServerUnreachable, SettingInvalid
+from service.errors import InvalidRequest, ServerRefused, ServerSilent, ServerUnreachable, SettingInvalid
 from service.settings import Settings
 
 # Beyond the time that the service itself allows a question; a swap of a large index takes minutes.
@@ -45,7 +45,7 @@ class RunningService:
         return self._call("POST", "/index/swap", body, timeout_s=SWAP_TIMEOUT_S)
 
     def _call(self, method: str, path: str, body: Body | None = None, *, timeout_s: float) -> Body:
-        headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
+        headers = {b"authorization": f"Bearer {self._token}".encode()} if self._token else {}
         try:
             # a proxy of the environment is for the world outside, not for this machine
             with httpx.Client(timeout=timeout_s, trust_env=not _is_this_machine(self._url)) as client:
@@ -53,7 +53,7 @@ class RunningService:
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise SettingInvalid(setting="--url", reason=f"{error} (such as http://127.0.0.1:8000)") from error
         except httpx.TimeoutException as error:
-            raise ServerUnreachable(url=self._url, reason=f"nothing came within {timeout_s:g} s") from error
+            raise ServerSilent(url=self._url, timeout_s=timeout_s) from error
         except httpx.HTTPError as error:
             raise ServerUnreachable(url=self._url, reason=str(error) or type(error).__name__) from error
         return _content(response, self._url)

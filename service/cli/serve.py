@@ -77,6 +77,8 @@ def _check_port(settings: Settings) -> None:
 
 def welcome(settings: Settings, version: str, others: list[str]) -> str:
     """What is printed at the start: what is read, where it listens, and calls to try."""
+    if settings.port == 0:
+        return f"Openbook {__version__} reads {version} with {settings.checkpoint}; the log names its port.\n"
     url = url_of(settings)
     ask = _curl(f"{url}/answer", {"question": DEMO_QUESTION})
     lines = [

@@ -11,6 +11,7 @@ R rows, B beams, T new tokens, t cached, L source tokens, H heads of dh dimensio
 The arithmetic is BART's own (post-layer-norm), with the model's own parameters.
 """
 
+from collections.abc import Callable
 from copy import copy
 from typing import Any
 
@@ -19,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import BartForConditionalGeneration, PreTrainedModel
 
-from service.rag.decoder import next_token_log_probs
+from service.rag.decoder import next_token_log_probs, nothing, slices
 
 
 def can_step(model: PreTrainedModel) -> bool:
@@ -61,15 +62,16 @@ class BartState:
         other.log_probs = self.log_probs[chosen]
         return other
 
-    def follow(self, targets: Tensor) -> Tensor:
+    def follow(self, targets: Tensor, between_steps: Callable[[], None] = nothing) -> Tensor:
         rows, beams, length = targets.shape
-        first = self.log_probs.expand(-1, beams, -1).gather(-1, targets[..., :1])  # (R, B, 1)
-        if length == 1:
-            return first
+        parts = [self.log_probs.expand(-1, beams, -1).gather(-1, targets[..., :1])]  # (R, B, 1)
         if self.log_probs.shape[1] < beams:
             self._reorder(targets.new_zeros(rows, beams))
-        log_probs = self._step(targets[..., :-1])  # (R, B, T - 1, V)
-        return torch.cat([first, log_probs.gather(-1, targets[..., 1:, None])[..., 0]], dim=-1)  # (R, B, T)
+        for said in slices(length - 1, rows * beams * self.log_probs.shape[-1]):
+            between_steps()
+            log_probs = self._step(targets[..., said])  # (R, B, S, V)
+            parts.append(log_probs.gather(-1, targets[..., 1:][..., said, None])[..., 0])  # (R, B, S)
+        return torch.cat(parts, dim=-1)  # (R, B, T)
 
     def _reorder(self, sources: Tensor) -> None:
         """Let each hypothesis take the cache of the one that it continues: sources (R, B)."""

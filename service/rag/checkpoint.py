@@ -25,7 +25,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, RagConfig, RagTokenForGeneration
 
-from service.errors import CheckpointInvalid, CheckpointNotFound, TokenizerMissing
+from service.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
 from service.rag.weights import BaseTensors, first_line, read_models, sha256_of
 
 Dtype = Literal["auto", "float32", "bfloat16", "float64"]
@@ -79,12 +79,12 @@ class Checkpoint:
 def load_checkpoint(source: str | Path, *, device: str = "cpu", dtype: Dtype = "float32") -> Checkpoint:
     """Load a folder, or a hub id (`owner/name`; the only case in which the network is asked).
 
-    Raises CheckpointNotFound, TokenizerMissing, BaseWeightsMissing, or CheckpointInvalid with the reason.
+    Raises SettingInvalid, CheckpointNotFound, TokenizerMissing, BaseWeightsMissing, or CheckpointInvalid and why.
     """
+    chosen = choose_device(device)
     folder = _locate(source)
     config = _read_config(folder)
     facts = _read_facts(folder)
-    chosen = choose_device(device)
     model = read_models(folder, config, facts.base, choose_dtype(dtype, chosen)).to(chosen)
     return Checkpoint(
         config=config,
@@ -118,10 +118,20 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def choose_device(device: str) -> str:
-    """`auto` is the first GPU where there is one."""
-    if device != "auto":
-        return device
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    """`auto` is the first GPU where there is one. Raises SettingInvalid for a device that is not here."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        wanted = torch.device(device)
+    except RuntimeError as error:
+        raise SettingInvalid(setting="device", reason=f"{device!r} is none of auto, cpu, cuda, cuda:N.") from error
+    if wanted.type not in ("cpu", "cuda"):
+        raise SettingInvalid(setting="device", reason=f"{device!r} is none of auto, cpu, cuda, cuda:N.")
+    if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
+        raise SettingInvalid(
+            setting="device", reason=f"{device!r} is not here; GPUs found: {torch.cuda.device_count()}."
+        )
+    return device
 
 
 def choose_dtype(dtype: Dtype, device: str) -> torch.dtype:

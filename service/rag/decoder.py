@@ -4,6 +4,7 @@ Rows and beams. A batch has R rows, each one passage read with one question; a s
 Cross-attention belongs to the row, self-attention to the hypothesis: only the latter follows the beams.
 """
 
+from collections.abc import Callable
 from copy import copy, deepcopy
 from typing import Any, Protocol, Self
 
@@ -11,6 +12,14 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
+
+# Log-probs of a whole vocabulary that teacher forcing holds at once: 128 MB of float32. Targets and passages come
+# from outside; what they may take of memory must not.
+MAX_NUMBERS = 32 << 20
+
+
+def nothing() -> None:
+    """The `between_steps` of a caller that never interrupts."""
 
 
 class DecoderState(Protocol):
@@ -28,7 +37,7 @@ class DecoderState(Protocol):
     def branch(self, rows: range) -> Self:
         """An independent decoding of some of the rows, from the same point; nothing is computed again."""
 
-    def follow(self, targets: Tensor) -> Tensor:
+    def follow(self, targets: Tensor, between_steps: Callable[[], None] = nothing) -> Tensor:
         """Teacher forcing from here: log p of each token of targets (R, B, T) -> (R, B, T). Ends the state."""
 
 
@@ -64,16 +73,17 @@ class TransformersState:
         other.log_probs = self.log_probs[rows.start : rows.stop]
         return other
 
-    def follow(self, targets: Tensor) -> Tensor:
+    def follow(self, targets: Tensor, between_steps: Callable[[], None] = nothing) -> Tensor:
         rows, beams, length = targets.shape
-        first = self.log_probs.expand(-1, beams, -1).gather(-1, targets[..., :1])  # (R, B, 1)
-        if length == 1:
-            return first
+        parts = [self.log_probs.expand(-1, beams, -1).gather(-1, targets[..., :1])]  # (R, B, 1)
         if self._beams < beams:
             self._fan_out(beams)
-        log_probs = self._step(targets[..., :-1].reshape(rows * beams, -1))  # (R * B, T - 1, V)
-        rest = log_probs.gather(-1, targets[..., 1:].reshape(rows * beams, -1, 1))  # (R * B, T - 1, 1)
-        return torch.cat([first, rest.view(rows, beams, -1)], dim=-1)  # (R, B, T)
+        for said in slices(length - 1, rows * beams * self.log_probs.shape[-1]):
+            between_steps()
+            log_probs = self._step(targets[..., said].reshape(rows * beams, -1))  # (R * B, S, V)
+            next_tokens = targets[..., 1:][..., said]  # (R, B, S)
+            parts.append(log_probs.view(*next_tokens.shape, -1).gather(-1, next_tokens[..., None])[..., 0])
+        return torch.cat(parts, dim=-1)  # (R, B, T)
 
     def _fan_out(self, beams: int) -> None:
         """B copies of each row's one hypothesis, cross-attention included; made once in a decoding."""
@@ -92,6 +102,12 @@ class TransformersState:
             use_cache=True,
         )
         return next_token_log_probs(output.logits)
+
+
+def slices(length: int, numbers_a_token: int) -> list[slice]:
+    """Cuts `length` tokens into slices whose log-probs fit in MAX_NUMBERS; a slice has one token at least."""
+    width = max(1, MAX_NUMBERS // numbers_a_token)
+    return [slice(start, min(start + width, length)) for start in range(0, length, width)]
 
 
 def next_token_log_probs(logits: Tensor) -> Tensor:

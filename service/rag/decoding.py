@@ -24,7 +24,7 @@ from service.rag import marginal
 from service.rag.decoder import DecoderState
 from service.rag.generator import EncodedPassages, Generator
 
-# Targets scored in one pass: bounds the memory of their log-probs, K * C * T * V numbers.
+# Targets scored in one pass; the decoder bounds the memory of their log-probs, however long they are.
 TARGETS_A_PASS = 8
 
 
@@ -199,7 +199,9 @@ def _score_rows(
         length = max(len(target) for target in some)
         padded = [list(target) + [pad] * (length - len(target)) for target in some]
         ids = torch.tensor([padded] * n_docs, device=start.log_probs.device)  # (K, C, T)
-        log_probs = start.branch(range(n_docs)).follow(ids)  # (K, C, T); causal, so padding changes nothing
+        log_probs = start.branch(range(n_docs)).follow(
+            ids, between_steps
+        )  # (K, C, T); causal, so padding changes nothing
         scored += [log_probs[:, c, : len(target)] for c, target in enumerate(some)]
     return scored
 

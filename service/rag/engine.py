@@ -23,8 +23,10 @@ from service.entities import (
     StageSeconds,
     TargetScore,
 )
+from service.errors import InvalidRequest
 from service.rag import decoding, provenance
 from service.rag.checkpoint import Checkpoint
+from service.rag.decoder import nothing
 from service.rag.generator import EncodedPassages, Generator
 from service.rag.marginal import doc_log_prior
 from service.rag.retriever import DenseRetriever, QuestionEncoder
@@ -68,10 +70,6 @@ class _Read:
     log_prior: Tensor  # (K,)
     encoded: EncodedPassages
     seconds: StageSeconds
-
-
-def nothing() -> None:
-    """The `between_steps` of a caller that never interrupts."""
 
 
 class RagEngine:
@@ -137,6 +135,7 @@ class RagEngine:
     ) -> EngineScores:
         """log p(target | question) of each target (section 3.4 classifies so), end-of-sequence included."""
         target_ids = [tuple(self._generator.target_ids(target)) for target in targets]
+        _check_targets(targets, target_ids)
         read = self._read(question, snapshot, n_docs, between_steps)
         started = time.perf_counter()
         scored = decoding.score_targets(
@@ -223,6 +222,17 @@ class RagEngine:
                 strict=True,
             )
         )
+
+
+def _check_targets(targets: Sequence[str], target_ids: Sequence[tuple[int, ...]]) -> None:
+    """Two targets that are one to the generator would share a probability that belongs to one."""
+    seen: dict[tuple[int, ...], str] = {}
+    for target, ids in zip(targets, target_ids, strict=True):
+        if ids in seen:
+            raise InvalidRequest(
+                field="targets", reason=f"{seen[ids]!r} and {target!r} are the same to this checkpoint's generator."
+            )
+        seen[ids] = target
 
 
 def _document_posterior(hypothesis: Hypothesis, model: ModelKind) -> tuple[float, ...]:

@@ -61,7 +61,7 @@ class Generator:
         """The tokens of `input_text`, at most max_combined_length, or the generator's positions where they are fewer.
 
         What is too long loses the end of the passage, never the question: transformers cuts from the right, where
-        the question stands.
+        the question stands. Raises InvalidRequest for a question that leaves no room for a passage.
         """
         limit = self._longest_input
         text = self.input_text(question, passage)
@@ -73,9 +73,13 @@ class Generator:
         question_start = len(text) - len(f"{self._config.doc_sep}{question}".replace("  ", " "))
         # by position and not token by token: a byte pair may stand for no character at all
         boundary = next(i for i, (_, end) in enumerate(encoded["offset_mapping"]) if end > question_start)
-        if boundary > excess:
-            return [*ids[: boundary - excess], *ids[boundary:]]
-        return [*ids[: limit - 1], ids[-1]]
+        if boundary <= excess:
+            raise InvalidRequest(
+                field="question",
+                reason=f"it takes {len(ids) - boundary} tokens, which leaves no room for a passage: this checkpoint's "
+                f"generator reads {limit} in all.",
+            )
+        return [*ids[: boundary - excess], *ids[boundary:]]
 
     @torch.inference_mode()
     def encode(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> EncodedPassages:

@@ -2,8 +2,9 @@
 
 A generator with an uncased vocabulary answers "pedro pablo kuczynski" and "$ 630 billion"; the passage says
 "Pedro Pablo Kuczynski" and "$630 billion". Both are compared folded: lower case, without accents or spaces, each
-folded character knowing which character of the text it came from. So the passage's own substring is given back,
-and an answer that stands in no passage stays as the generator wrote it.
+folded character knowing which character of the text it came from. Spaces beside punctuation are the tokenizer's, and
+count for nothing; a space between two words is a boundary that both must have. So the passage's own substring is given
+back, and an answer that stands in no passage stays as the generator wrote it.
 """
 
 import unicodedata
@@ -15,11 +16,13 @@ from dataclasses import dataclass
 class _Folded:
     characters: str
     positions: tuple[int, ...]  # of each folded character, in the text
+    begins: tuple[bool, ...]  # whether a space parts it from a letter or digit before it, being one itself
 
 
 def answer_spans(answer: str, text: str) -> tuple[tuple[int, int], ...]:
     """Character ranges [start, end) of `text` that say `answer`, whole words only, first to last, not overlapping."""
-    needle = _fold(answer).characters
+    sought = _fold(answer)
+    needle = sought.characters
     if not needle:
         return ()
     folded = _fold(text)
@@ -28,7 +31,8 @@ def answer_spans(answer: str, text: str) -> tuple[tuple[int, int], ...]:
     while at >= 0:
         start = folded.positions[at]
         end = _end_of_character(text, folded.positions[at + len(needle) - 1])
-        if _is_whole(text, start, end):
+        same_words = folded.begins[at + 1 : at + len(needle)] == sought.begins[1:]
+        if same_words and _is_whole(text, start, end):
             spans.append((start, end))
             at = folded.characters.find(needle, at + len(needle))
         else:
@@ -47,12 +51,18 @@ def as_written(answer: str, texts: Sequence[str]) -> str:
 def _fold(text: str) -> _Folded:
     characters: list[str] = []
     positions: list[int] = []
+    begins: list[bool] = []
+    after_space = False
     for position, character in enumerate(text):
         for part in unicodedata.normalize("NFKD", character).casefold():
-            if not part.isspace() and not unicodedata.combining(part):
+            if part.isspace():
+                after_space = True
+            elif not unicodedata.combining(part):
+                begins.append(after_space and part.isalnum() and bool(characters) and characters[-1].isalnum())
                 characters.append(part)
                 positions.append(position)
-    return _Folded("".join(characters), tuple(positions))
+                after_space = False
+    return _Folded("".join(characters), tuple(positions), tuple(begins))
 
 
 def _end_of_character(text: str, last: int) -> int:

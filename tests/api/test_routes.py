@@ -239,7 +239,7 @@ def test_not_ready_without_an_index(client: TestClient) -> None:
     client.app.state.services.live.let_go("It is being replaced.")  # type: ignore[attr-defined]
     for response in (client.get("/readyz"), client.post("/answer", json={"question": QUESTION})):
         assert (response.status_code, response.json()["code"]) == (503, "not_ready")
-        assert response.json()["detail"] == "No index is being served yet. It is being replaced."
+        assert response.json()["detail"] == "It is being replaced."
         assert response.headers["retry-after"] == "5"
     assert client.get("/healthz").status_code == 200
     assert client.get("/index").json()["live"] is None

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BartConfig
 
-from service.errors import CheckpointInvalid, CheckpointNotFound, TokenizerMissing
+from service.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
 from service.rag.checkpoint import load_checkpoint
 from service.rag.generator import Generator
 from tests.rag.conftest import edit_config
@@ -158,3 +158,9 @@ def test_a_generator_that_does_not_say_how_answers_begin(folder: Path) -> None:
     edit_config(folder, lambda config: config["generator"].update(decoder_start_token_id=None))
     with pytest.raises(CheckpointInvalid, match="decoder_start_token_id"):
         Generator(load_checkpoint(folder))
+
+
+@pytest.mark.parametrize("device", ["foo", "cuda:99", "meta"])
+def test_a_device_that_is_not_here_is_refused_before_anything_is_read(device: str) -> None:
+    with pytest.raises(SettingInvalid, match="device"):
+        load_checkpoint("nowhere", device=device)

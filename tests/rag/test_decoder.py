@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from transformers import BartForConditionalGeneration
 
+from service.rag import decoder
 from service.rag.bart_decoder import BartState, can_step
 from service.rag.decoder import DecoderState, TransformersState
 from tests.fixtures.checkpoints import bart_config, bias_end, diversify, word_piece_tokenizer
@@ -118,3 +119,16 @@ def test_only_bart_itself_is_stepped_by_its_own_code(tiny: Subject, tiny_t5: Sub
     for subject, kind in ((tiny, BartState), (tiny_t5, TransformersState)):
         encoded, _ = subject.encode(make_case(1, 1))
         assert isinstance(subject.generator.start(encoded), kind)
+
+
+def test_cutting_targets_into_slices_bounds_memory_and_changes_nothing(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets = torch.randint(5, 100, (ROWS, BEAMS, 9), generator=torch.Generator().manual_seed(0))  # (R, B, T)
+    steps: list[None] = []
+    with torch.inference_mode():
+        whole = start().follow(targets)  # (R, B, T)
+        monkeypatch.setattr(decoder, "MAX_NUMBERS", 1)
+        sliced = start().follow(targets, lambda: steps.append(None))  # (R, B, T)
+    assert torch.allclose(whole, sliced, atol=1e-10)
+    assert len(steps) == 8

@@ -215,3 +215,8 @@ def test_a_generator_of_relative_positions_says_as_much_as_it_likes(tiny_t5: Sub
     assert tiny_t5.generator.longest_answer is None
     scores = engine.score(QUESTION, ["a " * 300], snapshot, n_docs=1, model="token")
     assert math.isfinite(scores.targets[0].log_prob)
+
+
+def test_targets_that_are_one_to_the_generator_are_refused(engine: RagEngine, snapshot: IndexSnapshot) -> None:
+    with pytest.raises(InvalidRequest, match="'peru' and 'Peru' are the same"):
+        engine.score("who", ["peru", "lima", "Peru"], snapshot, n_docs=2, model="token")

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from service.entities import Passage
+from service.errors import InvalidRequest
 from service.rag.checkpoint import load_checkpoint
 from service.rag.generator import Generator
 from tests.rag.conftest import Subject, make_case
@@ -44,10 +45,9 @@ def test_an_input_of_exactly_the_limit_is_left_alone(tiny: Subject) -> None:
     assert len(tiny.generator.input_ids("who", exact)) == limit
 
 
-def test_a_question_longer_than_the_limit_is_cut_and_still_closed(tiny: Subject) -> None:
-    ids = tiny.generator.input_ids("who " * 500, PERU)
-    assert len(ids) == tiny.rag.config.max_combined_length
-    assert ids[-1] == tiny.tokenizer.sep_token_id
+def test_a_question_that_leaves_no_room_for_a_passage_is_refused_rather_than_cut(tiny: Subject) -> None:
+    with pytest.raises(InvalidRequest, match="no room for a passage"):
+        tiny.generator.input_ids("who " * 500, PERU)
 
 
 def test_padding_is_masked_and_changes_no_state(tiny: Subject) -> None:

@@ -89,3 +89,10 @@ def test_any_word_between_spaces_is_found_in_any_casing(words: list[str], at: in
     text = " ".join(kept)
     for answer in (word, word.upper(), word.lower()):
         assert word.casefold() in [one.casefold() for one in said(answer, text)]
+
+
+def test_a_space_between_two_words_is_a_boundary_that_both_must_have() -> None:
+    assert answer_spans("12", "It has 1 2 parts") == ()
+    assert as_written("nowhere", ["He is now here."]) == "nowhere"
+    assert answer_spans("now here", "It is nowhere.") == ()
+    assert answer_spans("$ 630 billion", "It made $630 billion.") == ((8, 20),)
