@@ -64,7 +64,7 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
     logger.info("serving %s with %s", version, engine.checkpoint_name)
     if engine.encoder_fingerprint is None:
         logger.warning(
-            "%s does not name its passage encoder: an index of another encoder with the same dimension is not told apart",
+            "%s does not name its passage encoder: an index of another one with the same dimension is not told apart",
             engine.checkpoint_name,
         )
     return Services(
