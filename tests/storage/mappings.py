@@ -12,7 +12,7 @@ def mapped(path: Path) -> int:
 
 
 def unmapped_soon(path: Path) -> bool:
-    """Whether none is left, now or in a moment: a thread of Arrow's may be the last to let go of a file that it read."""
+    """Whether none is left, now or in a moment: a thread of Arrow's may be the last to let go of what it read."""
     until = time.monotonic() + PATIENCE_S
     while mapped(path):
         if time.monotonic() > until:
