@@ -12,11 +12,10 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 from service import __version__
-from service.api import openapi
+from service.api import indexes, openapi, operations, questions
 from service.api.composition import close_services, open_services
 from service.api.middleware import RequestContext
 from service.api.problems import handle_error
-from service.api.routes import router
 from service.application.telemetry import Telemetry
 from service.errors import OpenbookError
 from service.rag.engine import RagEngine
@@ -66,7 +65,8 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
     app.state.settings = settings
     app.state.telemetry = telemetry
     app.state.max_body_bytes = settings.max_body_bytes
-    app.include_router(router)
+    for calls in (questions, indexes, operations):
+        app.include_router(calls.router)
     _add_pages(app)
     for error in (OpenbookError, HTTPException, RequestValidationError):
         app.add_exception_handler(error, handle_error)
