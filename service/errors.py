@@ -134,6 +134,10 @@ class IndexTooLarge(OpenbookError):
     )
 
 
+class ResidentsLimited(IndexTooLarge):
+    message = "{version!r} cannot be opened beside the live index: OPENBOOK_RESIDENTS lets {limit} be open at once."
+
+
 class IndexExists(OpenbookError):
     code = "index_exists"
     message = "There is already an index version {version!r}. Choose another name, or replace it with --force."
@@ -150,6 +154,22 @@ class NoIndexes(OpenbookError):
 class SwapInProgress(OpenbookError):
     code = "swap_in_progress"
     message = "A swap to {version!r} is under way. One swap at a time: try again when it has ended."
+
+
+class NothingToRollBackTo(OpenbookError):
+    code = "no_previous_index"
+    message = "There is no version to go back to: nothing tells which one was live before {live}."
+
+    def __init__(self, *, live: str | None) -> None:
+        super().__init__(live=repr(live) if live is not None else "this")
+
+
+class DrainTimedOut(OpenbookError):
+    code = "drain_timed_out"
+    message = (
+        "Questions still read the live index after {seconds} s, so {version!r} was not loaded in its place. "
+        "The index that was live goes on serving."
+    )
 
 
 class Unauthorized(OpenbookError):

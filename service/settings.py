@@ -41,4 +41,19 @@ class Settings(BaseSettings):
     swap_policy: Literal["availability", "resource"] = Field(
         "availability", description="Policy of a swap that names none."
     )
+    residents: int = Field(
+        2,
+        ge=1,
+        le=16,
+        description="Versions open at once. Beside the live one, those that a question or a rollback may name.",
+    )
+    follow_s: float = Field(
+        0.5,
+        ge=0,
+        le=3600,
+        description="Seconds between two looks at CURRENT, which another replica may have changed; 0 never looks.",
+    )
+    drain_s: float = Field(
+        60.0, gt=0, le=3600, description="Seconds that a swap with policy resource waits for questions to end."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe line to log.")

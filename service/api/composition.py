@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 from dataclasses import dataclass
 
 import torch
@@ -9,12 +10,16 @@ import torch
 from service.api.memory import free_memory
 from service.application.admission import WorkPool
 from service.application.answer_question import AnswerQuestion
+from service.application.follow_current import FollowCurrent
 from service.application.live_index import LiveIndex
 from service.application.swap_index import SwapIndex
 from service.application.telemetry import Telemetry
+from service.errors import OpenbookError
 from service.rag.checkpoint import load_checkpoint
 from service.rag.engine import RagEngine
 from service.settings import Settings
+from service.storage.current import NO_CURRENT, CurrentMark
+from service.storage.history import SwapHistory
 from service.storage.index_store import IndexStore
 
 # How long questions that were admitted may go on once the service has been told to end.
@@ -33,6 +38,8 @@ class Services:
     pool: WorkPool
     answer_question: AnswerQuestion
     swap_index: SwapIndex
+    history: SwapHistory
+    follower: FollowCurrent | None
 
 
 def load_engine(settings: Settings) -> RagEngine:
@@ -48,6 +55,8 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
     Raises NoIndexes, UnknownIndex, a child of IndexCorrupt, IndexIncompatible, and what `load_engine` raises.
     """
     store = IndexStore(settings.indexes)
+    # a change from here on has not been taken into account
+    seen = store.current_mark() or NO_CURRENT
     # before the checkpoint, which takes longer to load
     version = settings.index or store.default_version()
     store.info(version)
@@ -58,7 +67,7 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
     except BaseException:
         snapshot.close()
         raise
-    live = LiveIndex(snapshot)
+    live = LiveIndex(snapshot, residents=settings.residents)
     pool = WorkPool(settings.workers, settings.max_queue)
     telemetry.watch(live, pool)
     logger.info("serving %s with %s", version, engine.checkpoint_name)
@@ -67,20 +76,58 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
             "%s does not name its passage encoder: an index of another one with the same dimension is not told apart",
             engine.checkpoint_name,
         )
+    history = SwapHistory(settings.indexes)
+    swap_index = SwapIndex(
+        store,
+        live,
+        telemetry,
+        encoder_fingerprint=engine.encoder_fingerprint,
+        dimension=engine.dimension,
+        free_memory=free_memory,
+        history=history,
+        replica=f"{socket.gethostname()}:{settings.port}",
+        drain_s=settings.drain_s,
+    )
+    open_residents(settings, store, swap_index, live=version)
     return Services(
         engine=engine,
         store=store,
         live=live,
         pool=pool,
         answer_question=AnswerQuestion(engine, live, store, pool, telemetry),
-        swap_index=SwapIndex(
-            store,
-            live,
-            telemetry,
-            encoder_fingerprint=engine.encoder_fingerprint,
-            dimension=engine.dimension,
-            free_memory=free_memory,
-        ),
+        swap_index=swap_index,
+        history=history,
+        follower=follow_current(settings, store, live, swap_index, telemetry, seen),
+    )
+
+
+def open_residents(settings: Settings, store: IndexStore, swap_index: SwapIndex, *, live: str) -> None:
+    """Open the newest versions beside the live one, as many as may be open and fit. One that cannot be is logged."""
+    room = settings.residents - 1
+    for version in store.newest_first() if room else ():
+        if room and version != live:
+            try:
+                swap_index.load(version, actor="start").result()
+            except OpenbookError as error:
+                logger.warning("%s is not opened beside %s: %s", version, live, error)
+            else:
+                logger.info("%s is open beside %s", version, live)
+                room -= 1
+
+
+def follow_current(
+    settings: Settings,
+    store: IndexStore,
+    live: LiveIndex,
+    swap_index: SwapIndex,
+    telemetry: Telemetry,
+    seen: CurrentMark,
+) -> FollowCurrent | None:
+    """Begin to follow CURRENT, unless the settings say not to."""
+    if not settings.follow_s:
+        return None
+    return FollowCurrent(
+        store, live, swap_index, telemetry, every_s=settings.follow_s, policy=settings.swap_policy, seen=seen
     )
 
 
@@ -88,5 +135,7 @@ async def close_services(services: Services) -> None:
     """Finish what was admitted, within a limit, and close the index."""
     if not await services.pool.close(within_s=SHUTDOWN_S):
         logger.warning("some questions did not end in time; the index stays open under them")
+    if services.follower is not None:
+        await asyncio.to_thread(services.follower.close)
     await asyncio.to_thread(services.swap_index.close)
     services.live.close()

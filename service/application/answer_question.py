@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from service.application.admission import Turn, WorkPool
+from service.application.comparison import Comparison
 from service.application.live_index import Lease, LiveIndex
 from service.application.telemetry import Telemetry
 from service.entities import (
@@ -66,17 +67,7 @@ class AnswerQuestion:
         self, question: str, options: AnswerOptions, *, timeout_s: float, index: str | None = None
     ) -> Answer:
         def work(lease: Lease, turn: Turn) -> Answer:
-            found = self._engine.answer(question, lease.snapshot, options, between_steps=turn.check)
-            return Answer(
-                answers=found.answers,
-                tokens=found.tokens,
-                passages=found.passages,
-                model=options.model,
-                posterior_kind=found.posterior_kind,
-                index=lease.index,
-                checkpoint=self._engine.checkpoint_name,
-                seconds=_complete(found.seconds, turn),
-            )
+            return self._answer(question, options, lease, turn)
 
         answer = await self._run(work, timeout_s, index)
         self._telemetry.observe_stages(answer.seconds)
@@ -123,6 +114,40 @@ class AnswerQuestion:
         retrieval = await self._run(work, timeout_s, index)
         self._telemetry.observe_stages(retrieval.seconds)
         return retrieval
+
+    async def compare(
+        self, question: str, options: AnswerOptions, versions: Sequence[str], *, timeout_s: float
+    ) -> Comparison:
+        """The answer of each of `versions`, in one slot and under leases that are taken at one moment.
+
+        Each may take `timeout_s`, as it may when it is asked for alone.
+        """
+        for version in versions:
+            await self._check(version)
+
+        def work(turn: Turn) -> tuple[Answer, ...]:
+            with self._live.leases(versions) as leases:
+                return tuple(self._answer(question, options, lease, turn) for lease in leases)
+
+        answers = await self._pool.run(work, timeout_s=timeout_s * len(versions))
+        for answer in answers:
+            self._telemetry.observe_stages(answer.seconds)
+            self._telemetry.observe_answer(answer)
+        return Comparison.of(answers)
+
+    def _answer(self, question: str, options: AnswerOptions, lease: Lease, turn: Turn) -> Answer:
+        begun = turn.seconds()
+        found = self._engine.answer(question, lease.snapshot, options, between_steps=turn.check)
+        return Answer(
+            answers=found.answers,
+            tokens=found.tokens,
+            passages=found.passages,
+            model=options.model,
+            posterior_kind=found.posterior_kind,
+            index=lease.index,
+            checkpoint=self._engine.checkpoint_name,
+            seconds=replace(found.seconds, queue=turn.queue_seconds, total=turn.queue_seconds + turn.seconds() - begun),
+        )
 
     async def _run(self, work: Callable[[Lease, Turn], T], timeout_s: float, index: str | None) -> T:
         await self._check(index)

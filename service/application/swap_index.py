@@ -8,22 +8,28 @@ and a restart comes back on the version that CURRENT names.
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Literal
+from typing import TypeVar
 
 from service.application.live_index import LiveIndex
+from service.application.swap_progress import Errand, SwapPolicy, SwapProgress, SwapWatch, utc_now
+from service.application.swap_steps import SwapSteps
 from service.application.telemetry import Telemetry
-from service.entities import IndexInfo
-from service.errors import IndexTooLarge, OpenbookError, SwapInProgress
+from service.errors import NothingToRollBackTo, OpenbookError, SwapInProgress
+from service.storage.current import CurrentMark
+from service.storage.history import SwapHistory, SwapRecord
 from service.storage.index_store import IndexStore
-from service.storage.snapshot import IndexSnapshot
-from service.storage.verification import Verification, check_compatible
+from service.storage.verification import Verification
 
-SwapPolicy = Literal["availability", "resource"]
+__all__ = ["LoadReport", "SwapIndex", "SwapPolicy", "SwapProgress", "SwapReport"]
+
+T = TypeVar("T")
+
+# How far back in the history a rollback looks for the swap that made the live version live.
+ROLLBACK_RECORDS = 1000
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +46,20 @@ class SwapReport:
     seconds: dict[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """A version that is resident. `seconds` has one entry a stage and "total"."""
+
+    version: str
+    seconds: dict[str, float]
+
+
 class SwapIndex:
     """Swaps the live index, one swap at a time, in a thread of its own.
 
-    `free_memory` gives the bytes that one more index may take. `encoder_fingerprint` and `dimension` are those that
-    the checkpoint's question encoder asks for.
+    `free_memory` gives the bytes that may be taken, pages of files that can be dropped among them.
+    `encoder_fingerprint` and `dimension` are those that the checkpoint's question encoder asks for. Every swap, and
+    every refusal of one, goes to `history` under the name of this `replica`.
     """
 
     def __init__(
@@ -56,137 +71,253 @@ class SwapIndex:
         encoder_fingerprint: str | None,
         dimension: int,
         free_memory: Callable[[], int],
+        history: SwapHistory | None = None,
+        replica: str = "",
+        drain_s: float = 60.0,
     ) -> None:
         self._store = store
         self._live = live
         self._telemetry = telemetry
-        self._encoder_fingerprint = encoder_fingerprint
-        self._dimension = dimension
-        self._free_memory = free_memory
+        self._steps = SwapSteps(
+            store,
+            live,
+            encoder_fingerprint=encoder_fingerprint,
+            dimension=dimension,
+            free_memory=free_memory,
+            drain_s=drain_s,
+        )
+        self._history = history
+        self._replica = replica
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="swap")
+        self._recorder = ThreadPoolExecutor(1, thread_name_prefix="swap-history")
         self._lock = threading.Lock()
         self._under_way: str | None = None
+        self._watch: SwapWatch | None = None
+        self._before: str | None = None
+        self._mark: CurrentMark | None = None
 
     def begin(
-        self, version: str, *, policy: SwapPolicy = "availability", verify: Verification = "manifest"
+        self,
+        version: str,
+        *,
+        policy: SwapPolicy = "availability",
+        verify: Verification = "manifest",
+        actor: str = "",
     ) -> Future[SwapReport]:
         """Start a swap; it goes on whether or not anyone waits for it. Raises SwapInProgress at once.
 
-        The future raises UnknownIndex, a child of IndexCorrupt, IndexIncompatible or IndexTooLarge, and then the
-        index that was live is live.
+        The future raises UnknownIndex, a child of IndexCorrupt, IndexIncompatible, IndexTooLarge or DrainTimedOut,
+        and then the index that was live is live.
         """
+        watch = self._start(version, policy, actor)
+        return self._submit(lambda: self._swap(watch, policy, verify))
+
+    def rollback(
+        self, *, policy: SwapPolicy = "availability", verify: Verification = "manifest", actor: str = ""
+    ) -> Future[SwapReport]:
+        """Swap to the version that was live before the last swap that succeeded; twice leads back again.
+
+        After a restart the history tells which one that was. The future raises NothingToRollBackTo where nothing
+        does, and what a swap raises.
+        """
+        watch = self._start(None, policy, actor)
+        return self._submit(lambda: self._swap(watch, policy, verify, rollback=True))
+
+    def follow(self, version: str, *, policy: SwapPolicy = "availability", again: bool = False) -> Future[SwapReport]:
+        """Swap to what CURRENT names without writing it. With `again`, a failure is neither counted nor recorded."""
+        watch = self._start(version, policy, "current", recorded=False)
+        return self._submit(lambda: self._swap(watch, policy, "manifest", writes_current=False, silent=again))
+
+    def load(self, version: str, *, verify: Verification = "manifest", actor: str = "") -> Future[LoadReport]:
+        """Open a version beside the live one, as a resident: questions may name it, and a swap to it is a flip.
+
+        Raises what `begin` raises, and ResidentsLimited where the live one alone may be open. What is resident
+        stays as it is.
+        """
+        watch = self._start(version, "load", actor, recorded=False)
+        return self._submit(lambda: self._load(watch, verify))
+
+    def progress(self) -> SwapProgress:
+        """What is under way, or how the last ended."""
         with self._lock:
-            if self._under_way is not None:
-                raise SwapInProgress(version=self._under_way)
-            self._under_way = version
-        try:
-            return self._executor.submit(self._swap, version, policy, verify)
-        except BaseException:
-            self._end()
-            raise
+            watch = self._watch
+        return watch.progress() if watch is not None else SwapProgress()
+
+    def last_written(self) -> CurrentMark | None:
+        """The CURRENT that this service wrote last; None where it has written none."""
+        return self._mark
+
+    def serves(self, version: str) -> bool:
+        """Whether the live index is `version` as it is on disk now, and not one that was published again since."""
+        return self._steps.serves(version)
 
     def close(self) -> None:
         """Wait for a swap that is under way; begin no other."""
         self._executor.shutdown(wait=True)
+        self._recorder.shutdown(wait=True)
 
-    def _swap(self, version: str, policy: SwapPolicy, verify: Verification) -> SwapReport:
-        watch = _Stopwatch()
+    # --- one at a time -------------------------------------------------------------------------------------
+
+    def _start(self, version: str | None, policy: Errand, actor: str, *, recorded: bool = True) -> SwapWatch:
+        live = self._live.now()
+        watch = SwapWatch(version, live.version if live is not None else None, policy, actor)
+        with self._lock:
+            under_way = self._under_way
+            if under_way is None:
+                self._under_way = version or "the version before"
+                self._watch = watch
+        if under_way is not None:
+            error = SwapInProgress(version=under_way)
+            if recorded:
+                # by a thread of its own: the one that swaps is busy, and this one may be the event loop's
+                self._recorder.submit(self._record, watch, error.code, None, str(error))
+            raise error
+        return watch
+
+    def _submit(self, work: Callable[[], T]) -> Future[T]:
         try:
-            report = self._swap_now(version, policy, verify, watch)
-        except Exception as error:
-            outcome = error.code if isinstance(error, OpenbookError) else OpenbookError.code
-            logger.warning("swap to %s failed: %s", version, error)
-            self._telemetry.count_swap(outcome, watch.all())
+            return self._executor.submit(self._run, work)
+        except BaseException:
+            self._end()
             raise
-        else:
-            logger.info("swapped from %s to %s, generation %d", report.previous, version, report.generation)
-            self._telemetry.count_swap("ok" if report.durable else "not_durable", report.seconds)
-            return report
+
+    def _run(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
         finally:
             self._end()
-
-    def _swap_now(self, version: str, policy: SwapPolicy, verify: Verification, watch: "_Stopwatch") -> SwapReport:
-        with watch.stage("verify"):
-            self._verify(self._store.info(version), policy, verify)
-        with watch.stage("open"):
-            snapshot = self._open(version)
-        live = self._live.now()
-        previous = live.version if live is not None else None
-        try:
-            if policy == "resource":
-                with watch.stage("drain"):
-                    self._let_go(version)
-            with watch.stage("warm"):
-                snapshot.warm()
-        except BaseException:
-            snapshot.close()
-            if policy == "resource" and previous is not None:
-                self._come_back(previous)
-            raise
-        with watch.stage("flip"):
-            generation = self._live.flip(snapshot)
-        with watch.stage("current"):
-            durable = self._write_current(version)
-        return SwapReport(version, previous, generation, durable, watch.all())
-
-    def _verify(self, info: IndexInfo, policy: SwapPolicy, verify: Verification) -> None:
-        """Everything that can be known before a byte is mapped, and with "checksum" every byte."""
-        check_compatible(info, self._encoder_fingerprint, self._dimension)
-        if policy == "availability":
-            needed = sum(file.bytes for file in info.files.values())
-            available = self._free_memory()
-            if needed > available:
-                raise IndexTooLarge(version=info.version, needed=needed, available=available)
-        if verify == "checksum":
-            self._store.verify(info.version)
-
-    def _open(self, version: str) -> IndexSnapshot:
-        return self._store.open(version, encoder_fingerprint=self._encoder_fingerprint, dimension=self._dimension)
-
-    def _let_go(self, version: str) -> None:
-        """Give the live index's memory back before the new one's pages are read.
-
-        The wait is bounded by the deadlines of the questions that hold a lease; new ones are refused meanwhile.
-        """
-        drained = self._live.let_go(f"The index is being replaced by {version!r} under policy 'resource'.")
-        if drained is not None:
-            drained.wait()
-
-    def _come_back(self, version: str) -> None:
-        try:
-            self._live.come_back(self._open(version))
-        except Exception:
-            # what is reported is why the swap failed; this says why nothing is served since
-            logger.exception("index %s could not be opened again: nothing is live", version)
-
-    def _write_current(self, version: str) -> bool:
-        try:
-            self._store.set_current(version)
-        except (OSError, OpenbookError):
-            logger.exception(
-                "%s is live, but CURRENT could not be written: a restart will not come back on it", version
-            )
-            return False
-        return True
 
     def _end(self) -> None:
         with self._lock:
             self._under_way = None
 
+    # --- the path ------------------------------------------------------------------------------------------
 
-class _Stopwatch:
-    """Seconds of each stage of a swap, in the order in which they began."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        started = time.perf_counter()
+    def _swap(
+        self,
+        watch: SwapWatch,
+        policy: SwapPolicy,
+        verify: Verification,
+        *,
+        rollback: bool = False,
+        writes_current: bool = True,
+        silent: bool = False,
+    ) -> SwapReport:
         try:
-            yield
-        finally:
-            self._seconds[name] = time.perf_counter() - started
+            version = self._version_before() if rollback else watch.version or ""
+            watch.version = version
+            generation = self._flip(version, policy, verify, watch)
+            durable = self._write_current(version, watch) if writes_current else True
+        except Exception as error:
+            code = error.code if isinstance(error, OpenbookError) else OpenbookError.code
+            watch.failed(code, str(error))
+            if not silent:
+                logger.warning("swap to %s failed: %s", watch.version, error)
+                self._telemetry.count_swap(code, watch.seconds())
+                self._record(watch, code, None, str(error))
+            raise
+        watch.done()
+        if watch.previous != version:
+            self._before = watch.previous
+        outcome = "ok" if durable else "not_durable"
+        logger.info("swapped from %s to %s, generation %d", watch.previous, version, generation)
+        self._telemetry.count_swap(outcome, watch.seconds())
+        self._record(watch, outcome, generation, "")
+        return SwapReport(version, watch.previous, generation, durable, watch.seconds())
 
-    def all(self) -> dict[str, float]:
-        return {**self._seconds, "total": sum(self._seconds.values())}
+    def _flip(self, version: str, policy: SwapPolicy, verify: Verification, watch: SwapWatch) -> int:
+        with ExitStack() as held:
+            with watch.stage("verify"):
+                identity = self._steps.verify(version, verify, watch.report)
+                snapshot = self._steps.resident(version, identity, held)
+                if snapshot is None and policy == "availability":
+                    self._steps.make_fit(version, identity)
+            if snapshot is not None:
+                with watch.stage("warm"):
+                    snapshot.warm(watch.report)
+            else:
+                with watch.stage("open"):
+                    snapshot = self._steps.open(version, identity)
+                try:
+                    if policy == "resource":
+                        with watch.stage("drain"):
+                            self._steps.drain(version)
+                    with watch.stage("warm"):
+                        snapshot.warm(watch.report)
+                except BaseException:
+                    snapshot.close()
+                    if policy == "resource" and watch.previous is not None:
+                        self._steps.come_back(watch.previous)
+                    raise
+            with watch.stage("flip"):
+                generation = self._live.flip(snapshot)
+        if policy == "resource":
+            self._live.evict_all_but_live()
+        return generation
+
+    def _load(self, watch: SwapWatch, verify: Verification) -> LoadReport:
+        version = watch.version or ""
+        try:
+            with ExitStack() as held:
+                with watch.stage("verify"):
+                    identity = self._steps.verify(version, verify, watch.report)
+                    snapshot = self._steps.resident(version, identity, held)
+                    if snapshot is None and watch.previous != version:
+                        self._steps.make_fit(version, identity)
+                if snapshot is None and watch.previous != version:
+                    with watch.stage("open"):
+                        snapshot = self._steps.open(version, identity)
+                    try:
+                        with watch.stage("warm"):
+                            snapshot.warm(watch.report)
+                        self._live.keep(snapshot)
+                    except BaseException:
+                        snapshot.close()
+                        raise
+        except Exception as error:
+            code = error.code if isinstance(error, OpenbookError) else OpenbookError.code
+            watch.failed(code, str(error))
+            raise
+        watch.done()
+        return LoadReport(version, watch.seconds())
+
+    def _version_before(self) -> str:
+        now = self._live.now()
+        live = now.version if now is not None else None
+        if self._before is not None and self._before != live:
+            return self._before
+        for record in self._history.last(ROLLBACK_RECORDS) if self._history is not None else ():
+            if record.succeeded() and record.version == live and record.previous not in (None, live):
+                return str(record.previous)
+        raise NothingToRollBackTo(live=live)
+
+    def _write_current(self, version: str, watch: SwapWatch) -> bool:
+        with watch.stage("current"):
+            try:
+                self._mark = self._store.set_current(version)
+            except (OSError, OpenbookError):
+                logger.exception(
+                    "%s is live, but CURRENT could not be written: a restart will not come back on it", version
+                )
+                return False
+        return True
+
+    def _record(self, watch: SwapWatch, outcome: str, generation: int | None, detail: str) -> None:
+        if self._history is None:
+            return
+        record = SwapRecord(
+            time=utc_now(),
+            actor=watch.actor,
+            replica=self._replica,
+            previous=watch.previous,
+            version=watch.version or "",
+            policy=watch.policy,
+            outcome=outcome,
+            generation=generation,
+            seconds=watch.seconds()["total"],
+            detail=detail,
+        )
+        try:
+            self._history.append(record)
+        except OSError:
+            logger.exception("the history of swaps could not be written")

@@ -5,7 +5,7 @@ codes of errors, versions are those that are open.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 
 from prometheus_client import (
@@ -65,6 +65,12 @@ class Telemetry:
             buckets=SWAP_SECONDS,
             registry=registry,
         )
+        self._follow_failures = Counter(
+            "openbook_current_follow_failures",
+            "Attempts to serve what CURRENT names that failed, by code",
+            ["code"],
+            registry=registry,
+        )
         self._entropy = Histogram(
             "openbook_posterior_entropy_nats",
             "Entropy of the document posterior, mean over the tokens of an answer",
@@ -84,6 +90,10 @@ class Telemetry:
     def watch(self, live: LiveIndex, pool: WorkPool) -> None:
         """Read the index and the queue at each scrape, so that no gauge can lag behind the truth."""
         self._registry.register(_Watched(live, pool))
+
+    def watch_following(self, problem: Callable[[], object | None]) -> None:
+        """Tell at each scrape whether what CURRENT names is served; `problem` is None where it is."""
+        self._registry.register(_WatchedFollowing(problem))
 
     def count_request(self, route: str, outcome: str) -> None:
         self._requests.labels(route, outcome).inc()
@@ -108,6 +118,9 @@ class Telemetry:
         self._swaps.labels(outcome).inc()
         for stage, value in seconds.items():
             self._swap_seconds.labels(stage).observe(value)
+
+    def count_follow_failure(self, code: str) -> None:
+        self._follow_failures.labels(code).inc()
 
     def render(self) -> bytes:
         """The text that a scrape reads, of type `content_type`."""
@@ -140,6 +153,15 @@ class _Watched(Collector):
         yield held
         yield _gauge("openbook_queue_depth", "Questions that wait for a thread", self._pool.waiting())
         yield _gauge("openbook_questions_running", "Questions being computed", self._pool.running())
+
+
+class _WatchedFollowing(Collector):
+    def __init__(self, problem: Callable[[], object | None]) -> None:
+        self._problem = problem
+
+    def collect(self) -> Iterable[Metric]:
+        ok = self._problem() is None
+        yield _gauge("openbook_following_ok", "1 while what CURRENT names is served, 0 while it cannot be", ok)
 
 
 def _gauge(name: str, help_text: str, value: float) -> Metric:

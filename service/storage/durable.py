@@ -31,16 +31,21 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Readers see what was there before or all of `text`, whatever happens meanwhile."""
+def write_atomically(path: Path, text: str) -> os.stat_result:
+    """Readers see what was there before or all of `text`, whatever happens meanwhile.
+
+    Returns the state of the file that was written, whatever has come to be at `path` since.
+    """
     aside = path.with_name(f".{path.name}-{token_hex(4)}")
     try:
         aside.write_text(text, encoding="utf-8")
         sync_file(aside)
+        written = aside.stat()
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
     sync_folder(path.parent)
+    return written
 
 
 def exchange(one: Path, other: Path) -> bool:

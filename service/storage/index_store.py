@@ -20,14 +20,14 @@ from service.errors import (
     SourceInvalid,
     UnknownIndex,
 )
-from service.storage import durable, workplace
+from service.storage import current, durable, workplace
+from service.storage.current import CurrentMark
 from service.storage.faiss_index import HNSW_EF_SEARCH, FaissIndex, IndexType
 from service.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE, is_date, read_manifest, write_manifest
 from service.storage.passages import write_passages
-from service.storage.snapshot import IndexSnapshot
-from service.storage.verification import Verification, check_compatible, open_checked
+from service.storage.snapshot import Identity, IndexSnapshot
+from service.storage.verification import Verification, check_compatible, check_files, open_checked
 
-CURRENT = "CURRENT"
 VERSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 # A version that is published again while it is being read is read again, at most so often.
 ATTEMPTS = 10
@@ -100,6 +100,12 @@ class IndexStore:
             snapshot.close()
         raise IndexUnreadable(version=version, file=MANIFEST, reason="it is being published again and again")
 
+    def check(
+        self, version: str, *, verify: Verification = "manifest", report: Callable[[float], None] | None = None
+    ) -> Identity:
+        """Compare a version's files with its manifest without opening them; returns which files they are."""
+        return check_files(self._find(version), self.info(version), verify, report)
+
     def verify(self, version: str, report: Callable[[str], None] | None = None) -> IndexInfo:
         """Read every byte of a version and compare it with the manifest; `report` gets a line for each file."""
         info = self.info(version)
@@ -167,26 +173,37 @@ class IndexStore:
 
     def current(self) -> str | None:
         """The version that CURRENT names; None without one. Raises InvalidVersionName for what is no name."""
-        try:
-            name = (self.folder / CURRENT).read_text(encoding="utf-8", errors="replace").strip()
-        except FileNotFoundError:
-            return None
-        return check_version_name(name)
+        name = current.read(self.folder)
+        return check_version_name(name) if name is not None else None
 
-    def set_current(self, version: str) -> None:
+    def set_current(self, version: str) -> CurrentMark:
         """Make `version` the one that services come back on. Raises UnknownIndex where it is not published."""
         self._find(version)
-        durable.write_atomically(self.folder / CURRENT, f"{version}\n")
+        return current.write(self.folder, version)
+
+    def current_mark(self) -> CurrentMark | None:
+        """What changes whenever CURRENT is written, without reading it; None where there is none."""
+        return current.mark(self.folder)
+
+    def newest_first(self) -> tuple[str, ...]:
+        """The versions whose manifest can be read, the one with the newest text first."""
+        readable = []
+        for version in self.versions():
+            try:
+                readable.append(self.info(version))
+            except (IndexCorrupt, UnknownIndex):
+                continue
+        return tuple(info.version for info in sorted(readable, key=_age, reverse=True))
 
     def default_version(self) -> str:
         """The version that CURRENT names, else the one with the newest text. Raises NoIndexes, UnknownIndex.
 
         A CURRENT whose version is gone is an error: to serve another book in its place would be to hide it.
         """
-        current = self.current()
-        if current is not None:
-            self._find(current)
-            return current
+        named = self.current()
+        if named is not None:
+            self._find(named)
+            return named
         readable = []
         defect: IndexCorrupt | None = None
         for version in self.versions():
@@ -196,7 +213,7 @@ class IndexStore:
                 defect = error
         if not readable:
             raise defect or NoIndexes(folder=self.folder)
-        return max(readable, key=lambda info: (info.snapshot_date or "", info.created_at, info.version)).version
+        return max(readable, key=_age).version
 
     def _find(self, version: str) -> Path:
         """The folder of a version. A symbolic link is none: it could lead anywhere."""
@@ -230,6 +247,11 @@ class IndexStore:
             if (self.folder / version).exists():
                 raise IndexExists(version=version) from error
             raise
+
+
+def _age(info: IndexInfo) -> tuple[str, str, str]:
+    """Larger for newer text."""
+    return info.snapshot_date or "", info.created_at, info.version
 
 
 def _check_content(

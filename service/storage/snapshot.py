@@ -1,6 +1,6 @@
 """One opened version of the index: its vectors, its passages, its manifest."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,8 @@ from service.storage.passages import PassageFile
 
 # Two ways to add up one inner product in float32 differ by less than this share of it.
 CANARY_TOLERANCE = 1e-4
+# (inode, modified in ns, bytes) of the manifest and each file: equal where the very same files are meant.
+Identity = tuple[tuple[int, int, int], ...]
 
 
 class IndexSnapshot:
@@ -21,8 +23,9 @@ class IndexSnapshot:
     well, and a later one raises IndexNotResident.
     """
 
-    def __init__(self, info: IndexInfo, index: FaissIndex, passages: PassageFile) -> None:
+    def __init__(self, info: IndexInfo, index: FaissIndex, passages: PassageFile, *, identity: Identity = ()) -> None:
         self.info = info
+        self.identity = identity
         self._index = index
         self._passages = passages
 
@@ -55,8 +58,10 @@ class IndexSnapshot:
         """Bytes of memory that this snapshot holds once all its pages have been touched: those of its files."""
         return sum(file.bytes for file in self.info.files.values())
 
-    def warm(self) -> None:
+    def warm(self, report: Callable[[float], None] | None = None) -> None:
         """Touch every page, then find the first, the middle and the last passage by their own vectors.
+
+        `report` is told the share of the pages that have been touched. What it raises ends the warm-up.
 
         Where vectors are not normalised, another passage may rightly come first: then its inner product is at least
         that of the vector with itself. Raises CanaryFailed when it is less.

@@ -18,9 +18,9 @@ from service.errors import (
 )
 from service.storage import durable
 from service.storage.faiss_index import FaissIndex
-from service.storage.manifest import INDEX_FILE, PASSAGES_FILE
+from service.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE
 from service.storage.passages import PassageFile
-from service.storage.snapshot import IndexSnapshot
+from service.storage.snapshot import Identity, IndexSnapshot
 
 Verification = Literal["manifest", "checksum"]
 
@@ -35,6 +35,28 @@ def check_compatible(info: IndexInfo, encoder_fingerprint: str | None, dimension
         )
 
 
+def identity_of(folder: Path) -> Identity:
+    """Which files are in `folder`. Raises OSError where one is missing."""
+    states = [(folder / name).stat() for name in (MANIFEST, INDEX_FILE, PASSAGES_FILE)]
+    return tuple((state.st_ino, state.st_mtime_ns, state.st_size) for state in states)
+
+
+def check_files(
+    folder: Path, info: IndexInfo, verify: Verification, report: Callable[[float], None] | None = None
+) -> Identity:
+    """Compare the files in `folder` with `info` without opening them; "checksum" reads every byte.
+
+    Returns which files they were. `report` is told the share of the bytes that have been read. Raises the child of
+    IndexCorrupt that names the first defect.
+    """
+    for name in (INDEX_FILE, PASSAGES_FILE):
+        _check_file(folder / name, info, verify)
+    try:
+        return identity_of(folder)
+    except OSError as error:
+        raise IndexUnreadable(version=info.version, file=MANIFEST, reason=error.strerror) from error
+
+
 def open_checked(
     folder: Path, info: IndexInfo, verify: Verification, report: Callable[[str], None] | None = None
 ) -> IndexSnapshot:
@@ -46,13 +68,14 @@ def open_checked(
         _check_file(folder / name, info, verify)
         if report is not None:
             report(f"{name}: {info.files[name].bytes} bytes, sha256 {info.files[name].sha256}")
+    identity = check_files(folder, info, "manifest")
     passages = PassageFile.open(folder / PASSAGES_FILE, version=info.version)
     try:
         index = FaissIndex.open(folder / INDEX_FILE, version=info.version)
     except IndexUnreadable:
         passages.close()
         raise
-    snapshot = IndexSnapshot(info, index, passages)
+    snapshot = IndexSnapshot(info, index, passages, identity=identity)
     try:
         _check_content(info, index, passages)
     except IndexCorrupt:

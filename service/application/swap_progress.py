@@ -1,0 +1,111 @@
+"""How far a swap has come: what anyone may ask while it goes on, and how it ended until the next begins."""
+
+import datetime
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+SwapPolicy = Literal["availability", "resource"]
+# "load" opens a version beside the live one without a flip
+Errand = Literal["availability", "resource", "load"]
+SwapState = Literal["idle", "running", "done", "failed"]
+Stage = Literal["verify", "open", "drain", "warm", "flip", "current"]
+
+
+@dataclass(frozen=True, slots=True)
+class SwapProgress:
+    """The swap under way, or the last one; "idle" before the first.
+
+    `fraction` is the share of `stage` that is done, where that is known; `stage` is the one in which it failed, once
+    it has. `seconds` has the stages so far, the present one included, and "total".
+    """
+
+    state: SwapState = "idle"
+    version: str | None = None
+    previous: str | None = None
+    policy: Errand | None = None
+    actor: str = ""
+    stage: Stage | None = None
+    fraction: float | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    started_at: str | None = None
+    error: str | None = None
+    detail: str = ""
+
+
+class SwapWatch:
+    """Watches one swap: its thread tells what it does, any thread may ask for the progress."""
+
+    def __init__(self, version: str | None, previous: str | None, policy: Errand, actor: str) -> None:
+        self.version = version
+        self.previous = previous
+        self.policy: Errand = policy
+        self.actor = actor
+        self.started_at = utc_now()
+        self._lock = threading.Lock()
+        self._state: SwapState = "running"
+        self._stage: Stage | None = None
+        self._entered = 0.0
+        self._fraction: float | None = None
+        self._seconds: dict[str, float] = {}
+        self._error: str | None = None
+        self._detail = ""
+
+    @contextmanager
+    def stage(self, name: Stage) -> Iterator[None]:
+        """For the length of a `with` block this is what is being done."""
+        with self._lock:
+            self._stage, self._entered, self._fraction = name, time.perf_counter(), None
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._seconds[name] = time.perf_counter() - self._entered
+                self._entered = 0.0
+
+    def report(self, fraction: float) -> None:
+        """How much of the present stage is done, between 0 and 1."""
+        with self._lock:
+            self._fraction = fraction
+
+    def done(self) -> None:
+        with self._lock:
+            self._state, self._stage, self._fraction = "done", None, None
+
+    def failed(self, code: str, detail: str) -> None:
+        with self._lock:
+            self._state, self._error, self._detail, self._fraction = "failed", code, detail, None
+
+    def seconds(self) -> dict[str, float]:
+        """Of each stage in the order in which they began, and "total"."""
+        with self._lock:
+            return self._so_far()
+
+    def progress(self) -> SwapProgress:
+        with self._lock:
+            return SwapProgress(
+                state=self._state,
+                version=self.version,
+                previous=self.previous,
+                policy=self.policy,
+                actor=self.actor,
+                stage=self._stage,
+                fraction=self._fraction,
+                seconds=self._so_far(),
+                started_at=self.started_at,
+                error=self._error,
+                detail=self._detail,
+            )
+
+    def _so_far(self) -> dict[str, float]:
+        seconds = dict(self._seconds)
+        if self._stage is not None and self._entered:
+            seconds[self._stage] = time.perf_counter() - self._entered
+        return seconds | {"total": sum(seconds.values())}
+
+
+def utc_now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

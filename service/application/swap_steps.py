@@ -1,0 +1,121 @@
+"""The steps of a swap, each of which can fail and leave what is live as it is."""
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from service.application.live_index import LiveIndex
+from service.entities import IndexInfo
+from service.errors import DrainTimedOut, IndexNotResident, IndexTooLarge, IndexUnreadable, NoLiveIndex
+from service.storage.index_store import IndexStore
+from service.storage.manifest import MANIFEST
+from service.storage.snapshot import Identity, IndexSnapshot
+from service.storage.verification import Verification, check_compatible
+
+logger = logging.getLogger(__name__)
+
+
+class SwapSteps:
+    """Verify, find or open, drain, come back. The order is SwapIndex's."""
+
+    def __init__(
+        self,
+        store: IndexStore,
+        live: LiveIndex,
+        *,
+        encoder_fingerprint: str | None,
+        dimension: int,
+        free_memory: Callable[[], int],
+        drain_s: float,
+    ) -> None:
+        self._store = store
+        self._live = live
+        self._encoder_fingerprint = encoder_fingerprint
+        self._dimension = dimension
+        self._free_memory = free_memory
+        self._drain_s = drain_s
+
+    def verify(self, version: str, verify: Verification, report: Callable[[float], None]) -> Identity:
+        """Everything that can be known before a byte is mapped, and with "checksum" every byte."""
+        info = self._store.info(version)
+        check_compatible(info, self._encoder_fingerprint, self._dimension)
+        return self._store.check(version, verify=verify, report=report)
+
+    def resident(self, version: str, identity: Identity, held: ExitStack) -> IndexSnapshot | None:
+        """The resident that has these very files mapped, leased until `held` ends; None where there is none."""
+        now = self._live.now()
+        if now is not None and now.version == version:
+            return None
+        try:
+            with ExitStack() as attempt:
+                lease = attempt.enter_context(self._live.lease(version))
+                if lease.snapshot.identity != identity:
+                    return None
+                held.push(attempt.pop_all())
+                return lease.snapshot
+        except (IndexNotResident, NoLiveIndex):
+            return None
+
+    def serves(self, version: str) -> bool:
+        now = self._live.now()
+        if now is None or now.version != version:
+            return False
+        return any(one.live and one.identity == self._store.check(version) for one in self._live.residents())
+
+    def make_fit(self, version: str, identity: Identity) -> None:
+        """Raise IndexTooLarge where `version` does not fit beside the live index, which is then as before.
+
+        Where it fits once residents that are not live have gone, as many go as are needed, the least recently leased
+        first.
+        """
+        needed = self._bytes(self._store.info(version))
+        free = self._free_memory()
+        residents = self._live.residents()
+        # `free` counts pages of mapped files as free, since the system can drop them: those of indexes that stay
+        # open are not. Two openings of the same files share their pages.
+        held = {one.identity: one for one in residents if one.identity != identity}
+        available = free - sum(one.bytes for one in held.values())
+        leaving = []
+        for one in sorted(residents, key=lambda one: one.last_leased):
+            if needed <= available:
+                break
+            if not one.live and not one.retiring and one.identity in held:
+                leaving.append(one)
+                available += one.bytes
+        if needed > available:
+            raise IndexTooLarge(version=version, needed=needed, available=max(0, available))
+        for one in leaving:
+            logger.info("closing index %s to make room for %s", one.index.version, version)
+            self._live.evict(one.index.version)
+
+    def open(self, version: str, identity: Identity) -> IndexSnapshot:
+        """Map the files that were verified. Raises IndexUnreadable where they are others by now."""
+        snapshot = self._store.open(version, encoder_fingerprint=self._encoder_fingerprint, dimension=self._dimension)
+        if snapshot.identity != identity:
+            snapshot.close()
+            raise IndexUnreadable(version=version, file=MANIFEST, reason="it was published again meanwhile")
+        return snapshot
+
+    def drain(self, version: str) -> None:
+        """Give the memory of what is open back before the new index's pages are read.
+
+        Questions are refused meanwhile. Raises DrainTimedOut where those that hold a lease take too long.
+        """
+        drained = self._live.let_go(f"The index is being replaced by {version!r} under policy 'resource'.")
+        if drained is not None and not drained.wait(self._drain_s):
+            raise DrainTimedOut(seconds=self._drain_s, version=version)
+
+    def come_back(self, version: str) -> None:
+        """Serve again what `drain` let go."""
+        if self._live.take_back():
+            return
+        try:
+            self._live.come_back(
+                self._store.open(version, encoder_fingerprint=self._encoder_fingerprint, dimension=self._dimension)
+            )
+        except Exception:
+            # what is reported is why the swap failed; this says why nothing is served since
+            logger.exception("index %s could not be opened again: nothing is live", version)
+
+    def _bytes(self, info: IndexInfo) -> int:
+        return sum(file.bytes for file in info.files.values())

@@ -1,0 +1,96 @@
+"""The history of swaps: one JSON line for each, in the folder of the versions, shared by every replica."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+HISTORY = "history.jsonl"
+BLOCK_BYTES = 1 << 16
+MAX_DETAIL = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SwapRecord:
+    """A swap that was asked for. `outcome` is "ok", "not_durable" or the code of the error that ended it.
+
+    `time` is ISO 8601 in UTC, `actor` who asked, `replica` which service did it, `generation` that service's count
+    of swaps after this one, None where there was no flip.
+    """
+
+    time: str
+    actor: str
+    replica: str
+    previous: str | None
+    version: str
+    policy: str
+    outcome: str
+    generation: int | None
+    seconds: float
+    detail: str = ""
+
+    def succeeded(self) -> bool:
+        return self.generation is not None
+
+
+_RECORD = TypeAdapter(SwapRecord)
+
+
+class SwapHistory:
+    """`history.jsonl` of a folder. Several processes may append at once: a record is one write at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / HISTORY
+
+    def append(self, record: SwapRecord) -> None:
+        """Bring one record to the disk. Raises OSError where the folder cannot be written."""
+        kept = dataclasses.replace(record, detail=record.detail[:MAX_DETAIL])
+        line = json.dumps(dataclasses.asdict(kept), separators=(",", ":")).encode() + b"\n"
+        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            size = os.fstat(descriptor).st_size
+            # what a process that died in its write left must not take this record with it
+            torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            os.write(descriptor, b"\n" + line if torn else line)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def last(self, n: int) -> tuple[SwapRecord, ...]:
+        """The newest `n` records, newest first. A line that is none is passed over; no file is no record."""
+        found: list[SwapRecord] = []
+        for line in self._lines_backwards():
+            if len(found) >= n:
+                break
+            record = _read(line)
+            if record is not None:
+                found.append(record)
+        return tuple(found)
+
+    def _lines_backwards(self) -> Iterator[bytes]:
+        """Whole lines from the end, read a block at a time: the file may have grown for years."""
+        try:
+            file = self._path.open("rb")
+        except OSError:
+            return
+        with file:
+            left = file.seek(0, os.SEEK_END)
+            rest = b""
+            while left:
+                start = max(0, left - BLOCK_BYTES)
+                file.seek(start)
+                first, *lines = (file.read(left - start) + rest).split(b"\n")
+                yield from reversed(lines)
+                left, rest = start, first
+            yield rest
+
+
+def _read(line: bytes) -> SwapRecord | None:
+    try:
+        return _RECORD.validate_json(line, strict=True)
+    except ValidationError:
+        return None
