@@ -3,7 +3,7 @@
 from secrets import compare_digest
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from service.api.composition import Services
@@ -41,13 +41,19 @@ def admin(request: Request, credentials: Annotated[HTTPAuthorizationCredentials 
     raise Unauthorized(what="wrong" if _is_utf8(given) else "not sent as UTF-8")
 
 
-def actor(request: Request) -> str:
+def actor(
+    request: Request,
+    named: Annotated[
+        str | None,
+        Header(alias=ACTOR, description="Who asks, for the history: at most 64 printable characters, in UTF-8."),
+    ] = None,
+) -> str:
     """Who asks for a swap: the header x-openbook-actor, else the address of the client.
 
     Raises InvalidRequest for a header that the history could not show: a name that came out as another one, or as an
     address, would be worse than none.
     """
-    given = request.headers.get(ACTOR, "").encode("latin-1")
+    given = (named or "").encode("latin-1")
     if not _is_utf8(given):
         raise InvalidRequest(field=ACTOR, reason="is not sent as UTF-8")
     name = given.decode().strip()

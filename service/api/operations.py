@@ -5,9 +5,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from service.api.access import TheServices
+from service.api.index_responses import AliveResponse, FollowingResponse, ReadyResponse
 from service.api.openapi import problem_responses
 from service.api.problems import NOT_READY_RETRY_S
-from service.api.responses import AliveResponse, Index, ReadyResponse
+from service.api.responses import Index
 from service.application.telemetry import Telemetry
 from service.errors import NoLiveIndex
 
@@ -25,12 +26,21 @@ async def healthz() -> AliveResponse:
 
 @router.get("/readyz", responses=problem_responses(NoLiveIndex))
 async def readyz(services: TheServices) -> ReadyResponse:
-    """Able to answer: an index is live, and the threads that compute do get work done."""
+    """Able to answer: an index is live, and the threads that compute do get work done.
+
+    Ready, too, is a service that cannot open what CURRENT names: it goes on with what it has, and `following` says so.
+    """
     with services.live.lease() as lease:
         index = lease.index
     if not await services.pool.responds(within_s=WORKER_ANSWERS_IN_S):
         raise HTTPException(503, "No thread takes up work.", {"retry-after": str(NOT_READY_RETRY_S)})
-    return ReadyResponse(status="ready", index=Index.of(index), checkpoint=services.engine.checkpoint_name)
+    follower = services.follower
+    return ReadyResponse(
+        status="ready",
+        index=Index.of(index),
+        checkpoint=services.engine.checkpoint_name,
+        following=FollowingResponse.of(follower.problem()) if follower is not None else None,
+    )
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

@@ -21,6 +21,7 @@ from service.errors import (
     AdminDisabled,
     CheckpointInvalid,
     DeadlineExceeded,
+    DrainTimedOut,
     IndexCorrupt,
     IndexExists,
     IndexIncompatible,
@@ -29,6 +30,7 @@ from service.errors import (
     InvalidRequest,
     NoIndexes,
     NoLiveIndex,
+    NothingToRollBackTo,
     OpenbookError,
     Overloaded,
     ServerRefused,
@@ -53,6 +55,8 @@ STATUSES: Mapping[type[OpenbookError], int] = {
     IndexExists: 409,
     NoIndexes: 503,
     SwapInProgress: 409,
+    NothingToRollBackTo: 409,
+    DrainTimedOut: 504,
     Unauthorized: 401,
     AdminDisabled: 403,
     Overloaded: 503,
@@ -198,7 +202,8 @@ def _reason(error: Mapping[str, Any]) -> str:
         case "too_long":
             return f"must have at most {error['ctx']['max_length']} entries"
         case "too_short":
-            return f"must have at least {error['ctx']['min_length']} entry"
+            least = error["ctx"]["min_length"]
+            return f"must have at least {least} {'entry' if least == 1 else 'entries'}"
         case "string_unicode":
             return HALF_A_PAIR
         case "float_type" | "float_parsing":

@@ -7,8 +7,8 @@ from service.api.body import JsonRoute
 from service.api.logs import FACTS
 from service.api.middleware import while_connected
 from service.api.openapi import BODY_PROBLEMS, problem_responses
-from service.api.responses import AnswerResponse, RetrieveResponse, ScoreResponse
-from service.api.schemas import AnswerRequest, RetrieveRequest, ScoreRequest
+from service.api.responses import AnswerResponse, CompareResponse, RetrieveResponse, ScoreResponse
+from service.api.schemas import AnswerRequest, CompareRequest, RetrieveRequest, ScoreRequest
 from service.entities import IndexVersion, StageSeconds
 from service.errors import (
     DeadlineExceeded,
@@ -42,8 +42,24 @@ async def answer(body: AnswerRequest, request: Request, services: TheServices, s
             body.question, body.options(), timeout_s=body.timeout_s or settings.timeout_s, index=body.index
         ),
     )
-    _note(request, found.index, found.seconds)
+    _note(request, (found.index, found.seconds))
     return AnswerResponse.of(found)
+
+
+@router.post("/compare", responses=QUESTION_PROBLEMS)
+async def compare(
+    body: CompareRequest, request: Request, services: TheServices, settings: TheSettings
+) -> CompareResponse:
+    """Ask several versions the same question, and see where their answers part."""
+    body.check(settings)
+    found = await while_connected(
+        request,
+        services.answer_question.compare(
+            body.question, body.options(), body.versions, timeout_s=body.timeout_s or settings.timeout_s
+        ),
+    )
+    _note(request, *((one.index, one.seconds) for one in found.answers))
+    return CompareResponse.of(body.question, found)
 
 
 @router.post("/score", responses=QUESTION_PROBLEMS)
@@ -61,7 +77,7 @@ async def score(body: ScoreRequest, request: Request, services: TheServices, set
             index=body.index,
         ),
     )
-    _note(request, found.index, found.seconds)
+    _note(request, (found.index, found.seconds))
     return ScoreResponse.of(found)
 
 
@@ -77,18 +93,19 @@ async def retrieve(
             body.question, n_docs=body.n_docs, timeout_s=body.timeout_s or settings.timeout_s, index=body.index
         ),
     )
-    _note(request, found.index, found.seconds)
+    _note(request, (found.index, found.seconds))
     return RetrieveResponse.of(found)
 
 
-def _note(request: Request, index: IndexVersion, seconds: StageSeconds) -> None:
-    """For the access log: which version answered, and how long each stage took. Never what was asked."""
+def _note(request: Request, *answered: tuple[IndexVersion, StageSeconds]) -> None:
+    """For the access log: which versions answered, and how long each stage took. Never what was asked."""
+    indexes, seconds = zip(*answered, strict=True)
     facts = {
-        "index": index.version,
-        "generation": index.generation,
-        "queue_s": round(seconds.queue, 6),
-        "encode_s": round(seconds.encode, 6),
-        "retrieve_s": round(seconds.retrieve, 6),
-        "generate_s": round(seconds.generate, 6),
+        "index": ",".join(index.version for index in indexes),
+        "generation": indexes[0].generation,
+        "queue_s": round(seconds[0].queue, 6),
+        "encode_s": round(sum(one.encode for one in seconds), 6),
+        "retrieve_s": round(sum(one.retrieve for one in seconds), 6),
+        "generate_s": round(sum(one.generate for one in seconds), 6),
     }
     setattr(request.state, FACTS, facts)

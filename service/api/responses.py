@@ -1,4 +1,4 @@
-"""What goes out over HTTP, as the OpenAPI page documents it."""
+"""What goes out over HTTP for a question, as the OpenAPI page documents it; and what goes out for an error."""
 
 import math
 from typing import Annotated
@@ -6,9 +6,8 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from service.application.answer_question import Retrieval, Scores
-from service.application.live_index import Resident
-from service.application.swap_index import SwapReport
-from service.entities import Answer, AnswerPassage, IndexInfo, IndexVersion, ModelKind, PosteriorKind, StageSeconds
+from service.application.comparison import Comparison
+from service.entities import Answer, AnswerPassage, IndexVersion, ModelKind, PosteriorKind, StageSeconds
 
 
 class Index(BaseModel):
@@ -119,6 +118,31 @@ class AnswerResponse(BaseModel):
         )
 
 
+class AnswerGroupResponse(BaseModel):
+    answer: Annotated[str, Field(description="As the first of the versions words it.")]
+    versions: list[str]
+
+
+class CompareResponse(BaseModel):
+    question: str
+    agree: Annotated[
+        bool, Field(description="Whether all versions say the same, but for case, articles and punctuation.")
+    ]
+    groups: Annotated[list[AnswerGroupResponse], Field(description="Who says what: one entry for each answer.")]
+    answers: Annotated[list[AnswerResponse], Field(description="Of each version, in the order asked for.")]
+
+    @classmethod
+    def of(cls, question: str, comparison: Comparison) -> "CompareResponse":
+        return cls(
+            question=question,
+            agree=comparison.agree,
+            groups=[
+                AnswerGroupResponse(answer=group.answer, versions=list(group.versions)) for group in comparison.groups
+            ],
+            answers=[AnswerResponse.of(answer) for answer in comparison.answers],
+        )
+
+
 class TargetProbability(BaseModel):
     target: str
     log_prob: Annotated[float | None, Field(description="log p(target | question); null for minus infinity.")]
@@ -170,92 +194,6 @@ class RetrieveResponse(BaseModel):
             checkpoint=retrieval.checkpoint,
             seconds=Seconds.of(retrieval.seconds),
         )
-
-
-class FileResponse(BaseModel):
-    bytes: int
-    sha256: str
-
-
-class ManifestResponse(BaseModel):
-    """One version on disk, as its manifest has it."""
-
-    version: str
-    n_passages: int
-    dimension: int
-    index_type: str
-    encoder_name: str
-    encoder_fingerprint: str
-    created_at: str
-    snapshot_date: str | None
-    source: str
-    licence: str
-    search: dict[str, int]
-    files: dict[str, FileResponse]
-
-    @classmethod
-    def of(cls, info: IndexInfo) -> "ManifestResponse":
-        return cls(
-            version=info.version,
-            n_passages=info.n_passages,
-            dimension=info.dimension,
-            index_type=info.index_type,
-            encoder_name=info.encoder_name,
-            encoder_fingerprint=info.encoder_fingerprint,
-            created_at=info.created_at,
-            snapshot_date=info.snapshot_date,
-            source=info.source,
-            licence=info.licence,
-            search=dict(info.search),
-            files={name: FileResponse(bytes=file.bytes, sha256=file.sha256) for name, file in info.files.items()},
-        )
-
-
-class ResidentIndex(Index):
-    bytes: Annotated[int, Field(description="Held by this version once all its pages are read.")]
-
-    @classmethod
-    def of_resident(cls, resident: Resident) -> "ResidentIndex":
-        return cls(**Index.of(resident.index).model_dump(), bytes=resident.bytes)
-
-
-class IndexesResponse(BaseModel):
-    live: Annotated[Index | None, Field(description="What a question asked now is answered from.")]
-    resident: Annotated[
-        list[ResidentIndex], Field(description="Open now: the live one, and those that questions still read.")
-    ]
-    versions: Annotated[list[str], Field(description="On disk, ready to be swapped in.")]
-    checkpoint: str
-
-
-class SwapResponse(BaseModel):
-    version: str
-    previous: str | None
-    generation: int
-    durable: Annotated[
-        bool, Field(description="False: CURRENT could not be written, and a restart comes back on another version.")
-    ]
-    seconds: Annotated[dict[str, float], Field(description="Of each stage, and in total.")]
-
-    @classmethod
-    def of(cls, report: SwapReport) -> "SwapResponse":
-        return cls(
-            version=report.version,
-            previous=report.previous,
-            generation=report.generation,
-            durable=report.durable,
-            seconds=report.seconds,
-        )
-
-
-class ReadyResponse(BaseModel):
-    status: str
-    index: Index
-    checkpoint: str
-
-
-class AliveResponse(BaseModel):
-    status: str
 
 
 class FieldError(BaseModel):

@@ -22,6 +22,8 @@ MAX_TARGET = 500
 MAX_TARGETS = 100
 MAX_TIMEOUT_S = 600
 MAX_VERSION = 64
+MIN_COMPARED = 2
+MAX_COMPARED = 8
 
 HALF_A_PAIR = "holds half of a surrogate pair, which is no character"
 
@@ -41,6 +43,12 @@ def _not_blank(value: str) -> str:
     if not value:
         raise ValueError("must not be empty or blank")
     return value
+
+
+def _each_once(versions: list[str]) -> list[str]:
+    if len(set(versions)) < len(versions):
+        raise ValueError("holds the same version twice")
+    return versions
 
 
 Question = Annotated[
@@ -71,9 +79,6 @@ class _Body(BaseModel):
 class _Question(_Body):
     question: Question
     n_docs: Annotated[int, Field(strict=True, ge=1, description="K: passages to retrieve and to marginalise over.")] = 5
-    index: Annotated[
-        Version | None, Field(description="Answer from this version or not at all; null: from the live one.")
-    ] = None
     timeout_s: Timeout = None
 
     def check(self, settings: Settings) -> None:
@@ -84,23 +89,14 @@ class _Question(_Body):
                 raise InvalidRequest(field=field, reason=f"must be at most {most}, not {value}")
 
 
-class AnswerRequest(_Question):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"question": "Who is the President of Peru?"},
-                {
-                    "question": "Who is the President of Peru?",
-                    "n_docs": 5,
-                    "model": "sequence",
-                    "decoding": "thorough",
-                    "num_beams": 4,
-                    "num_answers": 2,
-                },
-            ]
-        }
-    )
+class _Pinned(_Question):
+    index: Annotated[
+        Version | None,
+        Field(description="Answer from this version, which must be open, or not at all; null: from the live one."),
+    ] = None
 
+
+class _Answered(_Question):
     model: Annotated[
         ModelKind,
         Field(
@@ -139,7 +135,43 @@ class AnswerRequest(_Question):
         )
 
 
-class ScoreRequest(_Question):
+class AnswerRequest(_Answered, _Pinned):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"question": "Who is the President of Peru?"},
+                {
+                    "question": "Who is the President of Peru?",
+                    "n_docs": 5,
+                    "model": "sequence",
+                    "decoding": "thorough",
+                    "num_beams": 4,
+                    "num_answers": 2,
+                },
+            ]
+        }
+    )
+
+
+class CompareRequest(_Answered):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"question": "Who is the President of Peru?", "versions": ["wiki-2016", "wiki-2018"]}]
+        }
+    )
+
+    versions: Annotated[
+        list[Version],
+        Field(
+            min_length=MIN_COMPARED,
+            max_length=MAX_COMPARED,
+            description="The versions to ask, each once and all of them open, in the order of the answers.",
+        ),
+        AfterValidator(_each_once),
+    ]
+
+
+class ScoreRequest(_Pinned):
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [{"question": "Lima is the capital of Peru.", "targets": ["true", "false"], "model": "token"}]
@@ -158,27 +190,59 @@ class ScoreRequest(_Question):
         return self
 
 
-class RetrieveRequest(_Question):
+class RetrieveRequest(_Pinned):
     model_config = ConfigDict(json_schema_extra={"examples": [{"question": "Who is the President of Peru?"}]})
 
 
+Verify = Annotated[
+    Literal["manifest", "checksum"],
+    Field(description="manifest compares sizes, counts and dimension; checksum reads every byte as well."),
+]
+Policy = Annotated[
+    Literal["availability", "resource"] | None,
+    Field(
+        description=(
+            "availability: load the new index beside the live one, then flip. resource: let the live one go "
+            "first, for when two do not fit; questions get 503 meanwhile. null: OPENBOOK_SWAP_POLICY."
+        )
+    ),
+]
+Wait = Annotated[
+    bool,
+    Field(strict=True, description="false: answer 202 once it has begun; GET /index/swap tells how it goes and ends."),
+]
+
+
 class SwapRequest(_Body):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"version": "wiki-2018"}]})
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"version": "wiki-2018"},
+                {"version": "wiki-2018", "policy": "availability", "verify": "checksum", "wait": False},
+            ]
+        }
+    )
 
     version: Version
-    policy: Annotated[
-        Literal["availability", "resource"] | None,
-        Field(
-            description=(
-                "availability: load the new index beside the live one, then flip. resource: let the live one go "
-                "first, for when two do not fit; questions get 503 meanwhile. null: OPENBOOK_SWAP_POLICY."
-            )
-        ),
-    ] = None
-    verify: Annotated[
-        Literal["manifest", "checksum"],
-        Field(description="manifest compares sizes, counts and dimension; checksum reads every byte as well."),
-    ] = "manifest"
+    policy: Policy = None
+    verify: Verify = "manifest"
+    wait: Wait = True
+
+
+class RollbackRequest(_Body):
+    model_config = ConfigDict(json_schema_extra={"examples": [{}, {"verify": "checksum", "wait": False}]})
+
+    policy: Policy = None
+    verify: Verify = "manifest"
+    wait: Wait = True
+
+
+class LoadRequest(_Body):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"version": "wiki-2016"}]})
+
+    version: Version
+    verify: Verify = "manifest"
+    wait: Wait = True
 
 
 def limits(settings: Settings) -> dict[str, int]:

@@ -7,10 +7,24 @@ import pytest
 from starlette.testclient import TestClient
 
 from service.api.problems import MEDIA_TYPE
-from service.api.schemas import AnswerRequest, RetrieveRequest, ScoreRequest, SwapRequest
+from service.api.schemas import (
+    AnswerRequest,
+    CompareRequest,
+    LoadRequest,
+    RetrieveRequest,
+    RollbackRequest,
+    ScoreRequest,
+    SwapRequest,
+)
 from service.settings import Settings
 
-REQUESTS = {"AnswerRequest": AnswerRequest, "ScoreRequest": ScoreRequest, "RetrieveRequest": RetrieveRequest}
+REQUESTS = {
+    "AnswerRequest": AnswerRequest,
+    "ScoreRequest": ScoreRequest,
+    "RetrieveRequest": RetrieveRequest,
+    "CompareRequest": CompareRequest,
+}
+INDEX_REQUESTS = {"SwapRequest": SwapRequest, "RollbackRequest": RollbackRequest, "LoadRequest": LoadRequest}
 
 
 @pytest.fixture
@@ -44,9 +58,14 @@ def test_every_call_is_in_the_document(document: dict[str, Any]) -> None:
         ("POST", "/answer"),
         ("POST", "/score"),
         ("POST", "/retrieve"),
+        ("POST", "/compare"),
         ("GET", "/index"),
         ("GET", "/index/{version}"),
+        ("GET", "/index/swap"),
         ("POST", "/index/swap"),
+        ("POST", "/index/rollback"),
+        ("POST", "/index/load"),
+        ("GET", "/index/history"),
         ("GET", "/healthz"),
         ("GET", "/readyz"),
         ("GET", "/metrics"),
@@ -97,16 +116,37 @@ def test_the_limits_of_the_settings_are_in_the_document(document: dict[str, Any]
 
 
 def test_every_request_has_examples_that_validate(document: dict[str, Any]) -> None:
-    for name, model in {**REQUESTS, "SwapRequest": SwapRequest}.items():
+    for name, model in (REQUESTS | INDEX_REQUESTS).items():
         examples = document["components"]["schemas"][name]["examples"]
         assert examples
         for example in examples:
             model.model_validate(example)
 
 
-def test_the_swap_is_the_one_call_that_needs_a_token(document: dict[str, Any]) -> None:
-    secured = [(path, operation["security"]) for path, _, operation in operations(document) if "security" in operation]
-    assert secured == [("/index/swap", [{"HTTPBearer": []}])]
+def test_what_changes_the_index_or_names_who_did_needs_a_token(document: dict[str, Any]) -> None:
+    secured = {
+        (method, path): operation["security"]
+        for path, method, operation in operations(document)
+        if "security" in operation
+    }
+    assert secured == {
+        call: [{"HTTPBearer": []}]
+        for call in (
+            ("post", "/index/swap"),
+            ("post", "/index/rollback"),
+            ("post", "/index/load"),
+            ("get", "/index/history"),
+        )
+    }
+
+
+def test_a_call_that_can_be_left_to_itself_says_so(document: dict[str, Any]) -> None:
+    for path in ("/index/swap", "/index/rollback", "/index/load"):
+        operation = document["paths"][path]["post"]
+        accepted = operation["responses"]["202"]["content"]["application/json"]["schema"]
+        assert accepted == {"$ref": "#/components/schemas/SwapProgressResponse"}
+        headers = {parameter["name"]: parameter["in"] for parameter in operation["parameters"]}
+        assert headers == {"x-openbook-actor": "header"}
 
 
 def test_examples_are_answered(client: TestClient, document: dict[str, Any]) -> None:

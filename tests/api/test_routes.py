@@ -93,12 +93,16 @@ def test_retrieval_gives_scores_and_prior_and_nothing_of_an_answer(client: TestC
 def test_the_index_route_tells_what_is_live_open_and_on_disk(
     client: TestClient, settings: Settings, engine: RagEngine
 ) -> None:
-    size = sum(file.bytes for file in IndexStore(settings.indexes).info("tiny-2016").files.values())
+    store = IndexStore(settings.indexes)
+    sizes = [sum(file.bytes for file in store.info(version).files.values()) for version in store.versions()]
     response = client.get("/index")
     assert response.status_code == 200
     assert response.json() == {
         "live": LIVE,
-        "resident": [{**LIVE, "bytes": size}],
+        "resident": [
+            {**LIVE, "bytes": sizes[0], "live": True, "retiring": False, "leases": 0},
+            {**SWAPPED, "generation": 0, "bytes": sizes[1], "live": False, "retiring": False, "leases": 0},
+        ],
         "versions": ["tiny-2016", "tiny-2018"],
         "checkpoint": engine.checkpoint_name,
     }
@@ -118,7 +122,8 @@ def test_a_swap_changes_the_answers_and_nothing_else(client: TestClient, setting
     response = client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
     assert response.status_code == 200
     body = response.json()
-    assert list(body.pop("seconds")) == ["verify", "open", "warm", "flip", "current", "total"]
+    # open since the start
+    assert list(body.pop("seconds")) == ["verify", "warm", "flip", "current", "total"]
     assert body == {"version": "tiny-2018", "previous": "tiny-2016", "generation": 1, "durable": True}
     after = client.post("/answer", json=asked).json()
     assert (before["index"], after["index"]) == (LIVE, SWAPPED)
@@ -175,7 +180,7 @@ def test_a_checksum_finds_what_sizes_do_not_show(client: TestClient, settings: S
 
 
 def test_the_policy_of_the_settings_is_for_swaps_that_name_none(make_client: Callable[..., TestClient]) -> None:
-    client = make_client(swap_policy="resource")
+    client = make_client(swap_policy="resource", residents=1)
     assert "drain" in client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN).json()["seconds"]
     body = {"version": "tiny-2016", "policy": "availability"}
     assert "drain" not in client.post("/index/swap", json=body, headers=ADMIN).json()["seconds"]
@@ -219,9 +224,10 @@ def test_a_token_of_any_characters_opens(make_client: Callable[..., TestClient])
     [("tiny-2018", 409, "index_not_resident"), ("wiki-1999", 404, "unknown_index"), ("a/b", 404, "unknown_index")],
 )
 @pytest.mark.parametrize("path", ["/answer", "/score", "/retrieve"])
-def test_a_question_can_be_pinned_to_the_live_version_only(
-    client: TestClient, path: str, index: str, status: int, code: str
+def test_a_question_is_pinned_to_an_open_version_or_refused(
+    make_client: Callable[..., TestClient], path: str, index: str, status: int, code: str
 ) -> None:
+    client = make_client(residents=1)
     asked = {"question": QUESTION, **({"targets": ["chile"]} if path == "/score" else {})}
     assert client.post(path, json={**asked, "index": "tiny-2016"}).json()["index"] == LIVE
     response = client.post(path, json={**asked, "index": index})
@@ -232,7 +238,12 @@ def test_alive_and_ready(client: TestClient, engine: RagEngine) -> None:
     assert client.get("/healthz").json() == {"status": "alive"}
     response = client.get("/readyz")
     assert response.status_code == 200
-    assert response.json() == {"status": "ready", "index": LIVE, "checkpoint": engine.checkpoint_name}
+    assert response.json() == {
+        "status": "ready",
+        "index": LIVE,
+        "checkpoint": engine.checkpoint_name,
+        "following": {"ok": True, "wanted": None, "code": None, "detail": "", "since": None},
+    }
 
 
 def test_not_ready_without_an_index(client: TestClient) -> None:
