@@ -9,7 +9,7 @@ from service.application.live_index import LiveIndex
 from service.application.swap_index import SwapIndex
 from service.application.swap_progress import SwapPolicy, utc_now
 from service.application.telemetry import Telemetry
-from service.errors import OpenbookError, SwapInProgress
+from service.errors import InvalidVersionName, OpenbookError, SwapInProgress
 from service.storage.current import NO_CURRENT, CurrentMark
 from service.storage.index_store import IndexStore
 
@@ -81,7 +81,9 @@ class FollowCurrent:
             try:
                 self._once()
             except Exception as error:
-                self._failed(wanted="CURRENT", error=error, changed=self._problem is None)
+                # the folder is out of reach, or this is a bug: either way what is live goes on, and this thread too
+                if self._retry_at is None or time.monotonic() >= self._retry_at:
+                    self._failed("CURRENT", error)
 
     def _once(self) -> None:
         mark = self._look()
@@ -89,20 +91,30 @@ class FollowCurrent:
         due = self._retry_at is not None and time.monotonic() >= self._retry_at
         if not changed and not due:
             return
-        wanted = self._wanted(mark)
-        if wanted is None:
-            self._settled(mark)
-            return
+        if changed:
+            self._pause_s = FIRST_PAUSE_S
+        again = self._problem is not None and not changed
+        wanted = "CURRENT"
         try:
-            self._swap_index.follow(wanted, policy=self._policy, again=not changed).result()
+            wanted = self._wanted(mark) or ""
+            if wanted:
+                self._swap_index.follow(wanted, policy=self._policy, again=again).result()
         except SwapInProgress:
             # whose outcome may be another CURRENT: look again when it has ended
             return
-        except Exception as error:
+        except InvalidVersionName as error:
             self._seen = mark
-            self._failed(wanted=wanted, error=error, changed=changed)
-            return
-        self._settled(mark)
+            self._failed(str(error.data["version"]), error, again=again)
+        except OpenbookError as error:
+            self._seen = mark
+            self._failed(wanted, error, again=again)
+            if self._has_let_go():
+                # to try again by itself would be to take the service away again
+                self._retry_at = None
+        else:
+            if self._problem is not None:
+                logger.info("CURRENT is followed again")
+            self._seen, self._problem, self._retry_at = mark, None, None
 
     def _wanted(self, mark: CurrentMark) -> str | None:
         """The version to swap to; None where nothing has to be done."""
@@ -113,20 +125,16 @@ class FollowCurrent:
             return None
         return version
 
-    def _settled(self, mark: CurrentMark) -> None:
-        if self._problem is not None:
-            logger.info("CURRENT is followed again")
-        self._seen, self._problem, self._retry_at, self._pause_s = mark, None, None, FIRST_PAUSE_S
+    def _has_let_go(self) -> bool:
+        return self._policy == "resource" and self._swap_index.progress().stage in ("drain", "warm")
 
-    def _failed(self, *, wanted: str, error: Exception, changed: bool) -> None:
+    def _failed(self, wanted: str, error: Exception, *, again: bool = False) -> None:
         code = error.code if isinstance(error, OpenbookError) else OpenbookError.code
         self._telemetry.count_follow_failure(code)
-        if changed or self._problem is None:
-            logger.error("CURRENT names %s, which cannot be served: %s", wanted, error)
-            self._pause_s = FIRST_PAUSE_S
-            since = utc_now()
-        else:
-            since = self._problem.since
+        before = self._problem
+        since = before.since if before is not None and before.wanted == wanted else utc_now()
         self._problem = FollowProblem(wanted, code, str(error), since)
+        if not again:
+            logger.error("CURRENT names %s, which cannot be served: %s", wanted, error)
         self._retry_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)

@@ -1,17 +1,14 @@
 """The open indexes: which one is live, who reads which snapshot, and when the last reader has left."""
 
-import logging
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from service.application.opened import Drain, Opened, close_all
 from service.entities import IndexVersion
 from service.errors import IndexNotResident, NoLiveIndex, ResidentsLimited
 from service.storage.snapshot import Identity, IndexSnapshot
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,40 +36,6 @@ class Resident:
     identity: Identity = ()
 
 
-class Drain:
-    """The end of the last lease on each of some retired snapshots."""
-
-    def __init__(self, events: Sequence[threading.Event]) -> None:
-        self._events = tuple(events)
-
-    def is_set(self) -> bool:
-        return all(event.is_set() for event in self._events)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """True once all are closed, False where `timeout` seconds were not enough."""
-        until = None if timeout is None else time.monotonic() + timeout
-        return all(event.wait(None if until is None else max(0.0, until - time.monotonic())) for event in self._events)
-
-
-class _Opened:
-    """An opened snapshot with the number of leases on it. Only LiveIndex touches the fields, under its lock."""
-
-    __slots__ = ("closed", "generation", "last_leased", "leases", "retired", "snapshot")
-
-    def __init__(self, snapshot: IndexSnapshot) -> None:
-        self.snapshot = snapshot
-        # the last one under which a lease was given, once retired
-        self.generation = 0
-        self.leases = 0
-        self.last_leased = 0
-        self.retired = False
-        self.closed = threading.Event()
-
-    @property
-    def version(self) -> str:
-        return self.snapshot.info.version
-
-
 class LiveIndex:
     """Holds the live snapshot, up to `residents` - 1 others, and the generation, the number of swaps so far.
 
@@ -87,9 +50,9 @@ class LiveIndex:
         self._generation = 0
         self._clock = 0
         self._hint = "No index is being served yet."
-        self._live: _Opened | None = None
-        self._let_go: _Opened | None = None
-        self._opened: list[_Opened] = []
+        self._live: Opened | None = None
+        self._let_go: Opened | None = None
+        self._opened: list[Opened] = []
         if snapshot is not None:
             self._live = self._add(snapshot)
 
@@ -122,7 +85,7 @@ class LiveIndex:
                 for opened in taken:
                     opened.leases -= 1
                 unused = self._take_unused()
-            _close(unused)
+            close_all(unused)
 
     def check(self, version: str | None = None) -> None:
         """Raise what `lease` would raise now."""
@@ -168,7 +131,7 @@ class LiveIndex:
             self._generation += 1
             generation = self._generation
             unused = self._take_unused()
-        _close(unused)
+        close_all(unused)
         return generation
 
     def keep(self, snapshot: IndexSnapshot) -> None:
@@ -190,7 +153,7 @@ class LiveIndex:
             self._clock += 1
             opened.last_leased = self._clock
             unused = self._take_unused()
-        _close(unused)
+        close_all(unused)
 
     def let_go(self, hint: str) -> Drain | None:
         """Retire all that is open with nothing in its place; `hint` tells questions why there is none.
@@ -203,7 +166,7 @@ class LiveIndex:
             self._retire(self._opened)
             drain = Drain([opened.closed for opened in self._opened])
             unused = self._take_unused()
-        _close(unused)
+        close_all(unused)
         return drain if self._let_go is not None else None
 
     def take_back(self) -> bool:
@@ -219,7 +182,7 @@ class LiveIndex:
         with self._lock:
             self._make_live(snapshot)
             unused = self._take_unused()
-        _close(unused)
+        close_all(unused)
 
     def evict(self, version: str) -> Drain | None:
         """Retire the resident of this version; None where there is none, and for the live one, which stays."""
@@ -235,18 +198,18 @@ class LiveIndex:
 
     # --- under the lock ------------------------------------------------------------------------------------
 
-    def _add(self, snapshot: IndexSnapshot) -> _Opened:
-        opened = _Opened(snapshot)
+    def _add(self, snapshot: IndexSnapshot) -> Opened:
+        opened = Opened(snapshot)
         self._opened.append(opened)
         return opened
 
-    def _find(self, version: str) -> _Opened | None:
+    def _find(self, version: str) -> Opened | None:
         return next((one for one in self._opened if one.version == version and not one.retired), None)
 
-    def _known(self, snapshot: IndexSnapshot) -> _Opened | None:
+    def _known(self, snapshot: IndexSnapshot) -> Opened | None:
         return next((one for one in self._opened if one.snapshot is snapshot), None)
 
-    def _wanted(self, version: str | None) -> _Opened:
+    def _wanted(self, version: str | None) -> Opened:
         """What a lease on `version` is a lease on."""
         found = self._find(version) if version is not None else self._live
         if found is not None:
@@ -256,7 +219,7 @@ class LiveIndex:
         open_now = tuple(opened.version for opened in self._opened if not opened.retired)
         raise IndexNotResident(version=version, resident=open_now)
 
-    def _index_of(self, opened: _Opened) -> IndexVersion:
+    def _index_of(self, opened: Opened) -> IndexVersion:
         generation = opened.generation if opened.retired else self._generation
         return IndexVersion(opened.version, generation, opened.snapshot.info.snapshot_date)
 
@@ -268,11 +231,11 @@ class LiveIndex:
         self._retire_others(opened)
         self._make_room(spared=opened)
 
-    def _retire_others(self, opened: _Opened) -> None:
+    def _retire_others(self, opened: Opened) -> None:
         """One version, one text: an older opening of the same version gives way."""
         self._retire([one for one in self._opened if one is not opened and one.version == opened.version])
 
-    def _make_room(self, *, spared: _Opened) -> None:
+    def _make_room(self, *, spared: Opened) -> None:
         waiting = sorted(
             (one for one in self._opened if not one.retired and one is not self._live and one is not spared),
             key=lambda one: one.last_leased,
@@ -280,13 +243,13 @@ class LiveIndex:
         n_open = sum(not one.retired for one in self._opened)
         self._retire(waiting[: max(0, n_open - self._limit)])
 
-    def _retire(self, leaving: Sequence[_Opened]) -> None:
+    def _retire(self, leaving: Sequence[Opened]) -> None:
         for opened in leaving:
             if not opened.retired:
                 opened.generation = self._generation
                 opened.retired = True
 
-    def _take_unused(self) -> list[_Opened]:
+    def _take_unused(self) -> list[Opened]:
         """What has retired and is read by nobody. Whoever takes it off the list is the one who closes it."""
         unused = [opened for opened in self._opened if opened.retired and not opened.leases]
         for opened in unused:
@@ -304,16 +267,5 @@ class LiveIndex:
             ]
             self._retire(leaving)
             unused = self._take_unused()
-        _close(unused)
+        close_all(unused)
         return Drain([one.closed for one in leaving]) if leaving else None
-
-
-def _close(unused: Sequence[_Opened]) -> None:
-    for opened in unused:
-        try:
-            opened.snapshot.close()
-        except Exception:
-            # the question whose lease ended last has its answer; it must not fail for the old index's sake
-            logger.exception("closing index %s failed", opened.version)
-        finally:
-            opened.closed.set()

@@ -15,21 +15,19 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from service.application.live_index import LiveIndex
-from service.application.swap_progress import Errand, SwapPolicy, SwapProgress, SwapWatch, utc_now
+from service.application.swap_log import SwapLog
+from service.application.swap_progress import Errand, SwapPolicy, SwapProgress, SwapWatch
 from service.application.swap_steps import SwapSteps
 from service.application.telemetry import Telemetry
 from service.errors import NothingToRollBackTo, OpenbookError, SwapInProgress
 from service.storage.current import CurrentMark
-from service.storage.history import SwapHistory, SwapRecord
+from service.storage.history import SwapHistory
 from service.storage.index_store import IndexStore
 from service.storage.verification import Verification
 
 __all__ = ["LoadReport", "SwapIndex", "SwapPolicy", "SwapProgress", "SwapReport"]
 
 T = TypeVar("T")
-
-# How far back in the history a rollback looks for the swap that made the live version live.
-ROLLBACK_RECORDS = 1000
 
 logger = logging.getLogger(__name__)
 
@@ -86,8 +84,7 @@ class SwapIndex:
             free_memory=free_memory,
             drain_s=drain_s,
         )
-        self._history = history
-        self._replica = replica
+        self._log = SwapLog(history, replica)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="swap")
         self._recorder = ThreadPoolExecutor(1, thread_name_prefix="swap-history")
         self._lock = threading.Lock()
@@ -170,7 +167,7 @@ class SwapIndex:
             error = SwapInProgress(version=under_way)
             if recorded:
                 # by a thread of its own: the one that swaps is busy, and this one may be the event loop's
-                self._recorder.submit(self._record, watch, error.code, None, str(error))
+                self._recorder.submit(self._log.record, watch, error.code, None, str(error))
             raise error
         return watch
 
@@ -214,7 +211,7 @@ class SwapIndex:
             if not silent:
                 logger.warning("swap to %s failed: %s", watch.version, error)
                 self._telemetry.count_swap(code, watch.seconds())
-                self._record(watch, code, None, str(error))
+                self._log.record(watch, code, None, str(error))
             raise
         watch.done()
         if watch.previous != version:
@@ -222,7 +219,7 @@ class SwapIndex:
         outcome = "ok" if durable else "not_durable"
         logger.info("swapped from %s to %s, generation %d", watch.previous, version, generation)
         self._telemetry.count_swap(outcome, watch.seconds())
-        self._record(watch, outcome, generation, "")
+        self._log.record(watch, outcome, generation, "")
         return SwapReport(version, watch.previous, generation, durable, watch.seconds())
 
     def _flip(self, version: str, policy: SwapPolicy, verify: Verification, watch: SwapWatch) -> int:
@@ -231,7 +228,7 @@ class SwapIndex:
                 identity = self._steps.verify(version, verify, watch.report)
                 snapshot = self._steps.resident(version, identity, held)
                 if snapshot is None and policy == "availability":
-                    self._steps.make_fit(version, identity)
+                    self._steps.make_fit(version, identity, evicting=True)
             if snapshot is not None:
                 with watch.stage("warm"):
                     snapshot.warm(watch.report)
@@ -263,7 +260,7 @@ class SwapIndex:
                     identity = self._steps.verify(version, verify, watch.report)
                     snapshot = self._steps.resident(version, identity, held)
                     if snapshot is None and watch.previous != version:
-                        self._steps.make_fit(version, identity)
+                        self._steps.make_fit(version, identity, evicting=False)
                 if snapshot is None and watch.previous != version:
                     with watch.stage("open"):
                         snapshot = self._steps.open(version, identity)
@@ -284,12 +281,11 @@ class SwapIndex:
     def _version_before(self) -> str:
         now = self._live.now()
         live = now.version if now is not None else None
-        if self._before is not None and self._before != live:
-            return self._before
-        for record in self._history.last(ROLLBACK_RECORDS) if self._history is not None else ():
-            if record.succeeded() and record.version == live and record.previous not in (None, live):
-                return str(record.previous)
-        raise NothingToRollBackTo(live=live)
+        before = self._before if self._before != live else None
+        before = before or self._log.version_before(live)
+        if before is None:
+            raise NothingToRollBackTo(live=live)
+        return before
 
     def _write_current(self, version: str, watch: SwapWatch) -> bool:
         with watch.stage("current"):
@@ -301,23 +297,3 @@ class SwapIndex:
                 )
                 return False
         return True
-
-    def _record(self, watch: SwapWatch, outcome: str, generation: int | None, detail: str) -> None:
-        if self._history is None:
-            return
-        record = SwapRecord(
-            time=utc_now(),
-            actor=watch.actor,
-            replica=self._replica,
-            previous=watch.previous,
-            version=watch.version or "",
-            policy=watch.policy,
-            outcome=outcome,
-            generation=generation,
-            seconds=watch.seconds()["total"],
-            detail=detail,
-        )
-        try:
-            self._history.append(record)
-        except OSError:
-            logger.exception("the history of swaps could not be written")

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from service.application.live_index import LiveIndex
 from service.entities import IndexInfo
-from service.errors import DrainTimedOut, IndexNotResident, IndexTooLarge, IndexUnreadable, NoLiveIndex
+from service.errors import DrainTimedOut, IndexNotResident, IndexTooLarge, IndexUnreadable, NoLiveIndex, OpenbookError
 from service.storage.index_store import IndexStore
 from service.storage.manifest import MANIFEST
 from service.storage.snapshot import Identity, IndexSnapshot
@@ -57,16 +57,20 @@ class SwapSteps:
             return None
 
     def serves(self, version: str) -> bool:
-        now = self._live.now()
-        if now is None or now.version != version:
+        """Whether `version` is live, and not published again since. One that is live and broken on disk is served."""
+        live = next((one for one in self._live.residents() if one.live), None)
+        if live is None or live.index.version != version:
             return False
-        return any(one.live and one.identity == self._store.check(version) for one in self._live.residents())
+        try:
+            return live.identity == self._store.check(version)
+        except OpenbookError:
+            return True
 
-    def make_fit(self, version: str, identity: Identity) -> None:
-        """Raise IndexTooLarge where `version` does not fit beside the live index, which is then as before.
+    def make_fit(self, version: str, identity: Identity, *, evicting: bool) -> None:
+        """Raise IndexTooLarge where `version` does not fit beside the live index; nothing has changed then.
 
-        Where it fits once residents that are not live have gone, as many go as are needed, the least recently leased
-        first.
+        With `evicting`, where it fits once residents that are not live have gone, as many go as are needed, the least
+        recently leased first.
         """
         needed = self._bytes(self._store.info(version))
         free = self._free_memory()
@@ -79,7 +83,7 @@ class SwapSteps:
         for one in sorted(residents, key=lambda one: one.last_leased):
             if needed <= available:
                 break
-            if not one.live and not one.retiring and one.identity in held:
+            if evicting and not one.live and not one.retiring and one.identity in held:
                 leaving.append(one)
                 available += one.bytes
         if needed > available:

@@ -5,7 +5,7 @@ the number back. The setting belongs to the calling thread: two questions in two
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from service.errors import IndexNotResident, IndexUnreadable
 from service.storage.manifest import INDEX_FILE
+from service.storage.warming import touch
 
 IndexType = Literal["flat", "hnsw"]
 
 HNSW_LINKS = 32  # M: links of a vector in the layers above the lowest; twice as many in the lowest
 HNSW_EF_CONSTRUCTION = 200  # candidates looked at when a vector is linked
 HNSW_EF_SEARCH = 128  # candidates looked at by a search
-PAGE_BYTES = 4096
 
 
 class FaissIndex:
@@ -119,17 +119,16 @@ class FaissIndex:
             raise IndexError(f"row {outside[0]} of {self.n_vectors}")
         return np.asarray(index.reconstruct_batch(wanted), dtype=np.float32)
 
-    def touch(self) -> None:
-        """Read one byte of every page, so that no question waits for the disk."""
+    def touch(self, report: Callable[[int], None] | None = None) -> None:
+        """Read one byte of every page, so that no question waits for the disk. `report`: see `warming.touch`."""
         index = self._open_index()
         if self.index_type == "hnsw":
             storage: Any = faiss.downcast_index(index.storage)
             parts = [storage.codes, index.hnsw.neighbors, index.hnsw.offsets]
         else:
             parts = [index.codes]
-        for part in parts:
-            array = faiss.rev_swig_ptr(part.data(), part.size())
-            int(array.view(np.uint8)[::PAGE_BYTES].max(initial=0))
+        # `index` keeps the mapping until the last of these views has been read
+        touch([faiss.rev_swig_ptr(part.data(), part.size()).view(np.uint8) for part in parts], report)
 
     def close(self) -> None:
         """Let go of the mapping. May be called again; searching afterwards raises IndexNotResident."""

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,15 @@ from service.errors import (
     UnknownIndex,
 )
 from service.storage import current, durable, workplace
+from service.storage.content import check_content
 from service.storage.current import CurrentMark
 from service.storage.faiss_index import HNSW_EF_SEARCH, FaissIndex, IndexType
-from service.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE, is_date, read_manifest, write_manifest
+from service.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE, read_manifest, write_manifest
 from service.storage.passages import write_passages
 from service.storage.snapshot import Identity, IndexSnapshot
 from service.storage.verification import Verification, check_compatible, check_files, open_checked
+
+T = TypeVar("T")
 
 VERSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 # A version that is published again while it is being read is read again, at most so often.
@@ -85,32 +89,30 @@ class IndexStore:
         "manifest" compares sizes, counts and dimension and takes milliseconds; "checksum" reads every byte as well.
         Raises IndexIncompatible for another encoder, and a child of IndexCorrupt for each thing that can be wrong.
         """
-        for attempt in range(1, ATTEMPTS + 1):
-            place = self._place(version)
-            info = self.info(version)
+
+        def read(folder: Path, info: IndexInfo) -> IndexSnapshot:
             check_compatible(info, encoder_fingerprint, dimension)
-            try:
-                snapshot = open_checked(self._find(version), info, verify)
-            except IndexCorrupt:
-                if attempt == ATTEMPTS or self._place(version) == place:
-                    raise
-                continue
-            if self._place(version) == place:
-                return snapshot
-            snapshot.close()
-        raise IndexUnreadable(version=version, file=MANIFEST, reason="it is being published again and again")
+            return open_checked(folder, info, verify)
+
+        return self._steadily(version, read, IndexSnapshot.close)
 
     def check(
         self, version: str, *, verify: Verification = "manifest", report: Callable[[float], None] | None = None
     ) -> Identity:
-        """Compare a version's files with its manifest without opening them; returns which files they are."""
-        return check_files(self._find(version), self.info(version), verify, report)
+        """Compare a version's files with its manifest without opening them; returns which files they are.
+
+        `report` is told the share of the bytes that "checksum" has read. Raises the children of IndexCorrupt that a
+        look from outside can find.
+        """
+        return self._steadily(version, lambda folder, info: check_files(folder, info, verify, report=report))
 
     def verify(self, version: str, report: Callable[[str], None] | None = None) -> IndexInfo:
         """Read every byte of a version and compare it with the manifest; `report` gets a line for each file."""
-        info = self.info(version)
-        open_checked(self._find(version), info, "checksum", report).close()
-        return info
+        snapshot = self._steadily(
+            version, lambda folder, info: open_checked(folder, info, "checksum", report), IndexSnapshot.close
+        )
+        snapshot.close()
+        return snapshot.info
 
     def publish(
         self,
@@ -133,7 +135,7 @@ class IndexStore:
         Raises IndexExists, InvalidVersionName, and SourceInvalid for passages that no index can hold.
         """
         self.check_free(version, replace=replace)
-        _check_content(version, vectors, passages, snapshot_date)
+        check_content(version, vectors, passages, snapshot_date)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._restore(version)
         with workplace.building(self.folder, version) as place:
@@ -215,6 +217,25 @@ class IndexStore:
             raise defect or NoIndexes(folder=self.folder)
         return max(readable, key=_age).version
 
+    def _steadily(
+        self, version: str, read: Callable[[Path, IndexInfo], T], undo: Callable[[T], None] | None = None
+    ) -> T:
+        """What `read` makes of the folder of a version and its manifest, again where they were replaced meanwhile."""
+        for attempt in range(1, ATTEMPTS + 1):
+            place = self._place(version)
+            info = self.info(version)
+            try:
+                found = read(self._find(version), info)
+            except IndexCorrupt:
+                if attempt == ATTEMPTS or self._place(version) == place:
+                    raise
+                continue
+            if self._place(version) == place:
+                return found
+            if undo is not None:
+                undo(found)
+        raise IndexUnreadable(version=version, file=MANIFEST, reason="it is being published again and again")
+
     def _find(self, version: str) -> Path:
         """The folder of a version. A symbolic link is none: it could lead anywhere."""
         path = self.folder / check_version_name(version)
@@ -252,27 +273,6 @@ class IndexStore:
 def _age(info: IndexInfo) -> tuple[str, str, str]:
     """Larger for newer text."""
     return info.snapshot_date or "", info.created_at, info.version
-
-
-def _check_content(
-    version: str, vectors: NDArray[np.float32], passages: Sequence[Passage], snapshot_date: str | None
-) -> None:
-    if snapshot_date is not None and not is_date(snapshot_date):
-        raise SourceInvalid(source=version, reason=f"{snapshot_date!r} is no date such as 2018-12-20")
-    if not passages:
-        raise SourceInvalid(source=version, reason="there is no passage to index")
-    if vectors.ndim != 2 or vectors.shape[0] != len(passages) or vectors.shape[1] < 1:
-        raise SourceInvalid(
-            source=version, reason=f"vectors of shape {vectors.shape} do not fit {len(passages)} passages"
-        )
-    strange = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-    if strange.size:
-        raise SourceInvalid(source=version, reason=f"the vector of row {strange[0]} is not finite")
-    seen: set[str] = set()
-    for row, passage in enumerate(passages):
-        if passage.passage_id in seen:
-            raise SourceInvalid(source=version, reason=f"passage id {passage.passage_id!r} comes again in row {row}")
-        seen.add(passage.passage_id)
 
 
 def _write_passages(path: Path, passages: Sequence[Passage], version: str) -> None:

@@ -2,9 +2,12 @@
 
 import dataclasses
 import datetime
+import hashlib
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -16,15 +19,32 @@ MANIFEST = "manifest.json"
 INDEX_FILE = "index.faiss"
 PASSAGES_FILE = "passages.arrow"
 INDEX_TYPES = ("flat", "hnsw")
+# The last field, so that one pattern finds it: the sha256 of the whole file with zeros in its own place.
+SEAL = "manifest_sha256"
 
 _INFO = TypeAdapter(IndexInfo)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_SEALED = re.compile(rb'(?P<before>.*,\n  "manifest_sha256": ")(?P<sha256>[0-9a-f]{64})(?P<after>"\n}\n)', re.DOTALL)
 
 
 def write_manifest(folder: Path, info: IndexInfo) -> None:
     """Write `info` for people too: indented, in the order of its fields, the format number first."""
-    content = {"format": FORMAT} | dataclasses.asdict(info)
-    (folder / MANIFEST).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / MANIFEST).write_bytes(sealed({"format": FORMAT} | dataclasses.asdict(info)))
+
+
+def sealed(fields: Mapping[str, Any]) -> bytes:
+    """A manifest of these fields, with the seal by which any byte that changes is found."""
+    unsealed = {name: value for name, value in fields.items() if name != SEAL} | {SEAL: "0" * 64}
+    content = json.dumps(unsealed, indent=2, ensure_ascii=False).encode() + b"\n"
+    before, _, after = content.rpartition(b"0" * 64)
+    return before + hashlib.sha256(content).hexdigest().encode() + after
+
+
+def check_sealed(folder: Path, version: str) -> None:
+    """Raise ManifestInvalid where the manifest has no seal, as those of an early Openbook, or another one's."""
+    defect = _broken_seal((folder / MANIFEST).read_bytes())
+    if defect is not None:
+        raise ManifestInvalid(version=version, reason=defect)
 
 
 def read_manifest(folder: Path, version: str) -> IndexInfo:
@@ -54,7 +74,7 @@ def read_manifest(folder: Path, version: str) -> IndexInfo:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise ManifestInvalid(version=version, reason=f"{place}: {first['msg']}") from error
-    defect = _defect(info, version)
+    defect = _defect(info, version) or (_broken_seal(content) if SEAL in fields else None)
     if defect is not None:
         raise ManifestInvalid(version=version, reason=defect)
     return info
@@ -66,6 +86,16 @@ def is_date(text: str) -> bool:
         return datetime.date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
+
+
+def _broken_seal(content: bytes) -> str | None:
+    found = _SEALED.fullmatch(content)
+    if found is None:
+        return f"{SEAL}: it does not end with one; build or publish the version again"
+    unsealed = found["before"] + b"0" * 64 + found["after"]
+    if hashlib.sha256(unsealed).hexdigest().encode() != found["sha256"]:
+        return f"{SEAL}: it has been changed since it was written"
+    return None
 
 
 def _defect(info: IndexInfo, version: str) -> str | None:

@@ -1,6 +1,6 @@
 """The passages of an index by row: an Arrow file, mapped rather than read."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +9,12 @@ import pyarrow as pa
 from service.entities import Passage
 from service.errors import IndexNotResident, IndexUnreadable
 from service.storage.manifest import PASSAGES_FILE
+from service.storage.warming import touch
 
 COLUMNS = ("id", "title", "text")
 SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in COLUMNS])
 # A batch of strings holds at most 2 GiB in Arrow's format; this many passages of 100 words take about 45 MB.
 BATCH_ROWS = 65_536
-PAGE_BYTES = 4096
 
 
 def write_passages(path: Path, passages: Sequence[Passage]) -> None:
@@ -86,10 +86,16 @@ class PassageFile:
             passages.append(Passage(*(column[0].as_py() for column in one.columns)))
         return tuple(passages)
 
-    def touch(self) -> None:
-        """Read one byte of every page, so that no question waits for the disk."""
-        for pages in self._pages():
-            int(pages.max(initial=0))
+    def touch(self, report: Callable[[int], None] | None = None) -> None:
+        """Read one byte of every page, so that no question waits for the disk. `report`: see `warming.touch`."""
+        buffers = [
+            buffer
+            for column in self._open_table().columns
+            for chunk in column.chunks
+            for buffer in chunk.buffers()
+            if buffer is not None
+        ]
+        touch([np.frombuffer(buffer, dtype=np.uint8) for buffer in buffers], report)
 
     def close(self) -> None:
         """Let go of the mapping. May be called again."""
@@ -100,13 +106,6 @@ class PassageFile:
         if table is None:
             raise IndexNotResident(version=self._version, resident=())
         return table
-
-    def _pages(self) -> Iterator[np.ndarray]:
-        for column in self._open_table().columns:
-            for chunk in column.chunks:
-                for buffer in chunk.buffers():
-                    if buffer is not None:
-                        yield np.frombuffer(buffer, dtype=np.uint8)[::PAGE_BYTES]
 
 
 def _first_line(error: Exception) -> str:

@@ -66,8 +66,7 @@ class IndexSnapshot:
         Where vectors are not normalised, another passage may rightly come first: then its inner product is at least
         that of the vector with itself. Raises CanaryFailed when it is less.
         """
-        self._passages.touch()
-        self._index.touch()
+        self._touch(report)
         for row in sorted({0, len(self) // 2, len(self) - 1}):
             own = self._index.vectors([row]).astype(np.float64)  # (1, d)
             found = int(self.search(own.astype(np.float32), 1)[0, 0])
@@ -81,6 +80,19 @@ class IndexSnapshot:
         """Give the memory back. May be called again."""
         self._index.close()
         self._passages.close()
+
+    def _touch(self, report: Callable[[float], None] | None) -> None:
+        touched = 0
+
+        def count(n_bytes: int) -> None:
+            nonlocal touched
+            touched += n_bytes
+            if report is not None:
+                # the files hold a little more than what is mapped from them: their heads and feet
+                report(min(1.0, touched / max(1, self.resident_bytes())))
+
+        self._passages.touch(count)
+        self._index.touch(count)
 
     def _check_dimension(self, queries: NDArray[np.float32]) -> None:
         found = queries.shape[-1] if queries.ndim == 2 else 0

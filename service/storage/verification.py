@@ -18,7 +18,7 @@ from service.errors import (
 )
 from service.storage import durable
 from service.storage.faiss_index import FaissIndex
-from service.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE
+from service.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE, check_sealed
 from service.storage.passages import PassageFile
 from service.storage.snapshot import Identity, IndexSnapshot
 
@@ -42,33 +42,52 @@ def identity_of(folder: Path) -> Identity:
 
 
 def check_files(
-    folder: Path, info: IndexInfo, verify: Verification, report: Callable[[float], None] | None = None
+    folder: Path,
+    info: IndexInfo,
+    verify: Verification,
+    *,
+    report: Callable[[float], None] | None = None,
+    in_order: Callable[[str], None] | None = None,
 ) -> Identity:
     """Compare the files in `folder` with `info` without opening them; "checksum" reads every byte.
 
-    Returns which files they were. `report` is told the share of the bytes that have been read. Raises the child of
-    IndexCorrupt that names the first defect.
+    Returns which files they were. `report` is told the share of the bytes that have been read, `in_order` gets a line
+    for each file that is. Raises the child of IndexCorrupt that names the first defect.
     """
-    for name in (INDEX_FILE, PASSAGES_FILE):
-        _check_file(folder / name, info, verify)
+    size = max(1, sum(info.files[name].bytes for name in (INDEX_FILE, PASSAGES_FILE)))
+    read = 0
+
+    def count(n_bytes: int) -> None:
+        nonlocal read
+        read += n_bytes
+        if report is not None:
+            report(read / size)
+
     try:
-        return identity_of(folder)
+        if verify == "checksum":
+            check_sealed(folder, info.version)
+        for name in (INDEX_FILE, PASSAGES_FILE):
+            _check_file(folder / name, info)
+        identity = identity_of(folder)
+        for name in (INDEX_FILE, PASSAGES_FILE):
+            if verify == "checksum" and durable.sha256_of(folder / name, count) != info.files[name].sha256:
+                raise IndexChecksumWrong(version=info.version, file=name)
+            if in_order is not None:
+                in_order(f"{name}: {info.files[name].bytes} bytes, sha256 {info.files[name].sha256}")
     except OSError as error:
-        raise IndexUnreadable(version=info.version, file=MANIFEST, reason=error.strerror) from error
+        file = Path(error.filename).name if error.filename else MANIFEST
+        raise IndexUnreadable(version=info.version, file=file, reason=error.strerror) from error
+    return identity
 
 
 def open_checked(
-    folder: Path, info: IndexInfo, verify: Verification, report: Callable[[str], None] | None = None
+    folder: Path, info: IndexInfo, verify: Verification, in_order: Callable[[str], None] | None = None
 ) -> IndexSnapshot:
     """Open the files in `folder` as `info` describes them; "checksum" reads every byte first.
 
-    Raises the child of IndexCorrupt that names the first defect. `report` gets a line for each file that is in order.
+    Raises the child of IndexCorrupt that names the first defect. `in_order` gets a line for each file that is.
     """
-    for name in (INDEX_FILE, PASSAGES_FILE):
-        _check_file(folder / name, info, verify)
-        if report is not None:
-            report(f"{name}: {info.files[name].bytes} bytes, sha256 {info.files[name].sha256}")
-    identity = check_files(folder, info, "manifest")
+    identity = check_files(folder, info, verify, in_order=in_order)
     passages = PassageFile.open(folder / PASSAGES_FILE, version=info.version)
     try:
         index = FaissIndex.open(folder / INDEX_FILE, version=info.version)
@@ -99,17 +118,12 @@ def _check_content(info: IndexInfo, index: FaissIndex, passages: PassageFile) ->
         )
 
 
-def _check_file(path: Path, info: IndexInfo, verify: Verification) -> None:
+def _check_file(path: Path, info: IndexInfo) -> None:
     if path.is_symlink():
         raise IndexUnreadable(version=info.version, file=path.name, reason="it is a symbolic link")
     if not path.is_file():
         raise IndexFileMissing(version=info.version, file=path.name)
-    expected = info.files[path.name]
-    try:
-        found = path.stat().st_size
-        if found != expected.bytes:
-            raise IndexFileSizeWrong(version=info.version, file=path.name, found=found, expected=expected.bytes)
-        if verify == "checksum" and durable.sha256_of(path) != expected.sha256:
-            raise IndexChecksumWrong(version=info.version, file=path.name)
-    except OSError as error:
-        raise IndexUnreadable(version=info.version, file=path.name, reason=error.strerror) from error
+    expected = info.files[path.name].bytes
+    found = path.stat().st_size
+    if found != expected:
+        raise IndexFileSizeWrong(version=info.version, file=path.name, found=found, expected=expected)

@@ -7,7 +7,7 @@ import pytest
 
 from service.entities import FileInfo, IndexInfo
 from service.errors import IndexUnreadable, ManifestInvalid, ManifestMissing
-from service.storage.manifest import MANIFEST, is_date, read_manifest, write_manifest
+from service.storage.manifest import MANIFEST, is_date, read_manifest, sealed, write_manifest
 
 INFO = IndexInfo(
     version="wiki-2018",
@@ -29,7 +29,7 @@ def written(folder: Path, **changed: Any) -> Path:
     """A manifest with some fields changed, and those given as ... left out."""
     write_manifest(folder, INFO)
     fields = json.loads((folder / MANIFEST).read_text()) | changed
-    (folder / MANIFEST).write_text(json.dumps({name: value for name, value in fields.items() if value is not ...}))
+    (folder / MANIFEST).write_bytes(sealed({name: value for name, value in fields.items() if value is not ...}))
     return folder
 
 

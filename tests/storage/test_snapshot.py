@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from service.errors import (
 )
 from service.storage.faiss_index import FaissIndex, IndexType
 from service.storage.index_store import IndexStore
+from service.storage.manifest import sealed
 from service.storage.snapshot import IndexSnapshot
 from tests.fixtures.indexes import DIMENSION, cut_links, publish_tiny, tiny_passages, tiny_vectors
 from tests.storage.mappings import unmapped_soon
@@ -167,7 +169,7 @@ def test_a_search_asks_hnsw_for_as_many_candidates_as_the_manifest_says(tmp_path
         return float((store.open("tiny-2016").search(queries, 1)[:, 0] == expected).mean())
 
     with_many = right()
-    manifest.write_text(manifest.read_text().replace('"efSearch": 128', '"efSearch": 1'))
+    manifest.write_bytes(sealed(json.loads(manifest.read_text()) | {"search": {"efSearch": 1}}))
     assert right() < with_many
 
 

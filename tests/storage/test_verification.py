@@ -24,6 +24,7 @@ from service.errors import (
 )
 from service.storage.durable import sha256_of
 from service.storage.index_store import IndexStore
+from service.storage.manifest import sealed
 from tests.fixtures.indexes import publish_tiny, tiny_passages, tiny_vectors
 from tests.storage.mappings import unmapped_soon
 
@@ -35,7 +36,7 @@ def edit_manifest(folder: Path, edit: Callable[[dict[str, Any]], object]) -> Non
     path = folder / VERSION / "manifest.json"
     fields = json.loads(path.read_text())
     edit(fields)
-    path.write_text(json.dumps(fields))
+    path.write_bytes(sealed(fields))
 
 
 def admit(folder: Path, name: str) -> None:
