@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import fcntl
 import hashlib
 import os
 from collections.abc import Callable
@@ -34,14 +35,19 @@ def sync_folder(path: Path) -> None:
 def write_atomically(path: Path, text: str) -> os.stat_result:
     """Readers see what was there before or all of `text`, whatever happens meanwhile.
 
-    Returns the state of the file that was written, whatever has come to be at `path` since.
+    What writers that died on their way left beside it is removed. Returns the state of the file that was written,
+    whatever has come to be at `path` since.
     """
-    aside = path.with_name(f".{path.name}-{token_hex(4)}")
+    for leftover in path.parent.glob(f".{path.name}-{'[0-9a-f]' * 8}"):
+        _remove_if_dead(leftover)
+    aside, descriptor = _locked_aside(path)
     try:
-        aside.write_text(text, encoding="utf-8")
-        sync_file(aside)
-        written = aside.stat()
-        aside.replace(path)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            written = os.fstat(file.fileno())
+            aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
     sync_folder(path.parent)
@@ -72,3 +78,40 @@ def sha256_of(path: Path, progress: Callable[[int], None] | None = None) -> str:
             if progress is not None:
                 progress(n_read)
     return digest.hexdigest()
+
+
+def _locked_aside(path: Path) -> tuple[Path, int]:
+    """A new file beside `path`, open and locked, so that it is told from what a dead process left."""
+    while True:
+        aside = path.with_name(f".{path.name}-{token_hex(4)}")
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        # whoever clears may have come between the two calls, and then has removed it or is about to
+        if _lock(descriptor, unsupported=True) and aside.exists():
+            return aside, descriptor
+        os.close(descriptor)
+
+
+def _remove_if_dead(leftover: Path) -> None:
+    try:
+        descriptor = os.open(leftover, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if _lock(descriptor, unsupported=False):
+            leftover.unlink(missing_ok=True)
+    except OSError:
+        # nobody's, and in nobody's way
+        return
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, *, unsupported: bool) -> bool:
+    """Whether the lock is ours now; `unsupported` where the file system has none."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return unsupported
+    return True

@@ -1,4 +1,6 @@
+import fcntl
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,34 @@ def test_a_failed_atomic_write_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         write_atomically(path, "\ud800")
     assert path.read_text() == "one\n"
+    assert [child.name for child in tmp_path.iterdir()] == ["CURRENT"]
+
+
+def test_an_atomic_write_removes_what_a_dead_writer_left(tmp_path: Path) -> None:
+    left = tmp_path / ".CURRENT-0123abcd"
+    left.write_text("half")
+    other = tmp_path / ".OTHER-0123abcd"
+    other.touch()
+    write_atomically(tmp_path / "CURRENT", "one\n")
+    assert sorted(child.name for child in tmp_path.iterdir()) == [other.name, "CURRENT"]
+
+
+def test_an_atomic_write_leaves_alone_what_another_one_is_writing(tmp_path: Path) -> None:
+    writing = tmp_path / ".CURRENT-0123abcd"
+    with writing.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        write_atomically(tmp_path / "CURRENT", "one\n")
+        assert writing.exists()
+    write_atomically(tmp_path / "CURRENT", "two\n")
+    assert not writing.exists()
+
+
+def test_many_atomic_writes_at_once_leave_one_of_their_texts_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "CURRENT"
+    texts = [f"version-{number}\n" for number in range(200)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda text: write_atomically(path, text), texts))
+    assert path.read_text() in texts
     assert [child.name for child in tmp_path.iterdir()] == ["CURRENT"]
 
 
