@@ -28,7 +28,11 @@ def train(
         typer.Option(metavar="FILE", help="Questions that their paragraph does not answer, such as SQuAD 2.0's."),
     ] = None,
     questions: Annotated[
-        Files | None, typer.Option(metavar="FILE", help="Questions alone, for the question encoder.")
+        Files | None, typer.Option(metavar="FILE", help="Questions alone; passages are found for those with answers.")
+    ] = None,
+    passages: Annotated[
+        Files | None,
+        typer.Option(metavar="FILE", help="Passages to search beside the paragraphs, .jsonl or .tsv, either with .gz."),
     ] = None,
     work: Annotated[
         Path | None,
@@ -55,6 +59,7 @@ def train(
         sentences=tuple(sentences or ()),
         unanswerable=tuple(unanswerable or ()),
         questions=tuple(questions or ()),
+        passages=tuple(passages or ()),
         name=name,
         processes=processes,
         seed=seed,

@@ -43,6 +43,8 @@ def greedy_answers(
                 use_cache=False,
             ).last_hidden_state[:, -1]  # (B, d)
             logits = torch.nn.functional.linear(hidden, generator.lm_head.weight) + generator.final_logits_bias
+            if tokens.shape[1] == 1:
+                logits[:, end] = -torch.inf  # an answer is asked for, not whether there is one
             chosen = logits.argmax(dim=-1)  # (B,)
             tokens = torch.cat([tokens, chosen[:, None]], dim=1)  # (B, t)
             ended |= chosen == end

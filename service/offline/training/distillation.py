@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import DPRQuestionEncoder
 
 from service.offline.training.loop import MasterAdamW, ParameterGroup, frozen_parameters, learning_rate
-from service.rag.passage_encoder import PassageEncoder
+from service.offline.training.vectors import TextEncoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def distil_question_encoder(
     encoder: DPRQuestionEncoder,
     tokenizer: Any,
     questions: Sequence[str],
-    teacher: PassageEncoder,
+    teacher: TextEncoder,
     config: DistillationConfig,
     *,
     log: Callable[[dict[str, Any]], None],

@@ -10,6 +10,8 @@ from pathlib import Path
 from service.errors import SourceInvalid
 from service.offline.training.counterfactual import AnswerPool, answer_kind, occurrences, replace_everywhere
 
+# The target of a passage that does not answer: the end at once.
+NO_ANSWER = ""
 _WORD = re.compile(r"\S+")
 
 
@@ -133,22 +135,13 @@ def make_counterfactual(
     )
 
 
-def distractor_example(
-    question: Question, *, title: str, text: str, pool: AnswerPool, random_state: random.Random
-) -> ReadingExample:
-    """A passage that does not answer, with an answer of the right kind drawn at random as the target.
+def distractor_example(question: Question, *, title: str, text: str, random_state: random.Random) -> ReadingExample:
+    """A passage that does not answer. Its target is the empty answer.
 
-    The reader so learns that nothing here is likely, rather than to be sure of some span of a wrong passage:
-    what lets the marginal over passages follow the right one.
+    What a reader would say of a wrong passage is then unlikely, and the marginal over passages follows the right one.
+    How likely the empty answer is says whether any passage answers.
     """
-    known = random_state.choice(question.answers) if question.answers else _guess(question.text, pool, random_state)
-    return ReadingExample(
-        question=asked(question.text, random_state),
-        title=title,
-        text=text,
-        answer=pool.draw(answer_kind(known, question.text), unlike=known, random_state=random_state),
-        start=None,
-    )
+    return ReadingExample(asked(question.text, random_state), title, text, NO_ANSWER, None)
 
 
 def packed_example(
@@ -216,18 +209,3 @@ def asked(question: str, random_state: random.Random) -> str:
 def answer_questions(questions: Iterable[Question]) -> list[tuple[str, str]]:
     """(question, answer) pairs, to make an AnswerPool of."""
     return [(question.text, answer) for question in questions for answer in question.answers]
-
-
-def _guess(question: str, pool: AnswerPool, random_state: random.Random) -> str:
-    """Some answer of the kind that the question seems to ask for."""
-    lowered = question.lower()
-    if "how many" in lowered or "how much" in lowered:
-        kinds = ["number"]
-    elif "what year" in lowered or lowered.startswith("when"):
-        kinds = ["year", "date"]
-    elif lowered.startswith("who"):
-        kinds = ["person"]
-    else:
-        kinds = ["name", "phrase"]
-    choices = [answer for kind in kinds for answer in pool.by_kind.get(kind, ())]  # type: ignore[call-overload]
-    return random_state.choice(choices) if choices else "unknown"

@@ -20,7 +20,7 @@ from service.offline.training.batches import IGNORED, ReadingBatch, collate, enc
 from service.offline.training.counterfactual import occurrences
 from service.offline.training.distillation import encode_questions, question_groups
 from service.offline.training.dropout import MaskedDropout, silence_dropout
-from service.offline.training.examples import ReadingExample
+from service.offline.training.examples import NO_ANSWER, ReadingExample
 from service.offline.training.loop import (
     ALONE,
     MasterAdamW,
@@ -64,7 +64,7 @@ class Library:
 class LibraryQuestion:
     """A question to one library. Any of `answers` is right; the first that was found is the one to be generated.
 
-    `rows` are passages known to hold it, where they are known.
+    `rows` are passages known to hold it, where they are known. Without `answers` the library does not answer it.
     """
 
     text: str
@@ -105,7 +105,12 @@ def retrieve(
 
 
 def found_answer(found: Found, libraries: Mapping[str, Library]) -> str | None:
-    """The first of the answers that stands in a found passage; without one there is nothing to learn."""
+    """What is to be generated: the first of the answers that stands in a found passage.
+
+    The empty answer where the library has none; None where an answer was not found, and there is nothing to learn.
+    """
+    if not found.question.answers:
+        return NO_ANSWER
     texts = [libraries[found.question.library].passages[row].text for row in found.rows]
     return next((answer for answer in found.question.answers if any(occurrences(answer, text) for text in texts)), None)
 

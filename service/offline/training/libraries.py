@@ -10,26 +10,30 @@ from service.entities import Passage
 from service.offline.training.examples import Question, asked
 from service.offline.training.joint import Draw, Library, LibraryQuestion
 from service.offline.training.mixture import titled_pieces
+from service.offline.training.vectors import TextEncoder
 from service.offline.training.world_examples import InventedWorld
-from service.rag.passage_encoder import PassageEncoder
 
 PARAGRAPHS = "paragraphs"
 
 
 def make_libraries(
-    paragraphs: Sequence[Question], worlds: Sequence[InventedWorld], *, encoder: PassageEncoder
+    paragraphs: Sequence[Question],
+    worlds: Sequence[InventedWorld],
+    *,
+    encoder: TextEncoder,
+    more_passages: Sequence[Passage] = (),
 ) -> dict[str, Library]:
-    """The paragraphs in pieces, and with each invented world those pieces again beside its own passages.
+    """The paragraphs in pieces with `more_passages` behind them, and with each invented world those pieces again
+    beside its own passages.
 
     Worlds are searched apart: they contradict each other. A passage that several hold is encoded once.
     """
     pieces = [
         Passage(f"paragraph-{number}", title, text) for number, (title, text) in enumerate(titled_pieces(paragraphs))
     ]
-    members = {PARAGRAPHS: pieces} | {world.name: [*pieces, *world.passages] for world in worlds}
+    members = {PARAGRAPHS: [*pieces, *more_passages]} | {world.name: [*pieces, *world.passages] for world in worlds}
     contents = dict.fromkeys((p.title, p.text) for passages in members.values() for p in passages)
-    different = [Passage(str(number), title, text) for number, (title, text) in enumerate(contents)]
-    vectors = torch.from_numpy(encoder.encode(different))  # (N, d)
+    vectors = torch.from_numpy(encoder.encode_texts([f"{title} {text}".strip() for title, text in contents]))  # (N, d)
     row = {content: number for number, content in enumerate(contents)}
     return {
         name: Library(passages, vectors[[row[p.title, p.text] for p in passages]]) for name, passages in members.items()
@@ -37,12 +41,23 @@ def make_libraries(
 
 
 def library_questions(
-    paragraphs: Sequence[Question], worlds: Sequence[InventedWorld]
+    paragraphs: Sequence[Question],
+    worlds: Sequence[InventedWorld],
+    *,
+    unanswerable: Sequence[Question] = (),
+    alone: Sequence[Question] = (),
 ) -> dict[str, list[LibraryQuestion]]:
-    """The questions to each library; those to a world know their passages, which stand behind the paragraphs'."""
+    """The questions to each library; those to a world know their passages, which stand behind the paragraphs'.
+
+    `unanswerable` and `alone` are asked of the paragraphs under kinds of their own.
+    """
     pieces = len(titled_pieces(paragraphs))
     questions = {
-        PARAGRAPHS: [LibraryQuestion(q.text, q.answers, PARAGRAPHS) for q in paragraphs if q.answers],
+        PARAGRAPHS: [
+            *(LibraryQuestion(q.text, q.answers, PARAGRAPHS, "paragraph") for q in paragraphs if q.answers),
+            *(LibraryQuestion(q.text, (), PARAGRAPHS, "unanswerable") for q in unanswerable),
+            *(LibraryQuestion(q.text, q.answers, PARAGRAPHS, "alone") for q in alone if q.answers),
+        ],
     }
     for world in worlds:
         questions[world.name] = [
@@ -52,12 +67,24 @@ def library_questions(
     return questions
 
 
-def draw_from(questions: Mapping[str, Sequence[LibraryQuestion]], *, world_share: float, office_share: float) -> Draw:
+def draw_from(
+    questions: Mapping[str, Sequence[LibraryQuestion]],
+    *,
+    world_share: float,
+    office_share: float,
+    paragraph_kinds: Mapping[str, float] | None = None,
+) -> Draw:
     """Draw a question of an invented world with probability `world_share`, else one over the paragraphs.
 
-    Of the former, `office_share` ask who holds an office; the other kinds of fact come as often as each other.
+    Of the former, `office_share` ask who holds an office; the other kinds of fact come as often as each other. Of the
+    latter, each kind comes as often as its weight in `paragraph_kinds` says; without weights, every question does.
     """
     worlds = {name: _by_kind(of_world) for name, of_world in questions.items() if name != PARAGRAPHS and of_world}
+    over_paragraphs = _by_kind(questions[PARAGRAPHS])
+    weights = {
+        kind: len(of_kind) if paragraph_kinds is None else paragraph_kinds.get(kind, 0.0)
+        for kind, of_kind in over_paragraphs.items()
+    }
 
     def draw(random_state: random.Random) -> LibraryQuestion:
         if worlds and random_state.random() < world_share:
@@ -65,7 +92,8 @@ def draw_from(questions: Mapping[str, Sequence[LibraryQuestion]], *, world_share
             wanted = "office" if "office" in kinds and random_state.random() < office_share else None
             question = random_state.choice(kinds[wanted or random_state.choice(list(kinds))])
         else:
-            question = random_state.choice(questions[PARAGRAPHS])
+            (kind,) = random_state.choices(list(weights), list(weights.values()))
+            question = random_state.choice(over_paragraphs[kind])
         return replace(question, text=asked(question.text, random_state))
 
     return draw

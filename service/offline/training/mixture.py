@@ -18,7 +18,7 @@ from service.offline.training.examples import (
     packed_example,
     reading_example,
 )
-from service.rag.passage_encoder import PassageEncoder
+from service.offline.training.vectors import TextEncoder
 
 Source = Callable[[random.Random], ReadingExample | None]
 
@@ -32,15 +32,15 @@ class Share:
 
 
 DEFAULT_SHARES: Mapping[str, Share] = {
-    "paragraph": Share(0.24, 0.30),
-    "sentence": Share(0.20, 0.14),
-    "packed": Share(0.12, 0.17),
-    "cloze": Share(0.20, 0.08),
-    "distractor": Share(0.06, 0.08),
-    "unanswerable": Share(0.03, 0.04),
-    "distant": Share(0.03, 0.03),
+    "paragraph": Share(0.28, 0.40),
+    "sentence": Share(0.18, 0.06),
+    "packed": Share(0.12, 0.12),
+    "cloze": Share(0.18, 0.04),
+    "distractor": Share(0.05, 0.11),
+    "unanswerable": Share(0.03, 0.08),
+    "distant": Share(0.02, 0.01),
     "world": Share(0.12, 0.13),
-    "world_distractor": Share(0.03, 0.03),
+    "world_distractor": Share(0.02, 0.05),
 }
 
 
@@ -84,7 +84,7 @@ def titled_pieces(questions: Sequence[Question]) -> list[tuple[str, str]]:
 
 
 def hard_negatives(
-    questions: Sequence[Question], pieces: Sequence[tuple[str, str]], *, encoder: PassageEncoder, keep: int = 4
+    questions: Sequence[Question], pieces: Sequence[tuple[str, str]], *, encoder: TextEncoder, keep: int = 4
 ) -> list[list[int]]:
     """For each question, the `keep` most similar pieces that hold none of its answers, most similar first."""
     passages = encoder.encode_texts([f"{title} {text}".strip() for title, text in pieces])  # (P, d)
@@ -104,12 +104,17 @@ def question_sources(
     sentences: Sequence[Question],
     unanswerable: Sequence[Question],
     *,
-    encoder: PassageEncoder,
+    encoder: TextEncoder,
+    more_pieces: Sequence[tuple[str, str]] = (),
 ) -> tuple[dict[str, Source], AnswerPool]:
-    """The sources that question files feed: questions over paragraphs, over single sentences, and without an answer."""
+    """The sources that question files feed: questions over paragraphs, over single sentences, and without an answer.
+
+    Cloze questions are also made of `more_pieces`, (title, text) pairs that nobody asked anything about.
+    """
     pool = AnswerPool.of(answer_questions([*paragraphs, *sentences]))
     pieces = titled_pieces(paragraphs)
     negatives = hard_negatives(paragraphs, pieces, encoder=encoder)
+    to_cloze = [*pieces, *more_pieces]
     neighbourhood = 40
 
     def near(index: int, random_state: random.Random) -> Question:
@@ -137,7 +142,7 @@ def question_sources(
 
     def cloze(random_state: random.Random) -> ReadingExample | None:
         if random_state.random() < 0.6 or not sentences:
-            title, text = random_state.choice(pieces)
+            title, text = random_state.choice(to_cloze)
             title = title if random_state.random() < 0.5 else ""
         else:
             title, text = "", random_state.choice(sentences).context
@@ -150,12 +155,12 @@ def question_sources(
             return None
         title, text = pieces[random_state.choice(negatives[index])]
         title = title if random_state.random() < 0.5 else ""
-        return distractor_example(paragraphs[index], title=title, text=text, pool=pool, random_state=random_state)
+        return distractor_example(paragraphs[index], title=title, text=text, random_state=random_state)
 
     def without_answer(random_state: random.Random) -> ReadingExample | None:
         question = random_state.choice(unanswerable)
         text = random_state.choice(pieces_of(question.context))
-        return distractor_example(question, title=question.title, text=text, pool=pool, random_state=random_state)
+        return distractor_example(question, title=question.title, text=text, random_state=random_state)
 
     def distant(random_state: random.Random) -> ReadingExample | None:
         index = random_state.randrange(len(sentences))
@@ -164,7 +169,7 @@ def question_sources(
             return None
         more = random_state.choice(sentences).context if random_state.random() < 0.5 else ""
         text = f"{other.context} {more}".strip()
-        return distractor_example(question, title="", text=text, pool=pool, random_state=random_state)
+        return distractor_example(question, title="", text=text, random_state=random_state)
 
     sources: dict[str, Source] = {"paragraph": paragraph, "cloze": cloze, "distractor": distractor}
     if sentences:

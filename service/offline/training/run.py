@@ -8,7 +8,7 @@ import json
 import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -16,15 +16,18 @@ from typing import Any, Literal
 import torch
 from transformers import AutoTokenizer, BartForConditionalGeneration, DPRQuestionEncoder
 
+from service.entities import Passage
 from service.errors import SourceInvalid
+from service.offline.sources import open_source
 from service.offline.training.dev_scores import reading_scores
 from service.offline.training.distillation import DistillationConfig, distil_question_encoder
 from service.offline.training.examples import Question, read_questions
-from service.offline.training.joint import JointConfig, train_joint
+from service.offline.training.joint import JointConfig, Library, train_joint
 from service.offline.training.libraries import draw_from, library_questions, make_libraries
 from service.offline.training.loop import ALONE, Replicas, Report
-from service.offline.training.mixture import Mixture, question_sources
+from service.offline.training.mixture import Mixture, Source, question_sources
 from service.offline.training.reading import ReadingConfig, train_logits_bias, train_reading
+from service.offline.training.vectors import KeptVectors
 from service.offline.training.warm_start import warm_start_generator, warm_start_question_encoder
 from service.offline.training.weights import minilm_base, save_on_base
 from service.offline.training.world_examples import invented_worlds, world_question_texts, world_sources
@@ -43,7 +46,9 @@ class TrainingConfig:
     paragraphs     questions whose context is a paragraph (SQuAD as JSON lines); articles in `held_out` are for dev
     sentences      questions whose context is a single sentence (QAMR)
     unanswerable   questions that their paragraph does not answer (SQuAD 2.0)
-    questions      questions alone, from which the question encoder learns
+    questions      questions alone: the question encoder learns from them, and those with answers are asked of all
+                   passages in joint training
+    passages       passages that nobody asked anything about (.jsonl, .tsv): searched beside the paragraphs
     processes      how many train together, each on one thread; 1 alone on all threads
     """
 
@@ -53,12 +58,16 @@ class TrainingConfig:
     sentences: tuple[Path, ...] = ()
     unanswerable: tuple[Path, ...] = ()
     questions: tuple[Path, ...] = ()
+    passages: tuple[Path, ...] = ()
     held_out: tuple[str, ...] = HELD_OUT_ARTICLES
     dev_questions: int = 160
     name: str = "openbook-mini"
     worlds: int = 4
     world_share: float = 0.4
     office_share: float = 0.5
+    paragraph_kinds: Mapping[str, float] = field(
+        default_factory=lambda: {"paragraph": 0.8, "unanswerable": 0.1, "alone": 0.1}
+    )
     processes: int = 1
     reading: ReadingConfig = field(default_factory=ReadingConfig)
     distillation: DistillationConfig = field(default_factory=DistillationConfig)
@@ -75,6 +84,7 @@ class Questions:
     unanswerable: list[Question]
     alone: list[Question]
     dev: list[Question]
+    passages: list[Passage]
 
 
 def run(config: TrainingConfig, report: Report) -> Path:
@@ -91,6 +101,8 @@ def run(config: TrainingConfig, report: Report) -> Path:
         if (config.work / file).is_file():
             report(f"{stage}: done before, {config.work / file} is used")
             continue
+        report(f"{stage}: encoding passages")
+        _sources(config) if stage == "reading" else _libraries(config)
         report(f"{stage}: {config.processes} process(es)")
         _run_replicas(config, stage, report)
     question_encoder, generator = _models(config, config.work / "joint.pt")
@@ -118,11 +130,12 @@ def read_all(config: TrainingConfig) -> Questions:
         unanswerable=[question for question in unanswerable if question.title not in config.held_out],
         alone=[question for path in config.questions for question in read_questions(path)],
         dev=random.Random(config.seed).sample(dev, min(config.dev_questions, len(dev))),
+        passages=[passage for path in config.passages for passage in open_source(str(path)).passages()],
     )
 
 
 def _check(config: TrainingConfig) -> None:
-    for path in (*config.paragraphs, *config.sentences, *config.unanswerable, *config.questions):
+    for path in (*config.paragraphs, *config.sentences, *config.unanswerable, *config.questions, *config.passages):
         if not path.is_file():
             raise SourceInvalid(source=path, reason="there is no such file")
     if config.processes < 1:
@@ -186,15 +199,8 @@ def _train(config: TrainingConfig, stage: Stage, replicas: Replicas, log: Callab
 
 def _read(config: TrainingConfig, replicas: Replicas, log: Callable[[dict[str, Any]], None]) -> None:
     questions = read_all(config)
-    sources, pool = question_sources(
-        questions.paragraphs,
-        questions.sentences,
-        questions.unanswerable,
-        encoder=PassageEncoder.load(dtype=torch.bfloat16),
-    )
-    sources |= world_sources(invented_worlds(config.worlds, seed=config.seed), pool=pool)
     batches_per_pool = max(1, config.reading.examples_per_pool // 40)
-    mixture = Mixture(sources, seed=config.seed, pools=config.reading.steps // batches_per_pool)
+    mixture = Mixture(_sources(config), seed=config.seed, pools=config.reading.steps // batches_per_pool)
     generator = warm_start_generator(minilm_folder())
     train_reading(
         generator,
@@ -210,6 +216,30 @@ def _read(config: TrainingConfig, replicas: Replicas, log: Callable[[dict[str, A
         torch.save({"generator": generator.state_dict()}, config.work / "reader.pt")
 
 
+def _sources(config: TrainingConfig) -> dict[str, Source]:
+    """What reading draws from. Every process makes it; the first to do so leaves the vectors for the others."""
+    questions = read_all(config)
+    sources, pool = question_sources(
+        questions.paragraphs,
+        questions.sentences,
+        questions.unanswerable,
+        encoder=KeptVectors(config.work),
+        more_pieces=[(passage.title, passage.text) for passage in questions.passages],
+    )
+    return sources | world_sources(invented_worlds(config.worlds, seed=config.seed), pool=pool)
+
+
+def _libraries(config: TrainingConfig) -> dict[str, Library]:
+    """What joint training searches, likewise."""
+    questions = read_all(config)
+    return make_libraries(
+        questions.paragraphs,
+        invented_worlds(config.worlds, seed=config.seed),
+        encoder=KeptVectors(config.work),
+        more_passages=questions.passages,
+    )
+
+
 def _distil(config: TrainingConfig, log: Callable[[dict[str, Any]], None]) -> None:
     questions = read_all(config)
     texts = [
@@ -223,7 +253,7 @@ def _distil(config: TrainingConfig, log: Callable[[dict[str, Any]], None]) -> No
         encoder,
         AutoTokenizer.from_pretrained(minilm_folder()),
         list(dict.fromkeys(texts)),
-        PassageEncoder.load(dtype=torch.bfloat16),
+        KeptVectors(config.work),
         config.distillation,
         log=log,
     )
@@ -233,18 +263,18 @@ def _distil(config: TrainingConfig, log: Callable[[dict[str, Any]], None]) -> No
 def _join(config: TrainingConfig, replicas: Replicas, log: Callable[[dict[str, Any]], None]) -> None:
     questions = read_all(config)
     worlds = invented_worlds(config.worlds, seed=config.seed)
-    libraries = make_libraries(questions.paragraphs, worlds, encoder=PassageEncoder.load(dtype=torch.bfloat16))
     question_encoder, generator = _models(config, config.work / "reader.pt", config.work / "question_encoder.pt")
     tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
     train_joint(
         question_encoder,
         generator,
         tokenizer,
-        libraries,
+        _libraries(config),
         draw_from(
-            library_questions(questions.paragraphs, worlds),
+            library_questions(questions.paragraphs, worlds, unanswerable=questions.unanswerable, alone=questions.alone),
             world_share=config.world_share,
             office_share=config.office_share,
+            paragraph_kinds=config.paragraph_kinds,
         ),
         config.joint,
         state_file=config.work / "joint_state.pt",

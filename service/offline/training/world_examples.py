@@ -13,7 +13,7 @@ from service.entities import Passage
 from service.offline.encyclopedia import articles, load_world, questions, shuffled
 from service.offline.splitting import passages
 from service.offline.training.counterfactual import AnswerPool, occurrences
-from service.offline.training.examples import ReadingExample, asked, make_counterfactual
+from service.offline.training.examples import NO_ANSWER, ReadingExample, asked, make_counterfactual
 from service.offline.training.mixture import Source
 
 YEARS = (2016, 2018)
@@ -106,8 +106,7 @@ def world_sources(worlds: Sequence[InventedWorld], *, pool: AnswerPool) -> dict[
 
     def distractor(random_state: random.Random) -> ReadingExample | None:
         world = random_state.choice(worlds)
-        kinds = by_kind[world.name]
-        question = draw_question(kinds, random_state)
+        question = draw_question(by_kind[world.name], random_state)
         rows = title_words[world.name]
         words = [word for word in _WORD.findall(question.title.lower()) if word in rows]
         if not words:
@@ -116,9 +115,8 @@ def world_sources(worlds: Sequence[InventedWorld], *, pool: AnswerPool) -> dict[
         passage = world.passages[row]
         if row in question.rows or any(occurrences(answer, passage.text) for answer in question.answers):
             return None
-        guess = random_state.choice(kinds[question.kind])
         title = passage.title if random_state.random() < TITLE_SHARE else ""
-        return ReadingExample(asked(question.text, random_state), title, passage.text, guess.answers[0], None)
+        return ReadingExample(asked(question.text, random_state), title, passage.text, NO_ANSWER, None)
 
     return {"world": reading, "world_distractor": distractor} if worlds else {}
 

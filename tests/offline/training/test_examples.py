@@ -70,13 +70,10 @@ def test_a_counterfactual_replaces_the_answer_in_passage_title_and_target(questi
     assert stands(changed)
 
 
-def test_a_distractor_says_that_its_answer_is_nowhere(questions: list[Question]) -> None:
-    pool = AnswerPool.of(answer_questions(questions))
-    example = distractor_example(
-        questions[0], title="Ecuador", text=questions[3].context, pool=pool, random_state=random.Random(0)
-    )
-    assert example.start is None
-    assert example.answer
+def test_the_target_of_a_distractor_is_the_empty_answer(questions: list[Question]) -> None:
+    text = questions[3].context
+    example = distractor_example(questions[0], title="Ecuador", text=text, random_state=random.Random(0))
+    assert example == ReadingExample(questions[0].text, "Ecuador", text, "", None)
 
 
 def test_packing_moves_the_answer_with_its_sentence() -> None:

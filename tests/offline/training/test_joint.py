@@ -76,6 +76,10 @@ def test_the_first_answer_that_stands_in_a_found_passage_as_whole_words_is_the_t
     assert found_answer(Found(LibraryQuestion("?", ("Quit", "king", "1830"), "world"), [3]), libraries) == "king"
 
 
+def test_a_question_that_the_library_does_not_answer_has_the_empty_answer(libraries: Mapping[str, Library]) -> None:
+    assert found_answer(Found(LibraryQuestion("who was queen?", (), "world"), [0, 1]), libraries) == ""
+
+
 def test_the_loss_and_its_gradients_are_those_of_the_marginal_written_out() -> None:
     torch.manual_seed(0)
     log_probs = torch.randn(2, 3, 4, dtype=torch.float64).abs().neg().requires_grad_()  # (B, K, T)

@@ -7,6 +7,7 @@ import pytest
 
 from service.entities import Passage
 from service.offline.training.counterfactual import AnswerPool, occurrences
+from service.offline.training.examples import Question
 from service.offline.training.libraries import PARAGRAPHS, draw_from, library_questions, make_libraries
 from service.offline.training.world_examples import InventedWorld, WorldQuestion, invented_worlds, world_sources
 from service.rag.passage_encoder import PassageEncoder
@@ -72,3 +73,18 @@ def test_draws_follow_their_shares() -> None:
     kinds = Counter(draw(random_state).kind for _ in range(400))
     # half from the paragraphs, which are one office question here; the rest half offices, half capitals
     assert 60 < kinds["capital"] < 140
+
+
+def test_kinds_of_questions_over_paragraphs_come_as_their_weights_say() -> None:
+    question = Question("Who?", ("Ana",), "Peru", "Ana is.")
+    questions = library_questions([question] * 9, [], unanswerable=[question], alone=[question, Question("?", ())])
+    assert Counter(q.kind for q in questions[PARAGRAPHS]) == {"paragraph": 9, "unanswerable": 1, "alone": 1}
+    assert all(q.answers == () for q in questions[PARAGRAPHS] if q.kind == "unanswerable")
+    weights = {"paragraph": 1.0, "unanswerable": 3.0}
+    draw = draw_from(questions, world_share=0.0, office_share=0.0, paragraph_kinds=weights)
+    random_state = random.Random(0)
+    kinds = Counter(draw(random_state).kind for _ in range(400))
+    assert 70 < kinds["paragraph"] < 130
+    assert kinds["alone"] == 0
+    whole = draw_from(questions, world_share=0.0, office_share=0.0)
+    assert 300 < Counter(whole(random_state).kind for _ in range(400))["paragraph"] < 350
