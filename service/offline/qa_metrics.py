@@ -1,7 +1,8 @@
-"""Exact match and F1 of short answers, normalised as SQuAD does (Rajpurkar et al. 2016)."""
+"""Exact match and F1 of short answers as SQuAD has them (Rajpurkar et al. 2016); hits of retrieval as DPR does."""
 
 import re
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 
@@ -31,3 +32,35 @@ def _f1_of_one(prediction: str, answer: str) -> float:
         return float(predicted == expected)
     common = (Counter(predicted) & Counter(expected)).total()
     return 2 * common / (len(predicted) + len(expected))
+
+
+def has_answer(text: str, answers: Iterable[str]) -> bool:
+    """Whether the words of one of the answers stand in `text` next to each other, as DPR counts a hit.
+
+    Karpukhin et al. 2020, section 5: both sides decomposed (NFD), cut into runs of letters, digits and marks and into
+    single other characters, and compared in lower case; punctuation counts and articles do too.
+    """
+    words = _dpr_words(text)
+    for answer in answers:
+        sought = _dpr_words(answer)
+        if sought and any(words[at : at + len(sought)] == sought for at in range(len(words) - len(sought) + 1)):
+            return True
+    return False
+
+
+def _dpr_words(text: str) -> list[str]:
+    words: list[str] = []
+    inside = False
+    for character in unicodedata.normalize("NFD", text):
+        category = unicodedata.category(character)[0]
+        if category in "LNM":
+            if inside:
+                words[-1] += character
+            else:
+                words.append(character)
+            inside = True
+        else:
+            inside = False
+            if category not in "ZC":
+                words.append(character)
+    return [word.lower() for word in words]

@@ -1,0 +1,40 @@
+"""Which questions are asked: those to articles that training never saw, or a sample of them."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from service.errors import SourceInvalid
+from service.offline.training.examples import Question, read_questions
+
+LISTED_TITLES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`every` question of the files, whose paragraphs make the book, and those `chosen` to be asked."""
+
+    every: tuple[Question, ...]
+    chosen: tuple[Question, ...]
+
+    def facts(self) -> dict[str, str | int | float]:
+        """For a report: how many questions, and to which articles where they can be listed."""
+        titles = list(dict.fromkeys(question.title for question in self.chosen))
+        listed = ", ".join(titles) if len(titles) <= LISTED_TITLES else str(len(titles))
+        return {"questions": len(self.chosen), "articles": listed}
+
+
+def choose_questions(
+    files: Sequence[Path], *, held_out: Sequence[str] | None, sample: int | None = None, seed: int = 0
+) -> Asked:
+    """The questions that have answers and are about one of the titles `held_out` (None: about any), or `sample` of
+    them drawn with `seed`. Raises SourceInvalid where none is left."""
+    every = [question for file in files for question in read_questions(file)]
+    chosen = [q for q in every if q.answers and (held_out is None or q.title in held_out)]
+    if not chosen:
+        what = "no question has an answer" if held_out is None else f"no question is about {', '.join(held_out)}"
+        raise SourceInvalid(source=", ".join(map(str, files)), reason=f"{what} (--held-out TITLE, or --all)")
+    if sample is not None:
+        chosen = random.Random(seed).sample(chosen, min(sample, len(chosen)))
+    return Asked(tuple(every), tuple(chosen))

@@ -1,0 +1,109 @@
+"""Who is compared over one book: a checkpoint with its own question encoder, or with the frozen one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.entities import Passage, RetrievedPassages
+from service.offline.evaluation.book import Book, frozen_vectors
+from service.offline.evaluation.reader import OpenQuestion
+from service.offline.qa_metrics import has_answer
+from service.offline.training.examples import Question
+from service.rag.checkpoint import Checkpoint
+from service.rag.retriever import DenseRetriever, QuestionEncoder
+from service.storage.snapshot import IndexSnapshot
+
+# How far down wrong passages are looked for.
+CANDIDATES = 50
+QUESTIONS_A_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """A checkpoint and what its retrieval found for every question: the best `CANDIDATES` passages of the book."""
+
+    name: str
+    checkpoint: Checkpoint
+    vectors: NDArray[np.float32]  # (Q, d)
+    found: tuple[RetrievedPassages, ...]
+
+
+def retrieve_learned(
+    name: str, checkpoint: Checkpoint, questions: Sequence[Question], snapshot: IndexSnapshot
+) -> Contestant:
+    """With the checkpoint's question encoder."""
+    encoder = QuestionEncoder(checkpoint)
+    texts = [question.text for question in questions]
+    vectors = np.concatenate(
+        [encoder.encode(texts[first : first + QUESTIONS_A_BATCH]) for first in range(0, len(texts), QUESTIONS_A_BATCH)]
+    )  # (Q, d)
+    return _search(name, checkpoint, vectors, snapshot)
+
+
+def retrieve_frozen(
+    learned: Contestant, questions: Sequence[Question], snapshot: IndexSnapshot, encoder_folder: Path | None
+) -> Contestant:
+    """The same checkpoint with the passage encoder's vectors of the questions in place of its own."""
+    vectors = frozen_vectors([question.text for question in questions], learned.vectors, encoder_folder)  # (Q, d)
+    return _search(f"{learned.name}, frozen", learned.checkpoint, vectors, snapshot)
+
+
+def _search(name: str, checkpoint: Checkpoint, vectors: NDArray[np.float32], snapshot: IndexSnapshot) -> Contestant:
+    found = DenseRetriever(QuestionEncoder(checkpoint)).search(vectors, snapshot, min(CANDIDATES, len(snapshot)))
+    return Contestant(name, checkpoint, vectors, tuple(found))
+
+
+class PassageChoices:
+    """Which passages a question is read with. A question without a gold piece has none of the gold choices."""
+
+    def __init__(
+        self, contestant: Contestant, questions: Sequence[Question], book: Book, snapshot: IndexSnapshot
+    ) -> None:
+        self._contestant = contestant
+        self._questions = questions
+        self._book = book
+        self._snapshot = snapshot
+
+    def retrieved(self, n_docs: int) -> Callable[[int], OpenQuestion | None]:
+        """The best `n_docs`."""
+        return lambda number: self._of(number, self._contestant.found[number].rows[:n_docs])
+
+    def gold_alone(self) -> Callable[[int], OpenQuestion | None]:
+        """The piece of its own paragraph that answers."""
+        return lambda number: self._with_gold(number, lambda gold: gold[:1])
+
+    def gold_among(self, n_docs: int) -> Callable[[int], OpenQuestion | None]:
+        """The best `n_docs`, the last of them giving way to the gold piece where that is not among them."""
+
+        def rows(number: int, gold: Sequence[int]) -> Sequence[int]:
+            best = self._contestant.found[number].rows[:n_docs]
+            return best if set(best) & set(gold) else [*best[: n_docs - 1], gold[0]]
+
+        return lambda number: self._with_gold(number, lambda gold: rows(number, gold))
+
+    def gold_and_wrong(self, n_docs: int) -> Callable[[int], OpenQuestion | None]:
+        """The gold piece with the nearest passages that hold no answer."""
+
+        def rows(number: int, gold: Sequence[int]) -> Sequence[int]:
+            found, answers = self._contestant.found[number], self._questions[number].answers
+            wrong = [
+                row
+                for row, passage in zip(found.rows, found.passages, strict=True)
+                if row != gold[0] and not has_answer(passage.text, answers)
+            ]
+            return [gold[0], *wrong[: n_docs - 1]]
+
+        return lambda number: self._with_gold(number, lambda gold: rows(number, gold))
+
+    def _with_gold(self, number: int, rows: Callable[[Sequence[int]], Sequence[int]]) -> OpenQuestion | None:
+        gold = self._book.gold_rows(self._questions[number])
+        return self._of(number, rows(gold)) if gold else None
+
+    def _of(self, number: int, rows: Sequence[int]) -> OpenQuestion:
+        vectors = self._snapshot.vectors(rows).astype(np.float64)  # (K, d)
+        doc_scores = vectors @ self._contestant.vectors[number].astype(np.float64)  # (K,)
+        passages: tuple[Passage, ...] = tuple(self._book.passages[row] for row in rows)
+        return OpenQuestion(self._questions[number].text, passages, tuple(doc_scores.tolist()))

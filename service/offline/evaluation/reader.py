@@ -1,0 +1,113 @@
+"""Many questions through the decoders at once, each with the passages that it is given."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from service.entities import AnswerOptions, Decoding, Hypothesis, ModelKind, Passage
+from service.offline.evaluation.answer_log import GivenAnswer, digest_of
+from service.rag import decoding
+from service.rag.checkpoint import Checkpoint
+from service.rag.decoder import nothing
+from service.rag.generator import EncodedPassages, Generator
+from service.rag.marginal import doc_log_prior
+from service.rag.provenance import as_written
+
+MAX_NEW_TOKENS = AnswerOptions().max_new_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """How answers are looked for. `decoding` says nothing to RAG-Token, which has one."""
+
+    model: ModelKind
+    num_beams: int
+    decoding: Decoding = "thorough"
+
+    @property
+    def key(self) -> str:
+        """What an answer log calls it."""
+        kind = self.model if self.model == "token" else f"{self.model} {self.decoding}"
+        return f"{kind} beams={self.num_beams}"
+
+
+GREEDY = Decode("token", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """A question with the K passages to read, and their inner products with it."""
+
+    text: str
+    passages: tuple[Passage, ...]
+    doc_scores: tuple[float, ...]
+
+    @property
+    def key(self) -> str:
+        """What an answer log calls it: two with one key are one question to a generator.
+
+        Scores count by their differences alone, which are all that a prior depends on.
+        """
+        best = max(self.doc_scores)
+        scores = ",".join(f"{score - best:.4f}" for score in self.doc_scores)
+        passages = (part for passage in self.passages for part in (passage.title, passage.text))
+        return digest_of(self.text, scores, *passages)
+
+
+class BatchReader:
+    """Answers as the engine does, for questions that have their passages already."""
+
+    def __init__(self, checkpoint: Checkpoint, *, max_new_tokens: int = MAX_NEW_TOKENS) -> None:
+        self._checkpoint = checkpoint
+        self._generator = Generator(checkpoint)
+        self._max_new_tokens = max_new_tokens
+
+    @torch.inference_mode()
+    def read(self, questions: Sequence[OpenQuestion], decodes: Sequence[Decode]) -> list[list[GivenAnswer]]:
+        """For each way of decoding, the best answer to each question; all questions have equally many passages."""
+        encoded = self._generator.encode([q.text for q in questions], [q.passages for q in questions])
+        doc_scores = torch.tensor([q.doc_scores for q in questions], dtype=torch.float64)  # (Q, K)
+        log_prior = doc_log_prior(doc_scores).float().to(self._checkpoint.device)  # (Q, K)
+        return [
+            [
+                self._given(question, of_question[0], decode.model)
+                for question, of_question in zip(questions, self._decode(encoded, log_prior, decode), strict=True)
+            ]
+            for decode in decodes
+        ]
+
+    def _decode(
+        self, encoded: EncodedPassages, log_prior: torch.Tensor, decode: Decode
+    ) -> list[tuple[Hypothesis, ...]]:
+        if decode.model == "token":
+            return decoding.rag_token(
+                self._generator,
+                encoded,
+                log_prior,
+                num_beams=decode.num_beams,
+                max_new_tokens=self._max_new_tokens,
+                between_steps=nothing,
+            )
+        return decoding.rag_sequence(
+            self._generator,
+            encoded,
+            log_prior,
+            num_beams=decode.num_beams,
+            max_new_tokens=self._max_new_tokens,
+            thorough=decode.decoding == "thorough",
+            between_steps=nothing,
+        )
+
+    def _given(self, question: OpenQuestion, hypothesis: Hypothesis, model: ModelKind) -> GivenAnswer:
+        columns = hypothesis.posterior
+        posterior = (
+            columns[-1]
+            if model == "sequence"
+            else tuple(sum(column[k] for column in columns) / len(columns) for k in range(len(question.passages)))
+        )
+        text = self._generator.text(hypothesis.token_ids)
+        if self._checkpoint.uncased:
+            by_posterior = sorted(range(len(posterior)), key=lambda k: -posterior[k])
+            text = as_written(text, [question.passages[k].text for k in by_posterior])
+        return GivenAnswer(text, hypothesis.log_prob, posterior)

@@ -1,0 +1,33 @@
+"""What every experiment is tried on: tests/fixtures/evaluation.py in real files."""
+
+from pathlib import Path
+
+import pytest
+
+from service.rag.checkpoint import Checkpoint, load_checkpoint
+from tests.fixtures.evaluation import PASSAGES, QUESTIONS, write_encoder, write_expecting, write_lines
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_encoder(tmp_path_factory.mktemp("encoder") / "tiny-encoder")
+
+
+@pytest.fixture(scope="session")
+def checkpoint_folder(tiny_checkpoint: Path, tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_expecting(tiny_checkpoint, tiny_encoder, tmp_path_factory.mktemp("evaluated") / "tiny")
+
+
+@pytest.fixture
+def checkpoint(checkpoint_folder: Path) -> Checkpoint:
+    return load_checkpoint(checkpoint_folder)
+
+
+@pytest.fixture
+def question_file(tmp_path: Path) -> Path:
+    return write_lines(tmp_path / "questions.jsonl", QUESTIONS)
+
+
+@pytest.fixture
+def passage_file(tmp_path: Path) -> Path:
+    return write_lines(tmp_path / "passages.jsonl", PASSAGES)

@@ -1,0 +1,110 @@
+"""Batches of questions against the engine that answers one at a time, and runs that go on after a kill."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from service.entities import AnswerOptions
+from service.errors import SourceInvalid
+from service.offline.evaluation.answer_log import AnswerLog, GivenAnswer
+from service.offline.evaluation.asking import Marks, Setting, ask, difference, mark
+from service.offline.evaluation.reader import GREEDY, BatchReader, Decode, OpenQuestion
+from service.offline.index_builder import Silence
+from service.rag.checkpoint import load_checkpoint
+from service.rag.engine import RagEngine
+from service.storage.index_store import IndexStore
+from tests.fixtures.indexes import tiny_passages
+
+QUESTIONS = ["who is president of peru", "what is the capital of the country", "where is the island", "how many"]
+WAYS = [GREEDY, Decode("token", 3), Decode("sequence", 3), Decode("sequence", 3, "fast")]
+YES = GivenAnswer("yes", -0.5, (1.0,))
+
+
+@pytest.mark.parametrize("decode", WAYS, ids=lambda decode: decode.key)
+def test_a_batch_is_answered_as_the_engine_answers_each(
+    tiny_checkpoint: Path, tiny_indexes: Path, decode: Decode
+) -> None:
+    checkpoint = load_checkpoint(tiny_checkpoint)
+    engine = RagEngine(checkpoint)
+    options = AnswerOptions(n_docs=3, model=decode.model, decoding=decode.decoding, num_beams=decode.num_beams)
+    with closing(IndexStore(tiny_indexes).open("tiny-2016")) as snapshot:
+        one_by_one = [engine.answer(question, snapshot, options) for question in QUESTIONS]
+    asked = [
+        OpenQuestion(
+            question,
+            tuple(found.passage for found in answer.passages),
+            tuple(found.doc_score for found in answer.passages),
+        )
+        for question, answer in zip(QUESTIONS, one_by_one, strict=True)
+    ]
+    (batch,) = BatchReader(checkpoint).read(asked, [decode])
+    for together, alone in zip(batch, one_by_one, strict=True):
+        assert together.text == alone.answers[0].text
+        assert together.log_prob == pytest.approx(alone.answers[0].log_prob, abs=1e-4)
+        assert together.posterior == pytest.approx([found.posterior for found in alone.passages], abs=1e-4)
+
+
+def test_a_run_goes_on_from_the_answers_that_were_written(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    checkpoint = load_checkpoint(tiny_checkpoint)
+    path = tmp_path / "answers.jsonl"
+    passages = tuple(tiny_passages("tiny-2016")[:2])
+
+    def of(number: int) -> OpenQuestion | None:
+        return None if number == 3 else OpenQuestion(QUESTIONS[number], passages, (1.0, 0.5))
+
+    setting = Setting(of, (GREEDY, Decode("token", 2)))
+    whole = ask(BatchReader(checkpoint), setting, len(QUESTIONS), AnswerLog(path), progress=Silence(), stage="all")
+    assert [answer is None for answer in whole[GREEDY]] == [False, False, False, True]
+
+    lines = path.read_text().splitlines(keepends=True)
+    # killed in the middle of a line: four answers are whole
+    path.write_text("".join(lines[:4]) + lines[4][:20])
+    again = ask(BatchReader(checkpoint), setting, len(QUESTIONS), AnswerLog(path), progress=Silence(), stage="all")
+    assert again == whole
+    # nothing that was whole is asked again, and nothing else is left out
+    assert sorted(path.read_text().splitlines()) == sorted(line.rstrip("\n") for line in lines)
+
+
+def test_the_same_passages_are_read_once_whatever_chose_them(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    passages = tuple(tiny_passages("tiny-2016")[:2])
+    log, reader = AnswerLog(tmp_path / "answers.jsonl"), BatchReader(load_checkpoint(tiny_checkpoint))
+    for scores in ((1.0, 0.5), (3.0, 2.5), (1.0, 0.4)):
+        setting = Setting(lambda _, scores=scores: OpenQuestion(QUESTIONS[0], passages, scores), (GREEDY,))
+        ask(reader, setting, 1, log, progress=Silence(), stage="one")
+    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 2
+
+
+def test_what_is_in_the_log_is_not_what_another_setting_would_say(tmp_path: Path) -> None:
+    log = AnswerLog(tmp_path / "answers.jsonl")
+    log.add("K=5", [("question", YES)])
+    assert AnswerLog(tmp_path / "answers.jsonl").get("K=5", "question") == YES
+    assert log.get("K=1", "question") is None
+
+
+def test_a_line_that_is_no_answer_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    AnswerLog(path).add("K=5", [("question", YES)])
+    with path.open("a") as file:
+        file.write(json.dumps({"setting": "K=5"}) + "\n")
+    with pytest.raises(SourceInvalid, match=r"answers\.jsonl:2: not an answer"):
+        AnswerLog(path)
+
+
+def test_answers_are_marked_against_the_golds_of_their_question() -> None:
+    marks = mark(
+        [GivenAnswer("The Lima", 0.0, ()), None, GivenAnswer("Maria Lopez", 0.0, ())], [["lima"], ["x"], ["Lopez"]]
+    )
+    assert marks.exact_match == (1.0, None, 0.0)
+    assert marks.f1 == (1.0, None, pytest.approx(2 / 3))
+    assert marks.questions == 2
+    matched, overlap = marks.intervals()
+    assert (matched.mean, round(overlap.mean, 1)) == (50.0, 83.3)
+
+
+def test_a_difference_is_over_the_questions_that_both_have() -> None:
+    first = Marks((1.0, 1.0, None, 0.0), (1.0, 0.5, None, 0.0))
+    second = Marks((0.0, None, 1.0, 0.0), (0.5, None, 1.0, 0.0))
+    questions, matched, overlap = difference(first, second)
+    assert (questions, matched.mean, overlap.mean) == (2, 50.0, 25.0)
