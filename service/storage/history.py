@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -12,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 HISTORY = "history.jsonl"
 BLOCK_BYTES = 1 << 16
 MAX_DETAIL = 500
+LONGEST_LINE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class SwapHistory:
     def append(self, record: SwapRecord) -> None:
         """Bring one record to the disk. Raises OSError where the folder cannot be written."""
         kept = dataclasses.replace(record, detail=record.detail[:MAX_DETAIL])
-        line = json.dumps(dataclasses.asdict(kept), separators=(",", ":")).encode() + b"\n"
+        fields = {name: _sayable(value) for name, value in dataclasses.asdict(kept).items()}
+        line = json.dumps(fields, separators=(",", ":")).encode() + b"\n"
         descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             size = os.fstat(descriptor).st_size
@@ -62,14 +65,8 @@ class SwapHistory:
 
     def last(self, n: int) -> tuple[SwapRecord, ...]:
         """The newest `n` records, newest first. A line that is none is passed over; no file is no record."""
-        found: list[SwapRecord] = []
-        for line in self._lines_backwards():
-            if len(found) >= n:
-                break
-            record = _read(line)
-            if record is not None:
-                found.append(record)
-        return tuple(found)
+        records = (record for line in self._lines_backwards() if (record := _read(line)) is not None)
+        return tuple(islice(records, n))
 
     def _lines_backwards(self) -> Iterator[bytes]:
         """Whole lines from the end, read a block at a time: the file may have grown for years."""
@@ -85,8 +82,14 @@ class SwapHistory:
                 file.seek(start)
                 first, *lines = (file.read(left - start) + rest).split(b"\n")
                 yield from reversed(lines)
-                left, rest = start, first
+                # what is longer is no record, and must not be read again with every block
+                left, rest = start, first if len(first) <= LONGEST_LINE else b""
             yield rest
+
+
+def _sayable(value: object) -> object:
+    """Half a surrogate pair, which a request may hold and JSON may not, becomes a question mark."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 def _read(line: bytes) -> SwapRecord | None:

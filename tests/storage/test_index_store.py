@@ -427,3 +427,11 @@ def test_a_current_that_names_nothing_is_an_error(indexes_folder: Path, content:
     (indexes_folder / "CURRENT").write_bytes(content)
     with pytest.raises(InvalidVersionName):
         IndexStore(indexes_folder).current()
+
+
+def test_the_newest_text_comes_first(indexes_folder: Path) -> None:
+    store = IndexStore(indexes_folder)
+    assert store.newest_first() == ("tiny-2018", "tiny-2016")
+    (indexes_folder / "tiny-2018" / "manifest.json").write_text("{}")
+    assert store.newest_first() == ("tiny-2016",)
+    assert IndexStore(indexes_folder / "none").newest_first() == ()

@@ -7,7 +7,7 @@ import pytest
 
 from service.entities import FileInfo, IndexInfo
 from service.errors import IndexUnreadable, ManifestInvalid, ManifestMissing
-from service.storage.manifest import MANIFEST, is_date, read_manifest, sealed, write_manifest
+from service.storage.manifest import MANIFEST, check_sealed, is_date, read_manifest, sealed, write_manifest
 
 INFO = IndexInfo(
     version="wiki-2018",
@@ -130,3 +130,51 @@ def test_the_manifest_of_another_version_is_refused(tmp_path: Path) -> None:
 )
 def test_a_date_is_written_in_one_way(text: str, expected: bool) -> None:
     assert is_date(text) is expected
+
+
+def test_a_manifest_says_whether_it_was_changed(tmp_path: Path) -> None:
+    write_manifest(tmp_path, INFO)
+    check_sealed(tmp_path, "wiki-2018")
+    content = (tmp_path / MANIFEST).read_text(encoding="utf-8")
+    (tmp_path / MANIFEST).write_text(content.replace("CC BY-SA 4.0", "CC BY-SA 3.0"), encoding="utf-8")
+    with pytest.raises(ManifestInvalid, match="it has been changed since it was written"):
+        read_manifest(tmp_path, "wiki-2018")
+
+
+@pytest.mark.parametrize("flip", [0x01, 0x20, 0x80, 0xFF])
+def test_every_byte_that_changes_breaks_the_seal(tmp_path: Path, flip: int) -> None:
+    write_manifest(tmp_path, INFO)
+    content = (tmp_path / MANIFEST).read_bytes()
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= flip
+        (tmp_path / MANIFEST).write_bytes(changed)
+        with pytest.raises(ManifestInvalid):
+            check_sealed(tmp_path, "wiki-2018")
+
+
+def test_every_cut_breaks_the_seal(tmp_path: Path) -> None:
+    write_manifest(tmp_path, INFO)
+    content = (tmp_path / MANIFEST).read_bytes()
+    for length in range(len(content)):
+        (tmp_path / MANIFEST).write_bytes(content[:length])
+        with pytest.raises(ManifestInvalid):
+            check_sealed(tmp_path, "wiki-2018")
+
+
+def test_a_manifest_without_a_seal_is_read_and_not_believed(tmp_path: Path) -> None:
+    """One that an early Openbook wrote."""
+    write_manifest(tmp_path, INFO)
+    fields = json.loads((tmp_path / MANIFEST).read_text(encoding="utf-8"))
+    del fields["manifest_sha256"]
+    (tmp_path / MANIFEST).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    assert read_manifest(tmp_path, "wiki-2018") == INFO
+    with pytest.raises(ManifestInvalid, match="does not end with one"):
+        check_sealed(tmp_path, "wiki-2018")
+
+
+def test_text_that_looks_like_the_place_of_a_seal_is_text(tmp_path: Path) -> None:
+    zeros = dataclasses.replace(INFO, source="0" * 64, licence='"manifest_sha256": "' + "0" * 64)
+    write_manifest(tmp_path, zeros)
+    check_sealed(tmp_path, "wiki-2018")
+    assert read_manifest(tmp_path, "wiki-2018") == zeros

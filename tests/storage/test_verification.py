@@ -26,7 +26,7 @@ from service.storage.durable import sha256_of
 from service.storage.index_store import IndexStore
 from service.storage.manifest import sealed
 from tests.fixtures.indexes import publish_tiny, tiny_passages, tiny_vectors
-from tests.storage.mappings import unmapped_soon
+from tests.storage.mappings import mapped, unmapped_soon
 
 VERSION = "tiny-2016"
 FILES = ("index.faiss", "passages.arrow")
@@ -216,3 +216,48 @@ def test_the_other_version_goes_on(indexes_folder: Path) -> None:
     assert store.versions() == ("tiny-2016", "tiny-2018")
     snapshot = store.open("tiny-2018")
     assert snapshot.search(np.ones((1, 32), dtype=np.float32), 3).shape == (1, 3)
+
+
+@pytest.mark.parametrize("name", [*FILES, "manifest.json"])
+def test_every_byte_that_changes_is_found_by_its_checksum(indexes_folder: Path, name: str) -> None:
+    store = IndexStore(indexes_folder)
+    path = indexes_folder / VERSION / name
+    content = path.read_bytes()
+    for place in range(0, len(content), 3):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
+        with pytest.raises(IndexCorrupt):
+            store.check(VERSION, verify="checksum")
+    path.write_bytes(content)
+    store.check(VERSION, verify="checksum")
+
+
+def test_a_version_is_checked_without_being_opened(indexes_folder: Path) -> None:
+    store = IndexStore(indexes_folder)
+    told: list[float] = []
+    identity = store.check(VERSION, verify="checksum", report=told.append)
+    assert told == sorted(told)
+    assert told[-1] == 1
+    assert not mapped(indexes_folder)
+    snapshot = store.open(VERSION)
+    assert snapshot.identity == identity == store.check(VERSION)
+    snapshot.close()
+    (indexes_folder / VERSION / "passages.arrow").unlink()
+    with pytest.raises(IndexFileMissing):
+        store.check(VERSION)
+
+
+def test_a_version_that_is_published_again_is_another(indexes_folder: Path) -> None:
+    store = IndexStore(indexes_folder)
+    before = store.check(VERSION)
+    publish_tiny(store, VERSION, replace=True)
+    assert store.check(VERSION) != before
+
+
+def test_a_file_that_was_written_again_is_another(indexes_folder: Path) -> None:
+    store = IndexStore(indexes_folder)
+    before = store.check(VERSION)
+    for name in (*FILES, "manifest.json"):
+        path = indexes_folder / VERSION / name
+        path.write_bytes(path.read_bytes())
+        assert store.check(VERSION) != before
+        before = store.check(VERSION)
