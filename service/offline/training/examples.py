@@ -1,28 +1,17 @@
-"""Questions from files, and reading examples made from them: a passage, a question, the answer to be generated."""
+"""Reading examples made from questions: a passage, a question, the answer to be generated."""
 
-import json
 import random
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from service.errors import SourceInvalid
 from service.offline.training.counterfactual import AnswerPool, answer_kind, occurrences, replace_everywhere
+from service.offline.training.questions import Question as Question
+from service.offline.training.questions import read_questions as read_questions
 
 # The target of a passage that does not answer: the end at once.
 NO_ANSWER = ""
 _WORD = re.compile(r"\S+")
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A question with its answers and, where known, the paragraph that holds them. No answers: unanswerable there."""
-
-    text: str
-    answers: tuple[str, ...]
-    title: str = ""
-    context: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +23,6 @@ class ReadingExample:
     text: str
     answer: str
     start: int | None
-
-
-def read_questions(path: Path) -> list[Question]:
-    """Read JSON lines of {"question", "answers", "title"?, "context"?}. Raises SourceInvalid naming the line."""
-    questions = []
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                record = json.loads(line)
-                questions.append(
-                    Question(
-                        text=str(record["question"]).strip(),
-                        answers=tuple(str(answer).strip() for answer in record["answers"] if str(answer).strip()),
-                        title=str(record.get("title") or "").replace("_", " "),
-                        context=str(record.get("context") or ""),
-                    )
-                )
-            except (ValueError, KeyError, TypeError) as error:
-                raise SourceInvalid(source=f"{path}:{number}", reason=f"not a question: {error!r}") from error
-    return questions
 
 
 def window_around(
