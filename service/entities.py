@@ -110,13 +110,18 @@ class IndexVersion:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a question comes back with. All passages are of the one version that `index` names."""
+    """What a question comes back with. All passages are of the one version that `index` names.
+
+    `no_answer` is p(empty answer | x): to a checkpoint trained to say nothing of passages that do not answer, the
+    probability that none of these does.
+    """
 
     answers: tuple[AnswerText, ...]
     tokens: tuple[AnswerToken, ...]
     passages: tuple[AnswerPassage, ...]
     model: ModelKind
     posterior_kind: PosteriorKind
+    no_answer: float
     index: IndexVersion
     checkpoint: str
     seconds: StageSeconds

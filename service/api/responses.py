@@ -95,6 +95,10 @@ class AnswerResponse(BaseModel):
         PosteriorKind,
         Field(description="per_token: p(z | x, y_i, y_<i) of RAG-Token. running: p(z | x, y_1..i) of RAG-Sequence."),
     ]
+    no_answer: Annotated[
+        float,
+        Field(description="p(empty answer | x): to a checkpoint trained for it, that no passage answers the question."),
+    ]
     index: Index
     checkpoint: str
     seconds: Seconds
@@ -112,6 +116,7 @@ class AnswerResponse(BaseModel):
                 for token in answer.tokens
             ],
             posterior_kind=answer.posterior_kind,
+            no_answer=answer.no_answer,
             index=Index.of(answer.index),
             checkpoint=answer.checkpoint,
             seconds=Seconds.of(answer.seconds),

@@ -144,6 +144,7 @@ class AnswerQuestion:
             passages=found.passages,
             model=options.model,
             posterior_kind=found.posterior_kind,
+            no_answer=found.no_answer,
             index=lease.index,
             checkpoint=self._engine.checkpoint_name,
             seconds=replace(found.seconds, queue=turn.queue_seconds, total=turn.queue_seconds + turn.seconds() - begun),

@@ -6,6 +6,7 @@ The layout is the one of transformers' `RagTokenForGeneration.save_pretrained`, 
     model.safetensors | shards | pytorch_model.bin
     question_encoder_tokenizer/     the question encoder's tokenizer
     generator_tokenizer/            the generator's tokenizer
+    generation_config.json          optional: the shortest answer is read from it
     openbook.json                   ours, optional: see `Facts`
 
 A folder may leave out tensors that it took unchanged from a published package; `openbook.json` then names the
@@ -23,7 +24,14 @@ from typing import Any, Literal
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, RagConfig, RagTokenForGeneration
+from transformers import (
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    RagConfig,
+    RagTokenForGeneration,
+)
 
 from service.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
 from service.rag.weights import BaseTensors, first_line, read_models, sha256_of
@@ -31,6 +39,7 @@ from service.rag.weights import BaseTensors, first_line, read_models, sha256_of
 Dtype = Literal["auto", "float32", "bfloat16", "float64"]
 
 FACTS_FILE = "openbook.json"
+GENERATION_FILE = "generation_config.json"
 QUESTION_TOKENIZER = "question_encoder_tokenizer"
 GENERATOR_TOKENIZER = "generator_tokenizer"
 DEFAULT_PARENT = "checkpoints"
@@ -58,6 +67,7 @@ class Checkpoint:
     generator_tokenizer: PreTrainedTokenizerBase
     facts: Facts
     fingerprint: str
+    generation: GenerationConfig
 
     @property
     def name(self) -> str:
@@ -94,6 +104,7 @@ def load_checkpoint(source: str | Path, *, device: str = "cpu", dtype: Dtype = "
         generator_tokenizer=_read_tokenizer(folder, GENERATOR_TOKENIZER, config.generator),
         facts=facts,
         fingerprint=_fingerprint(folder),
+        generation=_read_generation(folder, model.generation_config),
     )
 
 
@@ -105,6 +116,7 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
         question_encoder=deepcopy(checkpoint.question_encoder),
         generator=checkpoint.generator,
     )
+    model.generation_config = checkpoint.generation
     model.save_pretrained(folder)
     checkpoint.question_tokenizer.save_pretrained(folder / QUESTION_TOKENIZER)
     checkpoint.generator_tokenizer.save_pretrained(folder / GENERATOR_TOKENIZER)
@@ -187,6 +199,16 @@ def _read_config(folder: Path) -> RagConfig:
         return RagConfig.from_pretrained(folder)
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json: {first_line(error)}") from error
+
+
+def _read_generation(folder: Path, default: GenerationConfig) -> GenerationConfig:
+    """What generation_config.json says; `default`, which transformers makes of config.json, where there is none."""
+    if not (folder / GENERATION_FILE).is_file():
+        return default
+    try:
+        return GenerationConfig.from_pretrained(folder)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise CheckpointInvalid(checkpoint=str(folder), reason=f"{GENERATION_FILE}: {first_line(error)}") from error
 
 
 def _read_facts(folder: Path) -> Facts:

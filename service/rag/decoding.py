@@ -10,6 +10,9 @@ The search: each step extends every live hypothesis by every token and looks at 
 among the first B that end are finished; the best B that do not end live on. Scores only fall, so a group is done when
 it holds B finished ones and none alive scores above the worst of them: what is found is what an endless search would
 find. At `max_new_tokens` the living are taken as they are. No length normalisation: a score is log p(y | x).
+
+A checkpoint may ask for some tokens at least (`min_length` of transformers). A shorter answer is then no candidate;
+the others keep the probability that they have, nothing is shared out anew.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,10 +48,14 @@ def rag_token(
     num_beams: int,
     max_new_tokens: int,
     between_steps: Callable[[], None],
+    start: DecoderState | None = None,
 ) -> list[tuple[Hypothesis, ...]]:
-    """The best `num_beams` answers of each question under RAG-Token: log_prior (Q, K) -> Q tuples, best first."""
-    state = generator.start(encoded)
-    found = _search(state, log_prior, generator.eos, num_beams, max_new_tokens, between_steps)
+    """The best `num_beams` answers of each question under RAG-Token: log_prior (Q, K) -> Q tuples, best first.
+
+    `start` is what `generator.start(encoded)` gave, where the caller has it already; it is used up.
+    """
+    state = start or generator.start(encoded)
+    found = _search(state, log_prior, generator, num_beams, max_new_tokens, between_steps)
     return [
         tuple(_token_hypothesis(one, log_prior[question]) for one in of_question)
         for question, of_question in enumerate(found)
@@ -64,17 +71,20 @@ def rag_sequence(
     max_new_tokens: int,
     thorough: bool,
     between_steps: Callable[[], None],
+    start: DecoderState | None = None,
 ) -> list[tuple[Hypothesis, ...]]:
     """The answers of each question under RAG-Sequence: log_prior (Q, K) -> Q tuples, best first.
+
+    `start` as for `rag_token`.
 
     A beam search for each passage gives the candidates Y. Thorough decoding scores every y of Y with every passage;
     fast decoding takes p(y | x, z) as 0 where the beam of z did not hold y.
     """
     n_questions, n_docs = log_prior.shape
     alone = log_prior.new_zeros(n_questions * n_docs, 1)  # (R, 1): a passage alone is certain
-    start = generator.start(encoded)
+    start = start or generator.start(encoded)
     beams = _search(
-        start.branch(range(n_questions * n_docs)), alone, generator.eos, num_beams, max_new_tokens, between_steps
+        start.branch(range(n_questions * n_docs)), alone, generator, num_beams, max_new_tokens, between_steps
     )
     answers = []
     for question in range(n_questions):
@@ -111,13 +121,23 @@ def score_targets(
     )
 
 
+def empty_log_prob(start: DecoderState, log_prior: Tensor, eos: int) -> Tensor:
+    """log p(empty answer | x) of each question, before anything is decoded: log_prior (Q, K) -> (Q,).
+
+    One token, the end, so that RAG-Token and RAG-Sequence agree on it (section 2.1). A checkpoint that was trained to
+    say nothing of a passage that does not answer says so how likely it is that none of them does.
+    """
+    log_probs = start.log_probs[:, 0, eos].view(log_prior.shape)  # (Q, K)
+    return marginal.token_marginal(log_probs.to(log_prior)[..., None], log_prior)[..., 0]  # (Q,)
+
+
 # --- the search --------------------------------------------------------------------------------------------
 
 
 def _search(
     state: DecoderState,
     log_prior: Tensor,
-    eos: int,
+    generator: Generator,
     num_beams: int,
     max_new_tokens: int,
     between_steps: Callable[[], None],
@@ -134,6 +154,8 @@ def _search(
         beams, vocabulary = state.log_probs.shape[1:]
         log_probs = state.log_probs.view(groups, n_docs, beams, vocabulary).transpose(1, 2)  # (G, B, K, V)
         step_marginal = marginal.token_marginal(log_probs.to(log_prior), log_prior[:, None])  # (G, B, V)
+        if step < generator.shortest_answer:
+            step_marginal[..., generator.eos] = -torch.inf
         candidates = (scores[..., None] + step_marginal).flatten(1)  # (G, B * V)
         best = candidates.topk(min(2 * num_beams, candidates.shape[1]), dim=1)  # (G, 2B)
         sources = best.indices // vocabulary  # (G, 2B)
@@ -142,7 +164,7 @@ def _search(
         chosen_log_probs = log_probs[group, sources, :, chosen].to(log_prior)  # (G, 2B, K)
         tokens = torch.cat([tokens[group, sources], chosen[..., None]], dim=-1)  # (G, 2B, T + 1)
         history = torch.cat([history[group, sources], chosen_log_probs[..., None]], dim=-1)  # (G, 2B, K, T + 1)
-        ends = chosen == eos  # (G, 2B)
+        ends = chosen == generator.eos  # (G, 2B)
         for g, b in ends[:, :num_beams].nonzero().tolist():
             if best.values[g, b] > -torch.inf:
                 finished[g].append(_found(tokens[g, b], best.values[g, b], history[g, b]))

@@ -26,7 +26,7 @@ from service.entities import (
 from service.errors import InvalidRequest
 from service.rag import decoding, provenance
 from service.rag.checkpoint import Checkpoint
-from service.rag.decoder import nothing
+from service.rag.decoder import DecoderState, nothing
 from service.rag.generator import EncodedPassages, Generator
 from service.rag.marginal import doc_log_prior
 from service.rag.retriever import DenseRetriever, QuestionEncoder
@@ -35,12 +35,16 @@ from service.storage.snapshot import IndexSnapshot
 
 @dataclass(frozen=True, slots=True)
 class EngineAnswer:
-    """The best `num_answers` answers; tokens, posteriors and spans are those of the first."""
+    """The best `num_answers` answers; tokens, posteriors and spans are those of the first.
+
+    `no_answer` is p(empty answer | x), whether or not the checkpoint would ever give it.
+    """
 
     answers: tuple[AnswerText, ...]
     tokens: tuple[AnswerToken, ...]
     passages: tuple[AnswerPassage, ...]
     posterior_kind: PosteriorKind
+    no_answer: float
     seconds: StageSeconds
 
 
@@ -109,7 +113,9 @@ class RagEngine:
         self._generator.check_length("max_new_tokens", options.max_new_tokens)
         read = self._read(question, snapshot, options.n_docs, between_steps)
         started = time.perf_counter()
-        best = self._decode(read, options, between_steps)[: options.num_answers]
+        start = self._generator.start(read.encoded)
+        no_answer = decoding.empty_log_prob(start, read.log_prior[None], self._generator.eos).exp()  # (1,)
+        best = self._decode(read, start, options, between_steps)[: options.num_answers]
         posterior = _document_posterior(best[0], options.model)
         by_posterior = sorted(range(len(posterior)), key=lambda k: -posterior[k])
         texts = [read.retrieved.passages[k].text for k in by_posterior]
@@ -119,6 +125,7 @@ class RagEngine:
             tokens=self._tokens(best[0]),
             passages=_passages(read.retrieved, read.log_prior, posterior, answers[0].text),
             posterior_kind="per_token" if options.model == "token" else "running",
+            no_answer=float(no_answer),
             seconds=replace(read.seconds, generate=time.perf_counter() - started),
         )
 
@@ -187,7 +194,9 @@ class RagEngine:
         seconds = replace(seconds, encode=seconds.encode + time.perf_counter() - started)
         return _Read(retrieved, log_prior, encoded, seconds)
 
-    def _decode(self, read: _Read, options: AnswerOptions, between_steps: Callable[[], None]) -> tuple[Hypothesis, ...]:
+    def _decode(
+        self, read: _Read, start: DecoderState, options: AnswerOptions, between_steps: Callable[[], None]
+    ) -> tuple[Hypothesis, ...]:
         log_prior = read.log_prior[None]  # (1, K)
         if options.model == "token":
             return decoding.rag_token(
@@ -197,6 +206,7 @@ class RagEngine:
                 num_beams=options.num_beams,
                 max_new_tokens=options.max_new_tokens,
                 between_steps=between_steps,
+                start=start,
             )[0]
         return decoding.rag_sequence(
             self._generator,
@@ -206,6 +216,7 @@ class RagEngine:
             max_new_tokens=options.max_new_tokens,
             thorough=options.decoding == "thorough",
             between_steps=between_steps,
+            start=start,
         )[0]
 
     def _text(self, hypothesis: Hypothesis, texts: Sequence[str]) -> str:

@@ -48,6 +48,7 @@ class Generator:
         self.eos: int = eos[0] if isinstance(eos, list) else eos
         self.pad: int = generation.pad_token_id
         # T5's positions are relative: nothing is too long for it
+        self.shortest_answer: int = _shortest_answer(checkpoint, len(self.prefix))
         positions: int | None = getattr(generation, "max_position_embeddings", None)
         self.longest_answer: int | None = None if positions is None else positions + 1 - len(self.prefix)
         self._longest_input: int = min(self._config.max_combined_length, positions or self._config.max_combined_length)
@@ -145,3 +146,10 @@ class Generator:
             texts.append(after[len(before) :])
             before = after
         return texts
+
+
+def _shortest_answer(checkpoint: Checkpoint, prefix: int) -> int:
+    """Tokens that an answer has at least before its end, as transformers reads `min_length` and `min_new_tokens`:
+    the former counts the prefix, too."""
+    generation = checkpoint.generation
+    return max(0, (generation.min_length or 0) - prefix, generation.min_new_tokens or 0)

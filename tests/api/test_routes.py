@@ -60,6 +60,7 @@ def test_an_answer_has_the_documented_body(
             for token in expected.tokens
         ],
         "posterior_kind": "per_token" if model == "token" else "running",
+        "no_answer": expected.no_answer,
         "index": LIVE,
         "checkpoint": engine.checkpoint_name,
     }

@@ -38,6 +38,7 @@ def test_an_answer_is_the_engines_with_its_version_and_its_times(
     assert answer.tokens == expected.tokens
     assert answer.passages == expected.passages
     assert answer.posterior_kind == expected.posterior_kind
+    assert answer.no_answer == expected.no_answer
     assert answer.model == options.model
     assert answer.index == IndexVersion("tiny-2016", 0, "2016-12-21")
     assert answer.checkpoint == engine.checkpoint_name

@@ -13,6 +13,7 @@ ANSWER = {
     "answers": [{"text": "Martín Vizcarra", "log_prob": -0.42}, {"text": "", "log_prob": -3.0}],
     "model": "token",
     "posterior_kind": "per_token",
+    "no_answer": 0.125,
     "tokens": [
         {"text": "martin", "log_prob": -0.1, "posterior": [0.75, 0.25]},
         {"text": " vizcarra", "log_prob": -0.32, "posterior": [0.0, 1.0]},

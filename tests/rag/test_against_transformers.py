@@ -1,15 +1,20 @@
 """Where transformers' own RAG agrees with the paper, and where it departs; docs/decoding.md tells the whole of it."""
 
+import json
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import RagRetriever, RagSequenceForGeneration
+from transformers import RagRetriever, RagSequenceForGeneration, RagTokenForGeneration
 
 from service.entities import Hypothesis, Passage
 from service.rag import decoding
+from service.rag.checkpoint import load_checkpoint
+from service.rag.generator import Generator
 from tests.rag.conftest import Case, Subject, make_case
 
 MAX_NEW_TOKENS = 10
@@ -108,6 +113,37 @@ def test_rag_token_decodes_what_transformers_decodes(tiny: Subject, num_beams: i
         assert [one.token_ids for one in ours] == [unpadded(row, tiny.generator.eos) for row in theirs.sequences]
         if num_beams > 1:
             assert [one.log_prob for one in ours] == pytest.approx(theirs.sequences_scores.tolist(), abs=1e-3)
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_the_shortest_answer_is_the_one_that_transformers_takes_for_it(
+    tiny: Subject, tmp_path: Path, num_beams: int
+) -> None:
+    folder = Path(shutil.copytree(tiny.folder, tmp_path / "shortest"))
+    settings = {**json.loads((folder / "generation_config.json").read_text()), "min_length": 5}
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    generator = Generator(load_checkpoint(folder))
+    model = RagTokenForGeneration.from_pretrained(folder).eval()
+    lengths = []
+    for seed in range(300, 306):
+        case = make_case(seed, 3)
+        (theirs,) = model.generate(
+            **context(tiny, case),
+            n_docs=3,
+            num_beams=num_beams,
+            max_length=MAX_NEW_TOKENS + 1,
+            length_penalty=0.0,
+            early_stopping=False,
+        )
+        encoded, log_prior = tiny.encode(case)
+        options = {"num_beams": num_beams, "max_new_tokens": MAX_NEW_TOKENS, "between_steps": lambda: None}
+        ours = decoding.rag_token(generator, encoded, log_prior, **options)[0][0]
+        assert ours.token_ids == unpadded(theirs, generator.eos)
+        # nothing is shared out anew: the answer has the probability that it has without a shortest length
+        assert ours.log_prob == pytest.approx(tiny.reference(case).rag_token_log_prob(ours.token_ids), abs=1e-4)
+        lengths.append(len(decoding.rag_token(tiny.generator, encoded, log_prior, **options)[0][0].token_ids))
+        assert len(ours.token_ids) >= 5
+    assert min(lengths) < 5, "without it some answer would have been shorter"
 
 
 def test_rag_token_scores_what_transformers_marginalises(tiny: Subject) -> None:

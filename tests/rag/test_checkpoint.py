@@ -13,6 +13,7 @@ from transformers import RagSequenceForGeneration, RagTokenForGeneration
 
 from service.errors import BaseWeightsMissing, CheckpointInvalid
 from service.rag.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from service.rag.generator import Generator
 from tests.rag.conftest import edit_config
 
 QUESTION = "who is the president of peru"
@@ -84,6 +85,17 @@ def test_a_folder_written_here_loads_here_with_its_facts(tiny_checkpoint: Path, 
         assert texts[0] == texts[1]
     for a, b in zip(of_checkpoint(first), of_checkpoint(second), strict=True):
         assert torch.equal(a, b)
+
+
+def test_the_shortest_answer_is_written_along(folder: Path, tmp_path: Path) -> None:
+    settings = {**json.loads((folder / "generation_config.json").read_text()), "min_length": 3}
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    checkpoint = load_checkpoint(folder)
+    assert Generator(checkpoint).shortest_answer == 2, "the decoder's start is one of the three"
+    save_checkpoint(checkpoint, tmp_path / "written")
+    assert Generator(load_checkpoint(tmp_path / "written")).shortest_answer == 2
+    (folder / "generation_config.json").unlink()
+    assert Generator(load_checkpoint(folder)).shortest_answer == 0
 
 
 def test_a_sharded_folder_loads(tiny_checkpoint: Path, folder: Path) -> None:

@@ -49,6 +49,12 @@ def test_a_config_that_is_not_json(folder: Path) -> None:
         load_checkpoint(folder)
 
 
+def test_a_generation_config_that_is_not_json(folder: Path) -> None:
+    (folder / "generation_config.json").write_text("{")
+    with pytest.raises(CheckpointInvalid, match=r"generation_config\.json"):
+        load_checkpoint(folder)
+
+
 def test_a_model_of_another_type(folder: Path) -> None:
     BartConfig().save_pretrained(folder)
     with pytest.raises(CheckpointInvalid, match="'bart'"):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 
@@ -84,6 +85,26 @@ def test_an_answer_that_says_nothing_keeps_its_document_prior(tiny: Subject, ref
                 by_hand = sum(math.exp(prior[z] + reference.next_log_probs(z, ())[reference.eos]) for z in range(3))
                 assert one.log_prob == pytest.approx(math.log(by_hand), abs=1e-4)
     assert empty >= 5
+
+
+def test_the_empty_answer_has_the_probability_that_both_models_give_it(tiny: Subject) -> None:
+    cases = [make_case(seed, 4) for seed in (11, 12)]
+    encoded, log_prior = tiny.encode(*cases)
+    eos = tiny.generator.eos
+    found = decoding.empty_log_prob(tiny.generator.start(encoded), log_prior, eos)  # (Q,)
+    for one, case in zip(found.tolist(), cases, strict=True):
+        assert one == pytest.approx(tiny.reference(case).rag_token_log_prob((eos,)), abs=1e-4)
+        assert one == pytest.approx(tiny.reference(case).rag_sequence_log_prob((eos,)), abs=1e-4)
+
+
+def test_a_search_that_was_started_before_finds_the_same(tiny: Subject) -> None:
+    encoded, log_prior = tiny.encode(make_case(13, 3))
+    options = {"num_beams": 3, "max_new_tokens": MAX_NEW_TOKENS, "between_steps": lambda: None}
+    for decode in (decoding.rag_token, partial(decoding.rag_sequence, thorough=True)):
+        start = tiny.generator.start(encoded)
+        assert decode(tiny.generator, encoded, log_prior, start=start, **options) == decode(
+            tiny.generator, encoded, log_prior, **options
+        )
 
 
 @pytest.mark.parametrize("max_new_tokens", [1, 2, 3])

@@ -63,6 +63,7 @@ def test_rag_token_answers_with_what_the_reference_decodes(
     texts = [tiny.tokenizer.decode(one.tokens, skip_special_tokens=True) for one in expected]
     assert [one.text.lower().replace(" ", "") for one in answer.answers] == [one.replace(" ", "") for one in texts]
     assert answer.posterior_kind == "per_token"
+    assert answer.no_answer == pytest.approx(math.exp(reference.rag_token_log_prob((tiny.generator.eos,))), abs=1e-5)
     columns = reference.rag_token_posterior(expected[0].tokens)
     assert len(answer.tokens) == len(columns)
     for token, column in zip(answer.tokens, columns, strict=True):
