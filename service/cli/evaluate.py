@@ -2,7 +2,7 @@
 
 import typer
 
-from service.cli.evaluate_questions import open_domain, reading
+from service.cli.evaluate_questions import open_domain, posteriors, reading
 from service.cli.evaluate_world import facts, leaders
 
 
@@ -11,6 +11,7 @@ def build() -> typer.Typer:
     group = typer.Typer(no_args_is_help=True, help="Measure how well a checkpoint answers, and make its tables.")
     group.command()(reading)
     group.command(name="open")(open_domain)
+    group.command()(posteriors)
     group.command()(leaders)
     group.command()(facts)
     return group

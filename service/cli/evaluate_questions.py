@@ -38,6 +38,12 @@ Work = Annotated[
     Path,
     typer.Option(metavar="FOLDER", help="Keeps answers and the index: the same command goes on from what is there."),
 ]
+Passages = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE", help="Passages to search beside the paragraphs: .jsonl, or .tsv as DPR's; again for more."
+    ),
+]
 Encoder = Annotated[
     Path | None,
     typer.Option(metavar="FOLDER", help="The passage encoder; without it all-MiniLM-L6-v2 from its package."),
@@ -86,12 +92,7 @@ def reading(
 def open_domain(
     settings: Settings,
     questions: Questions,
-    passages: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE", help="Passages to search beside the paragraphs: .jsonl, or .tsv as DPR's; again for more."
-        ),
-    ] = None,
+    passages: Passages = None,
     held_out: HeldOut = None,
     every: All = False,
     sample: Sample = None,
@@ -147,6 +148,71 @@ def open_domain(
             progress=progress,
         )
     show(report, json_file, markdown_file)
+
+
+@takes_settings(*COMPUTING)
+def posteriors(
+    settings: Settings,
+    questions: Questions,
+    passages: Passages = None,
+    unanswerable: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="Questions that their paragraph does not answer (SQuAD 2.0's); again for more."
+        ),
+    ] = None,
+    held_out: HeldOut = None,
+    every: All = False,
+    sample: Sample = None,
+    seed: Seed = 0,
+    n_docs: Annotated[int, typer.Option(min=1, help="K: passages to retrieve and marginalise over.")] = 5,
+    num_beams: Annotated[int, typer.Option(min=1, help="Width of the beam search; 1 is greedy.")] = 4,
+    encoder: Encoder = None,
+    work: Work = WORK,
+    json_file: JsonFile = None,
+    markdown_file: MarkdownFile = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the curves there, .png or .svg; needs matplotlib.")
+    ] = None,
+) -> None:
+    """Posteriors and probabilities: which passage an answer is from, and whether there is one at all.
+
+    Asks questions that the book answers, questions that their paragraph does not answer, and the former again without
+    their articles. Shows how often the passage of the largest posterior holds a right answer, how well log_prob tells
+    the three apart (AUC), and which threshold keeps how many right answers.
+    """
+    from service.offline.evaluation.answerability import check_can_draw, draw_curves
+    from service.offline.evaluation.asked import choose_questions, choose_unanswerable
+    from service.offline.evaluation.book import open_book, write_book
+    from service.offline.evaluation.posteriors import measure_posteriors
+    from service.offline.evaluation.reader import Decode
+
+    if plot is not None:
+        check_can_draw()
+    titles = _titles(held_out, every)
+    asked = choose_questions(questions, held_out=titles, sample=sample, seed=seed)
+    impossible = choose_unanswerable(unanswerable or [], held_out=titles, sample=sample, seed=seed)
+    book = write_book([*asked.every, *impossible.every], passages or [])
+    (checkpoint,) = _load(settings, None)
+    with (
+        TimeLeft() as progress,
+        closing(open_book(book, work, asked_by=[checkpoint], encoder_folder=encoder, progress=progress)) as snapshot,
+    ):
+        report, outcomes = measure_posteriors(
+            checkpoint,
+            asked,
+            impossible.chosen,
+            book,
+            snapshot,
+            decodes=(Decode("token", num_beams), Decode("sequence", num_beams)),
+            n_docs=n_docs,
+            seed=seed,
+            work=work,
+            progress=progress,
+        )
+    show(report, json_file, markdown_file)
+    if plot is not None:
+        draw_curves(outcomes, plot)
 
 
 def _titles(held_out: list[str] | None, every: bool) -> list[str] | None:

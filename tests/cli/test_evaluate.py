@@ -152,3 +152,20 @@ def test_open_shows_retrieval_answers_and_differences_and_asks_nothing_twice(
     assert again.code == 0, again.err
     assert log.read_text() == written
     assert json.loads(Path("again.json").read_text())["tables"] == report["tables"]
+
+
+def test_posteriors_shows_where_answers_are_from_and_what_tells_them_apart(
+    run: Run, checkpoint_folder: Path, tiny_encoder: Path
+) -> None:
+    questions = write_lines(Path("questions.jsonl"), QUESTIONS)
+    passages = write_lines(Path("passages.jsonl"), PASSAGES)
+    ended = run(
+        "eval", "posteriors", questions, "--unanswerable", questions, "--passages", passages, "--held-out", "Kenya",
+        "--checkpoint", checkpoint_folder, "--encoder", tiny_encoder, "--n-docs", 3, "--num-beams", 1,
+        "--work", "work", "--json", "posteriors.json",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    report = json.loads(Path("posteriors.json").read_text())
+    assert report["facts"]["unanswerable"] == 1
+    titles = [table["title"] for table in report["tables"]]
+    assert titles[:2] == ["Which passage an answer is from", "Answerable or not"]

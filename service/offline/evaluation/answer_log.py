@@ -11,11 +11,15 @@ from service.errors import SourceInvalid
 
 @dataclass(frozen=True, slots=True)
 class GivenAnswer:
-    """What a question was answered with. `posterior` is over its passages, as the engine gives it."""
+    """What a question was answered with. `posterior` is over its passages, as the engine gives it.
+
+    `no_answer` is the probability of the empty answer; None where it was not asked for.
+    """
 
     text: str
     log_prob: float
     posterior: tuple[float, ...]
+    no_answer: float | None = None
 
 
 class AnswerLog:
@@ -53,7 +57,12 @@ class AnswerLog:
         for number, line in enumerate(content[:whole].splitlines(), start=1):
             try:
                 record = json.loads(line)
-                answer = GivenAnswer(str(record["text"]), float(record["log_prob"]), tuple(record["posterior"]))
+                answer = GivenAnswer(
+                    str(record["text"]),
+                    float(record["log_prob"]),
+                    tuple(record["posterior"]),
+                    record.get("no_answer"),
+                )
                 self._answers[str(record["setting"]), str(record["question"])] = answer
             except (ValueError, KeyError, TypeError) as error:
                 raise SourceInvalid(source=f"{self._path}:{number}", reason=f"not an answer: {error!r}") from error

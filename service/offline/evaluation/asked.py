@@ -38,3 +38,18 @@ def choose_questions(
     if sample is not None:
         chosen = random.Random(seed).sample(chosen, min(sample, len(chosen)))
     return Asked(tuple(every), tuple(chosen))
+
+
+def choose_unanswerable(
+    files: Sequence[Path], *, held_out: Sequence[str] | None, sample: int | None = None, seed: int = 0
+) -> Asked:
+    """Likewise of the questions without answers; no file gives none. Raises SourceInvalid for files with none."""
+    every = [question for file in files for question in read_questions(file)]
+    chosen = [q for q in every if not q.answers and (held_out is None or q.title in held_out)]
+    if files and not chosen:
+        raise SourceInvalid(
+            source=", ".join(map(str, files)), reason="no question to these articles is without an answer"
+        )
+    if sample is not None:
+        chosen = random.Random(seed).sample(chosen, min(sample, len(chosen)))
+    return Asked(tuple(every), tuple(chosen))

@@ -173,9 +173,8 @@ def differences_table(rows: Sequence[Row], plan: OpenPlan) -> Table:
 
 def describe(decode: Decode) -> str:
     """As people say it."""
-    if decode.model == "token":
-        return "RAG-Token, greedy" if decode.num_beams == 1 else f"RAG-Token, {decode.num_beams} beams"
-    return f"RAG-Sequence, {decode.decoding}, {decode.num_beams} beams"
+    beams = "greedy" if decode.num_beams == 1 else f"{decode.num_beams} beams"
+    return f"RAG-Token, {beams}" if decode.model == "token" else f"RAG-Sequence, {decode.decoding}, {beams}"
 
 
 def retrieved(n_docs: int) -> str:
