@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from service import __version__
-from service.cli import checkpoint, evaluate, index
+from service.cli import checkpoint, evaluate, index, swap
 from service.cli.ask import ask
 from service.cli.consoles import messages, printable
 from service.cli.serve import serve
@@ -32,11 +32,22 @@ def build() -> typer.Typer:
     app.callback()(openbook)
     app.command()(serve)
     app.command()(ask)
-    app.add_typer(index.app, name="index")
+    app.add_typer(_versions(), name="index")
     app.add_typer(checkpoint.app, name="checkpoint")
     app.command()(train)
     app.add_typer(evaluate.app, name="eval")
     return app
+
+
+def _versions() -> typer.Typer:
+    """The commands on a folder of versions, and those on the index of a running service, as one group."""
+    group = typer.Typer(
+        no_args_is_help=True,
+        help="The versions of the index: the books that can be opened, and the one that is being served.",
+    )
+    group.add_typer(index.app)
+    group.add_typer(swap.app)
+    return group
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.client import RunningService, ServiceHere, url_of
+from service.cli.client import Answering, RunningService, ServiceHere, url_of
+from service.cli.comparison import show_comparison
 from service.cli.consoles import messages, output, print_json
 from service.cli.options import Url, takes_settings
 from service.cli.rendering import show_answer
@@ -35,18 +36,34 @@ def ask(
     num_beams: Annotated[int, typer.Option(help="Width of the beam search; 1 is greedy.")] = DEFAULTS.num_beams,
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = DEFAULTS.max_new_tokens,
     num_answers: Annotated[int, typer.Option(help="Answers to show, at most --num-beams.")] = DEFAULTS.num_answers,
-    index: Annotated[str | None, typer.Option(help="Answer from this version or not at all.")] = None,
+    index: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Answer from this version, which must be open, or not at all.")
+    ] = None,
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="VERSION", help="Given twice or more: ask each of these versions, and see where they part."
+        ),
+    ] = None,
     timeout_s: Annotated[float | None, typer.Option(help="Seconds to wait for the answer.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the response of POST /answer as it is.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the response of POST /answer, or of POST /compare, as it is.")
+    ] = False,
 ) -> None:
     """Ask a question and see where its answer comes from.
 
     Shows which passage every token of the answer came from. Asks a running service; where neither --url nor --local
     is given and none answers, the checkpoint and the index of this folder are loaded instead, and a line on standard
     error says so.
+
+    With --compare wiki-2016 --compare wiki-2018, asks both and shows side by side what each says and read.
     """
     if local and url is not None:
         raise SettingInvalid(setting="--local", reason="asks in this process; leave --url out")
+    if compare and index is not None:
+        raise SettingInvalid(setting="--index", reason="names one version and --compare several; leave one out")
+    if compare and len(set(compare)) < 2:
+        raise SettingInvalid(setting="--compare", reason="takes two versions or more, each given with --compare")
     body: dict[str, Any] = {
         "question": question,
         "n_docs": n_docs,
@@ -55,20 +72,24 @@ def ask(
         "num_beams": num_beams,
         "max_new_tokens": max_new_tokens,
         "num_answers": num_answers,
-        "index": index,
         "timeout_s": timeout_s,
+        **({"versions": compare} if compare else {"index": index}),
     }
     answer = _ask_here(settings, body) if local else _ask_there(settings, body, url)
     if as_json:
         print_json(answer)
+    elif compare:
+        show_comparison(answer, output())
     else:
         show_answer(answer, output())
 
 
 def _ask_there(settings: Settings, body: dict[str, Any], url: str | None) -> dict[str, Any]:
-    service = RunningService(url or url_of(settings), timeout_s=body["timeout_s"] or settings.timeout_s)
+    # a comparison may take as long as its questions one after the other
+    timeout_s = (body["timeout_s"] or settings.timeout_s) * len(body.get("versions", [None]))
+    service = RunningService(url or url_of(settings), timeout_s=timeout_s)
     try:
-        return service.answer(body)
+        return _asked(service, body)
     except ServerUnreachable as error:
         if url is not None or isinstance(error, ServerSilent) or not _can_ask_here(settings):
             raise
@@ -77,9 +98,15 @@ def _ask_there(settings: Settings, body: dict[str, Any], url: str | None) -> dic
 
 
 def _ask_here(settings: Settings, body: dict[str, Any]) -> dict[str, Any]:
-    settings = settings.model_copy(update={"index": body["index"] or settings.index})
+    versions = body.get("versions") or [body["index"] or settings.index]
+    # one question, and then it ends: no version is opened for another one, and CURRENT is of no concern
+    settings = settings.model_copy(update={"index": versions[0], "residents": len(versions), "follow_s": 0.0})
     with messages().status(f"loading {settings.checkpoint}"), ServiceHere(settings) as service:
-        return service.answer(body)
+        return _asked(service, body)
+
+
+def _asked(service: Answering, body: dict[str, Any]) -> dict[str, Any]:
+    return service.compare(body) if "versions" in body else service.answer(body)
 
 
 def _can_ask_here(settings: Settings) -> bool:

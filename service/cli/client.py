@@ -3,10 +3,10 @@
 import asyncio
 import ipaddress
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import httpx
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from service.errors import InvalidRequest, ServerRefused, ServerSilent, ServerUnreachable, SettingInvalid
 from service.settings import Settings
@@ -16,27 +16,38 @@ PATIENCE_S = 10.0
 SWAP_TIMEOUT_S = 900.0
 
 Body = dict[str, Any]
+M = TypeVar("M", bound=BaseModel)
 
 
 class Answering(Protocol):
-    """Whoever answers the body of POST /answer with the body of its response."""
+    """Whoever answers the bodies of POST /answer and POST /compare with those of their responses."""
 
     def answer(self, body: Body) -> Body: ...
+
+    def compare(self, body: Body) -> Body: ...
 
 
 class RunningService:
     """A service at `url`. What it refuses is raised as ServerRefused, with its own code and sentence.
 
-    Raises ServerUnreachable where nothing answers, or something else does.
+    `token` and `actor` are sent as they are, in UTF-8. Raises ServerUnreachable where nothing answers, or something
+    else does.
     """
 
-    def __init__(self, url: str, *, timeout_s: float, token: str | None = None) -> None:
+    def __init__(self, url: str, *, timeout_s: float, token: str | None = None, actor: str | None = None) -> None:
         self._url = url.rstrip("/")
         self._timeout_s = timeout_s
-        self._token = token
+        self._headers: dict[bytes, bytes] = {}
+        if token:
+            self._headers[b"authorization"] = f"Bearer {token}".encode(errors="surrogateescape")
+        if actor:
+            self._headers[b"x-openbook-actor"] = actor.encode(errors="surrogateescape")
 
     def answer(self, body: Body) -> Body:
         return self._call("POST", "/answer", body, timeout_s=self._timeout_s + PATIENCE_S)
+
+    def compare(self, body: Body) -> Body:
+        return self._call("POST", "/compare", body, timeout_s=self._timeout_s + PATIENCE_S)
 
     def indexes(self) -> Body:
         return self._call("GET", "/index", timeout_s=PATIENCE_S)
@@ -44,12 +55,27 @@ class RunningService:
     def swap(self, body: Body) -> Body:
         return self._call("POST", "/index/swap", body, timeout_s=SWAP_TIMEOUT_S)
 
+    def load(self, body: Body) -> Body:
+        return self._call("POST", "/index/load", body, timeout_s=SWAP_TIMEOUT_S)
+
+    def rollback(self, body: Body) -> Body:
+        return self._call("POST", "/index/rollback", body, timeout_s=SWAP_TIMEOUT_S)
+
+    def progress(self) -> Body:
+        """Of the swap that is under way, or the last one."""
+        return self._call("GET", "/index/swap", timeout_s=PATIENCE_S)
+
+    def history(self, limit: int) -> Body:
+        return self._call("GET", f"/index/history?limit={limit}", timeout_s=PATIENCE_S)
+
+    def ready(self) -> Body:
+        return self._call("GET", "/readyz", timeout_s=PATIENCE_S)
+
     def _call(self, method: str, path: str, body: Body | None = None, *, timeout_s: float) -> Body:
-        headers = {b"authorization": f"Bearer {self._token}".encode()} if self._token else {}
         try:
             # a proxy of the environment is for the world outside, not for this machine
             with httpx.Client(timeout=timeout_s, trust_env=not _is_this_machine(self._url)) as client:
-                response = client.request(method, self._url + path, json=body, headers=headers)
+                response = client.request(method, self._url + path, json=body, headers=self._headers)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise SettingInvalid(setting="--url", reason=f"{error} (such as http://127.0.0.1:8000)") from error
         except httpx.TimeoutException as error:
@@ -90,12 +116,7 @@ class ServiceHere:
         from service.api.responses import AnswerResponse
         from service.api.schemas import AnswerRequest
 
-        try:
-            request = AnswerRequest.model_validate(body)
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"]) or "body"
-            raise InvalidRequest(field=field, reason=first["msg"]) from error
+        request = _validated(AnswerRequest, body)
         request.check(self._settings)
         answer = self._runner.run(
             self._services.answer_question.answer(
@@ -106,6 +127,35 @@ class ServiceHere:
             )
         )
         return AnswerResponse.of(answer).model_dump(mode="json")
+
+    def compare(self, body: Body) -> Body:
+        """Opens those of the versions that are not open yet."""
+        from service.api.responses import CompareResponse
+        from service.api.schemas import CompareRequest
+
+        request = _validated(CompareRequest, body)
+        request.check(self._settings)
+        for version in request.versions:
+            if not self._services.live.resident(version):
+                self._services.swap_index.load(version).result()
+        comparison = self._runner.run(
+            self._services.answer_question.compare(
+                request.question,
+                request.options(),
+                request.versions,
+                timeout_s=request.timeout_s or self._settings.timeout_s,
+            )
+        )
+        return CompareResponse.of(request.question, comparison).model_dump(mode="json")
+
+
+def _validated(model: type[M], body: Body) -> M:
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "body"
+        raise InvalidRequest(field=field, reason=first["msg"]) from error
 
 
 def url_of(settings: Settings) -> str:

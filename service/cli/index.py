@@ -1,24 +1,23 @@
-"""openbook index: build, list, verify, swap, info"""
+"""openbook index: build, list, info, verify"""
 
 import dataclasses
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from service.cli.client import RunningService, quieten_libraries, url_of
+from service.cli.client import quieten_libraries
 from service.cli.consoles import ProgressBar, messages, output, print_json
-from service.cli.options import Url, environment_name, takes_settings
+from service.cli.options import takes_settings
 from service.entities import IndexInfo
 from service.errors import IndexCorrupt, SettingInvalid
 from service.settings import Settings
 from service.storage.faiss_index import IndexType
 from service.storage.index_store import IndexStore
-from service.storage.verification import Verification
 
-app = typer.Typer(no_args_is_help=True, help="The versions of the index: the books that can be opened.")
+app = typer.Typer()
 
 MEGABYTE = 1_000_000
 DEMO_SOURCES = ("wiki-2016", "wiki-2018")
@@ -155,43 +154,6 @@ def verify(
             console.print(f"{one}: {defect}", markup=False, style="red", soft_wrap=True)
     if defects:
         raise defects[0]
-
-
-@app.command()
-@takes_settings()
-def swap(
-    settings: Settings,
-    version: Annotated[str, typer.Argument(metavar="VERSION", help="The version to serve from now on.")],
-    url: Url = None,
-    token: Annotated[
-        str | None, typer.Option(help=f"Its admin token; without it, that of {environment_name('admin_token')}.")
-    ] = None,
-    policy: Annotated[
-        Literal["availability", "resource"] | None,
-        typer.Option(help="availability loads beside the live index, resource lets that go first."),
-    ] = None,
-    check: Annotated[
-        Verification, typer.Option("--verify", help="manifest compares sizes and counts, checksum reads every byte.")
-    ] = "manifest",
-    as_json: AsJson = False,
-) -> None:
-    """Replace the index of a running service, without a restart."""
-    if token is None and settings.admin_token is not None:
-        token = settings.admin_token.get_secret_value()
-    service = RunningService(url or url_of(settings), timeout_s=settings.timeout_s, token=token)
-    with messages().status(f"swapping to {version}"):
-        report = service.swap({"version": version, "policy": policy, "verify": check})
-    if as_json:
-        print_json(report)
-        return
-    came_from = f" (before: {report['previous']})" if report["previous"] else ""
-    output().print(
-        f"{report['version']} is live, generation {report['generation']}{came_from}, "
-        f"after {report['seconds']['total']:.3f} s",
-        markup=False,
-    )
-    if not report["durable"]:
-        messages().print("CURRENT could not be written: a restart comes back on another version", style="yellow")
 
 
 def _table(versions: list[IndexInfo], current: str | None) -> Table:

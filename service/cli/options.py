@@ -79,3 +79,18 @@ def _parameter(setting: str) -> inspect.Parameter:
         default=None,
         annotation=Annotated[Optional[Settings.model_fields[setting].annotation], option],  # noqa: UP045
     )
+
+
+def check_token(token: str, setting: str) -> None:
+    """Raise SettingInvalid for an admin token that no HTTP header carries unchanged. Its text is never repeated.
+
+    Characters outside ASCII are sent as UTF-8; a lone surrogate stands for a byte of the environment and goes as that.
+    """
+    if any(character < " " or character == "\x7f" for character in token):
+        raise SettingInvalid(setting=setting, reason="holds a control character, which no HTTP header can carry")
+    if token != token.strip(" "):
+        raise SettingInvalid(setting=setting, reason="begins or ends with a space, which no HTTP header keeps")
+    try:
+        token.encode(errors="surrogateescape")
+    except UnicodeEncodeError as error:
+        raise SettingInvalid(setting=setting, reason="holds half of a surrogate pair, which is no character") from error

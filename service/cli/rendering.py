@@ -93,11 +93,11 @@ def _show_passage(passage: dict[str, Any], console: Console) -> None:
             ),
         )
     )
-    console.print(Padding.indent(_marked(passage["text"], passage["answer_spans"], console), 4))
+    console.print(Padding.indent(marked(passage["text"], passage["answer_spans"], console), 4))
     console.print()
 
 
-def _marked(text: str, spans: Sequence[Sequence[int]], console: Console) -> Text:
+def marked(text: str, spans: Sequence[Sequence[int]], console: Console) -> Text:
     """The text with the answer coloured on a terminal, and between asterisks where there is no colour."""
     text = printable(text)
     if console.is_terminal and not console.no_color:

@@ -10,8 +10,8 @@ from pydantic import SecretStr
 
 from service import __version__
 from service.cli.client import quieten_libraries, url_of
-from service.cli.consoles import output
-from service.cli.options import environment_name, takes_settings
+from service.cli.consoles import messages, output
+from service.cli.options import check_token, environment_name, takes_settings
 from service.errors import SettingInvalid
 from service.settings import Settings
 from service.storage.index_store import IndexStore
@@ -37,6 +37,7 @@ def serve(
     """
     if demo:
         settings = _with_demo_token(settings)
+    _check_admin_token(settings)
     store = IndexStore(settings.indexes)
     version = settings.index or store.default_version()
     store.info(version)
@@ -60,6 +61,19 @@ def _with_demo_token(settings: Settings) -> Settings:
             reason=f"its token is public, so it does not go with --host {settings.host}; set OPENBOOK_ADMIN_TOKEN",
         )
     return settings.model_copy(update={"admin_token": SecretStr(DEMO_TOKEN)})
+
+
+def _check_admin_token(settings: Settings) -> None:
+    """Find out now, not at the first swap, that nobody can send the token."""
+    token = settings.admin_token.get_secret_value() if settings.admin_token is not None else ""
+    name = environment_name("admin_token")
+    check_token(token, name)
+    if not token.isascii():
+        messages().print(
+            f"{name} holds characters outside ASCII: clients must send them as UTF-8, and browsers cannot.",
+            style="yellow",
+            markup=False,
+        )
 
 
 def _check_port(settings: Settings) -> None:

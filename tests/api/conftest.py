@@ -1,11 +1,15 @@
 """A client in this process, and a real server on loopback for what only a socket can show."""
 
+import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 import uvicorn
 from fastapi import FastAPI
@@ -16,6 +20,7 @@ from service.api.app import create_app
 from service.api.server import server_config
 from service.rag.checkpoint import load_checkpoint
 from service.rag.engine import RagEngine
+from service.rag.retriever import DenseRetriever
 from service.settings import Settings
 
 TOKEN = "open sesame"
@@ -80,3 +85,56 @@ def serving(app: FastAPI, settings: Settings) -> Iterator[str]:
 def server(app: FastAPI, settings: Settings) -> Iterator[str]:
     with serving(app, settings) as address:
         yield address
+
+
+def get(url: str, *, headers: Any = None) -> httpx.Response:
+    # patient: the machine that runs the tests may be busy with other things
+    return httpx.get(url, headers=headers, timeout=60)
+
+
+def post(url: str, *, json: object, headers: Any = None) -> httpx.Response:
+    return httpx.post(url, json=json, headers=headers, timeout=60)
+
+
+class SlowSearch:
+    """Lets the search of a question begin and end when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = threading.Semaphore(0)
+        self.go_on = threading.Event()
+        search = DenseRetriever.search
+
+        def slow(retriever: DenseRetriever, *arguments: Any) -> object:
+            self.begun.release()
+            self.go_on.wait(30)
+            return search(retriever, *arguments)
+
+        monkeypatch.setattr(DenseRetriever, "search", slow)
+
+    def wait(self, count: int) -> None:
+        for _ in range(count):
+            assert self.begun.acquire(timeout=30)
+
+
+@pytest.fixture
+def slow_search(monkeypatch: pytest.MonkeyPatch) -> SlowSearch:
+    return SlowSearch(monkeypatch)
+
+
+def until(condition: Callable[[], object], limit_s: float = 60) -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def raw_request(server: str, body: dict[str, object]) -> socket.socket:
+    """A client that has asked and reads nothing."""
+    host, _, port = server.removeprefix("http://").partition(":")
+    content = json.dumps(body).encode()
+    head = (
+        f"POST /answer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+    )
+    client = socket.create_connection((host, int(port)), timeout=60)
+    client.sendall(head.encode() + content)
+    return client

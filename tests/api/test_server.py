@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -21,72 +20,18 @@ from service.api.server import serve
 from service.application.live_index import LiveIndex
 from service.errors import CheckpointNotFound, IndexIncompatible, NoIndexes, OpenbookError, UnknownIndex
 from service.rag.engine import RagEngine
-from service.rag.retriever import DenseRetriever
 from service.settings import Settings
 from service.storage.index_store import IndexStore
-from tests.api.conftest import ADMIN, serving
+from tests.api.conftest import ADMIN, SlowSearch, get, post, raw_request, serving, until
 from tests.fixtures.indexes import publish_tiny, tiny_passages
 
 QUESTION = {"question": "who is the president of peru ?"}
 TEXTS = {version: {passage.text for passage in tiny_passages(version)} for version in ("tiny-2016", "tiny-2018")}
 
 
-def get(url: str) -> httpx.Response:
-    # patient: the machine that runs the tests may be busy with other things
-    return httpx.get(url, timeout=60)
-
-
-def post(url: str, *, json: object, headers: dict[str, str] | None = None) -> httpx.Response:
-    return httpx.post(url, json=json, headers=headers, timeout=60)
-
-
-class SlowSearch:
-    """Lets the search of a question begin and end when the test says so."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun = threading.Semaphore(0)
-        self.go_on = threading.Event()
-        search = DenseRetriever.search
-
-        def slow(retriever: DenseRetriever, *arguments: Any) -> object:
-            self.begun.release()
-            self.go_on.wait(30)
-            return search(retriever, *arguments)
-
-        monkeypatch.setattr(DenseRetriever, "search", slow)
-
-    def wait(self, count: int) -> None:
-        for _ in range(count):
-            assert self.begun.acquire(timeout=30)
-
-
-@pytest.fixture
-def slow_search(monkeypatch: pytest.MonkeyPatch) -> SlowSearch:
-    return SlowSearch(monkeypatch)
-
-
 def counted(server: str, name: str) -> float:
     lines = get(f"{server}/metrics").text.splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
-
-
-def until(condition: object, limit_s: float = 60) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def raw_request(server: str, body: dict[str, object]) -> socket.socket:
-    """A client that has asked and reads nothing."""
-    host, _, port = server.removeprefix("http://").partition(":")
-    content = json.dumps(body).encode()
-    head = (
-        f"POST /answer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
-    )
-    client = socket.create_connection((host, int(port)), timeout=60)
-    client.sendall(head.encode() + content)
-    return client
 
 
 def live_of(app: FastAPI) -> LiveIndex:
@@ -95,22 +40,27 @@ def live_of(app: FastAPI) -> LiveIndex:
 
 
 def test_a_client_that_hangs_up_holds_lease_and_slot_until_its_search_has_ended(
-    app: FastAPI, server: str, slow_search: SlowSearch
+    settings: Settings, engine: RagEngine, slow_search: SlowSearch
 ) -> None:
-    client = raw_request(server, QUESTION)
-    slow_search.wait(1)
-    client.close()
-    until(lambda: counted(server, 'openbook_requests_total{outcome="cancelled",route="/answer"}') == 1)
-    response = post(f"{server}/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
-    assert response.json()["generation"] == 1
-    resident = get(f"{server}/index").json()["resident"]
-    assert [one["version"] for one in resident] == ["tiny-2016", "tiny-2018"]
-    assert counted(server, "openbook_questions_running") == 1
-    slow_search.go_on.set()
-    until(lambda: counted(server, "openbook_questions_running") == 0)
-    assert [one["version"] for one in get(f"{server}/index").json()["resident"]] == ["tiny-2018"]
-    # nothing was generated for a client that had gone
-    assert counted(server, 'openbook_stage_seconds_count{stage="generate"}') == 0
+    settings = settings.model_copy(update={"residents": 1})
+    with serving(create_app(settings, engine=engine), settings) as server:
+        client = raw_request(server, QUESTION)
+        slow_search.wait(1)
+        client.close()
+        until(lambda: counted(server, 'openbook_requests_total{outcome="cancelled",route="/answer"}') == 1)
+        response = post(f"{server}/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
+        assert response.json()["generation"] == 1
+        resident = get(f"{server}/index").json()["resident"]
+        assert [(one["version"], one["live"], one["retiring"], one["leases"]) for one in resident] == [
+            ("tiny-2016", False, True, 1),
+            ("tiny-2018", True, False, 0),
+        ]
+        assert counted(server, "openbook_questions_running") == 1
+        slow_search.go_on.set()
+        until(lambda: counted(server, "openbook_questions_running") == 0)
+        assert [one["version"] for one in get(f"{server}/index").json()["resident"]] == ["tiny-2018"]
+        # nothing was generated for a client that had gone
+        assert counted(server, 'openbook_stage_seconds_count{stage="generate"}') == 0
 
 
 def test_a_full_queue_refuses_at_once_while_the_service_stays_quick(

@@ -1,10 +1,8 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from service.storage.index_store import IndexStore
-from tests.cli.conftest import TOKEN, Run
+from tests.cli.conftest import Run
 
 
 def test_list_marks_the_current_version(run: Run, indexes_folder: Path) -> None:
@@ -65,27 +63,6 @@ def test_verify_finds_a_flipped_bit_and_goes_on_to_the_next(run: Run, indexes_fo
     assert ended.code == 1
     assert "tiny-2018: good\n" in ended.out
     assert ended.err.startswith("error [index_corrupt]: 'passages.arrow' of index 'tiny-2016'")
-
-
-def test_swap_makes_a_version_live_and_current(
-    run: Run, service: str, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENBOOK_ADMIN_TOKEN", TOKEN)
-    ended = run("index", "swap", "tiny-2018", "--url", service)
-    assert (ended.code, ended.err) == (0, "")
-    assert ended.out.startswith("tiny-2018 is live, generation 1 (before: tiny-2016), after ")
-    assert IndexStore(indexes_folder).current() == "tiny-2018"
-    back = run("index", "swap", "tiny-2016", "--url", service, "--policy", "resource", "--verify", "checksum", "--json")
-    assert json.loads(back.out)["generation"] == 2
-
-
-def test_swap_without_the_right_token_changes_nothing(run: Run, service: str, indexes_folder: Path) -> None:
-    missing = run("index", "swap", "tiny-2018", "--url", service)
-    wrong = run("index", "swap", "tiny-2018", "--url", service, "--token", "guess")
-    assert (missing.code, wrong.code) == (1, 1)
-    assert missing.err.startswith("error [unauthorized]: ")
-    assert "wrong" in wrong.err
-    assert IndexStore(indexes_folder).current() == "tiny-2016"
 
 
 def test_build_needs_a_name_for_a_file(run: Run, tmp_path: Path) -> None:
