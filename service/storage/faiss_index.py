@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.errors import IndexNotResident, IndexUnreadable
+from service.storage.graph import Graph
 from service.storage.manifest import INDEX_FILE
 from service.storage.warming import touch
 
@@ -129,6 +130,34 @@ class FaissIndex:
             parts = [index.codes]
         # `index` keeps the mapping until the last of these views has been read
         touch([faiss.rev_swig_ptr(part.data(), part.size()).view(np.uint8) for part in parts], report)
+
+    def check_links(self) -> None:
+        """Raise IndexUnreadable where a search could be led out of the graph of HNSW, which would end the process."""
+        index = self._open_index()
+        if self.index_type == "flat":
+            return
+        hnsw, storage = index.hnsw, faiss.downcast_index(index.storage)
+        arrays = {
+            name: faiss.rev_swig_ptr(part.data(), part.size())
+            for name, part in (("levels", hnsw.levels), ("offsets", hnsw.offsets), ("neighbors", hnsw.neighbors))
+        }
+        graph = Graph(
+            **arrays,
+            per_layer=faiss.vector_to_array(hnsw.cum_nneighbor_per_level),
+            entry_point=hnsw.entry_point,
+            max_level=hnsw.max_level,
+        )
+        defect = graph.defect()
+        if not isinstance(storage, faiss.IndexFlat) or (storage.ntotal, storage.d, storage.metric_type) != (
+            self.n_vectors,
+            self.dimension,
+            faiss.METRIC_INNER_PRODUCT,
+        ):
+            defect = "its vectors are not those of its graph"
+        elif len(graph.levels) != self.n_vectors:
+            defect = f"its graph is of {len(graph.levels)} rows where it holds {self.n_vectors}"
+        if defect is not None:
+            raise IndexUnreadable(version=self._version, file=INDEX_FILE, reason=defect)
 
     def close(self) -> None:
         """Let go of the mapping. May be called again; searching afterwards raises IndexNotResident."""

@@ -59,14 +59,16 @@ class IndexSnapshot:
         return sum(file.bytes for file in self.info.files.values())
 
     def warm(self, report: Callable[[float], None] | None = None) -> None:
-        """Touch every page, then find the first, the middle and the last passage by their own vectors.
+        """Touch every page, check every link, then find the first, the middle and the last passage by their vectors.
 
         `report` is told the share of the pages that have been touched. What it raises ends the warm-up.
 
         Where vectors are not normalised, another passage may rightly come first: then its inner product is at least
-        that of the vector with itself. Raises CanaryFailed when it is less.
+        that of the vector with itself. Raises CanaryFailed when it is less, IndexUnreadable for a damaged graph.
         """
         self._touch(report)
+        # before the first search: a link that leads astray ends the process
+        self._index.check_links()
         for row in sorted({0, len(self) // 2, len(self) - 1}):
             own = self._index.vectors([row]).astype(np.float64)  # (1, d)
             found = int(self.search(own.astype(np.float32), 1)[0, 0])
