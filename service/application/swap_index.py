@@ -107,7 +107,7 @@ class SwapIndex:
         and then the index that was live is live.
         """
         watch = self._start(version, policy, actor)
-        return self._submit(lambda: self._swap(watch, policy, verify))
+        return self._submit(watch, lambda: self._swap(watch, policy, verify))
 
     def rollback(
         self, *, policy: SwapPolicy = "availability", verify: Verification = "manifest", actor: str = ""
@@ -118,12 +118,12 @@ class SwapIndex:
         does, and what a swap raises.
         """
         watch = self._start(None, policy, actor)
-        return self._submit(lambda: self._swap(watch, policy, verify, rollback=True))
+        return self._submit(watch, lambda: self._swap(watch, policy, verify, rollback=True))
 
     def follow(self, version: str, *, policy: SwapPolicy = "availability", again: bool = False) -> Future[SwapReport]:
         """Swap to what CURRENT names without writing it. With `again`, a failure is neither counted nor recorded."""
         watch = self._start(version, policy, "current", recorded=False)
-        return self._submit(lambda: self._swap(watch, policy, "manifest", writes_current=False, silent=again))
+        return self._submit(watch, lambda: self._swap(watch, policy, "manifest", writes_current=False, silent=again))
 
     def load(self, version: str, *, verify: Verification = "manifest", actor: str = "") -> Future[LoadReport]:
         """Open a version beside the live one, as a resident: questions may name it, and a swap to it is a flip.
@@ -132,7 +132,7 @@ class SwapIndex:
         stays as it is.
         """
         watch = self._start(version, "load", actor, recorded=False)
-        return self._submit(lambda: self._load(watch, verify))
+        return self._submit(watch, lambda: self._load(watch, verify))
 
     def progress(self) -> SwapProgress:
         """What is under way, or how the last ended."""
@@ -171,22 +171,30 @@ class SwapIndex:
             raise error
         return watch
 
-    def _submit(self, work: Callable[[], T]) -> Future[T]:
+    def _submit(self, watch: SwapWatch, work: Callable[[], T]) -> Future[T]:
         try:
-            return self._executor.submit(self._run, work)
-        except BaseException:
-            self._end()
+            return self._executor.submit(self._run, watch, work)
+        except BaseException as error:
+            self._end(watch, error)
             raise
 
-    def _run(self, work: Callable[[], T]) -> T:
+    def _run(self, watch: SwapWatch, work: Callable[[], T]) -> T:
         try:
-            return work()
-        finally:
-            self._end()
+            result = work()
+        except BaseException as error:
+            self._end(watch, error)
+            raise
+        self._end(watch)
+        return result
 
-    def _end(self) -> None:
+    def _end(self, watch: SwapWatch, error: BaseException | None = None) -> None:
+        """Whoever sees that it has ended may begin the next."""
         with self._lock:
             self._under_way = None
+            if error is None:
+                watch.done()
+            else:
+                watch.failed(_code_of(error), str(error))
 
     # --- the path ------------------------------------------------------------------------------------------
 
@@ -206,14 +214,11 @@ class SwapIndex:
             generation = self._flip(version, policy, verify, watch)
             durable = self._write_current(version, watch) if writes_current else True
         except Exception as error:
-            code = error.code if isinstance(error, OpenbookError) else OpenbookError.code
-            watch.failed(code, str(error))
             if not silent:
                 logger.warning("swap to %s failed: %s", watch.version, error)
-                self._telemetry.count_swap(code, watch.seconds())
-                self._log.record(watch, code, None, str(error))
+                self._telemetry.count_swap(_code_of(error), watch.seconds())
+                self._log.record(watch, _code_of(error), None, str(error))
             raise
-        watch.done()
         if watch.previous != version:
             self._before = watch.previous
         outcome = "ok" if durable else "not_durable"
@@ -254,28 +259,22 @@ class SwapIndex:
 
     def _load(self, watch: SwapWatch, verify: Verification) -> LoadReport:
         version = watch.version or ""
-        try:
-            with ExitStack() as held:
-                with watch.stage("verify"):
-                    identity = self._steps.verify(version, verify, watch.report)
-                    snapshot = self._steps.resident(version, identity, held)
-                    if snapshot is None and watch.previous != version:
-                        self._steps.make_fit(version, identity, evicting=False)
-                if snapshot is None and watch.previous != version:
-                    with watch.stage("open"):
-                        snapshot = self._steps.open(version, identity)
-                    try:
-                        with watch.stage("warm"):
-                            snapshot.warm(watch.report)
-                        self._live.keep(snapshot)
-                    except BaseException:
-                        snapshot.close()
-                        raise
-        except Exception as error:
-            code = error.code if isinstance(error, OpenbookError) else OpenbookError.code
-            watch.failed(code, str(error))
-            raise
-        watch.done()
+        with ExitStack() as held:
+            with watch.stage("verify"):
+                identity = self._steps.verify(version, verify, watch.report)
+                is_open = watch.previous == version or self._steps.resident(version, identity, held) is not None
+                if not is_open:
+                    self._steps.make_fit(version, identity, evicting=False)
+            if not is_open:
+                with watch.stage("open"):
+                    snapshot = self._steps.open(version, identity)
+                try:
+                    with watch.stage("warm"):
+                        snapshot.warm(watch.report)
+                    self._live.keep(snapshot)
+                except BaseException:
+                    snapshot.close()
+                    raise
         return LoadReport(version, watch.seconds())
 
     def _version_before(self) -> str:
@@ -297,3 +296,7 @@ class SwapIndex:
                 )
                 return False
         return True
+
+
+def _code_of(error: BaseException) -> str:
+    return error.code if isinstance(error, OpenbookError) else OpenbookError.code
