@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import socket
 from dataclasses import dataclass
 
@@ -85,7 +86,7 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
         dimension=engine.dimension,
         free_memory=free_memory,
         history=history,
-        replica=f"{socket.gethostname()}:{settings.port}",
+        replica=f"{socket.gethostname()}:{settings.port or os.getpid()}",
         drain_s=settings.drain_s,
     )
     open_residents(settings, store, swap_index, live=version)
@@ -107,8 +108,8 @@ def open_residents(settings: Settings, store: IndexStore, swap_index: SwapIndex,
     for version in store.newest_first() if room else ():
         if room and version != live:
             try:
-                swap_index.load(version, actor="start").result()
-            except OpenbookError as error:
+                swap_index.open_beside(version)
+            except (OpenbookError, OSError) as error:
                 logger.warning("%s is not opened beside %s: %s", version, live, error)
             else:
                 logger.info("%s is open beside %s", version, live)

@@ -11,12 +11,11 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TypeVar
 
 from service.application.live_index import LiveIndex
 from service.application.swap_log import SwapLog
-from service.application.swap_progress import Errand, SwapPolicy, SwapProgress, SwapWatch
+from service.application.swap_progress import Errand, LoadReport, SwapPolicy, SwapProgress, SwapReport, SwapWatch
 from service.application.swap_steps import SwapSteps
 from service.application.telemetry import Telemetry
 from service.errors import NothingToRollBackTo, OpenbookError, SwapInProgress
@@ -30,26 +29,6 @@ __all__ = ["LoadReport", "SwapIndex", "SwapPolicy", "SwapProgress", "SwapReport"
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SwapReport:
-    """A swap that happened. `seconds` has one entry a stage and "total"; `durable` is false where CURRENT could not
-    be written, so that a restart would come back on another version."""
-
-    version: str
-    previous: str | None
-    generation: int
-    durable: bool
-    seconds: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadReport:
-    """A version that is resident. `seconds` has one entry a stage and "total"."""
-
-    version: str
-    seconds: dict[str, float]
 
 
 class SwapIndex:
@@ -133,6 +112,11 @@ class SwapIndex:
         """
         watch = self._start(version, "load", actor, recorded=False)
         return self._submit(watch, lambda: self._load(watch, verify))
+
+    def open_beside(self, version: str) -> LoadReport:
+        """As `load`, here and now and unseen by `progress`: for a start, before anyone can ask for a swap."""
+        now = self._live.now()
+        return self._load(SwapWatch(version, now.version if now is not None else None, "load", ""), "manifest")
 
     def progress(self) -> SwapProgress:
         """What is under way, or how the last ended."""

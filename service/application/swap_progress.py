@@ -1,4 +1,4 @@
-"""How far a swap has come: what anyone may ask while it goes on, and how it ended until the next begins."""
+"""How far a swap has come: what anyone may ask while it goes on, and what is told of how it ended."""
 
 import datetime
 import threading
@@ -34,6 +34,26 @@ class SwapProgress:
     started_at: str | None = None
     error: str | None = None
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SwapReport:
+    """A swap that happened. `seconds` has one entry a stage and "total"; `durable` is false where CURRENT could not
+    be written, so that a restart would come back on another version."""
+
+    version: str
+    previous: str | None
+    generation: int
+    durable: bool
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """A version that is resident. `seconds` has one entry a stage and "total"."""
+
+    version: str
+    seconds: dict[str, float]
 
 
 class SwapWatch:
