@@ -10,7 +10,8 @@ CGROUP = Path("/sys/fs/cgroup")
 def free_memory(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> int:
     """The smaller of what the system calls available and what the container's limit leaves.
 
-    Pages of files that can be dropped count as free. Where the system does not say, nothing is refused.
+    Pages of files count as free, since the system can drop them: those of the open indexes too, which the caller
+    takes off for as long as they are needed. Where the system does not say, nothing is refused.
     """
     return min(_available(meminfo), _left_in_container(cgroup))
 
@@ -34,8 +35,8 @@ def _left_in_container(cgroup: Path) -> int:
         used = int((cgroup / "memory.current").read_text(encoding="ascii"))
         droppable = 0
         for line in (cgroup / "memory.stat").read_text(encoding="ascii").splitlines():
-            if line.startswith("inactive_file "):
-                droppable = int(line.split()[1])
+            if line.startswith(("active_file ", "inactive_file ")):
+                droppable += int(line.split()[1])
     except (OSError, ValueError):
         return sys.maxsize
     return max(0, int(limit) - used + droppable)
