@@ -32,14 +32,15 @@ def show_comparison(comparison: dict[str, Any], console: Console) -> None:
         return
     for answer in answers:
         console.print(_head(answer))
-        console.print(Padding.indent(_what_it_read(answer, console), 4))
+        for line in _what_it_read(answer, console):
+            console.print(Padding.indent(line, 4) if line else line)
 
 
 def _side_by_side(answers: Sequence[dict[str, Any]], console: Console) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), expand=True)
     for answer in answers:
         table.add_column(_head(answer), ratio=1)
-    table.add_row(*(_what_it_read(answer, console) for answer in answers))
+    table.add_row(*(Group(*_what_it_read(answer, console)) for answer in answers))
     return table
 
 
@@ -49,7 +50,7 @@ def _head(answer: dict[str, Any]) -> Text:
     return Text(printable(f"{index['version']}{date}"), style="bold")
 
 
-def _what_it_read(answer: dict[str, Any], console: Console) -> Group:
+def _what_it_read(answer: dict[str, Any], console: Console) -> list[Text]:
     """The answer, and the passages that it owes most to."""
     passages = sorted(answer["passages"], key=lambda passage: -passage["posterior"])[:PASSAGES_SHOWN]
     lines: list[Text] = [
@@ -65,7 +66,7 @@ def _what_it_read(answer: dict[str, Any], console: Console) -> Group:
             marked(passage["text"], passage["answer_spans"], console),
             Text(),
         ]
-    return Group(*lines)
+    return lines
 
 
 def _said(answer: str) -> str:

@@ -102,3 +102,8 @@ def test_with_nothing_here_either_it_says_how_to_start_one(run: Run, monkeypatch
 
 def test_local_and_url_exclude_each_other(run: Run) -> None:
     assert run("ask", QUESTION, "--local", "--url", "http://127.0.0.1:9").code == 2
+
+
+def test_an_open_version_that_is_not_live_can_be_named(run: Run, service: str) -> None:
+    answer = json.loads(run("ask", QUESTION, "--url", service, "--json", "--index", "tiny-2018").out)
+    assert answer["index"] == {"version": "tiny-2018", "generation": 0, "snapshot_date": "2018-12-20"}

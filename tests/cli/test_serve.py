@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 
 import service
 from service.cli.serve import DEMO_QUESTION, DEMO_TOKEN
@@ -44,6 +45,29 @@ def test_the_public_token_does_not_go_on_the_network(run: Run, indexes_folder: P
     ended = run("serve", "--demo", "--indexes", indexes_folder, "--host", "0.0.0.0")
     assert ended.code == 2
     assert "its token is public" in ended.err
+
+
+def test_a_token_that_no_client_can_send_is_found_out_before_anything_is_loaded(
+    run: Run, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENBOOK_ADMIN_TOKEN", "open\tsesame")
+    ended = run("serve", "--indexes", indexes_folder)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == (
+        "error [setting_invalid]: OPENBOOK_ADMIN_TOKEN: holds a control character, which no HTTP header can carry\n"
+    )
+
+
+@pytest.mark.parametrize("token", ["schlüssel", "鍵"])
+def test_a_token_that_browsers_cannot_send_is_said_at_the_start(
+    run: Run, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv("OPENBOOK_ADMIN_TOKEN", token)
+    ended = run("serve", "--indexes", indexes_folder, "--index", "tiny-2020")
+    assert ended.err.splitlines()[0] == (
+        "OPENBOOK_ADMIN_TOKEN holds characters outside ASCII: clients must send them as UTF-8, and browsers cannot."
+    )
+    assert token not in ended.err
 
 
 def test_it_serves_says_what_to_try_and_ends_with_status_0_when_told_to(

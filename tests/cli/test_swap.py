@@ -3,18 +3,21 @@
 import io
 import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from service.api.app import create_app
 from service.cli import consoles, swap
 from service.cli.client import RunningService
 from service.cli.consoles import StageBars
 from service.cli.index_tables import show_history, show_status
+from service.settings import Settings
 from service.storage.index_store import IndexStore
-from tests.api.conftest import SlowSearch, get, post, until
+from tests.api.conftest import SlowSearch, get, post, serving, until
 from tests.cli.conftest import QUESTION, TOKEN, Ended, Run
 
 
@@ -26,6 +29,14 @@ def token(monkeypatch: pytest.MonkeyPatch, bare: None) -> None:
 @pytest.fixture
 def slow_search(monkeypatch: pytest.MonkeyPatch) -> SlowSearch:
     return SlowSearch(monkeypatch)
+
+
+@pytest.fixture
+def small_service(bare: None, service_settings: Settings) -> Iterator[str]:
+    """The address of a service that has no version open beside the live one."""
+    settings = service_settings.model_copy(update={"residents": 1})
+    with serving(create_app(settings), settings) as address:
+        yield address
 
 
 def live(service: str) -> str:
@@ -117,14 +128,14 @@ def test_what_is_not_waited_for_says_where_to_look(
 
 
 def test_while_a_swap_is_waited_for_its_stages_are_told(
-    run: Run, service: str, token: None, slow_search: SlowSearch, monkeypatch: pytest.MonkeyPatch
+    run: Run, small_service: str, token: None, slow_search: SlowSearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consoles, "SECONDS_BETWEEN_LINES", 0.0)
-    asking = threading.Thread(target=lambda: post(f"{service}/answer", json={"question": QUESTION}))
+    asking = threading.Thread(target=lambda: post(f"{small_service}/answer", json={"question": QUESTION}))
     asking.start()
     slow_search.wait(1)
     threading.Timer(3 * swap.SECONDS_BETWEEN_LOOKS + 0.5, slow_search.go_on.set).start()
-    ended: Ended = run("index", "swap", "tiny-2018", "--url", service, "--policy", "resource")
+    ended: Ended = run("index", "swap", "tiny-2018", "--url", small_service, "--policy", "resource")
     asking.join()
     assert ended.code == 0
     assert "drain\n" in ended.err
@@ -132,9 +143,9 @@ def test_while_a_swap_is_waited_for_its_stages_are_told(
 
 
 def test_ctrl_c_ends_the_waiting_and_not_the_swap(
-    run: Run, service: str, token: None, slow_search: SlowSearch, monkeypatch: pytest.MonkeyPatch
+    run: Run, small_service: str, token: None, slow_search: SlowSearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asking = threading.Thread(target=lambda: post(f"{service}/answer", json={"question": QUESTION}))
+    asking = threading.Thread(target=lambda: post(f"{small_service}/answer", json={"question": QUESTION}))
     asking.start()
     slow_search.wait(1)
 
@@ -142,14 +153,14 @@ def test_ctrl_c_ends_the_waiting_and_not_the_swap(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(swap, "_look", interrupt)
-    ended = run("index", "swap", "tiny-2018", "--url", service, "--policy", "resource")
+    ended = run("index", "swap", "tiny-2018", "--url", small_service, "--policy", "resource")
     assert ended.code == 130
     assert ended.err == "it goes on without this command; openbook index status tells how it ends\n"
-    assert "swap to tiny-2018: drain, for " in run("index", "status", "--url", service).out
+    assert "swap to tiny-2018: drain, for " in run("index", "status", "--url", small_service).out
     slow_search.go_on.set()
     asking.join()
-    until(lambda: get(f"{service}/readyz").status_code == 200)
-    assert live(service) == "tiny-2018"
+    until(lambda: get(f"{small_service}/readyz").status_code == 200)
+    assert live(small_service) == "tiny-2018"
 
 
 def test_status_needs_no_token_and_says_what_is_live_open_and_on_disk(
@@ -158,11 +169,11 @@ def test_status_needs_no_token_and_says_what_is_live_open_and_on_disk(
     (indexes_folder / "tiny-2018").rename(indexes_folder / "tiny-2019")
     lines = run("index", "status", "--url", service).out.splitlines()
     assert lines[0].startswith("tiny-2016 is live, generation 0, tiny@")
-    rows = {line.split()[0]: line.split()[1:] for line in lines if line.startswith("tiny-")}
-    assert rows["tiny-2016"][:3] != []
+    rows = {row[0]: row[1:] for row in map(str.split, lines[1:]) if row and row[0].startswith("tiny-")}
+    assert rows["tiny-2016"][:3] == ["2016-12-21", "live", "0"]
     assert rows["tiny-2018"][:3] == ["2018-12-20", "open", "0"]
     assert rows["tiny-2019"] == ["on", "disk"]
-    assert "no swap since the start" not in lines
+    assert "CURRENT is followed" in lines
     as_json = json.loads(run("index", "status", "--url", service, "--json").out)
     assert as_json["index"]["live"]["version"] == "tiny-2016"
     assert as_json["following"]["ok"] is True
