@@ -118,7 +118,9 @@ class RagEngine:
         best = self._decode(read, start, options, between_steps)[: options.num_answers]
         posterior = _document_posterior(best[0], options.model)
         by_posterior = sorted(range(len(posterior)), key=lambda k: -posterior[k])
-        texts = [read.retrieved.passages[k].text for k in by_posterior]
+        best_first = [read.retrieved.passages[k] for k in by_posterior]
+        # where no passage's text has a word, its title or the question may still say how it is written
+        texts = [*(passage.text for passage in best_first), *(passage.title for passage in best_first), question]
         answers = tuple(AnswerText(self._text(one, texts), one.log_prob) for one in best)
         return EngineAnswer(
             answers=answers,

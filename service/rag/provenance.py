@@ -4,16 +4,26 @@ A generator with an uncased vocabulary answers "pedro pablo kuczynski" and "$ 63
 "Pedro Pablo Kuczynski" and "$630 billion". Both are compared folded: lower case, without accents or spaces, each
 folded character knowing which character of the text it came from. Spaces beside punctuation are the tokenizer's, and
 count for nothing; a space between two words is a boundary that both must have. So the passage's own substring is given
-back, and an answer that stands in no passage stays as the generator wrote it.
+back. An answer that stands in no passage whole is put together from the longest stretches that do; what stands nowhere
+stays as the generator wrote it.
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+# The empty string: nothing stands before the first sentence.
+_SENTENCE_ENDS = frozenset({"", ".", "!", "?"})
+
+
+# A stretch of more words than these is not sought by itself.
+LONGEST_STRETCH = 12
 
 
 @dataclass(frozen=True, slots=True)
 class _Folded:
+    text: str
     characters: str
     positions: tuple[int, ...]  # of each folded character, in the text
     begins: tuple[bool, ...]  # whether a space parts it from a letter or digit before it, being one itself
@@ -21,31 +31,57 @@ class _Folded:
 
 def answer_spans(answer: str, text: str) -> tuple[tuple[int, int], ...]:
     """Character ranges [start, end) of `text` that say `answer`, whole words only, first to last, not overlapping."""
-    sought = _fold(answer)
-    needle = sought.characters
-    if not needle:
-        return ()
-    folded = _fold(text)
-    spans: list[tuple[int, int]] = []
-    at = folded.characters.find(needle)
+    return tuple(_spans(_fold(answer), _fold(text)))
+
+
+def as_written(answer: str, texts: Sequence[str]) -> str:
+    """The answer in the form of the first of `texts` that holds it.
+
+    Where none holds it whole, each of its longest stretches that one holds has the form that they write most often.
+    Casing, accents and spaces are all that changes: folded, the answer is what it was.
+    """
+    whole = _fold(answer)
+    folded = [_fold(text) for text in texts]
+    for text in folded:
+        for start, end in _spans(whole, text):
+            return text.text[start:end]
+    words = answer.split()
+    written: list[str] = []
+    at = 0
+    while at < len(words):
+        # longest first; a single word that stands nowhere is its own form
+        for end in range(min(len(words), at + LONGEST_STRETCH), at, -1):
+            form = _usual_form(_fold(" ".join(words[at:end])), folded)
+            if form is not None or end == at + 1:
+                written.append(form or words[at])
+                at = end
+                break
+    made = " ".join(written)
+    return made if _fold(made).characters == whole.characters else answer
+
+
+def _usual_form(stretch: _Folded, texts: Sequence[_Folded]) -> str | None:
+    """How the texts write a stretch of words most often, of several forms the first one; None where none has it.
+
+    The beginning of a sentence, where every word has a capital, counts only for words that stand nowhere else.
+    """
+    spans = [(text.text, start, end) for text in texts for start, end in _spans(stretch, text)]
+    within = [(text, start, end) for text, start, end in spans if text[:start].rstrip()[-1:] not in _SENTENCE_ENDS]
+    forms = Counter(text[start:end] for text, start, end in within or spans)
+    return forms.most_common(1)[0][0] if forms else None
+
+
+def _spans(sought: _Folded, folded: _Folded) -> Iterator[tuple[int, int]]:
+    needle, text = sought.characters, folded.text
+    at = folded.characters.find(needle) if needle else -1
     while at >= 0:
         start = folded.positions[at]
         end = _end_of_character(text, folded.positions[at + len(needle) - 1])
         same_words = folded.begins[at + 1 : at + len(needle)] == sought.begins[1:]
-        if same_words and _is_whole(text, start, end):
-            spans.append((start, end))
-            at = folded.characters.find(needle, at + len(needle))
-        else:
-            at = folded.characters.find(needle, at + 1)
-    return tuple(spans)
-
-
-def as_written(answer: str, texts: Sequence[str]) -> str:
-    """The answer in the form of the first of `texts` that holds it; unchanged where none does."""
-    for text in texts:
-        for start, end in answer_spans(answer, text):
-            return text[start:end]
-    return answer
+        found = same_words and _is_whole(text, start, end)
+        if found:
+            yield start, end
+        at = folded.characters.find(needle, at + (len(needle) if found else 1))
 
 
 def _fold(text: str) -> _Folded:
@@ -62,7 +98,7 @@ def _fold(text: str) -> _Folded:
                 characters.append(part)
                 positions.append(position)
                 after_space = False
-    return _Folded("".join(characters), tuple(positions), tuple(begins))
+    return _Folded(text, "".join(characters), tuple(positions), tuple(begins))
 
 
 def _end_of_character(text: str, last: int) -> int:

@@ -1,5 +1,6 @@
 """Where an answer stands in a passage, and the form that it has there."""
 
+import unicodedata
 from itertools import pairwise
 
 import pytest
@@ -9,6 +10,12 @@ from hypothesis import strategies as st
 from service.rag.provenance import answer_spans, as_written
 
 KUCZYNSKI = "In 2016 Pedro Pablo Kuczynski was the President of Peru; Kuczynski took office in July."
+
+
+def folded(text: str) -> str:
+    """Without casing, accents and spaces: what two ways of writing one answer share."""
+    parts = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(part for part in parts if not part.isspace() and not unicodedata.combining(part))
 
 
 def said(answer: str, text: str) -> list[str]:
@@ -57,6 +64,23 @@ def test_an_answer_is_found_as_the_passage_writes_it(answer: str, text: str, fou
 
 def test_the_first_passage_that_holds_the_answer_gives_its_form() -> None:
     assert as_written("the queen", ["of the KINGS", "The Queen", "THE QUEEN"]) == "The Queen"
+
+
+def test_an_answer_that_stands_nowhere_whole_takes_the_form_of_its_longest_stretches() -> None:
+    texts = [KUCZYNSKI, "The Republic of Peru is a republic. It borders on Ecuador, a republic too."]
+    assert as_written("president kuczynski of the republic of peru", texts) == (
+        "President Kuczynski of The Republic of Peru"
+    )
+    assert as_written("republic in ecuador", texts) == "republic in Ecuador", "most write it small"
+    assert as_written("ecuador , zz ##x july", texts) == "Ecuador, zz ##x July"
+
+
+@given(st.lists(st.text(max_size=8), max_size=6), st.lists(st.text(max_size=12), max_size=4))
+@settings(max_examples=200, deadline=None)
+def test_the_form_of_an_answer_is_never_another_answer(words: list[str], texts: list[str]) -> None:
+    answer = " ".join(words)
+    made = as_written(answer, [*texts, answer.upper()[:10]])
+    assert folded(made) == folded(answer)
 
 
 def test_an_answer_that_stands_in_no_passage_stays_as_it_is() -> None:
