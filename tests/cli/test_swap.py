@@ -131,14 +131,21 @@ def test_while_a_swap_is_waited_for_its_stages_are_told(
     run: Run, small_service: str, token: None, slow_search: SlowSearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consoles, "SECONDS_BETWEEN_LINES", 0.0)
+    look = swap._look
+
+    def look_at_the_drain(service: RunningService, bars: StageBars) -> None:
+        until(lambda: service.progress()["stage"] == "drain")
+        look(service, bars)
+        slow_search.go_on.set()
+
+    monkeypatch.setattr(swap, "_look", look_at_the_drain)
     asking = threading.Thread(target=lambda: post(f"{small_service}/answer", json={"question": QUESTION}))
     asking.start()
     slow_search.wait(1)
-    threading.Timer(3 * swap.SECONDS_BETWEEN_LOOKS + 0.5, slow_search.go_on.set).start()
     ended: Ended = run("index", "swap", "tiny-2018", "--url", small_service, "--policy", "resource")
     asking.join()
     assert ended.code == 0
-    assert "drain\n" in ended.err
+    assert ended.err == "drain\n"
     assert ended.out.startswith("tiny-2018 is live")
 
 
