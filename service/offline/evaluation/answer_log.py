@@ -13,7 +13,7 @@ from service.errors import SourceInvalid
 class GivenAnswer:
     """What a question was answered with. `posterior` is over its passages, as the engine gives it.
 
-    `no_answer` is the probability of the empty answer; None where it was not asked for.
+    `no_answer` is the probability of the empty answer; None where no engine was asked.
     """
 
     text: str

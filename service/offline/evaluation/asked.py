@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.errors import SourceInvalid
-from service.offline.training.examples import Question, read_questions
+from service.offline.training.questions import Question, read_questions
 
 LISTED_TITLES = 12
 

@@ -15,7 +15,7 @@ from service.offline.index_builder import Progress, build_index
 from service.offline.qa_metrics import has_answer
 from service.offline.sources import open_source
 from service.offline.splitting import split_words
-from service.offline.training.examples import Question
+from service.offline.training.questions import Question
 from service.rag.checkpoint import Checkpoint, choose_dtype
 from service.rag.passage_encoder import PassageEncoder
 from service.storage.index_store import IndexStore

@@ -11,7 +11,7 @@ from service.entities import Passage, RetrievedPassages
 from service.offline.evaluation.book import Book, frozen_vectors
 from service.offline.evaluation.reader import OpenQuestion
 from service.offline.qa_metrics import has_answer
-from service.offline.training.examples import Question
+from service.offline.training.questions import Question
 from service.rag.checkpoint import Checkpoint
 from service.rag.retriever import DenseRetriever, QuestionEncoder
 from service.storage.snapshot import IndexSnapshot

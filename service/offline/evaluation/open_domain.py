@@ -21,7 +21,7 @@ from service.offline.evaluation.statistics import bootstrap
 from service.offline.evaluation.tables import Cell, Report, Table, machine, percent
 from service.offline.index_builder import Progress
 from service.offline.qa_metrics import has_answer
-from service.offline.training.examples import Question
+from service.offline.training.questions import Question
 from service.rag.checkpoint import Checkpoint
 from service.storage.snapshot import IndexSnapshot
 

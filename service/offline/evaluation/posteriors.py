@@ -7,7 +7,7 @@ the book without their articles.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from service.entities import AnswerOptions, Passage
@@ -22,13 +22,10 @@ from service.offline.evaluation.statistics import bootstrap
 from service.offline.evaluation.tables import Cell, Report, Table, machine, percent
 from service.offline.index_builder import Progress
 from service.offline.qa_metrics import exact_match, has_answer
-from service.offline.training.examples import Question
+from service.offline.training.questions import Question
 from service.rag.checkpoint import Checkpoint
 from service.rag.engine import EngineAnswer, RagEngine
 from service.storage.snapshot import IndexSnapshot
-
-# What an engine says beside its answer: an answer that was written before it did is asked for again.
-OFFERED = ",".join(sorted(field.name for field in fields(EngineAnswer) if field.name == "no_answer"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +66,7 @@ class Interrogation:
         options = AnswerOptions(
             n_docs=n_docs, model=self._decode.model, decoding=self._decode.decoding, num_beams=self._decode.num_beams
         )
-        setting = f"engine, {self._decode.key}, K={n_docs}, {snapshot.info.version}, {OFFERED}"
+        setting = f"engine, {self._decode.key}, K={n_docs}, {snapshot.info.version}"
         stage = f"{describe(self._decode)}: {what}"
         answered = []
         for number, question in enumerate(questions, start=1):
@@ -172,5 +169,5 @@ def _given(answer: EngineAnswer) -> GivenAnswer:
         best.text,
         best.log_prob,
         tuple(passage.posterior for passage in answer.passages),
-        getattr(answer, "no_answer", None),
+        answer.no_answer,
     )

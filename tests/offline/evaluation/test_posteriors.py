@@ -22,7 +22,7 @@ from service.offline.evaluation.posteriors import Answered, measure_posteriors, 
 from service.offline.evaluation.reader import GREEDY, Decode
 from service.offline.evaluation.statistics import Interval
 from service.offline.index_builder import Silence
-from service.offline.training.examples import Question
+from service.offline.training.questions import Question
 from service.rag.checkpoint import Checkpoint
 from tests.fixtures.evaluation import QUESTIONS, write_lines
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from service.errors import SourceInvalid
+from service.offline.evaluation.asked import choose_questions
+from service.offline.evaluation.reading import read_paragraphs
+from service.offline.index_builder import Silence
 from service.offline.training.distillation import DistillationConfig
 from service.offline.training.examples import Question
 from service.offline.training.joint import JointConfig
-from service.offline.training.measuring import measure
 from service.offline.training.reading import ReadingConfig
 from service.offline.training.run import TrainingConfig, run
 from service.rag.checkpoint import load_checkpoint
@@ -47,12 +49,13 @@ def test_a_run_writes_a_folder_that_answers_and_a_second_run_goes_on_from_it(con
     assert {line["stage"] for line in log} == {"reading", "distillation", "joint"}
     assert all(line["seed"] == config.seed for line in log)
 
-    scores = measure(config.output, config.paragraphs, held_out=config.held_out, n_docs=2, report=said.append)
-    assert [score.questions for score in scores] == [2, 2, 2, 2]
+    asked = choose_questions(config.paragraphs, held_out=config.held_out)
+    report = read_paragraphs([checkpoint], asked, work=config.work, num_beams=[1], seed=0, progress=Silence())
+    assert report.facts["questions"] == 2
 
     said.clear()
     run(replace(config, output=config.output.with_name("again")), said.append)
-    assert sum("done before" in line for line in said) == 2
+    assert sum("done before" in line for line in said) == 3
     assert load_checkpoint(config.output.with_name("again")).fingerprint == checkpoint.fingerprint
 
 
