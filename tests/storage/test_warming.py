@@ -47,6 +47,34 @@ def test_all_pages_of_a_cold_mapping_are_brought_in(
             del array
 
 
+@pytest.mark.parametrize("index_type", ["flat", "hnsw"])
+def test_a_warm_index_is_read_ahead_and_its_use_counts(tmp_path: Path, index_type: str) -> None:
+    """FAISS maps with MADV_RANDOM, which the kernel shows as "rr"."""
+    store = IndexStore(tmp_path)
+    # large enough that FAISS has pages of its own to advise on
+    vectors = np.random.default_rng(0).standard_normal((2000, 32)).astype(np.float32)
+    passages = [Passage(str(row), "", "") for row in range(2000)]
+    publish_tiny(store, "tiny-2016", vectors=vectors, passages=passages, index_type=index_type)
+    snapshot = store.open("tiny-2016")
+    assert any("rr" in flags for flags in advice(tmp_path / "tiny-2016" / "index.faiss"))
+    snapshot.warm()
+    found = advice(tmp_path / "tiny-2016" / "index.faiss")
+    # the file's head may share no page with what is touched
+    assert found[-1].count("rr") == 0
+    snapshot.close()
+
+
+def advice(path: Path) -> list[list[str]]:
+    """The flags of each mapping of a file."""
+    found, ours = [], False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if not line[0].isupper():
+            ours = line.endswith(str(path))
+        elif line.startswith("VmFlags:") and ours:
+            found.append(line.split()[1:])
+    return found
+
+
 def test_nothing_to_touch_is_no_error() -> None:
     told: list[int] = []
     touch([np.empty(0, dtype=np.uint8), np.ones(3, dtype=np.uint8)[1:]], told.append)
