@@ -1,73 +1,197 @@
 """openbook train"""
 
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
 from service.cli.client import quieten_libraries
 from service.cli.consoles import messages
+from service.cli.time_left import TimeLeft
 
 Files = list[Path]
+Loss = Literal["token", "sequence", "both"]
+Dtype = Literal["auto", "float32", "bfloat16"]
+
+
+class Part(StrEnum):
+    """What can be left as it is; typer takes a list of enumerated values, but of no literals."""
+
+    QUESTION_ENCODER = "question-encoder"
+    GENERATOR_ENCODER = "generator-encoder"
+    GENERATOR_DECODER = "generator-decoder"
+
+
+
+def _files(help_text: str) -> Any:
+    return typer.Option(metavar="FILE", help=help_text)
 
 
 def train(
-    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="Folder of the checkpoint to write.")],
-    paragraphs: Annotated[
-        Files,
-        typer.Option(
-            metavar="FILE", help="Questions over paragraphs, such as SQuAD's, as JSON lines; give it again for more."
-        ),
-    ],
-    sentences: Annotated[
-        Files | None, typer.Option(metavar="FILE", help="Questions over single sentences, such as QAMR's.")
-    ] = None,
+    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="Folder of the checkpoint to write; a new one.")],
+    paragraphs: Annotated[Files, _files("Questions over paragraphs, such as SQuAD's; give it again for more.")],
+    sentences: Annotated[Files | None, _files("Questions over single sentences, such as QAMR's.")] = None,
     unanswerable: Annotated[
-        Files | None,
-        typer.Option(metavar="FILE", help="Questions that their paragraph does not answer, such as SQuAD 2.0's."),
+        Files | None, _files("Questions that their paragraph does not answer, such as SQuAD 2.0's.")
     ] = None,
     questions: Annotated[
-        Files | None, typer.Option(metavar="FILE", help="Questions alone; passages are found for those with answers.")
+        Files | None, _files("Questions alone, such as NQ-open's; passages are found for those with answers.")
     ] = None,
     passages: Annotated[
-        Files | None,
-        typer.Option(metavar="FILE", help="Passages to search beside the paragraphs, .jsonl or .tsv, either with .gz."),
+        Files | None, _files("Passages to search beside the paragraphs, .jsonl or .tsv, either with .gz.")
+    ] = None,
+    held_out: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TITLE",
+            help="Article that is not trained on but measured with; again for more. Default: four of SQuAD's.",
+        ),
+    ] = None,
+    dev_questions: Annotated[
+        int,
+        typer.Option(min=1, help="Questions to held-out articles that are measured with."),
+    ] = 160,
+    worlds: Annotated[
+        int, typer.Option(min=0, help="Invented worlds to learn to read from; 0: none.")
+    ] = 4,
+    base: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="What to begin with: a BERT or RoBERTa, a BART or T5, or a RAG checkpoint. Default: all-MiniLM-L6-v2.",
+        ),
+    ] = None,
+    decoder_layer: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Layer of the BERT that a layer of the decoder begins as; again for more. Default: 1, 3, 5 and so on.",
+        ),
+    ] = None,
+    freeze: Annotated[
+        list[Part] | None, typer.Option(help="Leave this part as it is; again for more.")
+    ] = None,
+    train_embeddings: Annotated[
+        bool,
+        typer.Option(
+            "--train-embeddings", help="Train the word embeddings too; they are stored then."
+        ),
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option(help="What answers call the checkpoint. Default: OUTPUT's name.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Everything that is drawn follows from it.")] = 0,
+    reading_steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps of reading. Default: 2400.")
+    ] = None,
+    joint_steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps of joint training. Default: 480.")
+    ] = None,
+    loss: Annotated[
+        Loss,
+        typer.Option(
+            help="Marginal of joint training: RAG-Token's, RAG-Sequence's, half of each."
+        ),
+    ] = "both",
+    n_docs: Annotated[
+        int | None, typer.Option(min=1, help="Passages a question finds in joint training. Default: 5.")
+    ] = None,
+    patience: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="End a stage after so many evaluations without improvement, and keep its best state; 0: never.",
+        ),
+    ] = 0,
+    evaluate_every: Annotated[
+        int | None, typer.Option(min=1, help="Steps between evaluations. Default: 600, and 240 in joint training.")
+    ] = None,
+    number: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="STAGE.NAME=VALUE",
+            help="Any other number of the recipe, such as joint.question_rate=1e-5; a wrong name lists the right ones.",
+        ),
     ] = None,
     work: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Folder to go on from after an interruption. Default: runs/NAME-SEED."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of the run log, the curves and the states to go on from. Default: runs/NAME-SEED.",
+        ),
     ] = None,
-    name: Annotated[str, typer.Option(help="What answers call the checkpoint.")] = "openbook-mini",
-    processes: Annotated[int, typer.Option(min=1, help="Processes that train together, each on one thread.")] = 1,
-    seed: Annotated[int, typer.Option(help="Everything that is drawn follows from it.")] = 0,
-    reading_steps: Annotated[int | None, typer.Option(min=1, help="Steps of reading. Default: the recipe's.")] = None,
-    joint_steps: Annotated[int | None, typer.Option(min=1, help="Steps of joint training, likewise.")] = None,
+    processes: Annotated[
+        int,
+        typer.Option(min=1, help="Processes that train together: one thread or one GPU each."),
+    ] = 1,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu or cuda; auto: a GPU if there is one.")
+    ] = "auto",
+    dtype: Annotated[
+        Dtype,
+        typer.Option(
+            help="Precision of the weights; auto: bfloat16 where the hardware has it."
+        ),
+    ] = "auto",
+    accumulate: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Parts that a step is worked through in: the same result in less memory.",
+        ),
+    ] = 1,
 ) -> None:
-    """Train a checkpoint from question files: reading, then the question encoder, then both (section 2.4).
+    """Train a checkpoint: reading, then the question encoder, then both by the marginal (section 2.4 of the paper).
 
-    A line of a file is {"question", "answers", "title", "context"}. What a stage has made stays in --work, and the
-    same command goes on from there. The base is all-MiniLM-L6-v2 from its package; nothing is downloaded.
+    Question files are JSON lines of {"question", "answers", "title", "context"}, SQuAD's JSON or NQ-open's lines, also
+    with gzip; what a file is, its content says. Nothing is downloaded. What a stage has made stays in --work: the same
+    command goes on from there, after a kill too, and ends with the same weights.
     """
+    from service.offline.training.recipe import with_numbers
     from service.offline.training.run import TrainingConfig, run
 
     quieten_libraries()
+    called = name or output.resolve().name
+    parts = [part.value for part in freeze or ()]
+    frozen = tuple(parts) if train_embeddings else ("word-embeddings", *parts)
     recipe = TrainingConfig(
         output=output,
-        work=work or Path("runs") / f"{name}-{seed}",
+        work=work or Path("runs") / f"{called}-{seed}",
         paragraphs=tuple(paragraphs),
         sentences=tuple(sentences or ()),
         unanswerable=tuple(unanswerable or ()),
         questions=tuple(questions or ()),
         passages=tuple(passages or ()),
-        name=name,
+        base=base,
+        decoder_layers=tuple(decoder_layer or ()),
+        held_out=tuple(held_out or ()),
+        dev_questions=dev_questions,
+        worlds=worlds,
+        name=called,
         processes=processes,
+        device=device,
+        dtype=dtype,
         seed=seed,
     )
+    both: dict[str, Any] = {"accumulate": accumulate, "patience": patience, "freeze": frozen}
+    if evaluate_every is not None:
+        both["evaluate_every"] = evaluate_every
     recipe = replace(
         recipe,
-        reading=replace(recipe.reading, steps=reading_steps or recipe.reading.steps),
-        joint=replace(recipe.joint, steps=joint_steps or recipe.joint.steps),
+        reading=replace(recipe.reading, **both, steps=reading_steps or recipe.reading.steps),
+        joint=replace(
+            recipe.joint,
+            **both,
+            steps=joint_steps or recipe.joint.steps,
+            loss=loss,
+            n_docs=n_docs or recipe.joint.n_docs,
+        ),
     )
+    recipe = with_numbers(recipe, number or ())
     console = messages()
-    run(recipe, lambda line: console.print(line, markup=False, soft_wrap=True))
+    with TimeLeft() as left:
+        run(recipe, lambda line: console.print(line, markup=False, soft_wrap=True), left.update)

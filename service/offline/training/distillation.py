@@ -5,9 +5,8 @@ question's vectors are therefore learnt `scale` times as long, which its last La
 p(z | x) is then softmax(scale * cosine), and the folder is still a plain DPR.
 """
 
-import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import DPRQuestionEncoder
 
-from service.offline.training.loop import MasterAdamW, ParameterGroup, frozen_parameters, learning_rate
+from service.offline.training.loop import MasterAdamW, frozen_parameters, learning_rate, random_of
+from service.offline.training.parts import question_groups
+from service.offline.training.stage import Log, Machine, Progress, no_progress
 from service.offline.training.vectors import TextEncoder
 
 
@@ -32,13 +33,6 @@ class DistillationConfig:
     seed: int = 0
 
 
-def question_groups(encoder: DPRQuestionEncoder, rate: float) -> list[ParameterGroup]:
-    """All of the question encoder but its word embeddings."""
-    encoder.requires_grad_(True)
-    encoder.question_encoder.bert_model.embeddings.word_embeddings.requires_grad_(False)
-    return [ParameterGroup(tuple(p for p in encoder.parameters() if p.requires_grad), rate)]
-
-
 def encode_questions(
     encoder: DPRQuestionEncoder, tokenizer: Any, questions: Sequence[str], *, max_length: int = 64
 ) -> Tensor:
@@ -51,6 +45,7 @@ def encode_questions(
         max_length=max_length,
         return_tensors="pt",
     )
+    inputs = inputs.to(encoder.device)
     pooled: Tensor = encoder(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).pooler_output
     return pooled.float()  # (B, d)
 
@@ -62,32 +57,37 @@ def distil_question_encoder(
     teacher: TextEncoder,
     config: DistillationConfig,
     *,
-    log: Callable[[dict[str, Any]], None],
+    log: Log,
+    machine: Machine | None = None,
+    progress: Progress = no_progress,
 ) -> None:
     """Teach `encoder`, in place, `scale` times the teacher's vectors; it is left in float32, in evaluation mode."""
+    machine = machine or Machine()
+    encoder.to(machine.device)
     vectors = teacher.encode_texts(questions, batch_size=256)  # (N, d)
     encoder.eval()
     fold_scale(encoder, tokenizer, questions[:64], config.scale)
     encoder.set_attn_implementation("eager")
     groups = question_groups(encoder, config.rate)
     optimizer = MasterAdamW(groups, frozen=frozen_parameters(encoder))
-    encoder.to(torch.bfloat16)
-    random_state = random.Random(f"{config.seed} distillation")
+    encoder.to(machine.dtype)
     # Neighbours in length share a batch: little of it is padding.
-    order = sorted(random_state.sample(range(len(questions)), len(questions)), key=lambda i: len(questions[i]))
+    shuffled = random_of(config.seed, "distillation").sample(range(len(questions)), len(questions))
+    order = sorted(shuffled, key=lambda i: len(questions[i]))
     size = min(config.questions_per_step, len(questions))
     began = time.monotonic()
     similar: list[float] = []
     for step in range(config.steps):
-        start = random_state.randrange(len(order) - size + 1)
+        start = random_of(config.seed, "distillation", step).randrange(len(order) - size + 1)
         rows = order[start : start + size]
         made = encode_questions(
             encoder, tokenizer, [questions[i] for i in rows], max_length=config.max_length
         )  # (B, d)
-        wanted = torch.from_numpy(vectors[rows])  # (B, d)
+        wanted = torch.from_numpy(vectors[rows]).to(machine.device)  # (B, d)
         loss = (made / config.scale - wanted).square().sum(dim=-1).mean()  # ()
         torch.autograd.backward(loss)
         optimizer.step(learning_rate(step, steps=config.steps, warm_up=config.warm_up))
+        progress(step + 1, config.steps, "distillation")
         similar.append(float(torch.nn.functional.cosine_similarity(made.detach(), wanted).mean()))
         if (step + 1) % 20 == 0 or step + 1 == config.steps:
             seconds = (time.monotonic() - began) / (step + 1)
@@ -106,9 +106,12 @@ def distil_question_encoder(
 
 @torch.no_grad()
 def fold_scale(encoder: DPRQuestionEncoder, tokenizer: Any, questions: Sequence[str], scale: float) -> None:
-    """Scale the last LayerNorm so that the mean length of these questions' vectors becomes `scale`."""
+    """Scale the last LayerNorm, or the projection behind it, so that the mean length of these questions' vectors
+    becomes `scale`."""
     length = encode_questions(encoder, tokenizer, questions).norm(dim=-1).mean()  # ()
-    last = encoder.question_encoder.bert_model.encoder.layer[-1].output.LayerNorm
+    inner = encoder.question_encoder
+    projected = inner.projection_dim > 0
+    last = inner.encode_proj if projected else inner.bert_model.encoder.layer[-1].output.LayerNorm
     last.weight.mul_(scale / length)
     last.bias.mul_(scale / length)
 
@@ -119,8 +122,13 @@ def question_vectors(
 ) -> NDArray[np.float32]:
     """The vectors of many questions, in their order: (N, d)."""
     order = sorted(range(len(questions)), key=lambda i: len(questions[i]))
-    vectors = np.empty((len(questions), encoder.config.hidden_size), dtype=np.float32)  # (N, d)
+    vectors = np.empty((len(questions), dimension_of(encoder)), dtype=np.float32)  # (N, d)
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
-        vectors[rows] = encode_questions(encoder, tokenizer, [questions[i] for i in rows]).numpy()
+        vectors[rows] = encode_questions(encoder, tokenizer, [questions[i] for i in rows]).cpu().numpy()
     return vectors
+
+
+def dimension_of(encoder: DPRQuestionEncoder) -> int:
+    """How long its vectors are: d."""
+    return int(encoder.config.projection_dim or encoder.config.hidden_size)

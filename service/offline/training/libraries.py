@@ -8,8 +8,9 @@ import torch
 
 from service.entities import Passage
 from service.offline.training.examples import Question, asked
-from service.offline.training.joint import Draw, Library, LibraryQuestion
+from service.offline.training.joint import Draw
 from service.offline.training.mixture import titled_pieces
+from service.offline.training.retrieval import Library, LibraryQuestion
 from service.offline.training.vectors import TextEncoder
 from service.offline.training.world_examples import InventedWorld
 
@@ -38,6 +39,13 @@ def make_libraries(
     return {
         name: Library(passages, vectors[[row[p.title, p.text] for p in passages]]) for name, passages in members.items()
     }
+
+
+def dev_library(paragraphs: Library, held_out: Sequence[Question], *, encoder: TextEncoder) -> Library:
+    """What held-out questions are asked of: the paragraphs' library with the held-out articles' pieces behind it."""
+    pieces = [Passage(f"held-out-{n}", title, text) for n, (title, text) in enumerate(titled_pieces(held_out))]
+    vectors = torch.from_numpy(encoder.encode_texts([f"{p.title} {p.text}".strip() for p in pieces]))  # (N, d)
+    return Library([*paragraphs.passages, *pieces], torch.cat([paragraphs.vectors, vectors]))
 
 
 def library_questions(

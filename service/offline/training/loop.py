@@ -1,4 +1,4 @@
-"""The optimisation that both training stages share: bf16 weights with float32 masters, schedule, batches by length."""
+"""The optimisation that all stages share: float32 masters of weights, schedule, batches by length, states."""
 
 import math
 import random
@@ -39,6 +39,14 @@ class Replicas:
             torch.distributed.all_reduce(tensor)
             tensor.div_(self.count)
 
+    def first_says(self, number: int, device: torch.device) -> int:
+        """What the first process holds, told to all of them."""
+        if self.count == 1:
+            return number
+        told = torch.tensor([number], device=device)
+        torch.distributed.broadcast(told, 0)
+        return int(told)
+
 
 ALONE = Replicas()
 
@@ -76,20 +84,27 @@ class MasterAdamW:
             fused=True,
         )
         # One stretch of memory for all gradients: one message between processes, one norm, one scaling.
-        self._gradient = torch.zeros(sum(master.numel() for master in self._masters))  # (P,)
+        device = self._masters[0].device
+        self._gradient = torch.zeros(sum(master.numel() for master in self._masters), device=device)  # (P,)
         parts = torch.split(self._gradient, [master.numel() for master in self._masters])
         for master, part in zip(self._masters, parts, strict=True):
             master.grad = part.view_as(master)
 
+    @torch.no_grad()
+    def gather(self) -> None:
+        """Add the model's gradients to the masters', in float32, and take them off the model."""
+        for live, master in zip(self._live, self._masters, strict=True):
+            if live.grad is not None and master.grad is not None:
+                master.grad.add_(live.grad)
+            live.grad = None
+
     def step(self, rate: float) -> float:
-        """One update at `rate` times each group's peak; returns the gradient's norm before clipping.
+        """One update at `rate` times each group's peak, by all that was gathered since the last; returns the
+        gradient's norm before clipping.
 
         A gradient that is not finite is skipped: the norm says so.
         """
-        for live, master in zip(self._live, self._masters, strict=True):
-            if master.grad is not None:
-                master.grad.copy_(live.grad) if live.grad is not None else master.grad.zero_()
-            live.grad = None
+        self.gather()
         self._replicas.average(self._gradient)
         norm = float(torch.linalg.vector_norm(self._gradient))
         if math.isfinite(norm):
@@ -100,6 +115,7 @@ class MasterAdamW:
             self._optimizer.step()
             with torch.no_grad():
                 torch._foreach_copy_([*self._live], self._masters)
+        self._gradient.zero_()
         return norm
 
     def copy_masters_to(self, model: torch.nn.Module) -> None:
@@ -111,14 +127,27 @@ class MasterAdamW:
                 if parameter in exact:
                     parameter.copy_(exact[parameter])
 
+    def masters(self) -> list[Tensor]:
+        """The masters themselves."""
+        return [master.detach() for master in self._masters]
+
+    @torch.no_grad()
+    def load_masters(self, masters: Sequence[Tensor]) -> None:
+        """Take these weights, and give them to the model."""
+        torch._foreach_copy_(self._masters, list(masters))
+        torch._foreach_copy_([*self._live], self._masters)
+
     def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self._optimizer.state_dict(), "masters": [m.detach() for m in self._masters]}
+        return {"optimizer": self._optimizer.state_dict(), "masters": self.masters()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._optimizer.load_state_dict(state["optimizer"])
-        with torch.no_grad():
-            torch._foreach_copy_(self._masters, state["masters"])
-            torch._foreach_copy_([*self._live], self._masters)
+        self.load_masters([tensor.to(self._gradient.device) for tensor in state["masters"]])
+
+
+def random_of(*names: int | str) -> random.Random:
+    """The random numbers of one place of a run, such as (seed, stage, step, rank): the same whenever it is reached."""
+    return random.Random(" ".join(map(str, names)))
 
 
 def frozen_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
@@ -164,12 +193,7 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
 
 def load_state(path: Path) -> dict[str, Any] | None:
     """The state that `save_state` wrote; None where there is none."""
-    return torch.load(path, weights_only=True) if path.is_file() else None
-
-
-def cross_entropy_of_targets(logits: Tensor, targets: Tensor) -> Tensor:
-    """-log p of each target, in float32: (N, V), (N,) -> (N,)."""
-    return torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none")
+    return torch.load(path, weights_only=True, map_location="cpu") if path.is_file() else None
 
 
 Report = Callable[[str], None]

@@ -1,199 +1,218 @@
 """Stage 1, reading: (passage, question) -> answer, before any retrieval is learnt."""
 
-import dataclasses
-import random
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
-from transformers import BartForConditionalGeneration
+from transformers import PreTrainedModel
 
-from service.offline.training.batches import IGNORED, ReadingBatch, collate, encode_examples
+from service.errors import SourceInvalid
+from service.offline.training.batches import EncodedExample, ReadingBatch, collate, encode_examples
 from service.offline.training.dev_scores import reading_scores
-from service.offline.training.dropout import MaskedDropout, silence_dropout
 from service.offline.training.examples import Question, ReadingExample
-from service.offline.training.loop import (
-    ALONE,
-    MasterAdamW,
-    ParameterGroup,
-    Replicas,
-    batches_by_length,
-    cross_entropy_of_targets,
-    frozen_parameters,
-    learning_rate,
-    load_state,
-    save_state,
-)
+from service.offline.training.forward import token_losses
+from service.offline.training.loop import MasterAdamW, batches_by_length, frozen_parameters, random_of
+from service.offline.training.parts import generator_groups
+from service.offline.training.stage import Log, Machine, Progress, StageConfig, no_progress, train_stage
+from service.offline.training.wording import Wording
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingConfig:
-    """How stage 1 is trained; every number that the result depends on, but for the questions themselves."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingConfig(StageConfig):
+    """How stage 1 is trained; every number that the result depends on, but for the questions themselves.
+
+    `tokens_per_step` are padded tokens of input, those of all processes together.
+    """
 
     steps: int = 2400
-    tokens_per_step: int = 5120
     warm_up: int = 100
     encoder_rate: float = 2e-4
     decoder_rate: float = 6e-4
-    weight_decay: float = 0.01
-    dropout: float = 0.1
-    guidance: float = 0.3
-    guided_heads: int = 6
-    max_input_length: int = 300
-    max_target_length: int = 24
-    examples_per_pool: int = 1500
     evaluate_every: int = 600
     save_every: int = 150
-    seed: int = 0
+    tokens_per_step: int = 5120
+    guidance: float = 0.3
+    guided_heads: int = 6
+    examples_per_pool: int = 1500
 
 
 def reading_loss(
-    generator: BartForConditionalGeneration, batch: ReadingBatch, *, guidance: float, guided_heads: int
+    generator: PreTrainedModel,
+    batch: ReadingBatch,
+    *,
+    guidance: float,
+    guided_heads: int,
+    tokens: int | None = None,
+    guided_tokens: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Mean -log p of a target token, plus `guidance` times the guided attention loss; and the first alone, detached.
 
     Guided attention: the first `guided_heads` heads of the last cross-attention should look at the answer's own
-    tokens, -log of the attention that falls there.
+    tokens, -log of the attention that falls there. `tokens` and `guided_tokens` are what the means are over, where
+    the batch is a part of a larger one: the losses of the parts then add up to the loss of the whole.
     """
-    states = generator.model.encoder(
-        input_ids=batch.input_ids, attention_mask=batch.attention_mask
-    ).last_hidden_state  # (B, S, d)
-    decoded = generator.model.decoder(
-        input_ids=batch.decoder_input_ids,
-        encoder_hidden_states=states,
-        encoder_attention_mask=batch.attention_mask,
-        use_cache=False,
-        output_attentions=guidance > 0,
-    )
-    wanted = batch.targets != IGNORED  # (B, T)
-    hidden = decoded.last_hidden_state[wanted]  # (N, d)
-    logits = torch.nn.functional.linear(hidden, generator.lm_head.weight) + generator.final_logits_bias  # (N, V)
-    nll = cross_entropy_of_targets(logits, batch.targets[wanted]).mean()  # ()
+    found = token_losses(generator, batch, attention=guidance > 0)
+    nll = found.losses.sum() / (tokens or found.losses.numel())  # ()
     loss = nll
     guided = batch.evidence.any(dim=-1)  # (B, T)
-    if guidance > 0 and bool(guided.any()):
-        attention = decoded.cross_attentions[-1][:, :guided_heads].float()  # (B, H, T, S)
+    if found.attention is not None and bool(guided.any()):
+        attention = found.attention[:, :guided_heads].float()  # (B, H, T, S)
         seen = (attention * batch.evidence[:, None]).sum(dim=-1)  # (B, H, T)
         misses = -torch.log(seen + 1e-6).mean(dim=1)[guided]  # (M,)
-        loss = loss + guidance * misses.mean()
+        loss = loss + guidance * misses.sum() / (guided_tokens or misses.numel())
     return loss, nll.detach()
 
 
-def trainable_groups(generator: BartForConditionalGeneration, config: ReadingConfig) -> list[ParameterGroup]:
-    """All but the word embeddings: the encoder at its rate; the decoder and the logits' bias at the other."""
-    generator.requires_grad_(True)
-    generator.model.shared.requires_grad_(False)
-    generator.lm_head.requires_grad_(False)
-    train_logits_bias(generator)
-    encoder = tuple(p for p in generator.model.encoder.parameters() if p.requires_grad)
-    decoder = tuple(p for p in generator.model.decoder.parameters() if p.requires_grad)
-    return [
-        ParameterGroup(encoder, config.encoder_rate),
-        ParameterGroup((*decoder, generator.get_parameter("final_logits_bias")), config.decoder_rate),
-    ]
-
-
-def train_logits_bias(generator: BartForConditionalGeneration) -> None:
-    """Turn BART's `final_logits_bias`, a buffer, into a parameter: it makes up for frozen word embeddings."""
-    if not isinstance(generator.final_logits_bias, torch.nn.Parameter):
-        bias = generator.final_logits_bias
-        del generator.final_logits_bias
-        generator.final_logits_bias = torch.nn.Parameter(bias)
-
-
+Item = TypeVar("Item")
 MakeExamples = Callable[[int, int], Sequence[ReadingExample]]
 
 
-def reading_batches(
-    make_examples: MakeExamples, tokenizer: Any, config: ReadingConfig, *, start: int, first_pool: int = 0
-) -> Iterator[tuple[int, list[ReadingBatch]]]:
-    """Endless pools of batches: (pool number, its batches). A pool depends on its number and the seed alone."""
-    pool = first_pool
-    while True:
-        examples = make_examples(pool, config.examples_per_pool)
+class ReadingTask:
+    """Steps through pools of examples. A pool, and how it is cut into batches, depends on its number and the seed.
+
+    Of several processes each takes every n-th batch of a pool, with `tokens_per_step` shared between them.
+    """
+
+    name = "reading"
+    judged_by = "dev_exact_match"
+
+    def __init__(
+        self,
+        generator: PreTrainedModel,
+        wording: Wording,
+        make_examples: MakeExamples,
+        config: ReadingConfig,
+        machine: Machine,
+        dev: Sequence[Question],
+    ) -> None:
+        self._generator = generator
+        self._wording = wording
+        self._make_examples = make_examples
+        self._config = config
+        self._machine = machine
+        self._dev = dev
+        self._place = {"pool": 0, "batch": 0}
+        self._batches = self._walk()
+
+    def learn(self, step: int, gather: Callable[[], None]) -> Mapping[str, float]:
+        config = self._config
+        guidance = config.guidance * max(0.0, 1 - step / (0.7 * config.steps))
+        parts = [
+            collate(part, self._wording).to(self._machine.device)
+            for part in parts_of(next(self._batches), config.accumulate)
+        ]
+        tokens = sum(int((part.targets >= 0).sum()) for part in parts)
+        guided = sum(int(part.evidence.any(dim=-1).sum()) for part in parts)
+        total = 0.0
+        for part in parts:
+            loss, nll = reading_loss(
+                self._generator,
+                part,
+                guidance=guidance,
+                guided_heads=config.guided_heads,
+                tokens=tokens,
+                guided_tokens=guided,
+            )
+            torch.autograd.backward(loss)
+            gather()
+            total += float(nll)
+        return {"nll": total}
+
+    def place(self) -> Mapping[str, int]:
+        return self._place
+
+    def go_to(self, place: Mapping[str, int]) -> None:
+        self._place = dict(place)
+        self._batches = self._walk()
+
+    def evaluate(self) -> Mapping[str, float]:
+        if not self._dev:
+            return {}
+        matched, overlap = reading_scores(self._generator, self._wording, self._dev)
+        return {"dev_exact_match": matched, "dev_f1": overlap, "questions": len(self._dev)}
+
+    def _walk(self) -> Iterator[list[EncodedExample]]:
+        replicas = self._machine.replicas
+        while True:
+            pool = self._place["pool"]
+            batches = self.pool(pool)
+            together = len(batches) // replicas.count * replicas.count
+            if not together:
+                raise SourceInvalid(
+                    source="examples_per_pool",
+                    reason=f"{self._config.examples_per_pool} examples make {len(batches)} batches, "
+                    f"{replicas.count} processes need one each",
+                )
+            mine = batches[replicas.rank : together : replicas.count]
+            for number in range(self._place["batch"], len(mine)):
+                self._place = {"pool": pool, "batch": number + 1}
+                yield mine[number]
+            self._place = {"pool": pool + 1, "batch": 0}
+
+    def pool(self, number: int) -> list[list[EncodedExample]]:
+        """The batches of a pool."""
+        config = self._config
         encoded = encode_examples(
-            examples, tokenizer, max_input_length=config.max_input_length, max_target_length=config.max_target_length
+            self._make_examples(number, config.examples_per_pool),
+            self._wording,
+            max_input_length=config.max_input_length,
+            max_target_length=config.max_target_length,
         )
-        batches = batches_by_length(
-            encoded,
-            [len(example.input_ids) for example in encoded],
-            tokens=config.tokens_per_step,
-            random_state=random.Random(f"{config.seed} batches {pool}"),
+        return list(
+            batches_by_length(
+                encoded,
+                [len(example.input_ids) for example in encoded],
+                tokens=config.tokens_per_step // self._machine.replicas.count,
+                random_state=random_of(config.seed, "batches", number),
+            )
         )
-        yield pool, [collate(batch, pad=tokenizer.pad_token_id, start=start) for batch in batches]
-        pool += 1
+
+
+def parts_of(items: Sequence[Item], count: int) -> list[Sequence[Item]]:
+    """`items` in at most `count` parts of about equal size, none empty."""
+    count = min(count, len(items))
+    bounds = [round(i * len(items) / count) for i in range(count + 1)]
+    return [items[bounds[i] : bounds[i + 1]] for i in range(count)]
 
 
 def train_reading(
-    generator: BartForConditionalGeneration,
-    tokenizer: Any,
+    generator: PreTrainedModel,
+    wording: Wording,
     make_examples: MakeExamples,
     config: ReadingConfig,
     *,
     state_file: Path,
-    log: Callable[[dict[str, Any]], None],
+    log: Log,
     dev: Sequence[Question] = (),
-    replicas: Replicas = ALONE,
+    machine: Machine | None = None,
+    progress: Progress = no_progress,
 ) -> None:
-    """Train `generator` in place, in bf16 with float32 masters; it is left in float32 and in evaluation mode.
+    """Train `generator` in place; it is left in float32 and in evaluation mode.
 
-    Of several replicas each takes every n-th batch of a pool, with `tokens_per_step` shared between them; the first
-    one saves, evaluates and logs. Begins again from `state_file` where there is one, at the step that it holds, in
-    the pool that it was in.
+    Begins again from `state_file` where there is one, at the step that it holds, in the pool that it was in.
     """
+    machine = machine or Machine()
+    generator.to(machine.device).float()
     generator.set_attn_implementation("eager")
+    groups = generator_groups(generator, config)
     optimizer = MasterAdamW(
-        trainable_groups(generator, config),
+        groups,
         frozen=frozen_parameters(generator),
-        replicas=replicas,
+        replicas=machine.replicas,
         weight_decay=config.weight_decay,
     )
-    generator.to(torch.bfloat16)
-    silence_dropout(generator)
-    state_file.parent.mkdir(parents=True, exist_ok=True)
-    state = load_state(state_file) or {"step": 0, "pool": 0, "batch": 0}
-    if "optimizer" in state:
-        optimizer.load_state_dict(state["optimizer"])
-    step, skip = int(state["step"]), int(state["batch"])
-    seed = config.seed + step + replicas.rank * config.steps
-    handles = MaskedDropout(config.dropout, seed=seed, dtype=torch.bfloat16).attach(generator)
-    generator.train()
-    began, first = time.monotonic(), step
-    recent: list[float] = []
-    start = generator.config.decoder_start_token_id
-    shared = dataclasses.replace(config, tokens_per_step=config.tokens_per_step // replicas.count)
-    for pool, batches in reading_batches(make_examples, tokenizer, shared, start=start, first_pool=int(state["pool"])):
-        together = len(batches) // replicas.count * replicas.count
-        for number, batch in enumerate(batches[replicas.rank : together : replicas.count]):
-            if number < skip:
-                continue
-            guidance = config.guidance * max(0.0, 1 - step / (0.7 * config.steps))
-            loss, nll = reading_loss(generator, batch, guidance=guidance, guided_heads=config.guided_heads)
-            torch.autograd.backward(loss)
-            rate = learning_rate(step, steps=config.steps, warm_up=config.warm_up)
-            norm = optimizer.step(rate)
-            recent.append(float(nll))
-            step += 1
-            first_one = replicas.rank == 0
-            if step % 20 == 0 and first_one:
-                seconds = (time.monotonic() - began) / (step - first)
-                log({"step": step, "nll": sum(recent) / len(recent), "norm": norm, "rate": rate, "s/step": seconds})
-                recent.clear()
-            if first_one and (step % config.save_every == 0 or step == config.steps):
-                place = {"step": step, "pool": pool, "batch": number + 1}
-                save_state(state_file, {**place, "optimizer": optimizer.state_dict()})
-            if dev and first_one and (step % config.evaluate_every == 0 or step == config.steps):
-                matched, overlap = reading_scores(generator, tokenizer, dev)
-                log({"step": step, "dev_exact_match": matched, "dev_f1": overlap, "questions": len(dev)})
-                generator.train()
-            if step >= config.steps:
-                for handle in handles:
-                    handle.remove()
-                optimizer.copy_masters_to(generator)
-                generator.eval()
-                return
-        skip = 0
+    generator.to(machine.dtype)
+    train_stage(
+        ReadingTask(generator, wording, make_examples, config, machine, dev),
+        generator,
+        optimizer,
+        config,
+        state_file=state_file,
+        machine=machine,
+        log=log,
+        progress=progress,
+    )
+    optimizer.copy_masters_to(generator)

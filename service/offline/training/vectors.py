@@ -22,21 +22,32 @@ class TextEncoder(Protocol):
 class KeptVectors:
     """A passage encoder that writes what it has encoded into a folder, and reads it from there when asked again.
 
-    A file is named by the texts and the encoder, so that another of either never gets these vectors.
+    A file is named by the texts, the encoder and its precision, so that another of them never gets these vectors.
     """
 
-    def __init__(self, folder: Path, source: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        source: Path | None = None,
+        *,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype = torch.bfloat16,
+    ) -> None:
         self._folder = folder
         self._source = source
+        self._device = str(device)
+        self._dtype = dtype
 
     @cached_property
     def encoder(self) -> PassageEncoder:
-        """The encoder itself, in bfloat16, loaded when it is first needed."""
-        return PassageEncoder.load(self._source, dtype=torch.bfloat16)
+        """The encoder itself, loaded when it is first needed."""
+        return PassageEncoder.load(self._source, device=self._device, dtype=self._dtype)
 
     def encode_texts(self, texts: Sequence[str], *, batch_size: int = 64) -> NDArray[np.float32]:
         """The vectors in the order of `texts`: (N, d)."""
         digest = hashlib.sha256(self.encoder.fingerprint.encode())
+        if self._dtype != torch.bfloat16:
+            digest.update(str(self._dtype).encode())
         for text in texts:
             # a length before each text: two ways to cut the same letters are two lists
             digest.update(f"{len(text)} {text}".encode())

@@ -1,11 +1,15 @@
 """Start a BART-shaped generator and a DPR question encoder from the weights of one BERT-like encoder.
 
 BART normalises after each block as BERT does, so a BERT is a BART encoder under other names: the warm-started
-encoder gives the BERT's hidden states, but for LayerNorm's epsilon (1e-5 in BART, 1e-12 in BERT).
+encoder gives the BERT's hidden states, but for LayerNorm's epsilon (1e-5 in BART, 1e-12 in BERT). RoBERTa is the same
+network; it counts positions from 2 as BART does. Encoders of another build do not fit and are refused: those with
+relative positions (MPNet, DeBERTa), with normalisation before the block, or without BERT's blocks.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,23 +21,28 @@ from transformers import (
     BertModel,
     DPRConfig,
     DPRQuestionEncoder,
+    PreTrainedModel,
+    RobertaModel,
 )
 
 from service.errors import SourceInvalid
 
 # BART counts positions from 2: the two rows before are never read.
 POSITION_OFFSET = 2
+# model_type -> its class, and the first position that it counts
+ENCODERS: Mapping[str, tuple[type[PreTrainedModel], int]] = {"bert": (BertModel, 0), "roberta": (RobertaModel, 2)}
 
 
-def warm_start_generator(base: Path, *, decoder_layers: Sequence[int] = (1, 3, 5)) -> BartForConditionalGeneration:
+def warm_start_generator(base: Path, *, decoder_layers: Sequence[int] = ()) -> BartForConditionalGeneration:
     """A BART whose encoder is the BERT in folder `base` and whose decoder layers begin as the BERT's `decoder_layers`.
 
-    Cross-attention begins as a copy of self-attention. Raises SourceInvalid when `base` is not a BERT with
-    absolute positions, or lacks a named layer.
+    Without such, every other layer is taken: 1, 3, 5 of six. Cross-attention begins as a copy of self-attention.
+    Raises SourceInvalid when `base` is of another build, or lacks a named layer.
     """
     bert = _load_bert(base)
     config: BertConfig = bert.config
-    if not decoder_layers or not all(0 <= layer < config.num_hidden_layers for layer in decoder_layers):
+    decoder_layers = tuple(decoder_layers) or tuple(range(1, config.num_hidden_layers, 2)) or (0,)
+    if not all(0 <= layer < config.num_hidden_layers for layer in decoder_layers):
         raise SourceInvalid(
             source=base, reason=f"decoder layers {tuple(decoder_layers)} of {config.num_hidden_layers} layers"
         )
@@ -49,7 +58,7 @@ def warm_start_generator(base: Path, *, decoder_layers: Sequence[int] = (1, 3, 5
             encoder_ffn_dim=config.intermediate_size,
             decoder_ffn_dim=config.intermediate_size,
             activation_function=config.hidden_act,
-            max_position_embeddings=config.max_position_embeddings,
+            max_position_embeddings=len(_positions(bert)),
             scale_embedding=False,
             dropout=config.hidden_dropout_prob,
             attention_dropout=0.0,
@@ -62,7 +71,7 @@ def warm_start_generator(base: Path, *, decoder_layers: Sequence[int] = (1, 3, 5
         )
     )
     source = bert.state_dict()
-    weights = _embeddings(source)
+    weights = _embeddings(source, _positions(bert))
     for index in range(config.num_hidden_layers):
         weights |= _layer(source, index, f"model.encoder.layers.{index}")
     for index, layer in enumerate(decoder_layers):
@@ -81,24 +90,57 @@ def warm_start_generator(base: Path, *, decoder_layers: Sequence[int] = (1, 3, 5
     return generator
 
 
-def warm_start_question_encoder(base: Path) -> DPRQuestionEncoder:
-    """A DPRQuestionEncoder (first token's state, no projection) with the weights of the BERT in folder `base`."""
+def warm_start_question_encoder(base: Path, *, dimension: int | None = None) -> DPRQuestionEncoder:
+    """A DPRQuestionEncoder with the weights of the BERT in folder `base`: the first token's state.
+
+    Where that is not of `dimension`, a projection to it follows, which has yet to be learnt.
+    """
     bert = _load_bert(base)
-    config = DPRConfig(**{**bert.config.to_dict(), "projection_dim": 0, "model_type": "dpr", "architectures": None})
+    positions = _positions(bert)  # (P, d)
+    config = DPRConfig(
+        **{
+            **bert.config.to_dict(),
+            "projection_dim": 0 if dimension in (None, bert.config.hidden_size) else dimension,
+            "max_position_embeddings": len(positions),
+            "model_type": "dpr",
+            "architectures": None,
+        }
+    )
     encoder = DPRQuestionEncoder(config)
-    encoder.question_encoder.bert_model.load_state_dict(bert.state_dict())
+    weights = {**bert.state_dict(), "embeddings.position_embeddings.weight": positions}
+    encoder.question_encoder.bert_model.load_state_dict(weights)
     return encoder
 
 
-def _load_bert(base: Path) -> BertModel:
-    bert = BertModel.from_pretrained(base, add_pooling_layer=False, dtype=torch.float32)
-    if getattr(bert.config, "position_embedding_type", "absolute") != "absolute":
+def check_encoder(base: Path, config: Mapping[str, Any]) -> None:
+    """Raises SourceInvalid where config.json describes an encoder that is not of BERT's build."""
+    kind = config.get("model_type")
+    if kind not in ENCODERS:
+        raise SourceInvalid(
+            source=base,
+            reason=f"an encoder of type {kind!r} is not built as BART's is; those that are: {', '.join(ENCODERS)}",
+        )
+    if config.get("position_embedding_type", "absolute") != "absolute":
         raise SourceInvalid(source=base, reason="a BERT with absolute positions is needed")
-    return bert
+    if config.get("is_decoder"):
+        raise SourceInvalid(source=base, reason="it is a decoder, and an encoder is needed")
 
 
-def _embeddings(source: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    positions = source["embeddings.position_embeddings.weight"]  # (P, d)
+def _load_bert(base: Path) -> PreTrainedModel:
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    check_encoder(base, config)
+    kind, _ = ENCODERS[config["model_type"]]
+    return kind.from_pretrained(base, add_pooling_layer=False, dtype=torch.float32)
+
+
+def _positions(bert: PreTrainedModel) -> Tensor:
+    """The vectors of its positions from the first one on: (P, d)."""
+    _, first = ENCODERS[bert.config.model_type]
+    positions: Tensor = bert.embeddings.position_embeddings.weight.detach()[first:]
+    return positions
+
+
+def _embeddings(source: Mapping[str, Tensor], positions: Tensor) -> dict[str, Tensor]:
     # The generator has no token types: everything it reads is of type 0, which moves into the positions.
     folded = positions + source["embeddings.token_type_embeddings.weight"][0]  # (P, d)
     unused = torch.zeros(POSITION_OFFSET, positions.shape[1])  # (2, d)

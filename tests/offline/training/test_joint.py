@@ -13,18 +13,15 @@ from transformers import BartForConditionalGeneration, DPRQuestionEncoder, PreTr
 from service.entities import Passage
 from service.offline.training.batches import collate, encode_examples
 from service.offline.training.examples import ReadingExample
+from service.offline.training.forward import passage_token_log_probs
 from service.offline.training.joint import (
-    Found,
     JointConfig,
-    Library,
-    LibraryQuestion,
-    found_answer,
     joint_loss,
-    passage_token_log_probs,
-    retrieve,
     train_joint,
 )
+from service.offline.training.retrieval import Found, Library, LibraryQuestion, found_answer, retrieve
 from service.offline.training.warm_start import warm_start_generator, warm_start_question_encoder
+from service.offline.training.wording import Wording
 
 PASSAGES = (
     Passage("1", "Peru", "Lima is the capital of Peru."),
@@ -99,16 +96,16 @@ def test_the_loss_and_its_gradients_are_those_of_the_marginal_written_out() -> N
 
 
 def test_token_log_probs_are_those_of_a_plain_forward_pass(
-    models: tuple[DPRQuestionEncoder, BartForConditionalGeneration], tokenizer: PreTrainedTokenizerBase
+    models: tuple[DPRQuestionEncoder, BartForConditionalGeneration], wording: Wording
 ) -> None:
     generator = models[1]
     examples = [
         ReadingExample("who was king?", passage.title, passage.text, answer, None)
         for passage, answer in zip(PASSAGES, ("Juan Perez", "Lima", "1830", "Maria Lopez"), strict=True)
     ]
-    encoded = encode_examples(examples, tokenizer, max_input_length=90, max_target_length=8)
+    encoded = encode_examples(examples, wording, max_input_length=90, max_target_length=8)
     with torch.no_grad():
-        found = passage_token_log_probs(generator, collate(encoded, pad=0, start=2))
+        found = passage_token_log_probs(generator, collate(encoded, wording))
         for row, example in enumerate(encoded):
             logits = generator(
                 input_ids=torch.tensor([example.input_ids]),
@@ -123,6 +120,7 @@ def test_both_models_learn_and_the_library_does_not(
     models: tuple[DPRQuestionEncoder, BartForConditionalGeneration],
     libraries: dict[str, Library],
     tokenizer: PreTrainedTokenizerBase,
+    wording: Wording,
     tmp_path: Path,
 ) -> None:
     question_encoder, generator = models
@@ -137,7 +135,15 @@ def test_both_models_learn_and_the_library_does_not(
         return random_state.choice(QUESTIONS)
 
     train_joint(
-        question_encoder, generator, tokenizer, libraries, draw, config, state_file=tmp_path / "s.pt", log=lines.append
+        question_encoder,
+        generator,
+        tokenizer,
+        wording,
+        libraries,
+        draw,
+        config,
+        state_file=tmp_path / "s.pt",
+        log=lines.append,
     )
     assert lines[-1]["nll"] < 0.9 * lines[0]["nll"]
     embeddings = "question_encoder.bert_model.embeddings.word_embeddings.weight"

@@ -63,7 +63,7 @@ def test_every_source_of_questions_gives_examples_with_the_answer_where_they_say
 
 def test_dropout_keeps_the_mean_and_rests_outside_training() -> None:
     layer = torch.nn.ModuleDict({"fc2": torch.nn.Identity(), "fc1": torch.nn.Identity()})
-    MaskedDropout(0.25, seed=0, dtype=torch.float32, longest=100_000).attach(layer)
+    MaskedDropout(0.25, seed="0", dtype=torch.float32, longest=100_000).attach(layer)
     ones = torch.ones(100, 200)  # (100, 200)
     dropped = layer["fc2"](ones)
     assert sorted(dropped.unique().tolist()) == pytest.approx([0.0, 1 / 0.75])

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from transformers import AutoTokenizer, BertTokenizerFast
+from transformers import AutoTokenizer, RagTokenForGeneration
 
 from service.entities import Passage
-from service.errors import SourceInvalid
 from service.offline.training.batches import encode_examples
 from service.offline.training.examples import ReadingExample
-from service.offline.training.reading import train_logits_bias
+from service.offline.training.parts import train_logits_bias
 from service.offline.training.warm_start import warm_start_generator, warm_start_question_encoder
-from service.offline.training.weights import minilm_base, save_on_base
+from service.offline.training.weights import minilm_weights, save_trained
+from service.offline.training.wording import Wording
 from service.rag.checkpoint import load_checkpoint
 from service.rag.generator import Generator
 from service.rag.passage_encoder import PassageEncoder, minilm_folder
@@ -27,14 +27,16 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train_logits_bias(generator)
     with torch.no_grad():
         generator.final_logits_bias[0, 7] = 2.5
-    save_on_base(
+    tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
+    save_trained(
         folder,
         name="mini",
         question_encoder=warm_start_question_encoder(minilm_folder()),
         generator=generator,
-        tokenizer=AutoTokenizer.from_pretrained(minilm_folder()),
+        question_tokenizer=tokenizer,
+        wording=Wording.of(generator, tokenizer),
         passage_encoder=PassageEncoder.load(),
-        base=minilm_base(),
+        package=minilm_weights(),
     )
     return folder
 
@@ -64,28 +66,41 @@ def test_it_loads_and_is_what_was_saved(saved: Path) -> None:
 
 
 def test_training_and_serving_write_the_same_input(saved: Path) -> None:
-    tokenizer = BertTokenizerFast.from_pretrained(saved / "generator_tokenizer")
-    generator = Generator(load_checkpoint(saved))
+    checkpoint = load_checkpoint(saved)
+    generator, wording = Generator(checkpoint), Wording.of(checkpoint.generator, checkpoint.generator_tokenizer)
     for title, text in (("Peru", "Lima is the capital of Peru, and its largest city."), ("", "Lima. A city.")):
         example = ReadingExample("What is Peru's capital?", title, text, "Lima", None)
-        (encoded,) = encode_examples([example], tokenizer, max_input_length=300, max_target_length=8)
+        (encoded,) = encode_examples([example], wording, max_input_length=300, max_target_length=8)
         assert generator.input_ids(example.question, Passage("1", title, text)) == encoded.input_ids
 
 
-def test_embeddings_that_changed_are_not_left_out_silently(tmp_path: Path) -> None:
+def test_embeddings_that_changed_are_stored_and_the_folder_is_whole(tmp_path: Path) -> None:
     generator = warm_start_generator(minilm_folder(), decoder_layers=(1,))
     with torch.no_grad():
         generator.model.shared.weight[5, 5] += 1
-    with pytest.raises(SourceInvalid, match=r"rag\.generator"):
-        save_on_base(
-            tmp_path / "mini",
-            name="mini",
-            question_encoder=warm_start_question_encoder(minilm_folder()),
-            generator=generator,
-            tokenizer=AutoTokenizer.from_pretrained(minilm_folder()),
-            passage_encoder=PassageEncoder.load(),
-            base=minilm_base(),
-        )
+    tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
+    save_trained(
+        tmp_path / "mini",
+        name="mini",
+        question_encoder=warm_start_question_encoder(minilm_folder()),
+        generator=generator,
+        question_tokenizer=tokenizer,
+        wording=Wording.of(generator, tokenizer),
+        passage_encoder=PassageEncoder.load(),
+        package=minilm_weights(),
+    )
+    assert "base" not in json.loads((tmp_path / "mini" / "openbook.json").read_text())
+    for model in (load_checkpoint(tmp_path / "mini").generator, theirs(tmp_path / "mini").rag.generator):
+        assert torch.equal(model.model.shared.weight, generator.model.shared.weight)
+        assert model.lm_head.weight.data_ptr() == model.model.shared.weight.data_ptr()
+
+
+def theirs(folder: Path) -> RagTokenForGeneration:
+    """What transformers' own class makes of the folder; it must miss nothing in it."""
+    model, loading = RagTokenForGeneration.from_pretrained(folder, output_loading_info=True)
+    assert not loading["missing_keys"]
+    assert not loading["unexpected_keys"]
+    return model
 
 
 def test_the_folder_says_nothing_of_the_machine_that_made_it(saved: Path) -> None:
