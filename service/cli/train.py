@@ -24,7 +24,6 @@ class Part(StrEnum):
     GENERATOR_DECODER = "generator-decoder"
 
 
-
 def _files(help_text: str) -> Any:
     return typer.Option(metavar="FILE", help=help_text)
 
@@ -53,9 +52,7 @@ def train(
         int,
         typer.Option(min=1, help="Questions to held-out articles that are measured with."),
     ] = 160,
-    worlds: Annotated[
-        int, typer.Option(min=0, help="Invented worlds to learn to read from; 0: none.")
-    ] = 4,
+    worlds: Annotated[int, typer.Option(min=0, help="Invented worlds to learn to read from; 0: none.")] = 4,
     base: Annotated[
         Path | None,
         typer.Option(
@@ -71,30 +68,18 @@ def train(
             help="Layer of the BERT that a layer of the decoder begins as; again for more. Default: 1, 3, 5 and so on.",
         ),
     ] = None,
-    freeze: Annotated[
-        list[Part] | None, typer.Option(help="Leave this part as it is; again for more.")
-    ] = None,
+    freeze: Annotated[list[Part] | None, typer.Option(help="Leave this part as it is; again for more.")] = None,
     train_embeddings: Annotated[
         bool,
-        typer.Option(
-            "--train-embeddings", help="Train the word embeddings too; they are stored then."
-        ),
+        typer.Option("--train-embeddings", help="Train the word embeddings too; they are stored then."),
     ] = False,
-    name: Annotated[
-        str | None, typer.Option(help="What answers call the checkpoint. Default: OUTPUT's name.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="What answers call the checkpoint. Default: OUTPUT's name.")] = None,
     seed: Annotated[int, typer.Option(help="Everything that is drawn follows from it.")] = 0,
-    reading_steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps of reading. Default: 2400.")
-    ] = None,
-    joint_steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps of joint training. Default: 480.")
-    ] = None,
+    reading_steps: Annotated[int | None, typer.Option(min=1, help="Steps of reading. Default: 2400.")] = None,
+    joint_steps: Annotated[int | None, typer.Option(min=1, help="Steps of joint training. Default: 480.")] = None,
     loss: Annotated[
         Loss,
-        typer.Option(
-            help="Marginal of joint training: RAG-Token's, RAG-Sequence's, half of each."
-        ),
+        typer.Option(help="Marginal of joint training: RAG-Token's, RAG-Sequence's, half of each."),
     ] = "both",
     n_docs: Annotated[
         int | None, typer.Option(min=1, help="Passages a question finds in joint training. Default: 5.")
@@ -128,14 +113,10 @@ def train(
         int,
         typer.Option(min=1, help="Processes that train together: one thread or one GPU each."),
     ] = 1,
-    device: Annotated[
-        str, typer.Option(help="auto, cpu or cuda; auto: a GPU if there is one.")
-    ] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda; auto: a GPU if there is one.")] = "auto",
     dtype: Annotated[
         Dtype,
-        typer.Option(
-            help="Precision of the weights; auto: bfloat16 where the hardware has it."
-        ),
+        typer.Option(help="Precision of the weights; auto: bfloat16 where the hardware has it."),
     ] = "auto",
     accumulate: Annotated[
         int,
