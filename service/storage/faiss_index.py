@@ -5,6 +5,7 @@ the number back. The setting belongs to the calling thread: two questions in two
 """
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ IndexType = Literal["flat", "hnsw"]
 HNSW_LINKS = 32  # M: links of a vector in the layers above the lowest; twice as many in the lowest
 HNSW_EF_CONSTRUCTION = 200  # candidates looked at when a vector is linked
 HNSW_EF_SEARCH = 128  # candidates looked at by a search
+# FAISS has one limit on the arrays that it reads for the whole process.
+READING = threading.Lock()
 
 
 class FaissIndex:
@@ -71,7 +74,8 @@ class FaissIndex:
         and reads these two into memory.
         """
         try:
-            index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+            with _no_array_larger_than(path.stat().st_size):
+                index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
         except (RuntimeError, MemoryError) as error:
             raise IndexUnreadable(version=version, file=INDEX_FILE, reason=_essence(error)) from error
         if not isinstance(index, (faiss.IndexFlat, faiss.IndexHNSWFlat)):
@@ -168,6 +172,21 @@ class FaissIndex:
         if index is None:
             raise IndexNotResident(version=self._version, resident=())
         return index
+
+
+@contextmanager
+def _no_array_larger_than(n_bytes: int) -> Iterator[None]:
+    """Refuse a damaged length instead of asking the system for as much memory, where this FAISS can."""
+    if not hasattr(faiss, "set_deserialization_vector_byte_limit"):
+        yield
+        return
+    with READING:
+        before = faiss.get_deserialization_vector_byte_limit()
+        faiss.set_deserialization_vector_byte_limit(n_bytes)
+        try:
+            yield
+        finally:
+            faiss.set_deserialization_vector_byte_limit(before)
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 """What the long forms have to say: one line each, at the end of the run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+
+from tests.soak.servers import Nursery
 
 Summary = Callable[[str], None]
 LINES = pytest.StashKey[list[str]]()
@@ -20,3 +22,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("soak")
         for line in lines:
             terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()

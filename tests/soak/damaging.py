@@ -1,7 +1,7 @@
 """A process that flips bytes of an index file and searches what is not refused, each time in a child of its own.
 
-`python -m tests.soak.damaging TYPE STRIDE FOLDER` flips each byte of the file's head and every STRIDE-th of the rest,
-and writes one JSON object: how many bytes it flipped, how many files were refused, and which ended the process.
+`python -m tests.soak.damaging TYPE STRIDE FOLDER` flips every STRIDE-th byte, and more of the file's head where lengths
+stand, and writes one JSON object: how many bytes it flipped, how many files were refused, which ended the process.
 """
 
 import json
@@ -18,7 +18,9 @@ from tests.soak.books import DIMENSION, publish_book
 from tests.soak.killing import in_child
 
 N_PASSAGES = 300
-HEAD_BYTES = 256
+HEAD_BYTES = 144
+# At most: a length has eight bytes.
+HEAD_STRIDE = 3
 REFUSED = 3
 
 
@@ -26,7 +28,8 @@ def sweep(index_type: Any, stride: int, folder: Path) -> dict[str, Any]:
     in_child(lambda: publish_book(IndexStore(folder), "book", n_passages=N_PASSAGES, index_type=index_type))
     path = folder / "book" / "index.faiss"
     sound = path.read_bytes()
-    places = sorted({*range(min(HEAD_BYTES, len(sound))), *range(0, len(sound), stride)})
+    head = range(0, min(HEAD_BYTES, len(sound)), min(HEAD_STRIDE, stride))
+    places = sorted({*head, *range(0, len(sound), stride)})
     refused = 0
     ended_by = {}
     for place in places:

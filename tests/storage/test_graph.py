@@ -112,3 +112,16 @@ def test_a_graph_over_other_vectors_is_a_defect(path: Path) -> None:
     index = faiss.read_index(str(path))
     index.storage.metric_type = faiss.METRIC_L2
     assert defect_of(index) == "its vectors are not those of its graph"
+
+
+def test_a_damaged_length_is_refused_before_as_much_memory_is_asked_for(path: Path) -> None:
+    if not hasattr(faiss, "set_deserialization_vector_byte_limit"):
+        pytest.skip("this FAISS has no limit on what it reads")
+    limit = faiss.get_deserialization_vector_byte_limit()
+    content = bytearray(path.read_bytes())
+    place = content.index(N.to_bytes(8, "little"), 64)
+    content[place + 3] ^= 0x0F
+    path.write_bytes(content)
+    with pytest.raises(IndexUnreadable, match="byte_limit"):
+        FaissIndex.open(path, version="v")
+    assert faiss.get_deserialization_vector_byte_limit() == limit

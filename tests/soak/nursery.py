@@ -1,0 +1,43 @@
+"""A process that has imported the service once and forks one server for each line of settings that it reads.
+
+Importing torch takes seconds and forking takes none. Each server is a process of its own in every other way: it loads
+its checkpoint, opens its index and listens. Reads JSON objects, writes the number of the process for each.
+"""
+
+import json
+import os
+import signal
+import sys
+
+from service.api.server import serve
+from service.settings import Settings
+
+
+def main() -> None:
+    # whoever ended is not kept as a zombie
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for line in sys.stdin:
+        order = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            serve_until_told(order["settings"], order["log"])
+        sys.stdout.write(f"{pid}\n")
+        sys.stdout.flush()
+
+
+def serve_until_told(settings: dict[str, object], log: str) -> None:
+    status = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        opened = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        for stream in (1, 2):
+            os.dup2(opened, stream)
+        os.close(opened)
+        os.close(0)
+        status = serve(Settings(**settings))  # type: ignore[arg-type]
+    finally:
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

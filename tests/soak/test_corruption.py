@@ -1,0 +1,170 @@
+"""Every file of a version, damaged in every way: refused over HTTP with its code, while the old index answers on."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import service
+from service.storage.index_store import IndexStore
+from tests.soak.clients import COLOURS, QUESTIONS, body_of, mixture, publish_coloured
+from tests.soak.conftest import Summary
+from tests.soak.servers import Nursery, Server
+
+ROOT = Path(service.__file__).parent.parent
+FILES = ("manifest.json", "index.faiss", "passages.arrow")
+
+
+def flipped(share: float) -> Callable[[Path, Path], None]:
+    def flip(path: Path, _: Path) -> None:
+        content = bytearray(path.read_bytes())
+        content[int(share * (len(content) - 1))] ^= 0x01
+        path.write_bytes(content)
+
+    return flip
+
+
+def truncated(path: Path, _: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def halved(path: Path, _: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def emptied(path: Path, _: Path) -> None:
+    path.write_bytes(b"")
+
+
+def removed(path: Path, _: Path) -> None:
+    path.unlink()
+
+
+def exchanged(path: Path, others: Path) -> None:
+    shutil.copyfile(others, path)
+
+
+def made_a_folder(path: Path, _: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def made_a_link(path: Path, others: Path) -> None:
+    path.unlink()
+    path.symlink_to(others)
+
+
+DAMAGES: dict[str, Callable[[Path, Path], None]] = {
+    **{f"a bit flipped at {share:.0%}": flipped(share) for share in (0.0, 0.01, 0.37, 0.5, 0.93, 1.0)},
+    "the last byte gone": truncated,
+    "half of it gone": halved,
+    "emptied": emptied,
+    "removed": removed,
+    "another version's": exchanged,
+    "a folder": made_a_folder,
+    "a link to another version's": made_a_link,
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> IndexStore:
+    store = IndexStore(tmp_path_factory.mktemp("corruption") / "indexes")
+    for version in COLOURS:
+        publish_coloured(store, version)
+    store.set_current("book-red")
+    return store
+
+
+@pytest.fixture(scope="module")
+def server(store: IndexStore, tiny_checkpoint: Path, nursery: Nursery) -> Iterator[Server]:
+    server = nursery.begin(
+        store.folder.parent / "log", indexes=store.folder, checkpoint=str(tiny_checkpoint), residents=1
+    )
+    server.wait_until_ready()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def blue(store: IndexStore, tmp_path: Path) -> Iterator[Path]:
+    """The folder of book-blue, to be damaged; sound again afterwards."""
+    sound = shutil.copytree(store.folder / "book-blue", tmp_path / "sound")
+    yield store.folder / "book-blue"
+    shutil.rmtree(store.folder / "book-blue")
+    sound.rename(store.folder / "book-blue")
+
+
+def answers_from(server: Server, version: str) -> bool:
+    reply = server.call("POST", "/answer", body_of(QUESTIONS[0]))
+    return reply.status == 200 and reply.body["index"]["version"] == version and mixture(reply.body, None) is None
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("file", FILES)
+def test_a_damaged_version_is_refused_and_the_old_index_answers_on(
+    file: str, damage: str, server: Server, store: IndexStore, blue: Path
+) -> None:
+    generation = server.call("GET", "/index").body["live"]["generation"]
+    DAMAGES[damage](blue / file, store.folder / "book-red" / file)
+    reply = server.swap("book-blue", verify="checksum")
+    assert (reply.status, reply.body["code"]) == (500, "index_corrupt"), reply.body
+    assert answers_from(server, "book-red")
+    assert server.call("GET", "/index").body["live"] == {
+        "version": "book-red",
+        "generation": generation,
+        "snapshot_date": None,
+    }
+    assert store.current() == "book-red"
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("file", FILES)
+def test_damage_that_a_manifest_does_not_show_never_ends_the_process(
+    file: str, damage: str, server: Server, store: IndexStore, blue: Path, tmp_path: Path
+) -> None:
+    DAMAGES[damage](blue / file, store.folder / "book-red" / file)
+    reply = server.swap("book-blue", verify="manifest")
+    if reply.status == 200:
+        for question in QUESTIONS[:3]:
+            server.call("POST", "/answer", body_of(question))
+        # the files are mapped: give the name to sound ones rather than write into these
+        assert server.swap("book-red").status == 200
+    else:
+        assert (reply.status, reply.body["code"]) == (500, "index_corrupt"), reply.body
+    assert answers_from(server, "book-red")
+
+
+def flip_and_search(index_type: str, stride: int, folder: Path, summary: Summary) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.soak.damaging", index_type, str(stride), str(folder)]
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)
+    summary(
+        f"{index_type}: {found['flipped']} bytes flipped one at a time and searched, {found['refused']} refused, "
+        f"{len(found['ended_by'])} ended the process"
+    )
+    assert found["ended_by"] == {}
+
+
+@pytest.mark.parametrize(("index_type", "stride"), [("flat", 1999), ("hnsw", 9973)])
+def test_no_flipped_byte_of_an_index_ends_a_process_that_searches_it(
+    index_type: str, stride: int, tmp_path: Path, summary: Summary
+) -> None:
+    flip_and_search(index_type, stride, tmp_path, summary)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize(("index_type", "stride"), [("flat", 3), ("hnsw", 17)])
+def test_no_flipped_byte_in_many_of_an_index_ends_a_process_that_searches_it(
+    index_type: str, stride: int, tmp_path: Path, summary: Summary
+) -> None:
+    flip_and_search(index_type, stride, tmp_path, summary)

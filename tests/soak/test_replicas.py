@@ -1,0 +1,169 @@
+"""Two replicas on one folder, under load: what one is told reaches the other, whatever befell it meanwhile."""
+
+import signal
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.storage.index_store import IndexStore
+from tests.soak.clients import COLOURS, QUESTIONS, Clients, body_of, mixture, publish_coloured
+from tests.soak.conftest import Summary
+from tests.soak.servers import Nursery, Server, until
+
+CLIENTS = 8
+VERSIONS = tuple(COLOURS)
+# How long the other replica may take on a machine that is busy with other things; half a second is the setting.
+FOLLOWED_WITHIN_S = 30.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> IndexStore:
+    store = IndexStore(tmp_path / "indexes")
+    for version in COLOURS:
+        publish_coloured(store, version)
+    store.set_current("book-red")
+    return store
+
+
+@pytest.fixture
+def replicas(
+    store: IndexStore, tiny_checkpoint: Path, nursery: Nursery, tmp_path: Path
+) -> Iterator[tuple[Server, Server]]:
+    first, second = (
+        nursery.begin(tmp_path / f"log-{number}", indexes=store.folder, checkpoint=str(tiny_checkpoint))
+        for number in range(2)
+    )
+    for server in (first, second):
+        server.wait_until_ready()
+    yield first, second
+    for server in (first, second):
+        if not server.gone():
+            server.send(signal.SIGCONT)
+            server.kill()
+
+
+def other(version: str) -> str:
+    return VERSIONS[1 - VERSIONS.index(version)]
+
+
+def follows(server: Server, version: str) -> float:
+    """Seconds until it serves `version`."""
+    return until(lambda: server.live() == version, what=f"{version} to be live", limit_s=FOLLOWED_WITHIN_S)
+
+
+def failures(clients: Clients) -> list[str]:
+    return [one.failure for one in clients.asked() if one.failure is not None]
+
+
+def follow_swaps(replicas: tuple[Server, Server], swaps: int, summary: Summary) -> None:
+    """Each replica is told in turn."""
+    live = "book-red"
+    seconds = []
+    with Clients([server.port for server in replicas], CLIENTS, {}) as clients:
+        until(lambda: len(clients.asked()) >= CLIENTS, what="the first questions")
+        for number in range(swaps):
+            told, follower = replicas[number % 2], replicas[1 - number % 2]
+            live = other(live)
+            reply = told.swap(live)
+            assert (reply.status, reply.body.get("durable")) == (200, True), reply.body
+            seconds.append(follows(follower, live))
+            # it must not be told back
+            assert told.live() == live
+    asked = clients.asked()
+    assert failures(clients) == []
+    assert {one.version for one in asked} == set(COLOURS)
+    summary(
+        f"two replicas, {CLIENTS} clients: {swaps} swaps, the other followed after {statistics.median(seconds):.2f} s "
+        f"in the median and {max(seconds):.2f} s at most; {len(asked)} questions, 0 failed or mixed"
+    )
+
+
+def test_what_one_replica_is_told_reaches_the_other_under_load(
+    replicas: tuple[Server, Server], summary: Summary
+) -> None:
+    follow_swaps(replicas, 3, summary)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_what_one_replica_is_told_a_hundred_times_reaches_the_other_under_load(
+    replicas: tuple[Server, Server], summary: Summary
+) -> None:
+    follow_swaps(replicas, 100, summary)
+
+
+def test_a_replica_that_was_stopped_during_a_swap_comes_back_on_it(
+    replicas: tuple[Server, Server], store: IndexStore, summary: Summary
+) -> None:
+    told, stopped = replicas
+    with Clients([server.port for server in replicas], 4, {}) as clients:
+        until(lambda: len(clients.asked()) >= 4, what="the first questions")
+        stopped.send(signal.SIGSTOP)
+        assert told.swap("book-blue").status == 200
+        stopped.send(signal.SIGCONT)
+        after_stop_s = follows(stopped, "book-blue")
+    assert failures(clients) == []
+    stopped.kill()
+    with Clients([told.port], 4, {}) as clients:
+        assert told.swap("book-red").status == 200
+        stopped.restart()
+    assert failures(clients) == []
+    assert stopped.live() == "book-red"
+    assert store.current() == "book-red"
+    summary(f"a replica stopped during a swap served the new version {after_stop_s:.2f} s after it went on")
+
+
+def test_a_replica_that_is_killed_in_the_middle_of_a_swap_comes_back_on_one_of_the_two(
+    replicas: tuple[Server, Server], store: IndexStore
+) -> None:
+    told, surviving = replicas
+    assert told.call("POST", "/index/swap", {"version": "book-blue", "wait": False}).status == 202
+    told.kill()
+    current = store.current()
+    assert current in VERSIONS
+    told.restart()
+    assert told.live() == current
+    follows(surviving, str(current))
+    for server in replicas:
+        answer = server.call("POST", "/answer", body_of(QUESTIONS[0])).body
+        assert mixture(answer, None) is None
+
+
+def following(server: Server) -> dict[str, object]:
+    reply = server.call("GET", "/readyz")
+    assert reply.status == 200
+    found: dict[str, object] = reply.body["following"]
+    return found
+
+
+def metric(server: Server, name: str) -> float:
+    lines = server.call("GET", "/metrics").body["text"].splitlines()
+    return float(next(line for line in lines if line.startswith(f"{name} ")).rpartition(" ")[2])
+
+
+def test_a_current_that_names_a_broken_version_leaves_both_replicas_serving_and_saying_so(
+    replicas: tuple[Server, Server], store: IndexStore
+) -> None:
+    (store.folder / "book-blue" / "passages.arrow").write_bytes(b"not what it was")
+    with Clients([server.port for server in replicas], 4, {}) as clients:
+        until(lambda: len(clients.asked()) >= 4, what="the first questions")
+        store.set_current("book-blue")
+        for server in replicas:
+            until(lambda server=server: following(server)["ok"] is False, what="a complaint")  # type: ignore[misc]
+            said = following(server)
+            assert (said["wanted"], said["code"]) == ("book-blue", "index_corrupt")
+            assert metric(server, "openbook_following_ok") == 0
+            assert metric(server, 'openbook_current_follow_failures_total{code="index_corrupt"}') >= 1
+            assert server.live() == "book-red"
+            assert "CURRENT names book-blue, which cannot be served" in server.log.read_text()
+        # what a question is answered from has not changed
+        n_asked = len(clients.asked())
+        until(lambda: len(clients.asked()) > n_asked + 8, what="further questions")
+        store.set_current("book-red")
+        for server in replicas:
+            until(lambda server=server: following(server)["ok"] is True, what="peace")  # type: ignore[misc]
+            assert metric(server, "openbook_following_ok") == 1
+    assert failures(clients) == []
+    assert {one.version for one in clients.asked()} == {"book-red"}
