@@ -75,9 +75,8 @@ class LiveIndex:
             taken = [self._wanted(version) for version in versions]
             given = tuple(Lease(opened.snapshot, self._index_of(opened)) for opened in taken)
             for opened in taken:
-                self._clock += 1
                 opened.leases += 1
-                opened.last_leased = self._clock
+                self._used(opened)
         try:
             yield given
         finally:
@@ -150,8 +149,7 @@ class LiveIndex:
                 self._make_room(spared=opened)
             elif opened is not self._live:
                 self._retire([opened])
-            self._clock += 1
-            opened.last_leased = self._clock
+            self._used(opened)
             unused = self._take_unused()
         close_all(unused)
 
@@ -226,10 +224,17 @@ class LiveIndex:
     def _make_live(self, snapshot: IndexSnapshot) -> None:
         opened = self._known(snapshot) or self._add(snapshot)
         opened.retired = False
+        if self._live is not None:
+            # a rollback leads to it: to have been live counts as use
+            self._used(self._live)
         self._live = opened
         self._let_go = None
         self._retire_others(opened)
         self._make_room(spared=opened)
+
+    def _used(self, opened: Opened) -> None:
+        self._clock += 1
+        opened.last_leased = self._clock
 
     def _retire_others(self, opened: Opened) -> None:
         """One version, one text: an older opening of the same version gives way."""

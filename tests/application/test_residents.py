@@ -68,6 +68,16 @@ def test_the_one_least_recently_leased_goes(four_versions: IndexStore) -> None:
     live.close()
 
 
+def test_the_version_before_stays_though_nobody_asked_it(four_versions: IndexStore) -> None:
+    live = LiveIndex(four_versions.open("v0"), residents=2)
+    live.keep(four_versions.open("v1"))
+    with live.lease("v1"):
+        pass
+    live.flip(four_versions.open("v2"))
+    assert open_names(live) == ["v0", "v2"]
+    live.close()
+
+
 def test_a_lease_begun_before_a_flip_keeps_its_generation(four_versions: IndexStore) -> None:
     live = LiveIndex(four_versions.open("v0"), residents=2)
     with live.lease() as before:
