@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.application.admission import WorkPool
@@ -146,6 +146,7 @@ def test_what_no_fact_hangs_on_does_not_part_answers(one: str, other: str, same:
     assert (normalise(one) == normalise(other)) is same
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_normalising_twice_is_normalising_once(text: str) -> None:
     assert normalise(normalise(text)) == normalise(text)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.storage import history
@@ -78,6 +78,7 @@ def test_a_torn_last_line_takes_no_other_with_it(tmp_path: Path) -> None:
         assert found == [3, *[2, 1][2 - whole :]]
 
 
+@settings(deadline=None, max_examples=40)
 @given(lengths=st.lists(st.integers(0, 60), max_size=12), block=st.integers(1, 700), wanted=st.integers(0, 14))
 def test_lines_are_found_whatever_the_blocks(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int], block: int, wanted: int
