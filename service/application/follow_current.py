@@ -81,7 +81,7 @@ class FollowCurrent:
             try:
                 self._once()
             except Exception as error:
-                # the folder is out of reach, or this is a bug: either way what is live goes on, and this thread too
+                # the folder is out of reach: what is live goes on, and this thread too
                 if self._retry_at is None or time.monotonic() >= self._retry_at:
                     self._failed("CURRENT", error)
 
@@ -105,7 +105,7 @@ class FollowCurrent:
         except InvalidVersionName as error:
             self._seen = mark
             self._failed(str(error.data["version"]), error, again=again)
-        except OpenbookError as error:
+        except Exception as error:
             self._seen = mark
             self._failed(wanted, error, again=again)
             if self._has_let_go():

@@ -199,7 +199,8 @@ class SwapIndex:
             durable = self._write_current(version, watch) if writes_current else True
         except Exception as error:
             if not silent:
-                logger.warning("swap to %s failed: %s", watch.version, error)
+                unforeseen = not isinstance(error, OpenbookError)
+                logger.warning("swap to %s failed: %s", watch.version, error, exc_info=unforeseen)
                 self._telemetry.count_swap(_code_of(error), watch.seconds())
                 self._log.record(watch, _code_of(error), None, str(error))
             raise

@@ -247,6 +247,28 @@ def test_pauses_grow(start: Start, indexes_folder: Path, monkeypatch: pytest.Mon
     assert 2 <= samples(replica.telemetry)[FAILURES] <= 7
 
 
+def test_what_nobody_foresaw_is_not_tried_again_at_every_look(
+    start: Start, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = start()
+    tried = []
+
+    def fail(self: IndexSnapshot, report: object = None) -> None:
+        tried.append(self.info.version)
+        raise MemoryError
+
+    monkeypatch.setattr(follow_current, "FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr(IndexSnapshot, "warm", fail)
+    replica.store.set_current("tiny-2018")
+    assert soon(replica.follower.problem)
+    a_few_looks()
+    assert tried == ["tiny-2018"]
+    problem = replica.follower.problem()
+    assert problem is not None
+    assert (problem.wanted, problem.code) == ("tiny-2018", OpenbookError.code)
+    assert len(SwapHistory(indexes_folder).last(9)) == 1
+
+
 def test_policy_resource_does_not_take_the_service_away_again_for_a_version_that_failed_late(
     start: Start, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
