@@ -59,8 +59,8 @@ def _read(paths: tuple[Path, ...]) -> list[Question]:
     return [question for path in paths for question in read_questions(path)]
 
 
-def check(config: TrainingConfig) -> Questions:
-    """The questions. Raises SourceInvalid or SettingInvalid for what would end the training later."""
+def check_folders(config: TrainingConfig) -> None:
+    """Raises SourceInvalid or SettingInvalid for files, folders and numbers that would end the training later."""
     if config.processes < 1:
         raise SourceInvalid(source="processes", reason=f"{config.processes} processes cannot train")
     check_numbers(config)
@@ -71,7 +71,10 @@ def check(config: TrainingConfig) -> Questions:
         raise SourceInvalid(source=config.output, reason="is there already and is not empty")
     for folder in (config.work, config.output.parent):
         _check_writable(folder)
-    questions = read_all(config)
+
+
+def check_questions(config: TrainingConfig, questions: Questions) -> None:
+    """Raises SourceInvalid for questions that cannot be trained on, or are too few."""
     for files, what, given in (
         (config.paragraphs, "paragraphs", questions.paragraphs),
         (config.sentences, "sentences", questions.sentences),
@@ -99,7 +102,6 @@ def check(config: TrainingConfig) -> Questions:
         raise SourceInvalid(
             source="patience", reason="stopping early needs held-out questions: name an article with --held-out"
         )
-    return questions
 
 
 def _check_writable(folder: Path) -> None:

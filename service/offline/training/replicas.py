@@ -1,8 +1,9 @@
 """Several processes that run one stage together: torch.distributed, one message between them a step."""
 
 import tempfile
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
 
 import torch
 
@@ -10,10 +11,10 @@ from service.offline.training.loop import Replicas
 from service.offline.training.stage import Machine
 from service.rag.checkpoint import choose_device, choose_dtype
 
-Work = Callable[..., None]
+Dtype = Literal["auto", "float32", "bfloat16"]
 
 
-def machine_of(device: str, dtype: Any, replicas: Replicas) -> Machine:
+def machine_of(device: str, dtype: Dtype, replicas: Replicas) -> Machine:
     """The device and the precision that were asked for; with several GPUs, one for each process.
 
     Raises SettingInvalid for a device that is not here.
@@ -24,46 +25,37 @@ def machine_of(device: str, dtype: Any, replicas: Replicas) -> Machine:
     return Machine(torch.device(chosen), choose_dtype(dtype, chosen), replicas)
 
 
-def run_together(work: Work, arguments: tuple[Any, ...], count: int, **for_the_first: Any) -> None:
-    """Call `work(*arguments, Replicas(rank, count))` in `count` processes, this one among them as the first.
+def meet(folder: str, rank: int, count: int) -> Replicas:
+    """Join the other processes that meet in this folder, on one thread; returns once all are there."""
+    torch.set_num_threads(1)
+    # NCCL wants a GPU for each process; gloo carries messages between processors, and between processes on one GPU
+    enough = torch.cuda.device_count() >= count
+    torch.distributed.init_process_group(
+        "cpu:gloo,cuda:nccl" if enough else "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=count
+    )
+    return Replicas(rank, count)
 
-    `for_the_first` are named arguments that only it is given. `work` is a function of a module, and each of the
-    processes runs it on one thread; one alone runs it on all.
+
+@contextmanager
+def gathered(other: Callable[[int, str], None], count: int) -> Iterator[Replicas]:
+    """`count` processes at work together, this one the first of them; the rest call `other(rank, folder)`.
+
+    `other` is what a fresh process can be told of: a function of a module, or a `partial` of one.
     """
     if count == 1:
-        work(*arguments, Replicas(), **for_the_first)
+        yield Replicas()
         return
     spawn = torch.multiprocessing.get_context("spawn")
     threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory() as folder:
-        meeting = f"file://{folder}/meeting"
-        others = [
-            spawn.Process(target=_other, args=(work, arguments, rank, count, meeting), daemon=True)
-            for rank in range(1, count)
-        ]
+        others = [spawn.Process(target=other, args=(rank, folder), daemon=True) for rank in range(1, count)]
         for process in others:
             process.start()
         try:
-            _meet(meeting, 0, count)
-            work(*arguments, Replicas(0, count), **for_the_first)
+            yield meet(folder, 0, count)
         finally:
             if torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()
             torch.set_num_threads(threads)
             for process in others:
                 process.join(timeout=60)
-
-
-def _other(work: Work, arguments: tuple[Any, ...], rank: int, count: int, meeting: str) -> None:
-    _meet(meeting, rank, count)
-    work(*arguments, Replicas(rank, count))
-    torch.distributed.destroy_process_group()
-
-
-def _meet(meeting: str, rank: int, count: int) -> None:
-    torch.set_num_threads(1)
-    # NCCL wants a GPU for each process; gloo carries messages between processors, and between processes on one GPU
-    backend = "nccl" if torch.cuda.device_count() >= count else "gloo"
-    torch.distributed.init_process_group(
-        "cpu:gloo,cuda:nccl" if backend == "nccl" else "gloo", init_method=meeting, rank=rank, world_size=count
-    )

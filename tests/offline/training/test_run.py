@@ -6,16 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import SourceInvalid
+from service.errors import OpenbookError, SettingInvalid, SourceInvalid
 from service.offline.evaluation.asked import choose_questions
 from service.offline.evaluation.reading import read_paragraphs
 from service.offline.index_builder import Silence
+from service.offline.training.curves import can_draw
+from service.offline.training.data import read_all
 from service.offline.training.distillation import DistillationConfig
 from service.offline.training.examples import Question
 from service.offline.training.joint import JointConfig
 from service.offline.training.reading import ReadingConfig
+from service.offline.training.recipe import remember, with_numbers
 from service.offline.training.run import TrainingConfig, run
 from service.rag.checkpoint import load_checkpoint
+from service.rag.passage_encoder import PassageEncoder
 
 
 @pytest.fixture
@@ -59,12 +63,82 @@ def test_a_run_writes_a_folder_that_answers_and_a_second_run_goes_on_from_it(con
     assert load_checkpoint(config.output.with_name("again")).fingerprint == checkpoint.fingerprint
 
 
-def test_two_processes_train_together(config: TrainingConfig) -> None:
-    run(replace(config, processes=2), lambda _: None)
-    assert load_checkpoint(config.output).facts.name == "mine"
+def test_two_processes_train_a_bert_of_another_size_together(config: TrainingConfig, bert_folder: Path) -> None:
+    run(replace(config, processes=2, base=bert_folder), lambda _: None)
+    checkpoint = load_checkpoint(config.output)
+    assert checkpoint.facts.base is None
+    assert checkpoint.question_encoder.config.projection_dim == PassageEncoder.load().dimension
+    if can_draw():
+        assert (config.work / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_missing_file_is_named_before_anything_begins(config: TrainingConfig) -> None:
-    with pytest.raises(SourceInvalid, match="nowhere"):
-        run(replace(config, sentences=(Path("nowhere.jsonl"),)), lambda _: None)
-    assert not (config.work / "reader.pt").exists()
+def refused(config: TrainingConfig, reason: str) -> None:
+    with pytest.raises(OpenbookError, match=reason):
+        run(config, lambda _: None)
+    assert not (config.work / "recipe.json").exists()
+
+
+def test_what_cannot_end_well_does_not_begin(config: TrainingConfig, tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "file").touch()
+    nq = tmp_path / "nq.jsonl"
+    nq.write_text('{"question": "who was it", "answer": ["Ana"]}')
+    refused(replace(config, sentences=(Path("nowhere.jsonl"),)), "nowhere.jsonl: there is no such file")
+    refused(replace(config, output=taken), "taken: is there already and is not empty")
+    refused(replace(config, work=taken / "file"), "file: cannot be written to")
+    refused(replace(config, held_out=("Atlantis",)), "held-out: no question over a paragraph is about 'Atlantis'")
+    refused(replace(config, sentences=(nq,)), "'who was it' has no context, as sentences need")
+    refused(replace(config, joint=replace(config.joint, questions_per_step=4)), "3 questions with answers are left")
+    refused(replace(config, joint=replace(config.joint, n_docs=2)), "n-docs: 2 passages a question, and 1 are there")
+    refused(replace(config, reading=replace(config.reading, dropout=1.0)), r"reading\.dropout: 1\.0 cannot be")
+    refused(replace(config, device="abacus"), "'abacus' is none of auto, cpu, cuda")
+    refused(replace(config, processes=0), "0 processes cannot train")
+
+
+def test_stopping_early_needs_held_out_questions(config: TrainingConfig) -> None:
+    nothing_held_out = replace(config, held_out=(), reading=replace(config.reading, patience=1))
+    refused(nothing_held_out, "stopping early needs held-out questions")
+
+
+def test_a_work_folder_holds_one_recipe(config: TrainingConfig, tmp_path: Path) -> None:
+    config.work.mkdir()
+    remember(config)
+    remember(replace(config, output=tmp_path / "elsewhere", name="other"))
+    copied = tmp_path / "copied.jsonl"
+    copied.write_bytes(config.paragraphs[0].read_bytes())
+    remember(replace(config, paragraphs=(copied,)))
+    with pytest.raises(SourceInvalid, match=r"joint\.n_docs was 1, is 3; seed was 0, is 4\. Choose another --work"):
+        remember(replace(config, seed=4, joint=replace(config.joint, n_docs=3)))
+    copied.write_text("")
+    with pytest.raises(SourceInvalid, match="paragraphs differs"):
+        remember(replace(config, paragraphs=(copied,)))
+
+
+def test_states_that_nobody_knows_the_recipe_of_are_not_gone_on_from(config: TrainingConfig) -> None:
+    config.work.mkdir()
+    (config.work / "reading_state.pt").touch()
+    with pytest.raises(SourceInvalid, match=r"without a recipe\.json"):
+        remember(config)
+
+
+def test_numbers_of_the_recipe_are_set_by_their_names(config: TrainingConfig) -> None:
+    changed = with_numbers(config, ["joint.question_rate=1e-5", "reading.steps=7"])
+    assert (changed.joint.question_rate, changed.reading.steps) == (1e-5, 7)
+    for given, reason in (
+        ("joint.rate=1", "joint has no number 'rate', but steps, warm_up"),
+        ("reading.steps=1.5", "reading.steps is a whole number, not '1.5'"),
+        ("steps=3", "'steps=3' is not STAGE.NAME=VALUE"),
+        ("joint.seed=3", "joint has no number 'seed'"),
+    ):
+        with pytest.raises(SettingInvalid, match=reason):
+            with_numbers(config, [given])
+
+
+def test_unanswerable_questions_among_the_paragraphs_are_told_apart(config: TrainingConfig) -> None:
+    with config.paragraphs[0].open("a") as file:
+        file.write('\n{"question": "Who sank it?", "answers": [], "title": "Peru", "context": "Lima is in Peru."}')
+    questions = read_all(config)
+    assert [question.text for question in questions.unanswerable] == ["Who sank it?"]
+    assert len(questions.paragraphs) == 3
+    assert len(questions.held_out) == len(questions.dev) == 2
