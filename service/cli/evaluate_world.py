@@ -71,7 +71,14 @@ def leaders(
     Shows for each index how many answers are the holder of 2016 and of 2018: with the book of one year, the holders
     of that year should come back and those of the other should not.
     """
-    from service.offline.evaluation.leaders import ShuffledBook, ask_leaders, leader_questions, leaders_tables
+    from service.offline.evaluation.leaders import (
+        OWN,
+        ShuffledBook,
+        ask_leaders,
+        leader_questions,
+        leaders_misses,
+        leaders_tables,
+    )
     from service.offline.evaluation.tables import Report
 
     questions = leader_questions(style or (), sample=sample, seed=seed)
@@ -81,10 +88,12 @@ def leaders(
     with TimeLeft() as progress, TemporaryDirectory() as temporary:
         asked = [(version, settings, questions) for version in index or DEMO_YEARS]
         elsewhere = settings if url is not None else settings.model_copy(update={"indexes": Path(temporary)})
+        invented = []
         for number in shuffled or ():
             book = ShuffledBook(SHUFFLED_YEAR, number)
             _build(book, elsewhere, progress)
             asked.append((book.version, elsewhere, book.questions(questions)))
+            invented.append(book.version)
         for version, where, of_version in asked:
             with _asking(version, where, url, token) as service:
                 reader = Asker(service, version, fields)
@@ -92,7 +101,9 @@ def leaders(
                     ask_leaders(version, of_version, reader, answered=_counted(progress, len(of_version), version))
                 )
     facts = _facts(reader, fields, url) | {"seed": seed, "seconds": round(time.perf_counter() - started, 1)}
-    show(Report("leaders", facts, leaders_tables(answers)), json_file, markdown_file)
+    expected = {version: str(year) for version, year in DEMO_YEARS.items()} | dict.fromkeys(invented, OWN)
+    misses = leaders_misses(answers, expected)
+    show(Report("leaders", facts, leaders_tables(answers), misses), json_file, markdown_file)
 
 
 @takes_settings("checkpoint", "indexes", "device", "dtype", "threads")
@@ -119,7 +130,7 @@ def facts(
 
     Shows how many answers are that book's, and, of the facts that changed, how many are the other year's.
     """
-    from service.offline.evaluation.facts import ask_facts, fact_questions, facts_tables
+    from service.offline.evaluation.facts import ask_facts, fact_questions, facts_misses, facts_tables
     from service.offline.evaluation.tables import Report
 
     started = time.perf_counter()
@@ -137,7 +148,7 @@ def facts(
                 reader = Asker(service, version, fields)
                 answers.append(ask_facts(version, asked, reader, answered=_counted(progress, len(asked), version)))
     found = _facts(reader, fields, url) | {"seed": seed, "seconds": round(time.perf_counter() - started, 1)}
-    show(Report("facts", found, facts_tables(answers)), json_file, markdown_file)
+    show(Report("facts", found, facts_tables(answers), facts_misses(answers)), json_file, markdown_file)
 
 
 class Asker:

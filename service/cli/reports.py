@@ -27,8 +27,6 @@ def show(report: Report, json_file: Path | None, markdown_file: Path | None) -> 
     for table in report.tables:
         console.print(Text(table.title, style="bold"))
         console.print(_rich(table))
-    for note in report.notes:
-        console.print(note, markup=False, soft_wrap=True)
     messages().print(", ".join(f"{name}: {value}" for name, value in report.facts.items()), style="dim", markup=False)
     for path, content in (
         (json_file, json.dumps(report.as_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"),

@@ -97,6 +97,20 @@ def facts_tables(answers: Sequence[FactAnswers]) -> tuple[Table, Table]:
     )
 
 
+def facts_misses(answers: Sequence[FactAnswers]) -> Table:
+    """What was answered otherwise than the book has it."""
+    return Table(
+        "Misses",
+        ("index", "kind", "question", "answer", "expected"),
+        tuple(
+            (one.index, question.kind, question.text, given, question.answers[0])
+            for one in answers
+            for question, given in zip(one.questions, one.given, strict=True)
+            if not exact_match(given, question.answers)
+        ),
+    )
+
+
 def _cells(answers: FactAnswers, kind: str | None) -> tuple[Cell, ...]:
     pairs = [
         (question, given)

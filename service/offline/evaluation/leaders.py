@@ -141,6 +141,21 @@ def leaders_tables(answers: Sequence[LeaderAnswers]) -> tuple[Table, Table]:
     )
 
 
+def leaders_misses(answers: Sequence[LeaderAnswers], expected: Mapping[str, str]) -> Table:
+    """What was answered with another name than that of the holder `expected` of each index."""
+    return Table(
+        "Misses",
+        ("index", "question", "answer", "expected"),
+        tuple(
+            (one.index, question.text, given, question.answers[expected[one.index]][0])
+            for one in answers
+            if one.index in expected
+            for question, given in zip(one.questions, one.given, strict=True)
+            if not exact_match(given, question.answers[expected[one.index]])
+        ),
+    )
+
+
 def _cells(answers: LeaderAnswers, whose: Sequence[str], style: str | None) -> tuple[Cell, ...]:
     asked = [question for question in answers.questions if style in (None, question.style)]
     return (

@@ -4,7 +4,7 @@ import math
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -29,12 +29,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One run of one experiment."""
+    """One run of one experiment. `misses` is what went wrong, for whoever wants to know why: JSON alone shows it."""
 
     experiment: str
     facts: Mapping[str, str | int | float]
     tables: tuple[Table, ...]
-    notes: tuple[str, ...] = field(default=())
+    misses: Table | None = None
 
     def markdown(self) -> str:
         """The facts in one line, then each table under its title."""
@@ -43,24 +43,15 @@ class Report:
             lines = [_markdown_row(table.columns), "|---" * len(table.columns) + "|"]
             lines += [_markdown_row(row) for row in table.text_rows()]
             parts += [f"**{table.title}**", "\n".join(lines)]
-        return "\n\n".join([*parts, *self.notes]) + "\n"
+        return "\n\n".join(parts) + "\n"
 
     def as_json(self) -> dict[str, Any]:
         """Everything, unrounded; a row is an object by column, an interval {"mean", "low", "high"}."""
         return {
             "experiment": self.experiment,
             "facts": dict(self.facts),
-            "tables": [
-                {
-                    "title": table.title,
-                    "rows": [
-                        {name: _plain(cell) for name, cell in zip(table.columns, row, strict=True)}
-                        for row in table.rows
-                    ],
-                }
-                for table in self.tables
-            ],
-            "notes": list(self.notes),
+            "tables": [_as_json(table) for table in self.tables],
+            "misses": [] if self.misses is None else _as_json(self.misses)["rows"],
         }
 
 
@@ -82,6 +73,11 @@ def _text(cell: Cell, digits: int) -> str:
     if isinstance(cell, float):
         return "" if math.isnan(cell) else f"{cell:.{digits}f}"
     return "" if cell is None else str(cell)
+
+
+def _as_json(table: Table) -> dict[str, Any]:
+    rows = [{name: _plain(cell) for name, cell in zip(table.columns, row, strict=True)} for row in table.rows]
+    return {"title": table.title, "rows": rows}
 
 
 def _plain(cell: Cell) -> Any:

@@ -1,7 +1,7 @@
 import pytest
 
 from service.errors import InvalidRequest
-from service.offline.evaluation.facts import FactQuestion, ask_facts, fact_questions, facts_tables
+from service.offline.evaluation.facts import FactQuestion, ask_facts, fact_questions, facts_misses, facts_tables
 from service.offline.evaluation.statistics import Interval
 
 QUESTIONS = (
@@ -32,7 +32,12 @@ def test_a_fact_that_changed_knows_the_answer_of_the_other_year() -> None:
 
 def test_an_answer_is_right_or_the_other_years_or_neither() -> None:
     given = dict(zip((one.text for one in QUESTIONS), ("lima", "32 million", "nothing"), strict=True))
-    whole, by_kind = facts_tables([ask_facts("wiki-2016", QUESTIONS, given.__getitem__)])
+    answers = [ask_facts("wiki-2016", QUESTIONS, given.__getitem__)]
+    whole, by_kind = facts_tables(answers)
+    assert [row[2:] for row in facts_misses(answers).rows] == [
+        ("What is the population of Peru?", "32 million", "31 million"),
+        ("population of kenya", "nothing", "46 million"),
+    ]
     ((index, questions, right, _, changed, other, mean_over_kinds),) = whole.rows
     assert (index, questions, changed) == ("wiki-2016", 3, 2)
     assert isinstance(right, Interval)

@@ -8,6 +8,7 @@ from service.offline.evaluation.leaders import (
     ShuffledBook,
     ask_leaders,
     leader_questions,
+    leaders_misses,
     leaders_tables,
 )
 from service.offline.evaluation.statistics import Interval
@@ -60,6 +61,11 @@ def test_an_answer_counts_for_the_year_whose_holder_it_is() -> None:
     assert answers.right("2018") == [1.0, 0.0, 1.0, 0.0]
     assert answers.right("2018", "keywords") == [0.0]
     assert told == [1, 2, 3, 4]
+    assert [row[2:] for row in leaders_misses([answers], {"wiki-2018": "2018"}).rows] == [
+        ("Rama IX", "Rama X"),
+        ("nobody", "Johannesson"),
+    ]
+    assert not leaders_misses([answers], {}).rows
 
 
 def test_the_tables_have_a_cell_for_each_holder_and_leave_empty_what_a_book_does_not_have() -> None:
