@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from service import __version__
-from service.cli import checkpoint, evaluate, index, swap
+from service.cli import bench, checkpoint, evaluate, index, swap
 from service.cli.ask import ask
 from service.cli.consoles import messages, printable
 from service.cli.serve import serve
@@ -36,6 +36,7 @@ def build() -> typer.Typer:
     app.add_typer(checkpoint.app, name="checkpoint")
     app.command()(train)
     app.add_typer(evaluate.app, name="eval")
+    app.add_typer(bench.app, name="bench")
     return app
 
 
