@@ -29,5 +29,5 @@ def test_the_help_names_the_recipes_own_numbers(run: Run) -> None:
 
 def test_a_number_that_the_recipe_does_not_have_ends_training_before_it_begins(run: Run) -> None:
     ended = run("train", "trained", "--paragraphs", "squad.jsonl", "--set", "joint.speed=3")
-    assert ended.code == 1
+    assert ended.code == 2
     assert ended.err.startswith("error [setting_invalid]: --set: joint has no number 'speed', but steps, ")

@@ -12,9 +12,10 @@ from transformers import PreTrainedTokenizerBase
 
 from service.offline.training.dropout import MaskedDropout, silence_dropout
 from service.offline.training.examples import Question
-from service.offline.training.joint import JointConfig, JointTask
-from service.offline.training.loop import MasterAdamW, ParameterGroup
-from service.offline.training.reading import ReadingConfig, ReadingTask, parts_of
+from service.offline.training.joint import JointConfig, JointTask, train_joint
+from service.offline.training.loop import MasterAdamW, ParameterGroup, Replicas
+from service.offline.training.reading import ReadingConfig, ReadingTask, parts_of, train_reading
+from service.offline.training.replicas import machine_of
 from service.offline.training.retrieval import Library, LibraryQuestion
 from service.offline.training.stage import Machine, Stopping, train_stage
 from service.offline.training.warm_start import warm_start_generator, warm_start_question_encoder
@@ -203,3 +204,46 @@ def test_no_dropout_of_transformers_is_left_to_draw(
     with torch.no_grad():
         drawn = [generator(input_ids=ids, decoder_input_ids=ids[:, :4]).logits for _ in range(2)]
     assert torch.equal(*drawn)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_both_stages_train_and_are_measured_on_a_gpu(
+    bert_folder: Path,
+    tokenizer: PreTrainedTokenizerBase,
+    questions: list[Question],
+    wording: Wording,
+    tmp_path: Path,
+) -> None:
+    machine = machine_of("cuda", "auto", Replicas())
+    generator, encoder = warm_start_generator(bert_folder), warm_start_question_encoder(bert_folder)
+    lines: list[Any] = []
+    for steps in (2, 3):  # the second goes on from the state of the first
+        train_reading(
+            generator,
+            wording,
+            Pools(questions),
+            replace(CONFIG, steps=steps, patience=5, evaluate_every=1),
+            state_file=tmp_path / "reading.pt",
+            log=lines.append,
+            dev=questions[:2],
+            machine=machine,
+        )
+    library = Library(PASSAGES, torch.randn(4, 32))
+    train_joint(
+        encoder,
+        generator,
+        tokenizer,
+        wording,
+        {"world": library},
+        drawn,
+        JointConfig(steps=2, questions_per_step=2, n_docs=4, accumulate=2),
+        state_file=tmp_path / "joint.pt",
+        log=lines.append,
+        dev=questions[:2],
+        dev_library=library,
+        machine=machine,
+    )
+    assert "open_exact_match" in lines[-1]
+    assert generator.device.type == encoder.device.type == "cuda"
+    assert all(bool(parameter.isfinite().all()) for parameter in generator.parameters())
