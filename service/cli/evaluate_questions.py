@@ -216,7 +216,7 @@ def posteriors(
 
 
 def _titles(held_out: list[str] | None, every: bool) -> list[str] | None:
-    from service.offline.training.run import HELD_OUT_ARTICLES
+    from service.offline.training.recipe import HELD_OUT_ARTICLES
 
     return None if every else held_out or list(HELD_OUT_ARTICLES)
 
