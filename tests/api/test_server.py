@@ -139,29 +139,34 @@ def test_questions_during_swaps_over_http_are_answered_from_the_version_that_the
     assert asyncio.run(main()) == {"tiny-2016", "tiny-2018"}
 
 
-def test_a_second_swap_is_refused_while_one_is_under_way(server: str, slow_search: SlowSearch) -> None:
-    client = raw_request(server, QUESTION)
-    slow_search.wait(1)
-    answers: list[httpx.Response] = []
+def test_a_second_swap_is_refused_while_one_is_under_way(
+    settings: Settings, engine: RagEngine, slow_search: SlowSearch
+) -> None:
+    # a version that is open already needs no room, and so nothing would drain
+    settings = settings.model_copy(update={"residents": 1})
+    with serving(create_app(settings, engine=engine), settings) as server:
+        client = raw_request(server, QUESTION)
+        slow_search.wait(1)
+        answers: list[httpx.Response] = []
 
-    def swap() -> None:
-        body = {"version": "tiny-2018", "policy": "resource"}
-        answers.append(post(f"{server}/index/swap", json=body, headers=ADMIN))
+        def swap() -> None:
+            body = {"version": "tiny-2018", "policy": "resource"}
+            answers.append(post(f"{server}/index/swap", json=body, headers=ADMIN))
 
-    thread = threading.Thread(target=swap)
-    thread.start()
-    until(lambda: get(f"{server}/readyz").status_code == 503)
-    # at once, although the one thread is taken
-    refused = post(f"{server}/answer", json=QUESTION)
-    assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "not_ready", "5")
-    second = post(f"{server}/index/swap", json={"version": "tiny-2016"}, headers=ADMIN)
-    assert (second.status_code, second.json()["code"]) == (409, "swap_in_progress")
-    slow_search.go_on.set()
-    thread.join(30)
-    assert [answer.status_code for answer in answers] == [200]
-    assert client.recv(12) == b"HTTP/1.1 200"
-    client.close()
-    assert get(f"{server}/readyz").json()["index"]["version"] == "tiny-2018"
+        thread = threading.Thread(target=swap)
+        thread.start()
+        until(lambda: get(f"{server}/readyz").status_code == 503)
+        # at once, although the one thread is taken
+        refused = post(f"{server}/answer", json=QUESTION)
+        assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "not_ready", "5")
+        second = post(f"{server}/index/swap", json={"version": "tiny-2016"}, headers=ADMIN)
+        assert (second.status_code, second.json()["code"]) == (409, "swap_in_progress")
+        slow_search.go_on.set()
+        thread.join(30)
+        assert [answer.status_code for answer in answers] == [200]
+        assert client.recv(12) == b"HTTP/1.1 200"
+        client.close()
+        assert get(f"{server}/readyz").json()["index"]["version"] == "tiny-2018"
 
 
 def test_the_end_waits_for_questions_and_closes_the_index(
