@@ -33,7 +33,8 @@ class FollowCurrent:
     """A thread that looks at CURRENT every `every_s` seconds and swaps to what it names, once it has *changed*.
 
     That it differs from the live version is no reason: a swap that could not be made durable stands, and so does a
-    service that was started on another version. `seen` is the CURRENT that the start has taken into account.
+    service that was started on another version. Nor is it a change when CURRENT was out of reach and comes back as it
+    was. `seen` is the CURRENT that the start has taken into account.
     A version that cannot be served leaves what is live, is told by `problem`, and is tried again with growing pauses
     and at CURRENT's next change.
     """
@@ -57,6 +58,8 @@ class FollowCurrent:
         self._policy: SwapPolicy = policy
         self._seen = seen if seen is not None else self._look()
         self._problem: FollowProblem | None = None
+        # whether the problem is with what `seen` names, or only with looking
+        self._unserved = False
         self._pause_s = FIRST_PAUSE_S
         self._retry_at: float | None = None
         self._closing = threading.Event()
@@ -91,6 +94,10 @@ class FollowCurrent:
         due = self._retry_at is not None and time.monotonic() >= self._retry_at
         if not changed and not due:
             return
+        if not self._unserved and (not changed or mark == NO_CURRENT):
+            # within reach again, or out of it: a CURRENT that comes back as it was has not changed
+            self._settled(self._seen)
+            return
         if changed:
             self._pause_s = FIRST_PAUSE_S
         again = self._problem is not None and not changed
@@ -103,18 +110,21 @@ class FollowCurrent:
             # whose outcome may be another CURRENT: look again when it has ended
             return
         except InvalidVersionName as error:
-            self._seen = mark
+            self._seen, self._unserved = mark, True
             self._failed(str(error.data["version"]), error, again=again)
         except Exception as error:
-            self._seen = mark
+            self._seen, self._unserved = mark, True
             self._failed(wanted, error, again=again)
             if self._has_let_go():
                 # to try again by itself would be to take the service away again
                 self._retry_at = None
         else:
-            if self._problem is not None:
-                logger.info("CURRENT is followed again")
-            self._seen, self._problem, self._retry_at = mark, None, None
+            self._settled(mark)
+
+    def _settled(self, mark: CurrentMark) -> None:
+        if self._problem is not None:
+            logger.info("CURRENT is followed again")
+        self._seen, self._problem, self._retry_at, self._unserved = mark, None, None, False
 
     def _wanted(self, mark: CurrentMark) -> str | None:
         """The version to swap to; None where nothing has to be done."""

@@ -355,3 +355,24 @@ def test_closing_ends_the_thread(start: Start) -> None:
     replica.store.set_current("tiny-2018")
     a_few_looks()
     assert replica.version() == "tiny-2016"
+
+
+@pytest.mark.parametrize("how", ["unreadable", "gone"])
+def test_a_folder_that_was_out_of_reach_and_comes_back_as_it_was_is_no_change(
+    start: Start, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A replica that was started on another version than CURRENT's, or whose swap was not durable, stays on it."""
+    monkeypatch.setattr(follow_current, "FIRST_PAUSE_S", 0.02)
+    replica = start("tiny-2018")
+    elsewhere = indexes_folder.with_name("elsewhere")
+    indexes_folder.rename(elsewhere)
+    if how == "unreadable":
+        indexes_folder.touch()
+        assert soon(replica.follower.problem)
+        indexes_folder.unlink()
+    a_few_looks()
+    elsewhere.rename(indexes_folder)
+    assert soon(lambda: replica.follower.problem() is None)
+    a_few_looks()
+    assert replica.store.current() == "tiny-2016"
+    assert replica.version() == "tiny-2018"
