@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import DPRQuestionEncoder, GenerationConfig, PreTrainedModel, RagConfig, RagTokenForGeneration
 
+from service.offline.training.examples import NO_ANSWER
 from service.offline.training.wording import Wording
 from service.rag.checkpoint import FACTS_FILE, GENERATOR_TOKENIZER, QUESTION_TOKENIZER, Checkpoint, Facts
 from service.rag.passage_encoder import MINILM_MODULE, MINILM_PACKAGE, MINILM_VERSION, PassageEncoder, minilm_folder
@@ -80,6 +81,20 @@ def _config_of(model: PreTrainedModel) -> dict[str, Any]:
     return {name: value for name, value in model.config.to_dict().items() if name != "_name_or_path"}
 
 
+def generation_config(generator: PreTrainedModel, wording: Wording) -> GenerationConfig:
+    """How answers are searched for: never the empty one, which training made the target of passages that do not
+    answer. Lengths count what the decoder has read, as transformers counts them."""
+    (nothing,) = wording.targets([NO_ANSWER], longest=8)
+    return GenerationConfig(
+        min_length=len(wording.prefix) + len(nothing),
+        bos_token_id=getattr(generator.config, "bos_token_id", None),
+        eos_token_id=generator.config.eos_token_id,
+        pad_token_id=generator.config.pad_token_id,
+        decoder_start_token_id=generator.config.decoder_start_token_id,
+        forced_bos_token_id=wording.prefix[1] if len(wording.prefix) > 1 else None,
+    )
+
+
 def served(
     question_encoder: DPRQuestionEncoder, generator: PreTrainedModel, question_tokenizer: Any, wording: Wording
 ) -> Checkpoint:
@@ -90,7 +105,7 @@ def served(
         generator=generator,
         question_tokenizer=question_tokenizer,
         generator_tokenizer=wording.tokenizer,
-        generation=GenerationConfig(),
+        generation=generation_config(generator, wording),
         facts=Facts(name="training"),
         fingerprint="",
     )
@@ -114,6 +129,7 @@ def save_trained(
         question_encoder=copy.deepcopy(question_encoder).cpu(),
         generator=copy.deepcopy(generator).cpu(),
     )
+    model.generation_config = generation_config(generator, wording)
     state = model.state_dict()
     left_out = _of_package(state, package)
     tokenizer = wording.tokenizer
@@ -125,6 +141,7 @@ def save_trained(
     }
     if package is not None and left_out:
         model.config.save_pretrained(folder)
+        model.generation_config.save_pretrained(folder)
         _save_shards(folder, {key: tensor for key, tensor in state.items() if key not in left_out})
         facts["base"] = {
             "package": package.package,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from transformers import AutoTokenizer, RagTokenForGeneration
+from transformers import AutoTokenizer, GenerationConfig, RagTokenForGeneration
 
 from service.entities import Passage
 from service.offline.training.batches import encode_examples
@@ -63,6 +63,12 @@ def test_it_loads_and_is_what_was_saved(saved: Path) -> None:
             checkpoint.generator.get_parameter(name), parameter, atol=4e-3, rtol=1e-3, check_dtype=False
         )
     assert checkpoint.generator.final_logits_bias[0, 7] == 2.5
+
+
+def test_it_never_answers_with_nothing(saved: Path) -> None:
+    generator = Generator(load_checkpoint(saved))
+    assert generator.shortest_answer == len(generator.target_ids("")) == 1
+    assert GenerationConfig.from_pretrained(saved).min_length == 2, "the decoder's start and one token"
 
 
 def test_training_and_serving_write_the_same_input(saved: Path) -> None:
