@@ -115,8 +115,7 @@ class SwapIndex:
 
     def open_beside(self, version: str) -> LoadReport:
         """As `load`, here and now and unseen by `progress`: for a start, before anyone can ask for a swap."""
-        now = self._live.now()
-        return self._load(SwapWatch(version, now.version if now is not None else None, "load", ""), "manifest")
+        return self._load(SwapWatch(version, self._live_version(), "load", ""), "manifest")
 
     def progress(self) -> SwapProgress:
         """What is under way, or how the last ended."""
@@ -140,20 +139,23 @@ class SwapIndex:
     # --- one at a time -------------------------------------------------------------------------------------
 
     def _start(self, version: str | None, policy: Errand, actor: str, *, recorded: bool = True) -> SwapWatch:
-        live = self._live.now()
-        watch = SwapWatch(version, live.version if live is not None else None, policy, actor)
         with self._lock:
             under_way = self._under_way
             if under_way is None:
+                # under the lock: what is live changes no more before this one has ended
+                watch = self._watch = SwapWatch(version, self._live_version(), policy, actor)
                 self._under_way = version or "the version before"
-                self._watch = watch
-        if under_way is not None:
-            error = SwapInProgress(version=under_way)
-            if recorded:
-                # by a thread of its own: the one that swaps is busy, and this one may be the event loop's
-                self._recorder.submit(self._log.record, watch, error.code, None, str(error))
-            raise error
-        return watch
+                return watch
+        error = SwapInProgress(version=under_way)
+        if recorded:
+            refused = SwapWatch(version, self._live_version(), policy, actor)
+            # by a thread of its own: the one that swaps is busy, and this one may be the event loop's
+            self._recorder.submit(self._log.record, refused, error.code, None, str(error))
+        raise error
+
+    def _live_version(self) -> str | None:
+        now = self._live.now()
+        return now.version if now is not None else None
 
     def _submit(self, watch: SwapWatch, work: Callable[[], T]) -> Future[T]:
         try:
@@ -263,8 +265,7 @@ class SwapIndex:
         return LoadReport(version, watch.seconds())
 
     def _version_before(self) -> str:
-        now = self._live.now()
-        live = now.version if now is not None else None
+        live = self._live_version()
         before = self._before if self._before != live else None
         before = before or self._log.version_before(live)
         if before is None:

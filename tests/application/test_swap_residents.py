@@ -433,3 +433,37 @@ def test_a_failed_swap_leaves_nothing_mapped_though_its_error_is_kept(
     kept = swap_index.begin("tiny-2018")
     assert isinstance(kept.exception(TIMEOUT), CanaryFailed)
     assert unmapped_soon(store.folder / "tiny-2018")
+
+
+def test_a_swap_that_begins_as_another_ends_knows_what_is_live(
+    swap_index: SwapIndex, live: LiveIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked before the other had flipped, and may begin after: what it replaces is not what it saw."""
+    looked, ended = threading.Event(), threading.Event()
+    previous: list[str | None] = []
+    now = LiveIndex.now
+
+    def slow_now(self: LiveIndex) -> IndexVersion | None:
+        found = now(self)
+        if threading.current_thread() is second and not looked.is_set():
+            looked.set()
+            ended.wait(TIMEOUT)
+        return found
+
+    def ask() -> None:
+        while not previous:
+            try:
+                previous.append(swap_index.begin("tiny-2016").result(TIMEOUT).previous)
+            except SwapInProgress:
+                time.sleep(0.01)
+
+    second = threading.Thread(target=ask)
+    monkeypatch.setattr(LiveIndex, "now", slow_now)
+    with live.lease():
+        first = swap_index.begin("tiny-2018", policy="resource")
+        second.start()
+        assert looked.wait(TIMEOUT)
+    first.result(TIMEOUT)
+    ended.set()
+    second.join(TIMEOUT)
+    assert previous == ["tiny-2018"]
