@@ -15,7 +15,12 @@ def meminfo(tmp_path: Path) -> Path:
     return path
 
 
-def cgroup(folder: Path, limit: str, current: str = "3000", stat: str = "anon 1000\ninactive_file 500\nactive_file 40\nshmem 3\n") -> Path:
+def cgroup(
+    folder: Path,
+    limit: str,
+    current: str = "3000",
+    stat: str = "anon 1000\ninactive_file 500\nactive_file 40\nshmem 3\n",
+) -> Path:
     folder.mkdir()
     for name, text in (("max", limit), ("current", current), ("stat", stat)):
         (folder / f"memory.{name}").write_text(text, encoding="ascii")
@@ -43,3 +48,31 @@ def test_where_the_system_does_not_say_nothing_is_refused(tmp_path: Path) -> Non
 
 def test_this_machine_has_memory() -> None:
     assert free_memory() > 0
+
+
+def test_a_group_inside_another_is_held_to_the_tighter_of_the_two(meminfo: Path, tmp_path: Path) -> None:
+    """As a service of systemd with MemoryMax, which the root of the tree knows nothing of."""
+    membership = tmp_path / "self"
+    membership.write_text("0::/system.slice/openbook.service\n", encoding="ascii")
+    root = tmp_path / "cgroup"
+    root.mkdir()
+    cgroup(root / "system.slice", "5000\n")
+    cgroup(root / "system.slice" / "openbook.service", "max\n")
+    assert free_memory(meminfo, root, membership) == 5000 - 3000 + 540
+    (root / "system.slice" / "openbook.service" / "memory.max").write_text("4000\n", encoding="ascii")
+    assert free_memory(meminfo, root, membership) == 4000 - 3000 + 540
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_the_first_version_of_control_groups_counts_as_well(meminfo: Path, tmp_path: Path, inside: bool) -> None:
+    """Whether the whole tree is seen, or only the container's own group under the name of the tree."""
+    membership = tmp_path / "self"
+    membership.write_text("9:name=systemd:/\n4:cpu,memory:/docker/abc\n0::/\n", encoding="ascii")
+    group = tmp_path / "cgroup" / "memory" / ("" if inside else "docker/abc")
+    group.mkdir(parents=True)
+    stat = "cache 9\ninactive_file 1\nactive_file 1\ntotal_inactive_file 500\ntotal_active_file 40\n"
+    for name, text in (("limit_in_bytes", "4000\n"), ("usage_in_bytes", "3000\n"), ("stat", stat)):
+        (group / f"memory.{name}").write_text(text, encoding="ascii")
+    assert free_memory(meminfo, tmp_path / "cgroup", membership) == 4000 - 3000 + 540
+    (group / "memory.limit_in_bytes").write_text("9223372036854771712\n", encoding="ascii")
+    assert free_memory(meminfo, tmp_path / "cgroup", membership) == 2_000_000 * 1024
