@@ -133,15 +133,19 @@ class LiveIndex:
         close_all(unused)
         return generation
 
+    def check_room(self, version: str) -> None:
+        """Raise ResidentsLimited where `keep` would, before anything is read."""
+        if self._limit < 2:
+            raise ResidentsLimited(version=version, limit=self._limit)
+
     def keep(self, snapshot: IndexSnapshot) -> None:
         """Add a resident that is not live, in the place of the one least recently leased where there is no room.
 
         A version that is live stays as it is, and the snapshot that was given is closed. Raises ResidentsLimited
         where there is room for the live one alone.
         """
+        self.check_room(snapshot.info.version)
         with self._lock:
-            if self._limit < 2:
-                raise ResidentsLimited(version=snapshot.info.version, limit=self._limit)
             opened = self._known(snapshot) or self._add(snapshot)
             if self._live is None or self._live.version != opened.version:
                 opened.retired = False

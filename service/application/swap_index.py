@@ -248,6 +248,9 @@ class SwapIndex:
         version = watch.version or ""
         with ExitStack() as held:
             with watch.stage("verify"):
+                if not self._live.resident(version):
+                    self._store.info(version)
+                    self._live.check_room(version)
                 identity = self._steps.verify(version, verify, watch.report)
                 is_open = watch.previous == version or self._steps.resident(version, identity, held) is not None
                 if not is_open:

@@ -435,6 +435,25 @@ def test_a_failed_swap_leaves_nothing_mapped_though_its_error_is_kept(
     assert unmapped_soon(store.folder / "tiny-2018")
 
 
+def test_a_load_that_has_no_room_is_refused_before_anything_is_read(
+    store: IndexStore, telemetry: Telemetry, free: list[int]
+) -> None:
+    """To read tens of gigabytes first would drop the pages of the index that is live."""
+    live = LiveIndex(store.open("tiny-2016"))
+    swap_index = swapping(store, live, telemetry, free, None)
+    try:
+        with pytest.raises(ResidentsLimited):
+            swap_index.load("tiny-2018").result(TIMEOUT)
+        assert set(swap_index.progress().seconds) == {"verify", "total"}
+        with pytest.raises(UnknownIndex):
+            swap_index.load("tiny-1999").result(TIMEOUT)
+        # what is open already needs no room
+        assert swap_index.load("tiny-2016").result(TIMEOUT).version == "tiny-2016"
+    finally:
+        swap_index.close()
+        live.close()
+
+
 def test_a_swap_that_begins_as_another_ends_knows_what_is_live(
     swap_index: SwapIndex, live: LiveIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
