@@ -39,6 +39,8 @@ def swap(
     from service.offline.benchmarks.swap import measure_swaps
     from service.offline.benchmarks.synthetic import build_versions
 
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="openbook-bench-", dir=folder) as made, ProgressBar() as progress:
         store = build_versions(Path(made), passages, dimension, index_type, progress.update)
         report = measure_swaps(store, swaps=swaps, cold=cold, progress=progress.update)
