@@ -19,6 +19,11 @@ class OpenbookError(Exception):
         super().__init__(self.message.format(**data))
 
 
+def code_of(error: BaseException) -> str:
+    """The code under which any error is counted and told: that of the root for what nobody foresaw."""
+    return error.code if isinstance(error, OpenbookError) else OpenbookError.code
+
+
 # --- what a caller asked for cannot be done as asked -------------------------------------------------------
 
 
@@ -63,6 +68,15 @@ class NoLiveIndex(OpenbookError):
 
     def __init__(self, *, hint: str = "No index is being served yet.") -> None:
         super().__init__(hint=hint)
+
+
+class ShuttingDown(NoLiveIndex):
+    """Whoever asks may ask again: by then another replica, or this one, begun again, answers."""
+
+    message = "The service is shutting down, so {version!r} was not loaded. What was live serves until the end."
+
+    def __init__(self, *, version: str | None) -> None:
+        OpenbookError.__init__(self, version=version or "the version before")
 
 
 # --- an index on disk is not what it says ------------------------------------------------------------------

@@ -23,7 +23,7 @@ from service.storage.current import NO_CURRENT, CurrentMark
 from service.storage.history import SwapHistory
 from service.storage.index_store import IndexStore
 
-# How long questions that were admitted may go on once the service has been told to end.
+# How long questions that were admitted, and a swap, may go on once the service has been told to end.
 SHUTDOWN_S = 20.0
 
 logger = logging.getLogger(__name__)
@@ -133,10 +133,14 @@ def follow_current(
 
 
 async def close_services(services: Services) -> None:
-    """Finish what was admitted, within a limit, and close the index."""
-    if not await services.pool.close(within_s=SHUTDOWN_S):
+    """Finish what was admitted and a swap that is under way, within a limit, and close the index."""
+    # the follower waits for a swap that it has begun, and a drain for questions: all end together
+    following = asyncio.to_thread(services.follower.close) if services.follower is not None else asyncio.sleep(0)
+    questions_ended, *_ = await asyncio.gather(
+        services.pool.close(within_s=SHUTDOWN_S),
+        asyncio.to_thread(services.swap_index.close, within_s=SHUTDOWN_S),
+        following,
+    )
+    if not questions_ended:
         logger.warning("some questions did not end in time; the index stays open under them")
-    if services.follower is not None:
-        await asyncio.to_thread(services.follower.close)
-    await asyncio.to_thread(services.swap_index.close)
     services.live.close()

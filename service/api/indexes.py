@@ -30,6 +30,7 @@ from service.errors import (
     IndexIncompatible,
     IndexTooLarge,
     InvalidRequest,
+    NoLiveIndex,
     NothingToRollBackTo,
     OpenbookError,
     SwapInProgress,
@@ -50,6 +51,7 @@ LOAD_PROBLEMS: tuple[type[OpenbookError], ...] = (
     IndexIncompatible,
     IndexTooLarge,
     SwapInProgress,
+    NoLiveIndex,
 )
 BEGUN: dict[int | str, dict[str, Any]] = {
     202: {"model": SwapProgressResponse, "description": "With `wait` false: it has begun."}

@@ -9,7 +9,7 @@ from service.application.live_index import LiveIndex
 from service.application.swap_index import SwapIndex
 from service.application.swap_progress import SwapPolicy, utc_now
 from service.application.telemetry import Telemetry
-from service.errors import InvalidVersionName, OpenbookError, SwapInProgress
+from service.errors import InvalidVersionName, ShuttingDown, SwapInProgress, code_of
 from service.storage.current import NO_CURRENT, CurrentMark
 from service.storage.index_store import IndexStore
 
@@ -106,6 +106,9 @@ class FollowCurrent:
             wanted = self._wanted(mark) or ""
             if wanted:
                 self._swap_index.follow(wanted, policy=self._policy, again=again).result()
+        except ShuttingDown:
+            # no problem with CURRENT: the next service begins on it
+            return
         except SwapInProgress:
             # whose outcome may be another CURRENT: look again when it has ended
             return
@@ -139,7 +142,7 @@ class FollowCurrent:
         return self._policy == "resource" and self._swap_index.progress().stage in ("drain", "warm")
 
     def _failed(self, wanted: str, error: Exception, *, again: bool = False) -> None:
-        code = error.code if isinstance(error, OpenbookError) else OpenbookError.code
+        code = code_of(error)
         self._telemetry.count_follow_failure(code)
         before = self._problem
         since = before.since if before is not None and before.wanted == wanted else utc_now()

@@ -18,7 +18,7 @@ from service.application.swap_log import SwapLog
 from service.application.swap_progress import Errand, LoadReport, SwapPolicy, SwapProgress, SwapReport, SwapWatch
 from service.application.swap_steps import SwapSteps
 from service.application.telemetry import Telemetry
-from service.errors import NothingToRollBackTo, OpenbookError, SwapInProgress
+from service.errors import NothingToRollBackTo, OpenbookError, ShuttingDown, SwapInProgress, code_of
 from service.storage.current import CurrentMark
 from service.storage.history import SwapHistory
 from service.storage.index_store import IndexStore
@@ -66,7 +66,8 @@ class SwapIndex:
         self._log = SwapLog(history, replica)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="swap")
         self._recorder = ThreadPoolExecutor(1, thread_name_prefix="swap-history")
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        self._closing = False
         self._under_way: str | None = None
         self._watch: SwapWatch | None = None
         self._before: str | None = None
@@ -80,10 +81,10 @@ class SwapIndex:
         verify: Verification = "manifest",
         actor: str = "",
     ) -> Future[SwapReport]:
-        """Start a swap; it goes on whether or not anyone waits for it. Raises SwapInProgress at once.
+        """Start a swap; it goes on whether or not anyone waits for it. Raises SwapInProgress, ShuttingDown at once.
 
-        The future raises UnknownIndex, a child of IndexCorrupt, IndexIncompatible, IndexTooLarge or DrainTimedOut,
-        and then the index that was live is live.
+        The future raises UnknownIndex, a child of IndexCorrupt, IndexIncompatible, IndexTooLarge, DrainTimedOut or
+        ShuttingDown, and then the index that was live is live.
         """
         watch = self._start(version, policy, actor)
         return self._submit(watch, lambda: self._swap(watch, policy, verify))
@@ -131,8 +132,16 @@ class SwapIndex:
         """Whether the live index is `version` as it is on disk now, and not one that was published again since."""
         return self._steps.serves(version)
 
-    def close(self) -> None:
-        """Wait for a swap that is under way; begin no other."""
+    def close(self, *, within_s: float | None = None) -> None:
+        """Begin no other swap and wait for the one under way, which ends at its next report after `within_s` seconds.
+
+        A swap that was ended leaves live what was live and raises ShuttingDown; without a limit none is ended.
+        """
+        with self._lock:
+            self._closing = True
+            if not self._lock.wait_for(lambda: self._under_way is None, within_s) and self._watch is not None:
+                self._watch.stop()
+                self._lock.wait_for(lambda: self._under_way is None)
         self._executor.shutdown(wait=True)
         self._recorder.shutdown(wait=True)
 
@@ -140,6 +149,8 @@ class SwapIndex:
 
     def _start(self, version: str | None, policy: Errand, actor: str, *, recorded: bool = True) -> SwapWatch:
         with self._lock:
+            if self._closing:
+                raise ShuttingDown(version=version)
             under_way = self._under_way
             if under_way is None:
                 # under the lock: what is live changes no more before this one has ended
@@ -177,10 +188,11 @@ class SwapIndex:
         """Whoever sees that it has ended may begin the next."""
         with self._lock:
             self._under_way = None
+            self._lock.notify_all()
             if error is None:
                 watch.done()
             else:
-                watch.failed(_code_of(error), str(error))
+                watch.failed(code_of(error), str(error))
 
     # --- the path ------------------------------------------------------------------------------------------
 
@@ -203,8 +215,8 @@ class SwapIndex:
             if not silent:
                 unforeseen = not isinstance(error, OpenbookError)
                 logger.warning("swap to %s failed: %s", watch.version, error, exc_info=unforeseen)
-                self._telemetry.count_swap(_code_of(error), watch.seconds())
-                self._log.record(watch, _code_of(error), None, str(error))
+                self._telemetry.count_swap(code_of(error), watch.seconds())
+                self._log.record(watch, code_of(error), None, str(error))
             raise
         if watch.previous != version:
             self._before = watch.previous
@@ -230,13 +242,14 @@ class SwapIndex:
                 try:
                     if policy == "resource":
                         with watch.stage("drain"):
-                            self._steps.drain(version)
+                            self._steps.drain(version, watch.check)
                     with watch.stage("warm"):
                         snapshot.warm(watch.report)
                 except BaseException:
                     snapshot.close()
                     if policy == "resource" and watch.previous is not None:
-                        self._steps.come_back(watch.previous)
+                        # at the end nobody would ask what had to be opened again
+                        self._steps.come_back(watch.previous, reopen=not watch.stopped())
                     raise
             with watch.stage("flip"):
                 generation = self._live.flip(snapshot)
@@ -285,7 +298,3 @@ class SwapIndex:
                 )
                 return False
         return True
-
-
-def _code_of(error: BaseException) -> str:
-    return error.code if isinstance(error, OpenbookError) else OpenbookError.code

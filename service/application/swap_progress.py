@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+from service.errors import ShuttingDown
+
 SwapPolicy = Literal["availability", "resource"]
 # "load" opens a version beside the live one without a flip
 Errand = Literal["availability", "resource", "load"]
@@ -73,6 +75,7 @@ class SwapWatch:
         self._seconds: dict[str, float] = {}
         self._error: str | None = None
         self._detail = ""
+        self._stopped = threading.Event()
 
     @contextmanager
     def stage(self, name: Stage) -> Iterator[None]:
@@ -87,9 +90,22 @@ class SwapWatch:
                 self._entered = 0.0
 
     def report(self, fraction: float) -> None:
-        """How much of the present stage is done, between 0 and 1."""
+        """How much of the present stage is done, between 0 and 1. Raises what `check` raises."""
+        self.check()
         with self._lock:
             self._fraction = fraction
+
+    def check(self) -> None:
+        """To be called while there is a way back. Raises ShuttingDown once the swap is to end."""
+        if self._stopped.is_set():
+            raise ShuttingDown(version=self.version)
+
+    def stop(self) -> None:
+        """End the swap at its next report; one that has been flipped by then is a swap that happened."""
+        self._stopped.set()
+
+    def stopped(self) -> bool:
+        return self._stopped.is_set()
 
     def done(self) -> None:
         with self._lock:

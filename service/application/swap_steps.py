@@ -1,6 +1,7 @@
 """The steps of a swap, each of which can fail and leave what is live as it is."""
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -11,6 +12,9 @@ from service.storage.index_store import IndexStore
 from service.storage.manifest import MANIFEST
 from service.storage.snapshot import Identity, IndexSnapshot
 from service.storage.verification import Verification, check_compatible
+
+# Seconds between two looks of a drain at whether it is to end.
+DRAIN_CHECK_S = 0.05
 
 logger = logging.getLogger(__name__)
 
@@ -100,18 +104,22 @@ class SwapSteps:
             raise IndexUnreadable(version=version, file=MANIFEST, reason="it was published again meanwhile")
         return snapshot
 
-    def drain(self, version: str) -> None:
+    def drain(self, version: str, check: Callable[[], None]) -> None:
         """Give the memory of what is open back before the new index's pages are read.
 
-        Questions are refused meanwhile. Raises DrainTimedOut where those that hold a lease take too long.
+        Questions are refused meanwhile. Raises DrainTimedOut where those that hold a lease take too long, and within
+        a moment what `check` raises.
         """
         drained = self._live.let_go(f"The index is being replaced by {version!r} under policy 'resource'.")
-        if drained is not None and not drained.wait(self._drain_s):
-            raise DrainTimedOut(seconds=self._drain_s, version=version)
+        until = time.monotonic() + self._drain_s
+        while drained is not None and not drained.wait(max(0.0, min(DRAIN_CHECK_S, until - time.monotonic()))):
+            check()
+            if time.monotonic() >= until:
+                raise DrainTimedOut(seconds=self._drain_s, version=version)
 
-    def come_back(self, version: str) -> None:
-        """Serve again what `drain` let go."""
-        if self._live.take_back():
+    def come_back(self, version: str, *, reopen: bool) -> None:
+        """Serve again what `drain` let go: with `reopen`, even where it has been closed since."""
+        if self._live.take_back() or not reopen:
             return
         try:
             self._live.come_back(

@@ -110,3 +110,22 @@ def test_a_start_that_fails_leaves_nothing_open(open_: Open, indexes_folder: Pat
     with pytest.raises(OpenbookError):
         open_()
     assert unmapped_soon(indexes_folder)
+
+
+def test_the_end_does_not_wait_for_ever_for_a_swap_that_the_follower_began(
+    open_: Open, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(composition, "SHUTDOWN_S", 0.2)
+    services = open_(follow_s=0.01, residents=1, swap_policy="resource", drain_s=3600.0)
+    with services.live.lease():
+        IndexStore(indexes_folder).set_current("tiny-2018")
+        until = time.monotonic() + 10
+        while services.swap_index.progress().stage != "drain" and time.monotonic() < until:
+            time.sleep(0.01)
+        started = time.monotonic()
+        asyncio.run(close_services(services))
+        assert time.monotonic() - started < 10
+    assert [(one.version, one.outcome) for one in services.history.last(9)] == [("tiny-2018", "not_ready")]
+    # nothing is wrong with what CURRENT names
+    assert "cannot be served" not in caplog.text
+    assert unmapped_soon(indexes_folder)
