@@ -14,17 +14,22 @@ JSON = "application/json"
 
 
 class JsonRoute(APIRoute):
-    """A route whose body is read here, bounded and checked, and then given to FastAPI as it came."""
+    """A route whose body is read here, bounded and checked, and then given to FastAPI as it came.
+
+    Where every field has a default and the body as well, none need be sent.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         if self.body_field is None:
             return handle
+        optional = not self.body_field.field_info.is_required()
 
         async def handle_checked(request: Request) -> Response:
             body = await _read(request, request.app.state.max_body_bytes)
-            _check_type(request)
-            _check_json(body)
+            if body or not optional:
+                _check_type(request)
+                _check_json(body)
             return await handle(Request(request.scope, _again(body, request.receive)))
 
         return handle_checked

@@ -4,7 +4,7 @@ import asyncio
 from concurrent.futures import Future
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Body, Depends, Query
 from starlette.responses import JSONResponse
 
 from service.api.access import TheActor, TheServices, TheSettings, admin
@@ -127,7 +127,10 @@ async def swap(
     responses=BEGUN | problem_responses(*LOAD_PROBLEMS, DrainTimedOut, NothingToRollBackTo, http=BODY_PROBLEMS),
 )
 async def rollback(
-    body: RollbackRequest, services: TheServices, settings: TheSettings, actor: TheActor
+    body: Annotated[RollbackRequest, Body(default_factory=RollbackRequest)],
+    services: TheServices,
+    settings: TheSettings,
+    actor: TheActor,
 ) -> SwapResponse | JSONResponse:
     """Swap back to the version that was live before the last swap; without a restart, as any swap."""
     begun = await asyncio.to_thread(

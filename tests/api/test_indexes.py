@@ -127,6 +127,16 @@ def test_a_swap_does_not_wait_for_ever_for_questions_to_end(serve: Serve, slow_s
     client.close()
 
 
+def test_a_rollback_without_a_body_is_one_with_all_defaults(serve: Serve) -> None:
+    server = serve()
+    assert post(f"{server}/index/swap", json={"version": "tiny-2018"}, headers=ADMIN).status_code == 200
+    response = httpx.post(f"{server}/index/rollback", headers=ADMIN, timeout=60)
+    assert (response.status_code, response.json()["version"]) == (200, "tiny-2016")
+    # what has to name a version needs a body, and what is sent must be JSON
+    assert httpx.post(f"{server}/index/swap", headers=ADMIN, timeout=60).status_code == 415
+    assert httpx.post(f"{server}/index/rollback", headers=ADMIN, content=b"{", timeout=60).status_code == 415
+
+
 def test_a_rollback_leads_to_the_version_before_and_twice_leads_back(serve: Serve) -> None:
     server = serve()
     post(f"{server}/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
@@ -182,15 +192,14 @@ def test_a_version_that_was_loaded_can_be_named_and_the_live_one_stays(serve: Se
 
 
 def test_what_cannot_be_loaded_is_refused_with_its_code(serve: Serve, settings: Settings) -> None:
-    server = serve(residents=1)
-
-    def load(version: str) -> tuple[int, str]:
+    def load(server: str, version: str) -> tuple[int, str]:
         return ended_with(post(f"{server}/index/load", json={"version": version}, headers=ADMIN))
 
-    assert load("tiny-2018") == (507, "index_too_large")
-    assert load("wiki-1999") == (404, "unknown_index")
+    alone = serve(residents=1)
+    assert load(alone, "tiny-2018") == (507, "index_too_large")
+    assert load(alone, "wiki-1999") == (404, "unknown_index")
     publish_tiny(IndexStore(settings.indexes), "tiny-2018", encoder_fingerprint="another", replace=True)
-    assert load("tiny-2018") == (409, "index_incompatible")
+    assert load(serve(residents=2), "tiny-2018") == (409, "index_incompatible")
 
 
 def test_the_history_tells_who_did_what_newest_first_and_survives_a_restart(serve: Serve) -> None:
