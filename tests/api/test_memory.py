@@ -1,8 +1,10 @@
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from service.api.memory import MEMINFO as MEMINFO_OF_THE_SYSTEM
 from service.api.memory import free_memory
 
 MEMINFO = "MemTotal:       24000000 kB\nMemFree:         1000000 kB\nMemAvailable:    2000000 kB\n"
@@ -46,8 +48,11 @@ def test_where_the_system_does_not_say_nothing_is_refused(tmp_path: Path) -> Non
     assert free_memory(tmp_path / "meminfo", tmp_path / "none") == sys.maxsize
 
 
-def test_this_machine_has_memory() -> None:
-    assert free_memory() > 0
+@pytest.mark.skipif(not MEMINFO_OF_THE_SYSTEM.exists(), reason="the system does not say what it has available")
+def test_what_this_machine_has_is_read_and_less_than_all_its_memory() -> None:
+    assert 0 < free_memory() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # a limit on the process must not hide that the system's own word could not be read
+    assert free_memory(cgroup=Path("nowhere")) < sys.maxsize
 
 
 def test_a_group_inside_another_is_held_to_the_tighter_of_the_two(meminfo: Path, tmp_path: Path) -> None:
