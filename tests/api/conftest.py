@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import pytest
@@ -97,11 +97,16 @@ def post(url: str, *, json: object, headers: Any = None) -> httpx.Response:
 
 
 class SlowSearch:
-    """Lets the search of a question begin and end when the test says so."""
+    """Lets the search of a question begin and end when the test says so, and keeps the clients that `ask`.
+
+    At the end of a `with` block, and of the test, every search goes on and every client has hung up: a test that fails
+    must not keep its server from ending, nor leave a socket to the next.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = threading.Semaphore(0)
         self.go_on = threading.Event()
+        self._clients: list[socket.socket] = []
         search = DenseRetriever.search
 
         def slow(retriever: DenseRetriever, *arguments: Any) -> object:
@@ -115,10 +120,24 @@ class SlowSearch:
         for _ in range(count):
             assert self.begun.acquire(timeout=30)
 
+    def ask(self, server: str, body: dict[str, object]) -> socket.socket:
+        """A client that has asked and reads nothing."""
+        self._clients.append(raw_request(server, body))
+        return self._clients[-1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.go_on.set()
+        for client in self._clients:
+            client.close()
+
 
 @pytest.fixture
-def slow_search(monkeypatch: pytest.MonkeyPatch) -> SlowSearch:
-    return SlowSearch(monkeypatch)
+def slow_search(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowSearch]:
+    with SlowSearch(monkeypatch) as slow_search:
+        yield slow_search
 
 
 def until(condition: Callable[[], object], limit_s: float = 60) -> None:

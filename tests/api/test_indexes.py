@@ -13,7 +13,7 @@ from service.api.app import create_app
 from service.rag.engine import RagEngine
 from service.settings import Settings
 from service.storage.index_store import IndexStore
-from tests.api.conftest import ADMIN, SlowSearch, get, post, raw_request, serving, until
+from tests.api.conftest import ADMIN, SlowSearch, get, post, serving, until
 from tests.fixtures.indexes import publish_tiny
 
 QUESTION = {"question": "who is the president of peru ?"}
@@ -97,7 +97,7 @@ def test_a_swap_that_nobody_waits_for_says_why_it_failed(serve: Serve, settings:
 
 def test_while_the_old_index_drains_the_stage_and_its_readers_are_told(serve: Serve, slow_search: SlowSearch) -> None:
     server = serve(residents=1)
-    client = raw_request(server, QUESTION)
+    client = slow_search.ask(server, QUESTION)
     slow_search.wait(1)
     body = {"version": "tiny-2018", "policy": "resource", **LEFT_ALONE}
     assert post(f"{server}/index/swap", json=body, headers=ADMIN).status_code == 202
@@ -117,7 +117,7 @@ def test_while_the_old_index_drains_the_stage_and_its_readers_are_told(serve: Se
 
 def test_a_swap_does_not_wait_for_ever_for_questions_to_end(serve: Serve, slow_search: SlowSearch) -> None:
     server = serve(residents=1, drain_s=0.1)
-    client = raw_request(server, QUESTION)
+    client = slow_search.ask(server, QUESTION)
     slow_search.wait(1)
     response = post(f"{server}/index/swap", json={"version": "tiny-2018", "policy": "resource"}, headers=ADMIN)
     assert ended_with(response) == (504, "drain_timed_out")

