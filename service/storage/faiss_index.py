@@ -76,7 +76,8 @@ class FaissIndex:
         try:
             with _no_array_larger_than(path.stat().st_size):
                 index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
-        except (RuntimeError, MemoryError) as error:
+        except (RuntimeError, MemoryError, OSError) as error:
+            # OSError: the file may have gone since it was looked at, where its version is published again
             raise IndexUnreadable(version=version, file=INDEX_FILE, reason=_essence(error)) from error
         if not isinstance(index, (faiss.IndexFlat, faiss.IndexHNSWFlat)):
             raise IndexUnreadable(version=version, file=INDEX_FILE, reason=f"it is an {type(index).__name__}")

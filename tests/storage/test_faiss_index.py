@@ -205,3 +205,8 @@ def test_an_index_of_another_kind_is_refused(tmp_path: Path, index: faiss.Index,
     faiss.write_index(index, str(tmp_path / "index.faiss"))
     with pytest.raises(IndexUnreadable, match=said):
         FaissIndex.open(tmp_path / "index.faiss", version="v")
+
+
+def test_a_file_that_has_gone_is_unreadable(tmp_path: Path) -> None:
+    with pytest.raises(IndexUnreadable, match="No such file"):
+        FaissIndex.open(tmp_path / "index.faiss", version="v")
