@@ -75,8 +75,12 @@ def train(
     ] = False,
     name: Annotated[str | None, typer.Option(help="What answers call the checkpoint. Default: OUTPUT's name.")] = None,
     seed: Annotated[int, typer.Option(help="Everything that is drawn follows from it.")] = 0,
-    reading_steps: Annotated[int | None, typer.Option(min=1, help="Steps of reading. Default: 2400.")] = None,
-    joint_steps: Annotated[int | None, typer.Option(min=1, help="Steps of joint training. Default: 480.")] = None,
+    reading_steps: Annotated[
+        int | None, typer.Option(min=0, help="Steps of reading. Default: 2400; 0: left out.")
+    ] = None,
+    joint_steps: Annotated[
+        int | None, typer.Option(min=0, help="Steps of joint training. Default: 480; 0: left out.")
+    ] = None,
     loss: Annotated[
         Loss,
         typer.Option(help="Marginal of joint training: RAG-Token's, RAG-Sequence's, half of each."),
@@ -163,11 +167,11 @@ def train(
         both["evaluate_every"] = evaluate_every
     recipe = replace(
         recipe,
-        reading=replace(recipe.reading, **both, steps=reading_steps or recipe.reading.steps),
+        reading=replace(recipe.reading, **both, steps=_or_default(reading_steps, recipe.reading.steps)),
         joint=replace(
             recipe.joint,
             **both,
-            steps=joint_steps or recipe.joint.steps,
+            steps=_or_default(joint_steps, recipe.joint.steps),
             loss=loss,
             n_docs=n_docs or recipe.joint.n_docs,
         ),
@@ -176,3 +180,7 @@ def train(
     console = messages()
     with TimeLeft() as left:
         run(recipe, lambda line: console.print(line, markup=False, soft_wrap=True), left.update)
+
+
+def _or_default(given: int | None, default: int) -> int:
+    return default if given is None else given

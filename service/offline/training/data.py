@@ -9,6 +9,7 @@ from pathlib import Path
 from service.entities import Passage
 from service.errors import SourceInvalid
 from service.offline.sources import open_source
+from service.offline.training.agreement import agreed_upon
 from service.offline.training.examples import Question
 from service.offline.training.mixture import titled_pieces
 from service.offline.training.questions import read_questions
@@ -45,7 +46,7 @@ def read_all(config: TrainingConfig) -> Questions:
     paragraphs = [question for question in over_paragraphs if question.answers]
     dev = [question for question in paragraphs if question.title in held_out]
     return Questions(
-        paragraphs=[question for question in paragraphs if question.title not in held_out],
+        paragraphs=agreed_upon([question for question in paragraphs if question.title not in held_out]),
         sentences=_read(config.sentences),
         unanswerable=[question for question in unanswerable if question.title not in held_out],
         alone=_read(config.questions),

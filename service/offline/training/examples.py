@@ -26,7 +26,7 @@ class ReadingExample:
 
 
 def window_around(
-    question: str, answer: str, context: str, *, random_state: random.Random, words: tuple[int, int] = (60, 135)
+    question: str, answer: str, context: str, *, random_state: random.Random, words: tuple[int, int] = (60, 200)
 ) -> tuple[str, int] | None:
     """A random stretch of `context` that holds the answer, and the answer's offset in it; None: it is not there.
 
@@ -64,11 +64,11 @@ def reading_example(
     counterfactual: float = 1 / 3,
     title: float = 0.5,
 ) -> ReadingExample | None:
-    """A window around one of the answers, with a chance of another title-less or counterfactual passage.
+    """A window around the first of the answers, with a chance of another title-less or counterfactual passage.
 
-    None where no answer stands in the context.
+    None where that answer does not stand in the context.
     """
-    answer = random_state.choice(question.answers)
+    answer = question.answers[0]
     window = window_around(question.text, answer, question.context, random_state=random_state)
     if window is None:
         return None

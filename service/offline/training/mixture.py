@@ -32,15 +32,15 @@ class Share:
 
 
 DEFAULT_SHARES: Mapping[str, Share] = {
-    "paragraph": Share(0.28, 0.40),
-    "sentence": Share(0.18, 0.06),
-    "packed": Share(0.12, 0.12),
-    "cloze": Share(0.18, 0.04),
-    "distractor": Share(0.05, 0.11),
-    "unanswerable": Share(0.03, 0.08),
+    "paragraph": Share(0.38, 0.50),
+    "sentence": Share(0.12, 0.03),
+    "packed": Share(0.09, 0.05),
+    "cloze": Share(0.12, 0.02),
+    "distractor": Share(0.07, 0.12),
+    "unanswerable": Share(0.04, 0.08),
     "distant": Share(0.02, 0.01),
-    "world": Share(0.12, 0.13),
-    "world_distractor": Share(0.02, 0.05),
+    "world": Share(0.12, 0.14),
+    "world_distractor": Share(0.04, 0.05),
 }
 
 

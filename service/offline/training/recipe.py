@@ -78,7 +78,7 @@ class TrainingConfig:
 
 STAGES = ("reading", "distillation", "joint")
 # numbers that may be nothing, and those that are a part of a whole
-MAY_BE_ZERO = frozenset({"warm_up", "patience", "guided_heads", "guidance", "weight_decay", "dropout", "seed"})
+MAY_BE_ZERO = frozenset({"steps", "warm_up", "patience", "guided_heads", "guidance", "weight_decay", "dropout", "seed"})
 BELOW_ONE = frozenset({"dropout"})
 
 

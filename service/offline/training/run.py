@@ -57,14 +57,15 @@ def run(config: TrainingConfig, report: Report, progress: Progress = no_progress
         "joint": (JOINT, _joint),
     }
     for stage, (result, work) in stages.items():
-        if stage == "distillation" and workshop.base.brings_question_encoder:
+        if result not in results_of(workshop):
+            report(f"{stage}: left out")
             continue
         if (config.work / result).is_file():
             report(f"{stage}: done before, {config.work / result} is used")
             continue
         report(f"{stage}: begins")
         work(workshop, _log(config, stage, report), progress)
-    question_encoder, generator = workshop.models(config.work / JOINT)
+    question_encoder, generator = workshop.models(*(config.work / file for file in results_of(workshop)))
     aside = config.output.with_name(f".{config.output.name}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
     save_trained(
@@ -80,6 +81,14 @@ def run(config: TrainingConfig, report: Report, progress: Progress = no_progress
     aside.replace(config.output)
     report(f"saved {config.output}")
     return config.output
+
+
+def results_of(workshop: Workshop) -> list[str]:
+    """What the stages of this training leave in the work folder, in their order. A stage of no steps is left out."""
+    config = workshop.config
+    learns_questions = config.distillation.steps and not workshop.base.brings_question_encoder
+    made = {READER: config.reading.steps, QUESTION_ENCODER: learns_questions, JOINT: config.joint.steps}
+    return [file for file, steps in made.items() if steps]
 
 
 def _reading(workshop: Workshop, log: Log, progress: Progress) -> None:
@@ -152,8 +161,8 @@ def read(workshop: Workshop, *, log: Log, progress: Progress) -> None:
 def join(workshop: Workshop, *, log: Log, progress: Progress) -> None:
     """The joint stage, in one of its processes."""
     config, base = workshop.config, workshop.base
-    files = (READER,) if base.brings_question_encoder else (READER, QUESTION_ENCODER)
-    question_encoder, generator = workshop.models(*(config.work / file for file in files))
+    before = (config.work / file for file in results_of(workshop) if file != JOINT)
+    question_encoder, generator = workshop.models(*before)
     train_joint(
         question_encoder,
         generator,
