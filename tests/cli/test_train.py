@@ -21,8 +21,8 @@ def test_the_help_names_the_recipes_own_numbers(run: Run) -> None:
 
     recipe = TrainingConfig(Path("a"), Path("b"), ())
     told = " ".join(run("train", "--help").out.split())
-    assert f"Steps of reading. Default: {recipe.reading.steps}." in told
-    assert f"Steps of joint training. Default: {recipe.joint.steps}." in told
+    assert f"Steps of reading. Default: {recipe.reading.steps}; 0: left out." in told
+    assert f"Steps of joint training. Default: {recipe.joint.steps}; 0: left out." in told
     assert f"in joint training. Default: {recipe.joint.n_docs}." in told
     assert f"Default: {recipe.reading.evaluate_every}, and {recipe.joint.evaluate_every} in joint" in told
 

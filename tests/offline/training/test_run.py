@@ -72,6 +72,32 @@ def test_two_processes_train_a_bert_of_another_size_together(config: TrainingCon
         assert (config.work / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_stage_of_no_steps_is_left_out_and_its_part_stays_the_bases(config: TrainingConfig) -> None:
+    said: list[str] = []
+    run(
+        replace(config, joint=replace(config.joint, steps=0), distillation=replace(config.distillation, steps=0)),
+        said.append,
+    )
+    assert "distillation: left out" in said
+    assert "joint: left out" in said
+    first = load_checkpoint(config.output)
+    further = replace(
+        config,
+        base=config.output,
+        output=config.output.with_name("further"),
+        work=config.work.with_name("further-work"),
+    )
+    said.clear()
+    run(replace(further, reading=replace(config.reading, steps=0)), said.append)
+    assert "reading: left out" in said
+    second = load_checkpoint(further.output)
+    assert second.fingerprint != first.fingerprint
+    # one step of joint training has moved the generator, and nothing else has
+    before, after = first.generator.state_dict(), second.generator.state_dict()
+    moved = max(float((before[name] - after[name]).abs().max()) for name in before)
+    assert 0 < moved < 2 * config.joint.decoder_rate
+
+
 def refused(config: TrainingConfig, reason: str) -> None:
     with pytest.raises(OpenbookError, match=reason):
         run(config, lambda _: None)
