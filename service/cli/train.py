@@ -79,7 +79,7 @@ def train(
         int | None, typer.Option(min=0, help="Steps of reading. Default: 2400; 0: left out.")
     ] = None,
     joint_steps: Annotated[
-        int | None, typer.Option(min=0, help="Steps of joint training. Default: 480; 0: left out.")
+        int | None, typer.Option(min=0, help="Steps of joint training. Default: 320; 0: left out.")
     ] = None,
     loss: Annotated[
         Loss,
@@ -96,7 +96,7 @@ def train(
         ),
     ] = 0,
     evaluate_every: Annotated[
-        int | None, typer.Option(min=1, help="Steps between evaluations. Default: 600, and 240 in joint training.")
+        int | None, typer.Option(min=1, help="Steps between evaluations. Default: 600, and 80 in joint training.")
     ] = None,
     number: Annotated[
         list[str] | None,

@@ -46,17 +46,22 @@ FRUITLESS_ROUNDS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointConfig(StageConfig):
-    """How stage 2 is trained. `questions_per_step` are those of all processes together."""
+    """How stage 2 is trained. `questions_per_step` are those of all processes together.
 
-    steps: int = 480
+    `world_share` of the questions are about an invented world, `office_share` of those about who holds an office.
+    """
+
+    steps: int = 320
     warm_up: int = 30
-    encoder_rate: float = 8e-5
-    decoder_rate: float = 2e-4
-    question_rate: float = 3e-5
-    evaluate_every: int = 240
-    save_every: int = 60
-    questions_per_step: int = 8
+    encoder_rate: float = 2e-5
+    decoder_rate: float = 5e-5
+    question_rate: float = 2e-5
+    evaluate_every: int = 80
+    save_every: int = 40
+    questions_per_step: int = 16
     n_docs: int = 5
+    world_share: float = 0.2
+    office_share: float = 0.5
     loss: Loss = "both"
 
 

@@ -49,10 +49,8 @@ class TrainingConfig:
     dev_questions: int = 160
     name: str = "openbook-mini"
     worlds: int = 4
-    world_share: float = 0.4
-    office_share: float = 0.5
     paragraph_kinds: Mapping[str, float] = field(
-        default_factory=lambda: {"paragraph": 0.8, "unanswerable": 0.1, "alone": 0.1}
+        default_factory=lambda: {"paragraph": 0.85, "unanswerable": 0.1, "alone": 0.05}
     )
     processes: int = 1
     device: str = "auto"
@@ -78,7 +76,7 @@ class TrainingConfig:
 
 STAGES = ("reading", "distillation", "joint")
 # numbers that may be nothing, and those that are a part of a whole
-MAY_BE_ZERO = frozenset({"steps", "warm_up", "patience", "guided_heads", "guidance", "weight_decay", "dropout", "seed"})
+MAY_BE_ZERO = frozenset({"steps", "warm_up", "patience", "guided_heads", "guidance", "weight_decay", "dropout", "seed", "world_share", "office_share"})
 BELOW_ONE = frozenset({"dropout"})
 
 

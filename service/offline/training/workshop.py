@@ -112,8 +112,8 @@ class Workshop:
             library_questions(
                 questions.paragraphs, self.worlds, unanswerable=questions.unanswerable, alone=questions.alone
             ),
-            world_share=config.world_share,
-            office_share=config.office_share,
+            world_share=config.joint.world_share,
+            office_share=config.joint.office_share,
             paragraph_kinds=config.paragraph_kinds,
         )
 
