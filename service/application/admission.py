@@ -1,7 +1,7 @@
-"""A bounded number of questions at a time: a slot for each, or a refusal at once.
+"""A bounded number of questions at a time: a place for each, or a refusal at once.
 
-The slot belongs to the work and not to whoever waits for it. A client that hangs up while its question waits frees
-the slot there and then; while it is computed, the thread notices between two decoder steps, ends, and frees it then.
+The place belongs to the work and not to whoever waits for it. A client that hangs up while its question waits frees
+the place there and then; while it is computed, the thread notices between two decoder steps, and frees it then.
 """
 
 import asyncio
@@ -10,50 +10,20 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from service.application.batching import Together, Waiter, company, compute
+from service.application.turn import Abandoned, Turn
 from service.errors import DeadlineExceeded, NoLiveIndex, Overloaded
 
+Q = TypeVar("Q")
 T = TypeVar("T")
 
 # Longer than any single step between two beats: reading fifty passages with a large generator takes seconds.
 STALLED_AFTER_S = 60.0
-# How much the newest question weighs in the mean from which Retry-After is computed.
+# How much the newest batch weighs in the mean from which Retry-After is computed.
 MEAN_WEIGHT = 0.2
 SHUTTING_DOWN = "The service is shutting down."
-
-
-class Abandoned(Exception):
-    """Nobody waits for this work any more. Ends it between two steps; no client ever sees it."""
-
-
-class Turn:
-    """One admitted piece of work, as it sees itself from its thread."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self.timeout_s = timeout_s
-        self.submitted = time.monotonic()
-        self.queue_seconds = 0.0
-        self.last_beat = self.submitted
-        self._abandoned = threading.Event()
-
-    def check(self) -> None:
-        """To be called between steps. Raises DeadlineExceeded when the time is up, Abandoned when nobody waits."""
-        self.last_beat = time.monotonic()
-        if self._abandoned.is_set():
-            raise Abandoned
-        if self.seconds_left() <= 0:
-            raise DeadlineExceeded(timeout_s=self.timeout_s)
-
-    def abandon(self) -> None:
-        self._abandoned.set()
-
-    def seconds(self) -> float:
-        """Since the question was admitted."""
-        return time.monotonic() - self.submitted
-
-    def seconds_left(self) -> float:
-        return self.timeout_s - self.seconds()
 
 
 class WorkPool:
@@ -61,26 +31,36 @@ class WorkPool:
 
     def __init__(self, workers: int, max_queue: int) -> None:
         self._workers = workers
-        self._slots = workers + max_queue
+        self._max_queue = max_queue
         self._executor = ThreadPoolExecutor(workers, thread_name_prefix="question")
         self._lock = threading.Lock()
-        self._admitted = 0
-        self._running: set[Turn] = set()
+        self._waiting: dict[Future[Any], Waiter[Any, Any]] = {}  # in the order of their coming
+        self._running: dict[Future[Any], Waiter[Any, Any]] = {}
+        self._serving = 0  # threads that compute, or are about to look for what waits
         self._mean_seconds = 1.0
         self._closing = False
 
     async def run(self, work: Callable[[Turn], T], *, timeout_s: float) -> T:
-        """Do `work` in a thread, or raise: Overloaded at once when no slot is free, DeadlineExceeded in time."""
-        turn = Turn(timeout_s)
-        future = self._submit(work, turn)
+        """Do `work` in a thread, alone, or raise as `join` does."""
+        alone: Together[None, T] = Together(object(), lambda batch: [work(batch.turns[0])])
+        return await self.join(None, alone, timeout_s=timeout_s)
+
+    async def join(self, question: Q, together: Together[Q, T], *, timeout_s: float) -> T:
+        """Compute `question` in a thread, with what waits there and is like it, and return its own result.
+
+        Raises Overloaded at once when no place is free, DeadlineExceeded in time, and what computing it raised.
+        """
+        waiter = Waiter(question, together, Turn(timeout_s))
+        self._admit(waiter)
+        future = waiter.future
         waiting = asyncio.wrap_future(future)
         try:
-            await asyncio.wait({waiting}, timeout=turn.seconds_left())
+            await asyncio.wait({waiting}, timeout=waiter.turn.seconds_left())
             if not waiting.done():
                 raise DeadlineExceeded(timeout_s=timeout_s)
         finally:
             if not waiting.done():
-                turn.abandon()
+                waiter.turn.abandon()
                 # ends what has not begun; what has, finds that it is abandoned at its next step
                 future.cancel()
                 waiting.cancel()
@@ -91,18 +71,19 @@ class WorkPool:
             raise NoLiveIndex(hint=SHUTTING_DOWN) from None
 
     def waiting(self) -> int:
-        """Questions that have a slot and no thread yet."""
+        """Questions that have a place and no thread yet."""
         with self._lock:
-            return self._admitted - len(self._running)
+            return len(self._waiting)
 
     def running(self) -> int:
+        """Questions that are being computed for somebody."""
         with self._lock:
             return len(self._running)
 
     async def responds(self, *, within_s: float) -> bool:
         """Whether work gets done: a thread picks up a no-op in time, or all are busy and getting on."""
         with self._lock:
-            busy = len(self._running) >= self._workers
+            busy = self._serving >= self._workers
             closing = self._closing
         if closing:
             return False
@@ -114,8 +95,10 @@ class WorkPool:
             no_op.cancel()
         now = time.monotonic()
         with self._lock:
-            beats = [turn.last_beat for turn in self._running]
-        return len(beats) >= self._workers and now - max(beats) < STALLED_AFTER_S
+            busy = self._serving >= self._workers
+            # a thread between two batches has no question to ask
+            last = max((waiter.turn.last_beat for waiter in self._running.values()), default=now)
+        return busy and now - last < STALLED_AFTER_S
 
     async def close(self, *, within_s: float) -> bool:
         """Admit nothing more and wait for what was admitted; what is not done in time is ended at its next step.
@@ -132,56 +115,67 @@ class WorkPool:
         """Admit nothing more, drop what waits and end what is computed at its next step. Waits for nothing."""
         with self._lock:
             self._closing = True
-            left = list(self._running)
+            left = [*self._running.values(), *self._waiting.values()]
         self._executor.shutdown(wait=False, cancel_futures=True)
-        for turn in left:
-            turn.abandon()
+        for waiter in left:
+            waiter.turn.abandon()
+            # ends what has not begun
+            waiter.future.cancel()
 
     async def _drained(self, within_s: float) -> bool:
         until = time.monotonic() + within_s
         while True:
             with self._lock:
-                if not self._admitted:
+                if not self._waiting and not self._running:
                     return True
             if time.monotonic() >= until:
                 return False
             await asyncio.sleep(0.02)
 
-    def _submit(self, work: Callable[[Turn], T], turn: Turn) -> Future[T]:
+    def _admit(self, waiter: Waiter[Any, Any]) -> None:
         with self._lock:
             if self._closing:
                 raise NoLiveIndex(hint=SHUTTING_DOWN)
-            if self._admitted >= self._slots:
-                raise Overloaded(slots=self._slots, retry_after_s=self._retry_after_s())
-            self._admitted += 1
-        try:
-            future = self._executor.submit(self._work, work, turn)
-        except BaseException:
-            self._leave()
-            raise
-        # added before anyone can wait on the future, so that the slot is free when the waiter wakes
-        future.add_done_callback(lambda _: self._leave())
-        return future
+            places = max(self._workers, len(self._running)) + self._max_queue
+            if len(self._waiting) + len(self._running) >= places:
+                raise Overloaded(slots=places, retry_after_s=self._retry_after_s())
+            self._waiting[waiter.future] = waiter
+            if self._serving < self._workers:
+                self._executor.submit(self._serve)
+                self._serving += 1
+        # added before anyone can wait on the future, so that the place is free when the waiter wakes
+        waiter.future.add_done_callback(self._leave)
 
-    def _work(self, work: Callable[[Turn], T], turn: Turn) -> T:
-        turn.queue_seconds = turn.seconds()
-        started = time.monotonic()
-        with self._lock:
-            self._running.add(turn)
-        try:
-            turn.check()
-            return work(turn)
-        finally:
+    def _serve(self) -> None:
+        while batch := self._next():
+            started = time.monotonic()
+            compute(batch)
             with self._lock:
-                self._running.discard(turn)
                 self._mean_seconds += MEAN_WEIGHT * (time.monotonic() - started - self._mean_seconds)
 
-    def _leave(self) -> None:
+    def _next(self) -> list[Waiter[Any, Any]]:
+        """The next batch; without one this thread has ended its service."""
         with self._lock:
-            self._admitted -= 1
+            while taken := company(self._waiting.values()):
+                for waiter in taken:
+                    del self._waiting[waiter.future]
+                # but for those that were cancelled at this moment
+                batch = [waiter for waiter in taken if waiter.future.set_running_or_notify_cancel()]
+                for waiter in batch:
+                    waiter.turn.begin()
+                    self._running[waiter.future] = waiter
+                if batch:
+                    return batch
+            self._serving -= 1
+            return []
+
+    def _leave(self, future: Future[Any]) -> None:
+        with self._lock:
+            self._waiting.pop(future, None)
+            self._running.pop(future, None)
 
     def _retry_after_s(self) -> int:
-        """Whole seconds until, at the present pace, one of the slots should be free."""
+        """Whole seconds until, at the present pace, one of the places should be free."""
         return max(1, math.ceil(self._mean_seconds / self._workers))
 
 

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from service.application.admission import Turn, WorkPool
+from service.application.admission import WorkPool
 from service.application.comparison import Comparison
 from service.application.live_index import Lease, LiveIndex
 from service.application.telemetry import Telemetry
+from service.application.turn import Turn
 from service.entities import (
     Answer,
     AnswerOptions,

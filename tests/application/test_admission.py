@@ -5,7 +5,8 @@ import time
 import pytest
 
 from service.application import admission
-from service.application.admission import Abandoned, Turn, WorkPool
+from service.application.admission import WorkPool
+from service.application.turn import Abandoned, Turn
 from service.errors import DeadlineExceeded, NoLiveIndex, Overloaded
 
 LONG = 30.0

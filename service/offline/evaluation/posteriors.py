@@ -24,7 +24,8 @@ from service.offline.index_builder import Progress
 from service.offline.qa_metrics import exact_match, has_answer
 from service.offline.training.questions import Question
 from service.rag.checkpoint import Checkpoint
-from service.rag.engine import EngineAnswer, RagEngine
+from service.rag.engine import RagEngine
+from service.rag.engine_results import EngineAnswer
 from service.storage.snapshot import IndexSnapshot
 
 
