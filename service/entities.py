@@ -7,6 +7,7 @@ from typing import Literal
 ModelKind = Literal["token", "sequence"]
 Decoding = Literal["thorough", "fast"]
 PosteriorKind = Literal["per_token", "running"]
+RetrieverKind = Literal["dense", "bm25"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,16 @@ class FileInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Bm25Info:
+    """How the BM25 scores beside an index were made: the two parameters, the analyser, how many words it found."""
+
+    k1: float
+    b: float
+    analyser: str
+    n_terms: int
+
+
+@dataclass(frozen=True, slots=True)
 class IndexInfo:
     """The manifest of one index version: what it is, what made it, and what its files must be."""
 
@@ -159,3 +170,4 @@ class IndexInfo:
     licence: str = ""
     search: Mapping[str, int] = field(default_factory=dict)
     files: Mapping[str, FileInfo] = field(default_factory=dict)
+    bm25: Bm25Info | None = None

@@ -62,6 +62,17 @@ class IndexNotResident(OpenbookError):
         super().__init__(version=version, resident=", ".join(resident) or "none")
 
 
+class RetrieverUnavailable(OpenbookError):
+    code = "retriever_unavailable"
+    message = (
+        "The index {version!r} cannot be asked with retriever {retriever!r}: it has no files for it. "
+        "Add them: openbook index bm25 {version}"
+    )
+
+    def __init__(self, *, version: str, retriever: str = "bm25") -> None:
+        super().__init__(version=version, retriever=retriever)
+
+
 class NoLiveIndex(OpenbookError):
     code = "not_ready"
     message = "{hint}"

@@ -11,13 +11,21 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from service.entities import IndexInfo
+from service.entities import Bm25Info, FileInfo, IndexInfo
 from service.errors import IndexUnreadable, ManifestInvalid, ManifestMissing
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 INDEX_FILE = "index.faiss"
 PASSAGES_FILE = "passages.arrow"
+# Together, and with `bm25` in the manifest, or not at all.
+BM25_TERMS = "bm25.terms.npy"
+BM25_OFFSETS = "bm25.offsets.npy"
+BM25_ROWS = "bm25.rows.npy"
+BM25_SCORES = "bm25.scores.npy"
+BM25_ANALYSERS = ("english",)
+BM25_MOST_K1 = 1000
+BM25_FILES = (BM25_TERMS, BM25_OFFSETS, BM25_ROWS, BM25_SCORES)
 INDEX_TYPES = ("flat", "hnsw")
 # The last field, so that one pattern finds it: the sha256 of the whole file with zeros in its own place.
 SEAL = "manifest_sha256"
@@ -98,6 +106,17 @@ def _broken_seal(content: bytes) -> str | None:
     return None
 
 
+def _bm25_defect(bm25: Bm25Info, files: Mapping[str, FileInfo]) -> str | None:
+    if not (0 <= bm25.k1 <= BM25_MOST_K1 and 0 <= bm25.b <= 1):
+        return f"k1: {bm25.k1} and b: {bm25.b} are no parameters of BM25"
+    if bm25.analyser not in BM25_ANALYSERS:
+        return f"analyser: {bm25.analyser!r} is none of {', '.join(BM25_ANALYSERS)}"
+    if bm25.n_terms < 0:
+        return f"n_terms: {bm25.n_terms}"
+    missing = [name for name in BM25_FILES if name not in files]
+    return f"files: {missing[0]} is not among the files" if missing else None
+
+
 def _defect(info: IndexInfo, version: str) -> str | None:
     """What no type can say."""
     if info.version != version:
@@ -110,6 +129,8 @@ def _defect(info: IndexInfo, version: str) -> str | None:
         return f"index_type: {info.index_type!r} is none of {', '.join(INDEX_TYPES)}"
     if info.snapshot_date is not None and not is_date(info.snapshot_date):
         return f"snapshot_date: {info.snapshot_date!r} is no date such as 2018-12-20"
+    if info.bm25 is not None and (defect := _bm25_defect(info.bm25, info.files)) is not None:
+        return f"bm25.{defect}"
     for name, value in info.search.items():
         if value < 1:
             return f"search.{name}: {value}"

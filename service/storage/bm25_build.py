@@ -1,0 +1,134 @@
+"""Passages to the four arrays of BM25."""
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.entities import Bm25Info, Passage
+from service.errors import SettingInvalid
+from service.storage.bm25_analysis import Analyser
+from service.storage.bm25_index import Postings
+from service.storage.manifest import BM25_ANALYSERS, BM25_MOST_K1, BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
+
+# Anserini's defaults, which it found best for passages of this length.
+K1 = 0.9
+B = 0.4
+REPORT_EVERY = 4096
+# Times that bm25s walks over all passages, beside the one in which their words are made.
+WALKS = 3
+
+
+def check_parameters(k1: float, b: float) -> None:
+    """Raise SettingInvalid for numbers that no BM25 has."""
+    if not 0 <= k1 <= BM25_MOST_K1:
+        raise SettingInvalid(setting="k1", reason=f"is at least 0 and at most {BM25_MOST_K1}, not {k1}")
+    if not 0 <= b <= 1:
+        raise SettingInvalid(setting="b", reason=f"is at least 0 and at most 1, not {b}")
+
+
+def write_bm25(
+    folder: Path,
+    passages: Iterable[Passage],
+    n_passages: int,
+    *,
+    k1: float = K1,
+    b: float = B,
+    report: Callable[[float], None] | None = None,
+) -> Bm25Info:
+    """Write the arrays of title and text of each of the N `passages` into `folder`; row i is passage i.
+
+    The same passages give the same bytes. Holds the words of all passages in memory: 4 bytes for each that stands
+    there, and about 36 for each different word of a passage while they are sorted. `report` is told the share that
+    is done. Raises SettingInvalid for parameters out of range.
+    """
+    check_parameters(k1, b)
+    walked = _Walked(n_passages, report)
+    lengths, terms, words = _analyse(passages, walked)
+    names = sorted(words, key=str.encode)
+    place = np.empty(len(names), dtype=np.int32)  # (V,)
+    place[[words[name] for name in names]] = np.arange(len(names))
+    postings = _score(names, _Texts(place[terms], lengths, walked), k1, b)
+    for name, content in (
+        (BM25_TERMS, postings.letters),
+        (BM25_OFFSETS, postings.offsets),
+        (BM25_ROWS, postings.rows),
+        (BM25_SCORES, postings.scores),
+    ):
+        np.save(folder / name, content, allow_pickle=False)
+    return Bm25Info(k1=k1, b=b, analyser=BM25_ANALYSERS[-1], n_terms=len(names))
+
+
+class _Walked:
+    """Tells how far all walks over the passages are."""
+
+    def __init__(self, n_passages: int, report: Callable[[float], None] | None) -> None:
+        self._steps = max(1, n_passages * (1 + WALKS))
+        self._report = report
+        self._done = 0
+
+    def step(self) -> None:
+        self._done += 1
+        if self._report is not None and self._done % REPORT_EVERY == 0:
+            self._report(min(1.0, self._done / self._steps))
+
+
+class _Texts:
+    """The words of each passage as bm25s walks over them, as numbers: never all of them as a list of lists."""
+
+    def __init__(self, terms: NDArray[np.int32], lengths: NDArray[np.int64], walked: _Walked) -> None:
+        self._terms = terms
+        self._ends = np.concatenate([[0], np.cumsum(lengths)])  # (N + 1,)
+        self._walked = walked
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for start, end in zip(self._ends[:-1].tolist(), self._ends[1:].tolist(), strict=True):
+            self._walked.step()
+            yield self._terms[start:end].tolist()
+
+    @property
+    def n_words(self) -> int:
+        return len(self._terms)
+
+
+def _analyse(
+    passages: Iterable[Passage], walked: _Walked
+) -> tuple[NDArray[np.int64], NDArray[np.int32], dict[str, int]]:
+    """How many words each passage has (N,), their numbers one passage behind the other, and each word's number."""
+    analyser = Analyser()
+    words: dict[str, int] = {}
+    lengths, terms = array("q"), array("i")
+    for passage in passages:
+        # what Anserini indexes of a passage of DPR's: the title, and the text below it
+        found = analyser.words(f"{passage.title}\n{passage.text}")
+        terms.extend([words.setdefault(word, len(words)) for word in found])
+        lengths.append(len(found))
+        walked.step()
+    return np.frombuffer(lengths, dtype=np.int64), np.frombuffer(terms, dtype=np.int32), words
+
+
+def _score(names: list[str], texts: _Texts, k1: float, b: float) -> Postings:
+    # takes a second, of which nobody who builds no BM25 should wait
+    from bm25s import BM25
+
+    letters = [name.encode() for name in names]
+    offsets = np.zeros((len(names) + 1, 2), dtype=np.int64)  # (V + 1, 2)
+    np.cumsum([len(one) for one in letters], out=offsets[1:, 0])
+    if not texts.n_words:
+        # a mean of no words is none, and bm25s divides by it
+        return Postings(np.empty(0, np.uint8), offsets, np.empty(0, np.int32), np.empty(0, np.float32))
+    scored = BM25(k1=k1, b=b, method="lucene", backend="numpy").build_index_from_ids(
+        list(range(len(names))), texts, show_progress=False
+    )
+    offsets[:, 1] = scored["indptr"]
+    return Postings(
+        np.frombuffer(b"".join(letters), dtype=np.uint8),
+        offsets,
+        scored["indices"].astype(np.int32, copy=False),
+        scored["data"].astype(np.float32, copy=False),
+    )
