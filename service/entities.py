@@ -24,7 +24,7 @@ class RetrievedPassages:
     """The top K passages of one question, best first.
 
     `doc_scores` are exact inner products of the question's and the passages' vectors, never what an approximate
-    index returned; `rows` are positions in the index of the snapshot that was searched.
+    index returned, or BM25 scores; `rows` are positions in the index of the snapshot that was searched.
     """
 
     rows: tuple[int, ...]
@@ -45,6 +45,7 @@ class AnswerOptions:
     num_beams: int = 4
     max_new_tokens: int = 32
     num_answers: int = 1
+    retriever: RetrieverKind = "dense"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,7 @@ class Answer:
     index: IndexVersion
     checkpoint: str
     seconds: StageSeconds
+    retriever: RetrieverKind = "dense"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,11 @@ class Bm25Info:
 
 @dataclass(frozen=True, slots=True)
 class IndexInfo:
-    """The manifest of one index version: what it is, what made it, and what its files must be."""
+    """The manifest of one index version: what it is, what made it, and what its files must be.
+
+    `factory` is the FAISS factory string of the index; empty where an early Openbook wrote the manifest.
+    `attribution` is what a reader of the text must be shown.
+    """
 
     version: str
     n_passages: int
@@ -168,6 +174,8 @@ class IndexInfo:
     snapshot_date: str | None = None
     source: str = ""
     licence: str = ""
+    attribution: str = ""
+    factory: str = ""
     search: Mapping[str, int] = field(default_factory=dict)
     files: Mapping[str, FileInfo] = field(default_factory=dict)
     bm25: Bm25Info | None = None

@@ -18,10 +18,12 @@ from service.entities import (
     Hypothesis,
     ModelKind,
     RetrievedPassages,
+    RetrieverKind,
     StageSeconds,
     TargetScore,
 )
 from service.rag import decoding, provenance
+from service.rag.bm25_retriever import Bm25Retriever
 from service.rag.checkpoint import Checkpoint
 from service.rag.decoder import DecoderState, nothing
 from service.rag.engine_results import (
@@ -54,7 +56,8 @@ class RagEngine:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
         self._question_encoder = QuestionEncoder(checkpoint)
-        self._retriever = DenseRetriever(self._question_encoder)
+        self._dense = DenseRetriever(self._question_encoder)
+        self._bm25 = Bm25Retriever()
         self._generator = Generator(checkpoint)
 
     @property
@@ -98,7 +101,7 @@ class RagEngine:
         Their `seconds` are those of all together: so long did each of them take. What one question raises, all do.
         """
         self._generator.check_length("max_new_tokens", options.max_new_tokens)
-        read = self._read(questions, snapshot, options.n_docs, between_steps)
+        read = self._read(questions, snapshot, options.n_docs, options.retriever, between_steps)
         started = time.perf_counter()
         start = self._generator.start(read.encoded)
         no_answer = decoding.empty_log_prob(start, read.log_prior, self._generator.eos).exp()  # (Q,)
@@ -121,12 +124,13 @@ class RagEngine:
         *,
         n_docs: int,
         model: ModelKind,
+        retriever: RetrieverKind = "dense",
         between_steps: Callable[[], None] = nothing,
     ) -> EngineScores:
         """log p(target | question) of each target (section 3.4 classifies so), end-of-sequence included."""
         target_ids = [tuple(self._generator.target_ids(target)) for target in targets]
         check_targets(targets, target_ids)
-        read = self._read([question], snapshot, n_docs, between_steps)
+        read = self._read([question], snapshot, n_docs, retriever, between_steps)
         retrieved, log_prior = read.retrieved[0], read.log_prior[0]  # (K,)
         started = time.perf_counter()
         scored = decoding.score_targets(
@@ -149,39 +153,50 @@ class RagEngine:
             seconds=replace(read.seconds, generate=time.perf_counter() - started),
         )
 
-    def retrieve(self, question: str, snapshot: IndexSnapshot, n_docs: int) -> EngineRetrieval:
+    def retrieve(
+        self, question: str, snapshot: IndexSnapshot, n_docs: int, *, retriever: RetrieverKind = "dense"
+    ) -> EngineRetrieval:
         """The passages alone."""
-        return self.retrieve_together([question], snapshot, n_docs)[0]
+        return self.retrieve_together([question], snapshot, n_docs, retriever=retriever)[0]
 
     @torch.inference_mode()
     def retrieve_together(
-        self, questions: Sequence[str], snapshot: IndexSnapshot, n_docs: int
+        self, questions: Sequence[str], snapshot: IndexSnapshot, n_docs: int, *, retriever: RetrieverKind = "dense"
     ) -> list[EngineRetrieval]:
         """The passages of several questions, found in one go; `seconds` as of `answer_together`."""
-        found, log_prior, seconds = self._find(questions, snapshot, n_docs)
+        found, log_prior, seconds = self._find(questions, snapshot, n_docs, retriever)
         return [
             EngineRetrieval(answer_passages(retrieved, log_priors, log_priors.exp().tolist(), ""), seconds)
             for retrieved, log_priors in zip(found, log_prior, strict=True)
         ]
 
     def _find(
-        self, questions: Sequence[str], snapshot: IndexSnapshot, n_docs: int
+        self, questions: Sequence[str], snapshot: IndexSnapshot, n_docs: int, retriever: RetrieverKind
     ) -> tuple[list[RetrievedPassages], Tensor, StageSeconds]:
         """The passages of each question, and their doc_log_prior (Q, K)."""
         started = time.perf_counter()
-        vectors = self._question_encoder.encode(questions)  # (Q, d)
+        vectors = self._question_encoder.encode(questions) if retriever == "dense" else None  # (Q, d)
         encoded = time.perf_counter()
-        retrieved = self._retriever.search(vectors, snapshot, n_docs)
+        retrieved = (
+            self._bm25.retrieve(questions, snapshot, n_docs)
+            if vectors is None
+            else self._dense.search(vectors, snapshot, n_docs)
+        )
         doc_scores = torch.tensor([one.doc_scores for one in retrieved], dtype=torch.float64)  # (Q, K)
         found = time.perf_counter()
         log_prior = doc_log_prior(doc_scores).float().to(self._checkpoint.device)  # (Q, K)
         return retrieved, log_prior, StageSeconds(encode=encoded - started, retrieve=found - encoded)
 
     def _read(
-        self, questions: Sequence[str], snapshot: IndexSnapshot, n_docs: int, between_steps: Callable[[], None]
+        self,
+        questions: Sequence[str],
+        snapshot: IndexSnapshot,
+        n_docs: int,
+        retriever: RetrieverKind,
+        between_steps: Callable[[], None],
     ) -> _Read:
         between_steps()
-        retrieved, log_prior, seconds = self._find(questions, snapshot, n_docs)
+        retrieved, log_prior, seconds = self._find(questions, snapshot, n_docs, retriever)
         between_steps()
         started = time.perf_counter()
         encoded = self._generator.encode(questions, [one.passages for one in retrieved])

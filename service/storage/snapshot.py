@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.entities import IndexInfo, Passage
-from service.errors import CanaryFailed, DimensionIncompatible, InvalidRequest, TooManyDocs
+from service.errors import CanaryFailed, DimensionIncompatible, InvalidRequest, RetrieverUnavailable, TooManyDocs
+from service.storage.bm25_index import Bm25Index
 from service.storage.faiss_index import FaissIndex
 from service.storage.passages import PassageFile
 
@@ -23,11 +24,20 @@ class IndexSnapshot:
     well, and a later one raises IndexNotResident.
     """
 
-    def __init__(self, info: IndexInfo, index: FaissIndex, passages: PassageFile, *, identity: Identity = ()) -> None:
+    def __init__(
+        self,
+        info: IndexInfo,
+        index: FaissIndex,
+        passages: PassageFile,
+        *,
+        identity: Identity = (),
+        bm25: Bm25Index | None = None,
+    ) -> None:
         self.info = info
         self.identity = identity
         self._index = index
         self._passages = passages
+        self._bm25 = bm25
 
     def __len__(self) -> int:
         return self.info.n_passages
@@ -54,6 +64,12 @@ class IndexSnapshot:
         """The passages of these rows, in this order. Raises IndexError for a row that is not there."""
         return self._passages.take(rows)
 
+    def bm25(self) -> Bm25Index:
+        """The BM25 scores of the passages, row by row. Raises RetrieverUnavailable for a version without them."""
+        if self._bm25 is None:
+            raise RetrieverUnavailable(version=self.info.version)
+        return self._bm25
+
     def resident_bytes(self) -> int:
         """Bytes of memory that this snapshot holds once all its pages have been touched: those of its files."""
         return sum(file.bytes for file in self.info.files.values())
@@ -69,6 +85,8 @@ class IndexSnapshot:
         self._touch(report)
         # before the first search: a link that leads astray ends the process
         self._index.check_links()
+        if self._bm25 is not None:
+            self._bm25.check_offsets()
         for row in sorted({0, len(self) // 2, len(self) - 1}):
             own = self._index.vectors([row]).astype(np.float64)  # (1, d)
             found = int(self.search(own.astype(np.float32), 1)[0, 0])
@@ -82,6 +100,8 @@ class IndexSnapshot:
         """Give the memory back. May be called again."""
         self._index.close()
         self._passages.close()
+        if self._bm25 is not None:
+            self._bm25.close()
 
     def _touch(self, report: Callable[[float], None] | None) -> None:
         touched = 0
@@ -95,6 +115,8 @@ class IndexSnapshot:
 
         self._passages.touch(count)
         self._index.touch(count)
+        if self._bm25 is not None:
+            self._bm25.touch(count)
 
     def _check_dimension(self, queries: NDArray[np.float32]) -> None:
         found = queries.shape[-1] if queries.ndim == 2 else 0

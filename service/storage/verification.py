@@ -17,6 +17,7 @@ from service.errors import (
     IndexUnreadable,
 )
 from service.storage import durable
+from service.storage.bm25_index import Bm25Index
 from service.storage.faiss_index import FaissIndex
 from service.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE, check_sealed
 from service.storage.passages import PassageFile
@@ -94,7 +95,13 @@ def open_checked(
     except IndexUnreadable:
         passages.close()
         raise
-    snapshot = IndexSnapshot(info, index, passages, identity=identity)
+    try:
+        bm25 = _open_bm25(folder, info)
+    except IndexUnreadable:
+        passages.close()
+        index.close()
+        raise
+    snapshot = IndexSnapshot(info, index, passages, identity=identity, bm25=bm25)
     try:
         _check_content(info, index, passages)
     except IndexCorrupt:
@@ -102,6 +109,12 @@ def open_checked(
         snapshot.close()
         raise
     return snapshot
+
+
+def _open_bm25(folder: Path, info: IndexInfo) -> Bm25Index | None:
+    if info.bm25 is None:
+        return None
+    return Bm25Index.open(folder, info.bm25, n_passages=info.n_passages, version=info.version)
 
 
 def _check_content(info: IndexInfo, index: FaissIndex, passages: PassageFile) -> None:
