@@ -31,7 +31,10 @@ class Settings(BaseSettings):
         description="Precision of the two models. auto takes bfloat16 where the hardware multiplies it.",
     )
     threads: int = Field(0, ge=0, description="Processor threads for one computation; 0 takes one a core.")
-    workers: int = Field(1, ge=1, le=64, description="Questions computed at the same time.")
+    workers: int = Field(1, ge=1, le=64, description="Batches of questions computed at the same time.")
+    max_batch: int = Field(
+        8, ge=1, le=64, description="Questions that are computed together when they wait together; 1 never batches."
+    )
     max_queue: int = Field(32, ge=0, le=10_000, description="Questions that may wait beyond those computed.")
     timeout_s: float = Field(30.0, gt=0, le=600, description="Seconds a question may take when it names no timeout.")
     max_docs: int = Field(50, ge=1, le=1000, description="Largest n_docs that a question may ask for.")

@@ -69,7 +69,7 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
         snapshot.close()
         raise
     live = LiveIndex(snapshot, residents=settings.residents)
-    pool = WorkPool(settings.workers, settings.max_queue)
+    pool = WorkPool(settings.workers, settings.max_queue, observe=telemetry.observe_batch)
     telemetry.watch(live, pool)
     logger.info("serving %s with %s", version, engine.checkpoint_name)
     if engine.encoder_fingerprint is None:
@@ -95,7 +95,7 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
         store=store,
         live=live,
         pool=pool,
-        answer_question=AnswerQuestion(engine, live, store, pool, telemetry),
+        answer_question=AnswerQuestion(engine, live, store, pool, telemetry, max_batch=settings.max_batch),
         swap_index=swap_index,
         history=history,
         follower=follow_current(settings, store, live, swap_index, telemetry, seen),

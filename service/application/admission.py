@@ -8,7 +8,7 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -27,11 +27,17 @@ SHUTTING_DOWN = "The service is shutting down."
 
 
 class WorkPool:
-    """`workers` threads of our own and `max_queue` places to wait. Not shared with anything else in the process."""
+    """`workers` threads of our own and `max_queue` places to wait. Not shared with anything else in the process.
 
-    def __init__(self, workers: int, max_queue: int) -> None:
+    `observe` is told of each batch that is begun how long each of its questions waited, in seconds.
+    """
+
+    def __init__(
+        self, workers: int, max_queue: int, *, observe: Callable[[Sequence[float]], None] = lambda waits: None
+    ) -> None:
         self._workers = workers
         self._max_queue = max_queue
+        self._observe = observe
         self._executor = ThreadPoolExecutor(workers, thread_name_prefix="question")
         self._lock = threading.Lock()
         self._waiting: dict[Future[Any], Waiter[Any, Any]] = {}  # in the order of their coming
@@ -149,6 +155,7 @@ class WorkPool:
     def _serve(self) -> None:
         while batch := self._next():
             started = time.monotonic()
+            self._observe([waiter.turn.queue_seconds for waiter in batch])
             compute(batch)
             with self._lock:
                 self._mean_seconds += MEAN_WEIGHT * (time.monotonic() - started - self._mean_seconds)

@@ -1,11 +1,16 @@
-"""A question's path: a slot, a lease on the live snapshot, the engine, an answer that names its version."""
+"""A question's path: a place, a lease on the live snapshot, the engine, an answer that names its version.
+
+Questions that wait together for an answer or for passages are computed together where they ask for the same: the
+version, and every option that decides what is computed. They share one lease, and so one version.
+"""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from service.application.admission import WorkPool
+from service.application.batching import Batch, Together
 from service.application.comparison import Comparison
 from service.application.live_index import Lease, LiveIndex
 from service.application.telemetry import Telemetry
@@ -21,9 +26,13 @@ from service.entities import (
 )
 from service.errors import IndexNotResident
 from service.rag.engine import RagEngine
+from service.rag.engine_results import EngineAnswer
 from service.storage.index_store import IndexStore
 
+Q = TypeVar("Q")
 T = TypeVar("T")
+
+USUAL = AnswerOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +57,59 @@ class Retrieval:
     seconds: StageSeconds
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What questions of one batch may differ in."""
+
+    question: str
+    num_answers: int
+
+
 class AnswerQuestion:
     """Answers, scores and retrieves, each in a thread of the pool and under one lease from search to provenance.
 
-    Every call raises Overloaded at once when no slot is free and DeadlineExceeded when `timeout_s` has passed; with
-    `index` the answer comes from that version, or IndexNotResident or UnknownIndex is raised.
+    Every call raises Overloaded at once when no place is free and DeadlineExceeded when `timeout_s` has passed; with
+    `index` the answer comes from that version, or IndexNotResident or UnknownIndex is raised. At most `max_batch`
+    questions are computed together, and fewer where each asks for more passages and beams than is usual.
     """
 
     def __init__(
-        self, engine: RagEngine, live: LiveIndex, store: IndexStore, pool: WorkPool, telemetry: Telemetry
+        self,
+        engine: RagEngine,
+        live: LiveIndex,
+        store: IndexStore,
+        pool: WorkPool,
+        telemetry: Telemetry,
+        *,
+        max_batch: int,
     ) -> None:
         self._engine = engine
         self._live = live
         self._store = store
         self._pool = pool
         self._telemetry = telemetry
+        self._max_batch = max_batch
 
     async def answer(
         self, question: str, options: AnswerOptions, *, timeout_s: float, index: str | None = None
     ) -> Answer:
-        def work(lease: Lease, turn: Turn) -> Answer:
-            return self._answer(question, options, lease, turn)
+        # how many of the hypotheses are shown, and what RAG-Token does not read, decide nothing that is computed
+        shared = replace(
+            options, num_answers=1, decoding=USUAL.decoding if options.model == "token" else options.decoding
+        )
 
-        answer = await self._run(work, timeout_s, index)
+        def compute(batch: Batch[_Asked]) -> list[Answer]:
+            questions = [asked.question for asked in batch.questions]
+            most_answers = replace(shared, num_answers=max(asked.num_answers for asked in batch.questions))
+            with self._live.lease(index) as lease:
+                found = self._engine.answer_together(questions, lease.snapshot, most_answers, between_steps=batch.check)
+            return [
+                self._complete_answer(replace(one, answers=one.answers[: asked.num_answers]), shared, lease, turn)
+                for one, asked, turn in zip(found, batch.questions, batch.turns, strict=True)
+            ]
+
+        together = Together(("answer", index, shared), compute, most=self._most(options))
+        answer = await self._join(_Asked(question, options.num_answers), together, timeout_s, index)
         self._telemetry.observe_stages(answer.seconds)
         self._telemetry.observe_answer(answer)
         return answer
@@ -85,34 +124,43 @@ class AnswerQuestion:
         timeout_s: float,
         index: str | None = None,
     ) -> Scores:
-        def work(lease: Lease, turn: Turn) -> Scores:
-            found = self._engine.score(
-                question, targets, lease.snapshot, n_docs=n_docs, model=model, between_steps=turn.check
-            )
-            return Scores(
-                targets=found.targets,
-                passages=found.passages,
-                model=model,
-                index=lease.index,
-                checkpoint=self._engine.checkpoint_name,
-                seconds=_complete(found.seconds, turn),
-            )
+        def work(batch: Batch[None]) -> list[Scores]:
+            (turn,) = batch.turns
+            with self._live.lease(index) as lease:
+                found = self._engine.score(
+                    question, targets, lease.snapshot, n_docs=n_docs, model=model, between_steps=turn.check
+                )
+            return [
+                Scores(
+                    targets=found.targets,
+                    passages=found.passages,
+                    model=model,
+                    index=lease.index,
+                    checkpoint=self._engine.checkpoint_name,
+                    seconds=_complete(found.seconds, turn),
+                )
+            ]
 
-        scores = await self._run(work, timeout_s, index)
+        scores = await self._join(None, Together(object(), work), timeout_s, index)
         self._telemetry.observe_stages(scores.seconds)
         return scores
 
     async def retrieve(self, question: str, *, n_docs: int, timeout_s: float, index: str | None = None) -> Retrieval:
-        def work(lease: Lease, turn: Turn) -> Retrieval:
-            found = self._engine.retrieve(question, lease.snapshot, n_docs)
-            return Retrieval(
-                passages=found.passages,
-                index=lease.index,
-                checkpoint=self._engine.checkpoint_name,
-                seconds=_complete(found.seconds, turn),
-            )
+        def compute(batch: Batch[str]) -> list[Retrieval]:
+            with self._live.lease(index) as lease:
+                found = self._engine.retrieve_together(batch.questions, lease.snapshot, n_docs)
+            return [
+                Retrieval(
+                    passages=one.passages,
+                    index=lease.index,
+                    checkpoint=self._engine.checkpoint_name,
+                    seconds=_complete(one.seconds, turn),
+                )
+                for one, turn in zip(found, batch.turns, strict=True)
+            ]
 
-        retrieval = await self._run(work, timeout_s, index)
+        together = Together(("retrieve", index, n_docs), compute, most=self._max_batch)
+        retrieval = await self._join(question, together, timeout_s, index)
         self._telemetry.observe_stages(retrieval.seconds)
         return retrieval
 
@@ -139,6 +187,10 @@ class AnswerQuestion:
     def _answer(self, question: str, options: AnswerOptions, lease: Lease, turn: Turn) -> Answer:
         begun = turn.seconds()
         found = self._engine.answer(question, lease.snapshot, options, between_steps=turn.check)
+        answer = self._complete_answer(found, options, lease, turn)
+        return replace(answer, seconds=replace(answer.seconds, total=turn.queue_seconds + turn.seconds() - begun))
+
+    def _complete_answer(self, found: EngineAnswer, options: AnswerOptions, lease: Lease, turn: Turn) -> Answer:
         return Answer(
             answers=found.answers,
             tokens=found.tokens,
@@ -148,19 +200,19 @@ class AnswerQuestion:
             no_answer=found.no_answer,
             index=lease.index,
             checkpoint=self._engine.checkpoint_name,
-            seconds=replace(found.seconds, queue=turn.queue_seconds, total=turn.queue_seconds + turn.seconds() - begun),
+            seconds=_complete(found.seconds, turn),
         )
 
-    async def _run(self, work: Callable[[Lease, Turn], T], timeout_s: float, index: str | None) -> T:
+    async def _join(self, question: Q, together: Together[Q, T], timeout_s: float, index: str | None) -> T:
         await self._check(index)
+        # The lease is taken and given back in the thread that computes: a client that hangs up cannot let go of an
+        # index that is being searched, and a question that waits does not hold the old index open.
+        return await self._pool.join(question, together, timeout_s=timeout_s)
 
-        def under_lease(turn: Turn) -> T:
-            # The lease is taken and given back in this thread: a client that hangs up cannot let go of an index
-            # that is being searched, and a question that waits does not hold the old index open.
-            with self._live.lease(index) as lease:
-                return work(lease, turn)
-
-        return await self._pool.run(under_lease, timeout_s=timeout_s)
+    def _most(self, options: AnswerOptions) -> int:
+        """Questions of this size in a batch whose hypotheses take the memory of `max_batch` usual ones."""
+        usual = USUAL.n_docs * USUAL.num_beams
+        return max(1, min(self._max_batch, self._max_batch * usual // (options.n_docs * options.num_beams)))
 
     async def _check(self, version: str | None) -> None:
         """Refuse now what would be refused after a wait in the queue."""

@@ -5,7 +5,7 @@ codes of errors, versions are those that are open.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from prometheus_client import (
@@ -31,7 +31,9 @@ SWAP_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120
 NATS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 LOG_PROBS = (-50.0, -30.0, -20.0, -15.0, -10.0, -7.5, -5.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, -0.25, -0.1, 0.0)
-BATCHES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+BATCHES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0)
+# From a thread that is free to a queue in front of a slow generator.
+WAITS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Telemetry:
@@ -56,6 +58,12 @@ class Telemetry:
         )
         self._batch = Histogram(
             "openbook_batch_size", "Questions computed together", buckets=BATCHES, registry=registry
+        )
+        self._waits = Histogram(
+            "openbook_queue_wait_seconds",
+            "Seconds from the admission of a question until a thread took it up, whatever became of it",
+            buckets=WAITS,
+            registry=registry,
         )
         self._swaps = Counter("openbook_swaps", "Swaps of the index by outcome", ["outcome"], registry=registry)
         self._swap_seconds = Histogram(
@@ -104,9 +112,14 @@ class Telemetry:
             if value:
                 self._stages.labels(stage).observe(value)
 
+    def observe_batch(self, waits: Sequence[float]) -> None:
+        """A batch is begun of questions that waited so many seconds each."""
+        self._batch.observe(len(waits))
+        for wait in waits:
+            self._waits.observe(wait)
+
     def observe_answer(self, answer: Answer) -> None:
         """How sure the answer is, and of which passage."""
-        self._batch.observe(1)
         self._log_prob.observe(answer.answers[0].log_prob)
         if answer.passages:
             self._top.observe(max(passage.posterior for passage in answer.passages))

@@ -303,7 +303,7 @@ def test_an_unforeseen_error_is_logged_with_the_id_and_not_shown(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a detail of ours")
 
-    monkeypatch.setattr(RagEngine, "answer", fail)
+    monkeypatch.setattr(RagEngine, "answer_together", fail)
     response = client.post("/answer", json={"question": QUESTION}, headers={"x-request-id": "id-3"})
     assert response.status_code == 500
     assert response.headers["x-request-id"] == "id-3"

@@ -39,9 +39,9 @@ def telemetry() -> Telemetry:
 
 
 @pytest.fixture
-def pool() -> Iterator[WorkPool]:
+def pool(telemetry: Telemetry) -> Iterator[WorkPool]:
     """Two threads, two places to wait."""
-    pool = WorkPool(workers=2, max_queue=2)
+    pool = WorkPool(workers=2, max_queue=2, observe=telemetry.observe_batch)
     yield pool
     pool.stop()
 
@@ -50,7 +50,7 @@ def pool() -> Iterator[WorkPool]:
 def answer_question(
     engine: RagEngine, live: LiveIndex, store: IndexStore, pool: WorkPool, telemetry: Telemetry
 ) -> AnswerQuestion:
-    return AnswerQuestion(engine, live, store, pool, telemetry)
+    return AnswerQuestion(engine, live, store, pool, telemetry, max_batch=8)
 
 
 @pytest.fixture

@@ -152,7 +152,7 @@ def test_every_answer_during_swaps_is_wholly_from_the_version_that_it_names(
     engine: RagEngine, live: LiveIndex, store: IndexStore, swap_index: SwapIndex, telemetry: Telemetry
 ) -> None:
     pool = WorkPool(workers=3, max_queue=3)
-    answer_question = AnswerQuestion(engine, live, store, pool, telemetry)
+    answer_question = AnswerQuestion(engine, live, store, pool, telemetry, max_batch=8)
     options = AnswerOptions(n_docs=12, num_beams=2, max_new_tokens=4)
     seen: dict[str, set[int]] = {"tiny-2016": set(), "tiny-2018": set()}
 
