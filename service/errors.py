@@ -168,6 +168,24 @@ class IndexExists(OpenbookError):
     message = "There is already an index version {version!r}. Choose another name, or replace it with --force."
 
 
+class BuildInProgress(IndexExists):
+    message = "The index {version!r} is being built by another process, in {folder}. Wait for it, or stop it."
+
+
+class BuildDiffers(IndexExists):
+    message = (
+        "A build of {version!r} was stopped on its way, and it was another ({differences}). "
+        "Go on with it by its own command, or begin again with --restart."
+    )
+
+
+class DiskTooSmall(IndexTooLarge):
+    message = (
+        "Building {version!r} takes {needed:,} bytes beside what is there already, and {folder} has {free:,} free. "
+        "Choose another --indexes, or an index type that takes less."
+    )
+
+
 class NoIndexes(OpenbookError):
     code = "no_indexes"
     message = "There is no index in {folder}. Build one: openbook index build wiki-2018"
