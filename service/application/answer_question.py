@@ -21,6 +21,7 @@ from service.entities import (
     AnswerPassage,
     IndexVersion,
     ModelKind,
+    RetrieverKind,
     StageSeconds,
     TargetScore,
 )
@@ -45,6 +46,7 @@ class Scores:
     index: IndexVersion
     checkpoint: str
     seconds: StageSeconds
+    retriever: RetrieverKind = "dense"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Retrieval:
     index: IndexVersion
     checkpoint: str
     seconds: StageSeconds
+    retriever: RetrieverKind = "dense"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +126,19 @@ class AnswerQuestion:
         model: ModelKind,
         timeout_s: float,
         index: str | None = None,
+        retriever: RetrieverKind = "dense",
     ) -> Scores:
         def work(batch: Batch[None]) -> list[Scores]:
             (turn,) = batch.turns
             with self._live.lease(index) as lease:
                 found = self._engine.score(
-                    question, targets, lease.snapshot, n_docs=n_docs, model=model, between_steps=turn.check
+                    question,
+                    targets,
+                    lease.snapshot,
+                    n_docs=n_docs,
+                    model=model,
+                    retriever=retriever,
+                    between_steps=turn.check,
                 )
             return [
                 Scores(
@@ -138,6 +148,7 @@ class AnswerQuestion:
                     index=lease.index,
                     checkpoint=self._engine.checkpoint_name,
                     seconds=_complete(found.seconds, turn),
+                    retriever=retriever,
                 )
             ]
 
@@ -145,21 +156,30 @@ class AnswerQuestion:
         self._telemetry.observe_stages(scores.seconds)
         return scores
 
-    async def retrieve(self, question: str, *, n_docs: int, timeout_s: float, index: str | None = None) -> Retrieval:
+    async def retrieve(
+        self,
+        question: str,
+        *,
+        n_docs: int,
+        timeout_s: float,
+        index: str | None = None,
+        retriever: RetrieverKind = "dense",
+    ) -> Retrieval:
         def compute(batch: Batch[str]) -> list[Retrieval]:
             with self._live.lease(index) as lease:
-                found = self._engine.retrieve_together(batch.questions, lease.snapshot, n_docs)
+                found = self._engine.retrieve_together(batch.questions, lease.snapshot, n_docs, retriever=retriever)
             return [
                 Retrieval(
                     passages=one.passages,
                     index=lease.index,
                     checkpoint=self._engine.checkpoint_name,
                     seconds=_complete(one.seconds, turn),
+                    retriever=retriever,
                 )
                 for one, turn in zip(found, batch.turns, strict=True)
             ]
 
-        together = Together(("retrieve", index, n_docs), compute, most=self._max_batch)
+        together = Together(("retrieve", index, n_docs, retriever), compute, most=self._max_batch)
         retrieval = await self._join(question, together, timeout_s, index)
         self._telemetry.observe_stages(retrieval.seconds)
         return retrieval
@@ -201,6 +221,7 @@ class AnswerQuestion:
             index=lease.index,
             checkpoint=self._engine.checkpoint_name,
             seconds=_complete(found.seconds, turn),
+            retriever=options.retriever,
         )
 
     async def _join(self, question: Q, together: Together[Q, T], timeout_s: float, index: str | None) -> T:
