@@ -71,6 +71,7 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
     live = LiveIndex(snapshot, residents=settings.residents)
     pool = WorkPool(settings.workers, settings.max_queue, observe=telemetry.observe_batch)
     telemetry.watch(live, pool)
+    telemetry.watch_memory(free_memory)
     logger.info("serving %s with %s", version, engine.checkpoint_name)
     if engine.encoder_fingerprint is None:
         logger.warning(

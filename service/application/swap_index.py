@@ -215,14 +215,14 @@ class SwapIndex:
             if not silent:
                 unforeseen = not isinstance(error, OpenbookError)
                 logger.warning("swap to %s failed: %s", watch.version, error, exc_info=unforeseen)
-                self._telemetry.count_swap(code_of(error), watch.seconds())
+                self._telemetry.count_swap(code_of(error), watch.seconds(), version=watch.version)
                 self._log.record(watch, code_of(error), None, str(error))
             raise
         if watch.previous != version:
             self._before = watch.previous
         outcome = "ok" if durable else "not_durable"
         logger.info("swapped from %s to %s, generation %d", watch.previous, version, generation)
-        self._telemetry.count_swap(outcome, watch.seconds())
+        self._telemetry.count_swap(outcome, watch.seconds(), version=version)
         self._log.record(watch, outcome, generation, "")
         return SwapReport(version, watch.previous, generation, durable, watch.seconds())
 

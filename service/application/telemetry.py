@@ -30,10 +30,15 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1.0, 2.
 SWAP_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 NATS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
+# of a checkpoint that knows when it cannot answer, most are next to nothing
+NO_ANSWER = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 LOG_PROBS = (-50.0, -30.0, -20.0, -15.0, -10.0, -7.5, -5.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, -0.25, -0.1, 0.0)
 BATCHES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0)
 # From a thread that is free to a queue in front of a slow generator.
 WAITS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+# told the outcome, the version and the seconds of each stage
+SwapListener = Callable[[str, str | None, Mapping[str, float]], None]
 
 
 class Telemetry:
@@ -94,6 +99,13 @@ class Telemetry:
         self._log_prob = Histogram(
             "openbook_answer_log_prob", "Log-probability of the answer given", buckets=LOG_PROBS, registry=registry
         )
+        self._no_answer = Histogram(
+            "openbook_no_answer",
+            "Probability that no passage answers: of the empty answer",
+            buckets=NO_ANSWER,
+            registry=registry,
+        )
+        self._swap_listeners: list[SwapListener] = []
 
     def watch(self, live: LiveIndex, pool: WorkPool) -> None:
         """Read the index and the queue at each scrape, so that no gauge can lag behind the truth."""
@@ -102,6 +114,14 @@ class Telemetry:
     def watch_following(self, problem: Callable[[], object | None]) -> None:
         """Tell at each scrape whether what CURRENT names is served; `problem` is None where it is."""
         self._registry.register(_WatchedFollowing(problem))
+
+    def watch_memory(self, free: Callable[[], int]) -> None:
+        """Tell at each scrape how many bytes one more index might take."""
+        self._registry.register(_WatchedMemory(free))
+
+    def on_swap(self, listener: SwapListener) -> None:
+        """Call `listener` at the end of every swap that is counted, in the thread that swapped."""
+        self._swap_listeners.append(listener)
 
     def count_request(self, route: str, outcome: str) -> None:
         self._requests.labels(route, outcome).inc()
@@ -121,16 +141,20 @@ class Telemetry:
     def observe_answer(self, answer: Answer) -> None:
         """How sure the answer is, and of which passage."""
         self._log_prob.observe(answer.answers[0].log_prob)
+        self._no_answer.observe(answer.no_answer)
         if answer.passages:
             self._top.observe(max(passage.posterior for passage in answer.passages))
         if answer.tokens:
             entropies = [_entropy(token.posterior) for token in answer.tokens]
             self._entropy.observe(sum(entropies) / len(entropies))
 
-    def count_swap(self, outcome: str, seconds: Mapping[str, float]) -> None:
+    def count_swap(self, outcome: str, seconds: Mapping[str, float], *, version: str | None = None) -> None:
+        """A swap to `version` has ended so; the version is no label, since anybody may ask for one of any name."""
         self._swaps.labels(outcome).inc()
         for stage, value in seconds.items():
             self._swap_seconds.labels(stage).observe(value)
+        for listener in self._swap_listeners:
+            listener(outcome, version, seconds)
 
     def count_follow_failure(self, code: str) -> None:
         self._follow_failures.labels(code).inc()
@@ -175,6 +199,15 @@ class _WatchedFollowing(Collector):
     def collect(self) -> Iterable[Metric]:
         ok = self._problem() is None
         yield _gauge("openbook_following_ok", "1 while what CURRENT names is served, 0 while it cannot be", ok)
+
+
+class _WatchedMemory(Collector):
+    def __init__(self, free: Callable[[], int]) -> None:
+        self._free = free
+
+    def collect(self) -> Iterable[Metric]:
+        text = "Bytes that the system, or the limit on this container, leaves; pages of files count as left"
+        yield _gauge("openbook_memory_free_bytes", text, self._free())
 
 
 def _gauge(name: str, help_text: str, value: float) -> Metric:

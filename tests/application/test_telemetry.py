@@ -33,6 +33,7 @@ def test_an_answer_is_seen_in_every_histogram_once(
         assert found[f'openbook_stage_seconds_sum{{stage="{stage}"}}'] == getattr(answer.seconds, stage)
     assert found["openbook_batch_size_sum"] == 1
     assert found["openbook_answer_log_prob_count"] == 1
+    assert found["openbook_no_answer_sum"] == answer.no_answer
     assert found["openbook_top_passage_posterior_sum"] == max(passage.posterior for passage in answer.passages)
     entropies = [-sum(p * math.log(p) for p in token.posterior if p) for token in answer.tokens]
     assert found["openbook_posterior_entropy_nats_sum"] == pytest.approx(sum(entropies) / len(entropies))
@@ -78,3 +79,19 @@ def test_buckets_tell_a_fast_answer_from_a_slow_one() -> None:
     assert sum(bound < 0.02 for bound in SECONDS) >= 3
     assert sum(0.02 <= bound < 20 for bound in SECONDS) >= 8
     assert sum(bound > 20 for bound in SECONDS) >= 2
+
+
+def test_the_memory_that_is_left_is_read_at_each_scrape() -> None:
+    telemetry = Telemetry()
+    left = iter([3, 2])
+    telemetry.watch_memory(lambda: next(left))
+    assert [samples(telemetry)["openbook_memory_free_bytes"] for _ in range(2)] == [3, 2]
+
+
+def test_whoever_listens_hears_of_every_swap_and_its_version_is_no_label() -> None:
+    telemetry = Telemetry()
+    heard: list[object] = []
+    telemetry.on_swap(lambda *told: heard.append(told))
+    telemetry.count_swap("unknown_index", {"total": 0.5}, version="wiki-1066")
+    assert heard == [("unknown_index", "wiki-1066", {"total": 0.5})]
+    assert "wiki-1066" not in telemetry.render().decode()
