@@ -68,6 +68,8 @@ class Checkpoint:
     facts: Facts
     fingerprint: str
     generation: GenerationConfig
+    int8: bool = False
+    """The generator's products are to be made in int8; its other arithmetic is in the dtype of its weights."""
 
     @property
     def name(self) -> str:

@@ -4,7 +4,7 @@ Rows and beams. A batch has R rows, each one passage read with one question; a s
 Cross-attention belongs to the row, self-attention to the hypothesis: only the latter follows the beams.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
 from typing import Any, Protocol, Self
 
@@ -16,6 +16,11 @@ from transformers.modeling_outputs import BaseModelOutput
 # Log-probs of a whole vocabulary that teacher forcing holds at once: 128 MB of float32. Targets and passages come
 # from outside; what they may take of memory must not.
 MAX_NUMBERS = 32 << 20
+# Targets that the general way scores in one pass.
+TARGETS_A_PASS = 8
+
+Targets = Sequence[Sequence[int]]
+"""Answers token by token, of any lengths, none of them empty."""
 
 
 def nothing() -> None:
@@ -25,8 +30,9 @@ def nothing() -> None:
 class DecoderState(Protocol):
     """A decoding under way. It belongs to one search; nothing else sees it change."""
 
-    log_probs: Tensor
-    """(R, B, V): log p(. | x, z, y_<i) of every next token, float32 at least. B is 1 before the first token."""
+    logits: Tensor
+    """(R, B, V): log p(. | x, z, y_<i) of every next token up to a constant, float32 at least. B is 1 before the first
+    token."""
 
     def advance(self, sources: Tensor, tokens: Tensor) -> None:
         """Continue with B hypotheses a row: the b-th is number sources[r, b] of before, extended by tokens[r, b].
@@ -37,8 +43,9 @@ class DecoderState(Protocol):
     def branch(self, rows: range) -> Self:
         """An independent decoding of some of the rows, from the same point; nothing is computed again."""
 
-    def follow(self, targets: Tensor, between_steps: Callable[[], None] = nothing) -> Tensor:
-        """Teacher forcing from here: log p of each token of targets (R, B, T) -> (R, B, T). Ends the state."""
+    def follow(self, targets: Targets, between_steps: Callable[[], None] = nothing) -> list[Tensor]:
+        """Teacher forcing from here, before the first token: log p of each token of each target under every row, a
+        tensor (R, T) a target. Ends the state."""
 
 
 class TransformersState:
@@ -51,7 +58,7 @@ class TransformersState:
         self._beams = 1
         self._cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         tokens = torch.tensor([prefix] * states.shape[0], device=states.device)  # (R, P)
-        self.log_probs = self._step(tokens)[:, -1:]  # (R, 1, V)
+        self.logits = self._step(tokens)[:, -1:]  # (R, 1, V)
         # keys and values are cached now; the model goes on asking the states for their shape, which costs nothing
         self._states = states.new_zeros(1, 1, 1).expand(states.shape)  # (R, L, d)
 
@@ -62,7 +69,7 @@ class TransformersState:
         elif beams > 1:
             offsets = torch.arange(rows, device=tokens.device)[:, None] * beams  # (R, 1)
             self._cache.self_attention_cache.reorder_cache((sources + offsets).flatten())
-        self.log_probs = self._step(tokens.reshape(-1, 1)).view(rows, beams, -1)  # (R, B, V)
+        self.logits = self._step(tokens.reshape(-1, 1)).view(rows, beams, -1)  # (R, B, V)
 
     def branch(self, rows: range) -> "TransformersState":
         chosen = torch.arange(rows.start * self._beams, rows.stop * self._beams, device=self._mask.device)
@@ -70,20 +77,31 @@ class TransformersState:
         other._cache = deepcopy(self._cache)
         other._cache.batch_select_indices(chosen)
         other._mask, other._states = self._mask[chosen], self._states[chosen]
-        other.log_probs = self.log_probs[rows.start : rows.stop]
+        other.logits = self.logits[rows.start : rows.stop]
         return other
 
-    def follow(self, targets: Tensor, between_steps: Callable[[], None] = nothing) -> Tensor:
-        rows, beams, length = targets.shape
-        parts = [self.log_probs.expand(-1, beams, -1).gather(-1, targets[..., :1])]  # (R, B, 1)
-        if self._beams < beams:
-            self._fan_out(beams)
-        for said in slices(length - 1, rows * beams * self.log_probs.shape[-1]):
+    def follow(self, targets: Targets, between_steps: Callable[[], None] = nothing) -> list[Tensor]:
+        followed: list[Tensor] = []
+        for first in range(0, len(targets), TARGETS_A_PASS):
+            some = targets[first : first + TARGETS_A_PASS]
+            log_probs = self.branch(range(self.logits.shape[0]))._follow(some, between_steps)  # (R, C, T)
+            followed += [log_probs[:, c, : len(target)] for c, target in enumerate(some)]
+        return followed
+
+    def _follow(self, targets: Targets, between_steps: Callable[[], None]) -> Tensor:
+        """(R, C, T): causal, so that padding at the end changes nothing."""
+        rows, count, length = self.logits.shape[0], len(targets), max(map(len, targets))
+        padded = [[*target, *([0] * (length - len(target)))] for target in targets]
+        ids = torch.tensor([padded] * rows, device=self.logits.device)  # (R, C, T)
+        parts = [torch.log_softmax(self.logits, dim=-1).expand(-1, count, -1).gather(-1, ids[..., :1])]  # (R, C, 1)
+        if self._beams < count:
+            self._fan_out(count)
+        for said in slices(length - 1, rows * count * self.logits.shape[-1]):
             between_steps()
-            log_probs = self._step(targets[..., said].reshape(rows * beams, -1))  # (R * B, S, V)
-            next_tokens = targets[..., 1:][..., said]  # (R, B, S)
+            log_probs = torch.log_softmax(self._step(ids[..., said].reshape(rows * count, -1)), dim=-1)  # (R * C, S, V)
+            next_tokens = ids[..., 1:][..., said]  # (R, C, S)
             parts.append(log_probs.view(*next_tokens.shape, -1).gather(-1, next_tokens[..., None])[..., 0])
-        return torch.cat(parts, dim=-1)  # (R, B, T)
+        return torch.cat(parts, dim=-1)
 
     def _fan_out(self, beams: int) -> None:
         """B copies of each row's one hypothesis, cross-attention included; made once in a decoding."""
@@ -101,7 +119,7 @@ class TransformersState:
             past_key_values=self._cache,
             use_cache=True,
         )
-        return next_token_log_probs(output.logits)
+        return next_token_logits(output.logits)
 
 
 def slices(length: int, numbers_a_token: int) -> list[slice]:
@@ -110,6 +128,6 @@ def slices(length: int, numbers_a_token: int) -> list[slice]:
     return [slice(start, min(start + width, length)) for start in range(0, length, width)]
 
 
-def next_token_log_probs(logits: Tensor) -> Tensor:
-    """log softmax in float32, or in float64 where the model itself is of that precision: (..., V) -> (..., V)."""
-    return torch.log_softmax(logits if logits.dtype == torch.float64 else logits.float(), dim=-1)
+def next_token_logits(logits: Tensor) -> Tensor:
+    """In float32, or in float64 where the model itself is of that precision: (..., V) -> (..., V)."""
+    return logits if logits.dtype == torch.float64 else logits.float()

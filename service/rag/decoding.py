@@ -24,11 +24,9 @@ from torch import Tensor
 
 from service.entities import Hypothesis
 from service.rag import marginal
+from service.rag.continuations import best_continuations
 from service.rag.decoder import DecoderState
 from service.rag.generator import EncodedPassages, Generator
-
-# Targets scored in one pass; the decoder bounds the memory of their log-probs, however long they are.
-TARGETS_A_PASS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ def rag_sequence(
         # first-come order keeps the candidates' order, and so the answer, the same from run to run
         candidates = list(dict.fromkeys(one.token_ids for row in rows for one in beams[row]))
         if thorough:
-            per_passage = _score_rows(start.branch(rows), candidates, generator.pad, between_steps)
+            per_passage = start.branch(rows).follow(candidates, between_steps)
         else:
             per_passage = [_beam_log_probs([beams[row] for row in rows], candidate) for candidate in candidates]
         hypotheses = [
@@ -114,7 +112,7 @@ def score_targets(
 ) -> tuple[Hypothesis, ...]:
     """log p(target | x) of given targets (end-of-sequence included) for one question: log_prior (K,)."""
     build = _sequence_hypothesis if sequence else _scored_token_hypothesis
-    per_passage = _score_rows(generator.start(encoded), targets, generator.pad, between_steps)
+    per_passage = generator.start(encoded).follow(targets, between_steps)
     return tuple(
         build(target, token_log_probs.to(log_prior), log_prior)
         for target, token_log_probs in zip(targets, per_passage, strict=True)
@@ -127,7 +125,8 @@ def empty_log_prob(start: DecoderState, log_prior: Tensor, eos: int) -> Tensor:
     One token, the end, so that RAG-Token and RAG-Sequence agree on it (section 2.1). A checkpoint that was trained to
     say nothing of a passage that does not answer says so how likely it is that none of them does.
     """
-    log_probs = start.log_probs[:, 0, eos].view(log_prior.shape)  # (Q, K)
+    logits = start.logits[:, 0]  # (Q * K, V)
+    log_probs = (logits[:, eos] - torch.logsumexp(logits, dim=-1)).view(log_prior.shape)  # (Q, K)
     return marginal.token_marginal(log_probs.to(log_prior)[..., None], log_prior)[..., 0]  # (Q,)
 
 
@@ -151,26 +150,25 @@ def _search(
     finished: list[list[_Found]] = [[] for _ in range(groups)]
     for step in range(max_new_tokens):
         between_steps()
-        beams, vocabulary = state.log_probs.shape[1:]
-        log_probs = state.log_probs.view(groups, n_docs, beams, vocabulary).transpose(1, 2)  # (G, B, K, V)
-        step_marginal = marginal.token_marginal(log_probs.to(log_prior), log_prior[:, None])  # (G, B, V)
-        if step < generator.shortest_answer:
-            step_marginal[..., generator.eos] = -torch.inf
-        candidates = (scores[..., None] + step_marginal).flatten(1)  # (G, B * V)
-        best = candidates.topk(min(2 * num_beams, candidates.shape[1]), dim=1)  # (G, 2B)
-        sources = best.indices // vocabulary  # (G, 2B)
-        chosen = best.indices % vocabulary  # (G, 2B)
+        beams, vocabulary = state.logits.shape[1:]
+        best = best_continuations(
+            state.logits.view(groups, n_docs, beams, vocabulary).to(log_prior),
+            log_prior,
+            scores,
+            2 * num_beams,
+            excluded=generator.eos if step < generator.shortest_answer else None,
+        )
+        sources, chosen = best.sources, best.tokens  # (G, 2B)
         group = torch.arange(groups, device=device)[:, None]  # (G, 1)
-        chosen_log_probs = log_probs[group, sources, :, chosen].to(log_prior)  # (G, 2B, K)
         tokens = torch.cat([tokens[group, sources], chosen[..., None]], dim=-1)  # (G, 2B, T + 1)
-        history = torch.cat([history[group, sources], chosen_log_probs[..., None]], dim=-1)  # (G, 2B, K, T + 1)
+        history = torch.cat([history[group, sources], best.log_probs[..., None]], dim=-1)  # (G, 2B, K, T + 1)
         ends = chosen == generator.eos  # (G, 2B)
         for g, b in ends[:, :num_beams].nonzero().tolist():
-            if best.values[g, b] > -torch.inf:
-                finished[g].append(_found(tokens[g, b], best.values[g, b], history[g, b]))
+            if best.scores[g, b] > -torch.inf:
+                finished[g].append(_found(tokens[g, b], best.scores[g, b], history[g, b]))
                 finished[g] = sorted(finished[g], key=lambda one: -one.log_prob)[:num_beams]
         # those that end sink below all others
-        order = best.values.masked_fill(ends, -torch.inf).topk(min(num_beams, ends.shape[1]), dim=1)  # (G, <= B)
+        order = best.scores.masked_fill(ends, -torch.inf).topk(min(num_beams, ends.shape[1]), dim=1)  # (G, <= B)
         # a small vocabulary leaves fewer than B at first: the missing are dead copies, so that B stays B
         missing = num_beams - order.indices.shape[1]
         scores = F.pad(order.values, (0, missing), value=-torch.inf)  # (G, B)
@@ -207,25 +205,6 @@ def _found(tokens: Tensor, score: Tensor, history: Tensor) -> _Found:
 
 
 # --- what passages say of given tokens ---------------------------------------------------------------------
-
-
-def _score_rows(
-    start: DecoderState, targets: Sequence[tuple[int, ...]], pad: int, between_steps: Callable[[], None]
-) -> list[Tensor]:
-    """log p(y_i | x, z, y_<i) of every target with each of the K passages of `start`: a (K, T) tensor a target."""
-    n_docs = start.log_probs.shape[0]
-    scored: list[Tensor] = []
-    for first in range(0, len(targets), TARGETS_A_PASS):
-        between_steps()
-        some = targets[first : first + TARGETS_A_PASS]
-        length = max(len(target) for target in some)
-        padded = [list(target) + [pad] * (length - len(target)) for target in some]
-        ids = torch.tensor([padded] * n_docs, device=start.log_probs.device)  # (K, C, T)
-        log_probs = start.branch(range(n_docs)).follow(
-            ids, between_steps
-        )  # (K, C, T); causal, so padding changes nothing
-        scored += [log_probs[:, c, : len(target)] for c, target in enumerate(some)]
-    return scored
 
 
 def _beam_log_probs(beams: Sequence[list[_Found]], candidate: tuple[int, ...]) -> Tensor:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from service.entities import Passage
 from service.errors import CheckpointInvalid, InvalidRequest
-from service.rag.bart_decoder import BartState, can_step
+from service.rag.bart_decoder import BartDecoder, BartState, can_step
+from service.rag.bart_encoder import BartEncoder
 from service.rag.checkpoint import Checkpoint
 from service.rag.decoder import DecoderState, TransformersState
 
@@ -51,6 +52,10 @@ class Generator:
         self.shortest_answer: int = _shortest_answer(checkpoint, len(self.prefix))
         positions: int | None = getattr(generation, "max_position_embeddings", None)
         self.longest_answer: int | None = None if positions is None else positions + 1 - len(self.prefix)
+        self._bart: tuple[BartEncoder, BartDecoder] | None = None
+        if can_step(self.model):
+            int8 = checkpoint.int8
+            self._bart = BartEncoder(self.model, int8=int8), BartDecoder(self.model, int8=int8)
         self._longest_input: int = min(self._config.max_combined_length, positions or self._config.max_combined_length)
 
     def input_text(self, question: str, passage: Passage) -> str:
@@ -91,6 +96,9 @@ class Generator:
             for question, docs in zip(questions, passages, strict=True)
             for passage in docs
         ]
+        if self._bart is not None:
+            states, mask = self._bart[0](rows)  # (R, L, d), (R, L)
+            return EncodedPassages(states=states, mask=mask, n_questions=len(questions), n_docs=n_docs)
         length = max(len(row) for row in rows)
         device = self.model.device
         ids = torch.tensor([row + [self.pad] * (length - len(row)) for row in rows], device=device)  # (R, L)
@@ -100,8 +108,9 @@ class Generator:
 
     def start(self, encoded: EncodedPassages) -> DecoderState:
         """A state before the first token of any answer."""
-        state = BartState if can_step(self.model) else TransformersState
-        return state(self.model, self.prefix, encoded.states, encoded.mask)
+        if self._bart is not None:
+            return BartState(self._bart[1], self.prefix, encoded.states, encoded.mask)
+        return TransformersState(self.model, self.prefix, encoded.states, encoded.mask)
 
     def target_ids(self, text: str) -> list[int]:
         """The tokens that say `text` after the prefix, end-of-sequence included: the labels that training would use.

@@ -1,0 +1,107 @@
+"""Matrix products with weights that never change, in the layout that the processor multiplies fastest.
+
+torch's own linear layer hands a plain weight matrix to the matrix library, which rearranges it at every call; for a
+decoder's few rows that costs more than the product. Here each weight is rearranged once.
+
+    float32, bfloat16   oneDNN's layout, on a processor that multiplies that type itself
+    int8                a scale for each output of the weight, and one for each row of the input, found as it comes:
+                        what is in a batch beside a row does not touch it
+    anything else       as it is: a GPU, float64, a processor of another kind
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+LARGEST = 127  # of int8, the same on both sides of zero
+MIDDLE = 128  # oneDNN multiplies unsigned inputs: zero stands here
+SMALLEST_ROW = 1e-12
+
+
+class Linear(Protocol):
+    """x (..., n_in) -> x W' + b (..., n_out), through gelu where it was made so. Safe to call from several threads."""
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+
+@torch.no_grad()
+def make_linear(
+    layers: Sequence[nn.Linear], *, rows: int, gelu: bool = False, int8: bool = False, output: torch.dtype | None = None
+) -> Linear:
+    """The layers side by side as one product: (..., n_in) -> (..., sum of n_out).
+
+    `rows` is how many are multiplied at a time, more or less. `output` is for int8 alone, which can give more digits
+    than its input has.
+    """
+    weight = torch.cat([layer.weight.detach() for layer in layers])  # (n_out, n_in)
+    biases = [weight.new_zeros(layer.out_features) if layer.bias is None else layer.bias.detach() for layer in layers]
+    bias = torch.cat(biases)  # (n_out,)
+    if int8:
+        return _Int8Linear(weight, bias, rows, gelu, output or weight.dtype)
+    if multiplies(weight.dtype, weight.device):
+        return _PackedLinear(weight, bias, rows, gelu)
+    return _PlainLinear(weight, bias, gelu)
+
+
+def multiplies(dtype: torch.dtype, device: torch.device) -> bool:
+    """True where oneDNN has this type in its own layout, and the processor multiplies it without converting it."""
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
+
+
+class _PlainLinear:
+    def __init__(self, weight: Tensor, bias: Tensor, gelu: bool) -> None:
+        self._weight, self._bias, self._gelu = weight, bias, gelu
+
+    def __call__(self, x: Tensor) -> Tensor:
+        product = F.linear(x, self._weight, self._bias)  # (..., n_out)
+        return F.gelu(product) if self._gelu else product
+
+
+class _PackedLinear:
+    def __init__(self, weight: Tensor, bias: Tensor, rows: int, gelu: bool) -> None:
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+        self._bias = bias
+        self._after = "gelu" if gelu else "none"
+
+    def __call__(self, x: Tensor) -> Tensor:
+        # "none" is gelu's own formula, against its approximation by tanh
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, self._after, [], "none")
+        return product
+
+
+class _Int8Linear:
+    def __init__(self, weight: Tensor, bias: Tensor, rows: int, gelu: bool, output: torch.dtype) -> None:
+        n_out, n_in = weight.shape
+        self._scales = (weight.float().abs().amax(dim=1) / LARGEST).clamp_min(SMALLEST_ROW)  # (n_out,)
+        rounded = (weight.float() / self._scales[:, None]).round_().to(torch.int8)  # (n_out, n_in)
+        self._weight = torch.ops.onednn.qlinear_prepack(rounded, [rows, n_in])
+        self._zeros = torch.zeros(n_out, dtype=torch.long)  # (n_out,)
+        self._bias = bias.to(output)
+        self._gelu = gelu
+        self._output = output
+
+    def __call__(self, x: Tensor) -> Tensor:
+        flat = x.reshape(-1, x.shape[-1])  # (N, n_in)
+        largest = flat.abs().amax(dim=1, keepdim=True).float().clamp_min(SMALLEST_ROW)  # (N, 1)
+        rounded = (flat * (LARGEST / largest)).round_().to(torch.int8)  # (N, n_in)
+        # adding 128 to a signed byte is flipping its first bit
+        unsigned = rounded.view(torch.uint8).bitwise_xor_(MIDDLE)  # (N, n_in)
+        product = torch.ops.onednn.qlinear_pointwise(
+            *(unsigned, 1.0, MIDDLE),
+            *(self._weight, self._scales, self._zeros),
+            None,
+            1.0,
+            0,
+            self._output,
+            "none",
+            [],
+            "",
+        )  # (N, n_out)
+        scaled = torch.addcmul(self._bias, product, (largest / LARGEST).to(self._output))  # (N, n_out)
+        shaped = scaled.view(*x.shape[:-1], -1)  # (..., n_out)
+        return F.gelu(shaped) if self._gelu else shaped
