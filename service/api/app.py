@@ -3,30 +3,25 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse
 from starlette.exceptions import HTTPException
-from starlette.staticfiles import StaticFiles
 
 from service import __version__
 from service.api import indexes, openapi, operations, questions
 from service.api.composition import close_services, open_services
 from service.api.middleware import RequestContext
+from service.api.page import page_router
 from service.api.problems import handle_error
+from service.api.tracing import traces_to
 from service.application.telemetry import Telemetry
 from service.errors import OpenbookError
 from service.rag.engine import RagEngine
 from service.settings import Settings
 
-WEB = Path(__file__).parent / "web"
-
-PAGE_HEADERS = {
-    "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
-}
+FRAMEWORK_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 DESCRIPTION = (
     "Questions answered by retrieval-augmented generation. Every answer names the index version that it came from, "
     "the passages that it used and the posterior of each passage at each token."
@@ -39,6 +34,9 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
     A lifespan that cannot begin raises the OpenbookError that says why, and keeps it in `app.state.startup_failure`.
     """
     telemetry = Telemetry()
+    traces = traces_to(settings.traces_url)
+    if traces is not None:
+        telemetry.on_swap(traces.swap)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -52,6 +50,8 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
             yield
         finally:
             await close_services(services)
+            if traces is not None:
+                await asyncio.to_thread(traces.close)
 
     app = FastAPI(
         title="Openbook",
@@ -61,30 +61,18 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        # its own would be on wherever a provider is, and would put what clients sent into it
+        telemetry=FRAMEWORK_TELEMETRY,
     )
     app.state.settings = settings
     app.state.telemetry = telemetry
     app.state.max_body_bytes = settings.max_body_bytes
     for calls in (questions, indexes, operations):
         app.include_router(calls.router)
-    _add_pages(app)
+    app.include_router(page_router())
     for error in (OpenbookError, HTTPException, RequestValidationError):
         app.add_exception_handler(error, handle_error)
-    app.add_middleware(RequestContext, telemetry=telemetry)
+    app.add_middleware(RequestContext, telemetry=telemetry, traces=traces)
     document = openapi.document(app, settings)
     app.openapi = lambda: document  # type: ignore[method-assign]
     return app
-
-
-def _add_pages(app: FastAPI) -> None:
-    """Whole pages of our own files: no other host is asked for anything."""
-
-    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
-    async def page() -> FileResponse:
-        return FileResponse(WEB / "index.html", headers=PAGE_HEADERS)
-
-    @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
-    async def docs() -> FileResponse:
-        return FileResponse(WEB / "docs.html", headers=PAGE_HEADERS)
-
-    app.mount("/static", StaticFiles(directory=WEB), name="static")

@@ -36,7 +36,8 @@ function fields(document_, schema) {
     element("td", {}, (schema.required || []).includes(name) ? "required"
       : field.default === undefined ? "" : JSON.stringify(field.default)),
     element("td", {}, [bounds(field), field.description].filter(Boolean).join(". "))));
-  const head = element("tr", {}, ...["field", "type", "default", ""].map((text) => element("th", { scope: "col" }, text)));
+  const names = ["field", "type", "default", "means"];
+  const head = element("tr", {}, ...names.map((text) => element("th", { scope: "col" }, text)));
   return element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
 }
 
@@ -59,7 +60,8 @@ function trial(path, method, example, secured) {
     if (token) headers.authorization = `Bearer ${token.value}`;
     const address = version ? path.replace("{version}", encodeURIComponent(version.value)) : path;
     try {
-      const response = await fetch(address, { method: method.toUpperCase(), headers, body: body ? body.value : undefined });
+      const sent = { method: method.toUpperCase(), headers, body: body ? body.value : undefined };
+      const response = await fetch(address, sent);
       const text = await response.text();
       const json = (response.headers.get("content-type") || "").includes("json");
       output.textContent = `${response.status}\n${json ? JSON.stringify(JSON.parse(text), null, 2) : text}`;

@@ -1,0 +1,79 @@
+// One answer with everything that came with it.
+
+import { element, small } from "./dom.js";
+import { decimals, duration, named, percent, probability } from "./format.js";
+import { heatMap } from "./heat_map.js";
+import { passageList } from "./passages.js";
+import { plain, tokenRow } from "./tokens.js";
+
+const MODELS = { token: "RAG-Token", sequence: "RAG-Sequence" };
+const NOTHING = "(an empty answer)";
+
+export function answerText(answer) {
+  return answer.answer || NOTHING;
+}
+
+// `link` is the permalink; `level` that of the heading.
+export function answerView(question, answer, link) {
+  const passages = passageList(answer);
+  const readout = element("p", { className: "readout" });
+  const select = (at) => {
+    const token = at === null ? null : answer.tokens[at];
+    row.select(at);
+    map.select(at);
+    passages.select(token);
+    readout.textContent = token ? atToken(answer, token) : overall(answer);
+  };
+  const row = tokenRow(answer, select);
+  const map = heatMap(answer, select);
+  readout.textContent = overall(answer);
+  return element("article", { className: "answer" },
+    element("p", { className: "asked" }, question),
+    element("h2", { className: "says" }, answerText(answer)),
+    element("p", { className: "small" }, `From ${named(answer.index)}. `,
+      link && element("a", { href: link }, "Link to this question")),
+    figures(answer),
+    element("h3", {}, "Where each token came from"),
+    row.row, readout, map.figure,
+    others(answer),
+    element("h3", {}, "Passages"),
+    passages.list);
+}
+
+function atToken(answer, token) {
+  const most = Math.max(...token.posterior);
+  const { rank, prior } = answer.passages[token.posterior.indexOf(most)];
+  const figure = `“${plain(token.text).trim()}”: log p ${decimals(token.log_prob)}`;
+  return `${figure}, most from passage ${rank} (${percent(most)}, prior ${percent(prior)})`;
+}
+
+function overall(answer) {
+  return answer.tokens.length ? "Point at a token, or walk along them with the arrow keys." : "";
+}
+
+export function figures(answer) {
+  const { total, ...rest } = answer.seconds;
+  const stages = Object.entries(rest).map(([name, value]) => `${name} ${duration(value)}`);
+  return element("dl", { className: "figures" },
+    figure("log p(answer)", decimals(answer.log_prob), `p = ${probability(Math.exp(answer.log_prob))}`),
+    figure("p(no answer)", probability(answer.no_answer), "of the empty answer"),
+    figure("time", duration(total), stages.join(", ")),
+    figure("model", MODELS[answer.model], answer.checkpoint));
+}
+
+function figure(name, value, note) {
+  return element("div", {}, element("dt", {}, name), element("dd", {}, value, small(note)));
+}
+
+function others(answer) {
+  if (answer.answers.length < 2) return null;
+  const rows = answer.answers.map((one) => element("tr", {}, element("td", {}, one.text || NOTHING),
+    element("td", { className: "number" }, decimals(one.log_prob)),
+    element("td", { className: "number" }, probability(Math.exp(one.log_prob)))));
+  return [element("h3", {}, "Answers by probability"),
+    element("table", { className: "others" },
+      element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Answer"),
+        element("th", { scope: "col", className: "number" }, "log p"),
+        element("th", { scope: "col", className: "number" }, "p"))),
+      element("tbody", {}, rows))];
+}

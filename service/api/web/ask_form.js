@@ -1,0 +1,88 @@
+// The question and its options, within what the service allows.
+
+import { call } from "./api.js";
+import { byId, element } from "./dom.js";
+import { DEFAULTS } from "./permalink.js";
+
+const NUMBERS = ["n_docs", "num_beams", "max_new_tokens", "num_answers"];
+
+function fields() {
+  return byId("ask").elements;
+}
+
+export function readForm() {
+  const form = fields();
+  const options = { model: form.model.value, decoding: form.decoding.value, index: form.index.value };
+  for (const name of NUMBERS) options[name] = form[name].valueAsNumber;
+  return { question: form.question.value.trim(), options };
+}
+
+export function fillForm({ question, options }) {
+  const form = fields();
+  form.question.value = question;
+  for (const [name, value] of Object.entries(options)) {
+    // a version that was open when the link was made, and is not now: the service says so
+    if (name === "index" && value) offer(form.index, value);
+    form[name].value = value;
+  }
+  settle();
+}
+
+// The body of POST /answer; of POST /compare with the versions instead of one.
+export function bodyOf({ question, options, versions = [] }) {
+  const { index, ...rest } = options;
+  return versions.length ? { question, ...rest, versions } : { question, ...rest, index: index || null };
+}
+
+// The largest values that this service takes, from its own document; without them it says no by itself.
+export async function readLimits() {
+  const { components } = await call("/openapi.json");
+  const properties = components.schemas.AnswerRequest.properties;
+  for (const name of NUMBERS) if (properties[name].maximum) fields()[name].max = properties[name].maximum;
+  settle();
+}
+
+export function offerVersions(index) {
+  const select = fields().index;
+  const chosen = select.value;
+  const open = index.resident.filter((one) => !one.retiring).map((one) => one.version).sort();
+  if ([...select.options].slice(1).map((option) => option.value).join() === open.join()) return;
+  select.replaceChildren(select.options[0], ...open.map((version) => element("option", { value: version }, version)));
+  if (chosen) offer(select, chosen);
+  select.value = chosen;
+  settle();
+}
+
+function offer(select, version) {
+  if (![...select.options].some((option) => option.value === version)) {
+    select.append(element("option", { value: version }, version));
+  }
+}
+
+// What depends on another field, and the line that says what is chosen.
+function settle() {
+  const form = fields();
+  const sequence = form.model.value === "sequence";
+  form.decoding.disabled = !sequence;
+  form.num_answers.max = form.num_beams.value;
+  if (form.num_answers.valueAsNumber > form.num_beams.valueAsNumber) form.num_answers.value = form.num_beams.value;
+  const words = [sequence ? `RAG-Sequence, ${form.decoding.value}` : "RAG-Token", many(form.n_docs.value, "passage"),
+    Number(form.num_beams.value) === 1 ? "greedy" : many(form.num_beams.value, "beam")];
+  if (Number(form.num_answers.value) > 1) words.push(many(form.num_answers.value, "answer"));
+  if (form.index.value) words.push(form.index.value);
+  byId("chosen").textContent = words.join(", ");
+}
+
+function many(number, noun) {
+  return `${number} ${noun}${Number(number) === 1 ? "" : "s"}`;
+}
+
+export function startForm() {
+  for (const [name, value] of Object.entries(DEFAULTS)) fields()[name].value = value;
+  byId("options").addEventListener("input", settle);
+  // what does not validate is not to be hidden when the browser points at it
+  byId("ask").addEventListener("invalid", (event) => {
+    if (byId("options").contains(event.target)) byId("options").open = true;
+  }, true);
+  settle();
+}

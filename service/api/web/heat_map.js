@@ -1,0 +1,54 @@
+// Figure 2 of the paper as a table: passages by tokens, the prior before and the posterior of the whole answer behind.
+
+import { element, setShare } from "./dom.js";
+import { percent } from "./format.js";
+import { END, plain } from "./tokens.js";
+
+const MEANS = {
+  per_token: "A column is p(passage | question, tokens up to this one), the share of each passage in that token. "
+    + "The last column is their mean.",
+  running: "A column is p(passage | question, the answer up to this token). The last column is that of the whole.",
+};
+
+// The figure, and `select(i)`, which marks the column of token i, or none for null. `onPoint(i)` tells of the mouse.
+export function heatMap(answer, onPoint) {
+  const columns = answer.tokens.map(() => []);
+  const heads = answer.tokens.map((token, i) => {
+    const text = plain(token.text).trim() || "␣";
+    const head = element("th", { scope: "col", className: "token" }, element("span", {}, text === END ? "end" : text));
+    columns[i].push(head);
+    return head;
+  });
+  const rows = answer.passages.map((passage, k) => {
+    const cells = answer.tokens.map((token, i) => {
+      const shown = cell(token.posterior[k]);
+      columns[i].push(shown);
+      return shown;
+    });
+    const title = element("span", { className: "title" }, passage.title || passage.passage_id);
+    const rank = element("span", { className: "rank" }, passage.rank);
+    return element("tr", {}, element("th", { scope: "row" }, rank, " ", title),
+      cell(passage.prior, "prior"), cells, cell(passage.posterior, "whole"));
+  });
+  columns.forEach((cells, i) => cells.forEach((one) => one.addEventListener("pointerenter", () => onPoint(i))));
+
+  const table = element("table", { className: "heat" },
+    element("caption", {}, MEANS[answer.posterior_kind], " In percent."),
+    element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Passage"),
+      element("th", { scope: "col", className: "token prior" }, element("span", {}, "prior")), heads,
+      element("th", { scope: "col", className: "token whole" }, element("span", {}, "posterior")))),
+    element("tbody", { onpointerleave: () => onPoint(null) }, rows));
+  // wider than a narrow screen: it scrolls by itself, by keyboard as well
+  const label = "Posterior of each passage at each token";
+  const figure = element("div", { className: "scroll", role: "region", tabIndex: 0, "aria-label": label }, table);
+  const select = (at) => columns.forEach((cells, i) => cells.forEach((one) => one.classList.toggle("at", i === at)));
+  return { figure, select };
+}
+
+function cell(share, kind = "") {
+  const strength = share >= 0.7 ? "strong" : share >= 0.5 ? "mid" : "weak";
+  const text = String(Math.round(100 * share));
+  const shown = element("td", { className: `${strength} ${kind}`.trim(), title: percent(share) }, text);
+  setShare(shown, share);
+  return shown;
+}

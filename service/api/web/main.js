@@ -1,0 +1,177 @@
+// The page: one question at a time, the index as it is now, and the two beside each other.
+
+import { answerText, answerView } from "./answer.js";
+import { call, Problem } from "./api.js";
+import { bodyOf, fillForm, offerVersions, readForm, readLimits, startForm } from "./ask_form.js";
+import { comparisonView, verdict } from "./comparison.js";
+import { announce, byId, element } from "./dom.js";
+import { examplesOf } from "./examples.js";
+import { named } from "./format.js";
+import { fromFragment, toFragment } from "./permalink.js";
+import { hideTrouble, showTrouble } from "./trouble.js";
+import { drawVersions, readManifests } from "./versions.js";
+import { startWaiting, stopWaiting } from "./waiting.js";
+import { watch } from "./watch.js";
+
+const MOST_COMPARED = 8;
+
+let latest = null;
+let running = null;
+let shown = null;
+
+async function ask(asked) {
+  running?.abort();
+  const mine = new AbortController();
+  running = mine;
+  const comparing = asked.versions.length > 0;
+  hideTrouble();
+  byId("result").classList.add("old");
+  startWaiting(`Asking ${whom(asked)} …`, () => mine.abort());
+  try {
+    const found = await call(comparing ? "/compare" : "/answer", { body: bodyOf(asked), signal: mine.signal });
+    if (comparing) showComparison(asked, found);
+    else showAnswer(asked, found);
+    document.title = `${asked.question} · Openbook`;
+  } catch (problem) {
+    if (running !== mine) return;
+    if (problem instanceof Problem) {
+      byId("result").replaceChildren();
+      shown = null;
+      announce("");
+      showTrouble(problem, () => ask(asked));
+    } else if (problem.name === "AbortError") {
+      announce("Cancelled.");
+    } else {
+      throw problem;
+    }
+  } finally {
+    if (running === mine) {
+      running = null;
+      stopWaiting();
+      byId("result").classList.remove("old");
+      drawStale();
+    }
+  }
+  look();
+}
+
+function whom({ options, versions }) {
+  if (versions.length) return versions.join(" and ");
+  return options.index || latest?.index.live?.version || "the service";
+}
+
+function showAnswer(asked, found) {
+  shown = { asked, index: found.index };
+  byId("result").replaceChildren(answerView(asked.question, found, toFragment(asked)));
+  announce(`${answerText(found)}. From ${named(found.index)}.`);
+}
+
+function showComparison(asked, found) {
+  shown = { asked, index: null };
+  byId("result").replaceChildren(comparisonView(found, toFragment(asked)));
+  announce([verdict(found), ...found.answers.map((one) => `${one.index.version}: ${answerText(one)}.`)].join(" "));
+}
+
+function askAndRemember(asked) {
+  const fragment = toFragment(asked);
+  if (fragment !== location.hash) history.pushState(null, "", fragment);
+  return ask(asked);
+}
+
+// Opening a link asks what it holds; so do the back and forward buttons.
+function askTheLink() {
+  const asked = fromFragment(location.hash);
+  if (asked === null) return;
+  fillForm(asked);
+  ask(asked);
+}
+
+function openVersions() {
+  const open = latest ? latest.index.resident.filter((one) => !one.retiring) : [];
+  const order = (one) => one.snapshot_date || one.version;
+  const sorted = [...open].sort((one, other) => (order(one) < order(other) ? -1 : 1));
+  return sorted.slice(-MOST_COMPARED).map((one) => one.version);
+}
+
+function drawStale() {
+  const live = latest?.index.live;
+  const from = shown?.index;
+  const stale = live && from && !shown.asked.options.index && live.generation !== from.generation;
+  byId("stale").hidden = !stale || running !== null;
+  if (!stale) return;
+  byId("stale-text").textContent = `${named(live)}, is live now. This answer is from generation ${from.generation}.`;
+  byId("ask-again").onclick = () => ask(shown.asked);
+}
+
+function drawLive({ index }) {
+  const { live } = index;
+  byId("live").classList.toggle("lost", live === null);
+  if (live === null) byId("live").textContent = "No index is live";
+  else byId("live").replaceChildren(element("b", {}, live.version), named(live).slice(live.version.length));
+  byId("checkpoint").textContent = `Answered by ${index.checkpoint}.`;
+}
+
+function drawComparing() {
+  const versions = openVersions();
+  const note = byId("compare-note");
+  byId("compare").disabled = versions.length < 2;
+  note.hidden = versions.length >= 2;
+  note.textContent = "To compare, two versions must be open. Under Versions, one can be opened beside the live one.";
+}
+
+function drawSources(manifests) {
+  const open = openVersions().map((version) => manifests.get(version)).filter(Boolean);
+  byId("sources").replaceChildren(...open.map((one) =>
+    element("li", {}, `${one.version}: ${one.source || "source not stated"}. `,
+      `Licence: ${one.licence || "not stated"}.`)));
+}
+
+function drawExamples(manifest) {
+  const questions = examplesOf(manifest?.source || "");
+  const list = byId("examples");
+  list.hidden = questions.length === 0;
+  if (list.childElementCount === questions.length) return;
+  list.replaceChildren(...questions.map((question) => {
+    const button = element("button", { type: "button" }, question);
+    button.addEventListener("click", () => {
+      byId("question").value = question;
+      byId("ask").requestSubmit();
+    });
+    return element("li", {}, button);
+  }));
+}
+
+async function onIndex(now) {
+  const before = latest?.index.live?.version;
+  latest = now;
+  drawLive(now);
+  offerVersions(now.index);
+  drawComparing();
+  drawVersions(now, look);
+  drawStale();
+  const live = now.index.live;
+  if (before && live && before !== live.version) announce(`${live.version} is live now.`);
+  const manifests = await readManifests(now.index.versions);
+  drawVersions(latest, look);
+  drawSources(manifests);
+  drawExamples(manifests.get(live?.version));
+}
+
+function onLost(problem) {
+  byId("live").textContent = problem.code === "unreachable" ? "The service does not answer" : problem.message;
+  byId("live").classList.add("lost");
+}
+
+startForm();
+const look = watch(onIndex, onLost, () => byId("index").open);
+byId("index").addEventListener("toggle", () => byId("index").open && look());
+readLimits().catch(() => {});
+byId("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  askAndRemember({ ...readForm(), versions: [] });
+});
+byId("compare").addEventListener("click", () => {
+  if (byId("ask").reportValidity()) askAndRemember({ ...readForm(), versions: openVersions() });
+});
+window.addEventListener("popstate", askTheLink);
+askTheLink();

@@ -1,0 +1,49 @@
+// The passages of an answer: text with the answer marked, the prior beside the posterior.
+
+import { element, setShare } from "./dom.js";
+import { decimals, percent } from "./format.js";
+
+// `text` with the spans [start, end) of code points marked. JavaScript's strings are of UTF-16 units, so that an array
+// of code points is cut.
+export function marked(text, spans) {
+  const points = Array.from(text);
+  const parts = [];
+  let at = 0;
+  for (const [start, end] of [...spans].sort((one, other) => one[0] - other[0])) {
+    if (start < at) continue;
+    parts.push(points.slice(at, start).join(""), element("mark", {}, points.slice(start, end).join("")));
+    at = end;
+  }
+  return [...parts, points.slice(at).join("")];
+}
+
+// The list, and `select(token)`, which shows the posterior at that token, or of the whole answer for null.
+export function passageList(answer) {
+  const bars = [];
+  const items = answer.passages.map((passage) => {
+    const prior = bar("prior", passage.prior);
+    const posterior = bar("posterior", passage.posterior);
+    bars.push(posterior);
+    return element("li", {},
+      element("h4", {}, element("span", { className: "rank" }, passage.rank), " ", passage.title || passage.passage_id),
+      element("div", { className: "shares" }, prior.line, posterior.line,
+        element("p", { className: "small" }, `doc_score ${decimals(passage.doc_score)}`)),
+      element("p", { className: "text" }, ...marked(passage.text, passage.answer_spans)),
+      element("p", { className: "small" }, passage.passage_id));
+  });
+  const whole = answer.passages.map((passage) => passage.posterior);
+  const select = (token) => bars.forEach(({ show }, k) => show((token ? token.posterior : whole)[k]));
+  return { list: element("ol", { className: "passages" }, items), select };
+}
+
+export function bar(label, share) {
+  const track = element("span", { className: "track", "aria-hidden": "true" });
+  const figure = element("span", { className: "figure" });
+  const line = element("p", { className: `bar ${label}` }, element("span", {}, label), track, figure);
+  const show = (now) => {
+    setShare(track, now);
+    figure.textContent = percent(now);
+  };
+  show(share);
+  return { line, show };
+}

@@ -1,0 +1,33 @@
+// A question with its options as a fragment. A fragment stays in the browser: no log of a server or proxy holds it.
+
+export const DEFAULTS = {
+  model: "token", decoding: "thorough", n_docs: 5, num_beams: 4, max_new_tokens: 32, num_answers: 1, index: "",
+};
+const NUMBERS = ["n_docs", "num_beams", "max_new_tokens", "num_answers"];
+const CHOICES = { model: ["token", "sequence"], decoding: ["thorough", "fast"] };
+
+// `versions` are those to compare; none means to ask.
+export function toFragment({ question, options, versions = [] }) {
+  const parameters = new URLSearchParams({ question });
+  for (const [name, value] of Object.entries(options)) {
+    if (value !== DEFAULTS[name]) parameters.set(name, value);
+  }
+  if (versions.length) parameters.set("compare", versions.join(","));
+  return `#${parameters}`;
+}
+
+// null where the fragment holds no question. What is no value of an option leaves its default.
+export function fromFragment(fragment) {
+  const parameters = new URLSearchParams(fragment.replace(/^#/, ""));
+  const question = (parameters.get("question") || "").trim();
+  if (!question) return null;
+  const options = { ...DEFAULTS, index: parameters.get("index") || "" };
+  for (const name of NUMBERS) {
+    const value = Number(parameters.get(name));
+    if (Number.isInteger(value) && value > 0) options[name] = value;
+  }
+  for (const [name, values] of Object.entries(CHOICES)) {
+    if (values.includes(parameters.get(name))) options[name] = parameters.get(name);
+  }
+  return { question, options, versions: (parameters.get("compare") || "").split(",").filter(Boolean) };
+}
