@@ -1,16 +1,15 @@
 """The folder of index versions: what is there, opening one, publishing one, and which one is current."""
 
-import datetime
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.entities import FileInfo, IndexInfo, Passage
+from service.entities import IndexInfo, Passage
 from service.errors import (
     IndexCorrupt,
     IndexExists,
@@ -18,15 +17,16 @@ from service.errors import (
     InvalidVersionName,
     ManifestMissing,
     NoIndexes,
-    SourceInvalid,
     UnknownIndex,
 )
-from service.storage import current, durable, workplace
-from service.storage.content import check_content
+from service.storage import current, workplace
+from service.storage.content import check_description, check_shape
 from service.storage.current import CurrentMark
-from service.storage.faiss_index import HNSW_EF_SEARCH, FaissIndex, IndexType
-from service.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE, read_manifest, write_manifest
-from service.storage.passages import write_passages
+from service.storage.faiss_building import SAVE_EVERY_S, Report
+from service.storage.faiss_work import forget
+from service.storage.index_spec import IndexSpec, choose_index
+from service.storage.manifest import MANIFEST, read_manifest
+from service.storage.publishing import Description, Filling, write_version
 from service.storage.snapshot import Identity, IndexSnapshot
 from service.storage.verification import Verification, check_compatible, check_files, open_checked
 
@@ -119,51 +119,52 @@ class IndexStore:
         version: str,
         *,
         vectors: NDArray[np.float32],
-        passages: Sequence[Passage],
-        index_type: IndexType,
+        passages: Iterable[Passage],
         encoder_name: str,
         encoder_fingerprint: str,
+        spec: IndexSpec | None = None,
+        index_type: str = "flat",
         snapshot_date: str | None = None,
         source: str = "",
         licence: str = "",
+        attribution: str = "",
         replace: bool = False,
+        work: Path | None = None,
+        report: Report | None = None,
+        n_threads: int | None = None,
+        save_every_s: float = SAVE_EVERY_S,
     ) -> IndexInfo:
-        """Write a version: row i is `vectors[i]` (N, d) and `passages[i]`. It is there wholly or not at all.
+        """Write a version: row i is `vectors[i]` (N, d) and the i-th passage. It is there wholly or not at all.
+
+        `vectors` may be a memory map larger than memory, float32 or float16: it is read in slices. `passages` are read
+        once and may be a stream. The index is what `spec` says, or of `index_type` with our numbers.
 
         Everything is written in a hidden folder, brought to the disk and moved into place by one rename. With
         `replace` a version of that name may be there already; whoever has it open goes on reading the old one.
-        Raises IndexExists, InvalidVersionName, and SourceInvalid for passages that no index can hold.
+        `work` is a folder of this publishing alone: what FAISS has trained and filled is kept there between attempts,
+        saved no more often than every `save_every_s`, and removed once the version is there. `report` is told done,
+        total and what: "passages", "vectors", "train", "add", "checksum".
+        Raises IndexExists, InvalidVersionName, SettingInvalid for an index type that cannot hold so many passages,
+        and SourceInvalid for passages that no index can hold.
         """
         self.check_free(version, replace=replace)
-        check_content(version, vectors, passages, snapshot_date)
+        check_description(version, snapshot_date)
+        check_shape(version, vectors)
+        spec = spec or choose_index(
+            index_type, n_passages=max(1, vectors.shape[0]), dimension=vectors.shape[1], memory_bytes=None
+        )
+        description = Description(encoder_name, encoder_fingerprint, snapshot_date, source, licence, attribution)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._restore(version)
         with workplace.building(self.folder, version) as place:
-            _write_passages(place / PASSAGES_FILE, passages, version)
-            index = FaissIndex.build(vectors, index_type=index_type, version=version)
-            index.write(place / INDEX_FILE)
-            index.close()
-            info = IndexInfo(
-                version=version,
-                n_passages=len(passages),
-                dimension=vectors.shape[1],
-                index_type=index_type,
-                encoder_name=encoder_name,
-                encoder_fingerprint=encoder_fingerprint,
-                created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-                snapshot_date=snapshot_date,
-                source=source,
-                licence=licence,
-                search={"efSearch": HNSW_EF_SEARCH} if index_type == "hnsw" else {},
-                files={name: _describe(place / name) for name in (INDEX_FILE, PASSAGES_FILE)},
-            )
-            write_manifest(place, info)
-            for name in (INDEX_FILE, PASSAGES_FILE, MANIFEST):
-                durable.sync_file(place / name)
+            filling = Filling(work, report, n_threads, save_every_s)
+            info = write_version(place, version, vectors, passages, spec, description, filling)
             if replace and (self.folder / version).exists():
                 workplace.replace(place, self.folder / version, version)
             else:
                 self._install(place, version)
+        if work is not None:
+            forget(work)
         return info
 
     def check_free(self, version: str, *, replace: bool = False) -> None:
@@ -273,14 +274,3 @@ class IndexStore:
 def _age(info: IndexInfo) -> tuple[str, str, str]:
     """Larger for newer text."""
     return info.snapshot_date or "", info.created_at, info.version
-
-
-def _write_passages(path: Path, passages: Sequence[Passage], version: str) -> None:
-    try:
-        write_passages(path, passages)
-    except UnicodeEncodeError as error:
-        raise SourceInvalid(source=version, reason=f"text that UTF-8 cannot hold: {error.object!r:.80}") from error
-
-
-def _describe(path: Path) -> FileInfo:
-    return FileInfo(bytes=path.stat().st_size, sha256=durable.sha256_of(path))

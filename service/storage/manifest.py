@@ -18,6 +18,8 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 INDEX_FILE = "index.faiss"
 PASSAGES_FILE = "passages.arrow"
+# Beside an index that cannot give its vectors back.
+VECTORS_FILE = "vectors.npy"
 # Together, and with `bm25` in the manifest, or not at all.
 BM25_TERMS = "bm25.terms.npy"
 BM25_OFFSETS = "bm25.offsets.npy"
@@ -26,11 +28,13 @@ BM25_SCORES = "bm25.scores.npy"
 BM25_ANALYSERS = ("english",)
 BM25_MOST_K1 = 1000
 BM25_FILES = (BM25_TERMS, BM25_OFFSETS, BM25_ROWS, BM25_SCORES)
-INDEX_TYPES = ("flat", "hnsw")
+INDEX_TYPES = ("flat", "hnsw", "ivfpq", "factory")
+LOSSLESS_TYPES = ("flat", "hnsw")
 # The last field, so that one pattern finds it: the sha256 of the whole file with zeros in its own place.
 SEAL = "manifest_sha256"
 
 _INFO = TypeAdapter(IndexInfo)
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SEALED = re.compile(rb'(?P<before>.*,\n  "manifest_sha256": ")(?P<sha256>[0-9a-f]{64})(?P<after>"\n}\n)', re.DOTALL)
 
@@ -88,6 +92,25 @@ def read_manifest(folder: Path, version: str) -> IndexInfo:
     return info
 
 
+def is_lossy(index_type: str) -> bool:
+    """Whether an index of this type cannot give its vectors back, so that they lie in a file beside it."""
+    return index_type not in LOSSLESS_TYPES
+
+
+def required_files(index_type: str) -> tuple[str, ...]:
+    """Without which a version of this type cannot be opened; it may have others."""
+    return (INDEX_FILE, PASSAGES_FILE, VECTORS_FILE) if is_lossy(index_type) else (INDEX_FILE, PASSAGES_FILE)
+
+
+def resident_bytes(info: IndexInfo) -> int:
+    """What a version takes of memory once it is warm: all its files, or of a lossy index all but vectors and text.
+
+    Those of a lossy index are meant to stay on the disk, from which a question reads a few rows.
+    """
+    left_out = (VECTORS_FILE, PASSAGES_FILE) if is_lossy(info.index_type) else ()
+    return sum(file.bytes for name, file in info.files.items() if name not in left_out)
+
+
 def is_date(text: str) -> bool:
     """Whether `text` is a date as a manifest writes it, 2018-12-20."""
     try:
@@ -134,9 +157,12 @@ def _defect(info: IndexInfo, version: str) -> str | None:
     for name, value in info.search.items():
         if value < 1:
             return f"search.{name}: {value}"
-    for name in (INDEX_FILE, PASSAGES_FILE):
+    for name in required_files(info.index_type):
         if name not in info.files:
             return f"files.{name}: Field required"
-        if info.files[name].bytes < 0 or not _SHA256.fullmatch(info.files[name].sha256):
+    for name, file in info.files.items():
+        if not _FILE_NAME.fullmatch(name) or name == MANIFEST:
+            return f"files.{name}: no name of a file of a version"
+        if file.bytes < 0 or not _SHA256.fullmatch(file.sha256):
             return f"files.{name}: neither a size nor a sha256 in hexadecimal"
     return None

@@ -1,6 +1,7 @@
 """The passages of an index by row: an Arrow file, mapped rather than read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +18,14 @@ SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in COLU
 BATCH_ROWS = 65_536
 
 
-def write_passages(path: Path, passages: Sequence[Passage]) -> None:
-    """Write an Arrow IPC file with the columns id, title and text; row i is passage i.
+def write_passages(path: Path, passages: Iterable[Passage]) -> None:
+    """Write an Arrow IPC file with the columns id, title and text; row i is passage i. Holds a batch at a time.
 
     Raises UnicodeEncodeError for text that UTF-8 cannot hold, which is a lone surrogate.
     """
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
-        for start in range(0, len(passages), BATCH_ROWS):
-            rows = passages[start : start + BATCH_ROWS]
+        remaining = iter(passages)
+        while rows := list(islice(remaining, BATCH_ROWS)):
             columns = [
                 pa.array([passage.passage_id for passage in rows], pa.string()),
                 pa.array([passage.title for passage in rows], pa.string()),

@@ -1,6 +1,7 @@
 """Whether a version is what its manifest says, and whether a checkpoint can ask it: one error for each defect."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal
 
@@ -8,7 +9,6 @@ from service.entities import IndexInfo
 from service.errors import (
     DimensionIncompatible,
     IndexChecksumWrong,
-    IndexCorrupt,
     IndexCountWrong,
     IndexDimensionWrong,
     IndexFileMissing,
@@ -19,9 +19,10 @@ from service.errors import (
 from service.storage import durable
 from service.storage.bm25_index import Bm25Index
 from service.storage.faiss_index import FaissIndex
-from service.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE, check_sealed
+from service.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE, VECTORS_FILE, check_sealed, is_lossy
 from service.storage.passages import PassageFile
 from service.storage.snapshot import Identity, IndexSnapshot
+from service.storage.vectors import VectorFile
 
 Verification = Literal["manifest", "checksum"]
 
@@ -36,9 +37,9 @@ def check_compatible(info: IndexInfo, encoder_fingerprint: str | None, dimension
         )
 
 
-def identity_of(folder: Path) -> Identity:
+def identity_of(folder: Path, info: IndexInfo) -> Identity:
     """Which files are in `folder`. Raises OSError where one is missing."""
-    states = [(folder / name).stat() for name in (MANIFEST, INDEX_FILE, PASSAGES_FILE)]
+    states = [(folder / name).stat() for name in (MANIFEST, *info.files)]
     return tuple((state.st_ino, state.st_mtime_ns, state.st_size) for state in states)
 
 
@@ -55,7 +56,7 @@ def check_files(
     Returns which files they were. `report` is told the share of the bytes that have been read, `in_order` gets a line
     for each file that is. Raises the child of IndexCorrupt that names the first defect.
     """
-    size = max(1, sum(info.files[name].bytes for name in (INDEX_FILE, PASSAGES_FILE)))
+    size = max(1, sum(file.bytes for file in info.files.values()))
     read = 0
 
     def count(n_bytes: int) -> None:
@@ -67,10 +68,10 @@ def check_files(
     try:
         if verify == "checksum":
             check_sealed(folder, info.version)
-        for name in (INDEX_FILE, PASSAGES_FILE):
+        for name in info.files:
             _check_file(folder / name, info)
-        identity = identity_of(folder)
-        for name in (INDEX_FILE, PASSAGES_FILE):
+        identity = identity_of(folder, info)
+        for name in info.files:
             if verify == "checksum" and durable.sha256_of(folder / name, count) != info.files[name].sha256:
                 raise IndexChecksumWrong(version=info.version, file=name)
             if in_order is not None:
@@ -89,26 +90,27 @@ def open_checked(
     Raises the child of IndexCorrupt that names the first defect. `in_order` gets a line for each file that is.
     """
     identity = check_files(folder, info, verify, in_order=in_order)
-    passages = PassageFile.open(folder / PASSAGES_FILE, version=info.version)
-    try:
-        index = FaissIndex.open(folder / INDEX_FILE, version=info.version)
-    except IndexUnreadable:
-        passages.close()
-        raise
-    try:
-        bm25 = _open_bm25(folder, info)
-    except IndexUnreadable:
-        passages.close()
-        index.close()
-        raise
-    snapshot = IndexSnapshot(info, index, passages, identity=identity, bm25=bm25)
-    try:
+    # An error that is kept, in a log or a swap's outcome, must not keep a mapping.
+    with ExitStack() as opened:
+        passages = PassageFile.open(folder / PASSAGES_FILE, version=info.version)
+        opened.callback(passages.close)
+        index = FaissIndex.open(folder / INDEX_FILE, version=info.version, factory=info.factory)
+        opened.callback(index.close)
         _check_content(info, index, passages)
-    except IndexCorrupt:
-        # An error that is kept, in a log or a swap's outcome, must not keep the mapping.
-        snapshot.close()
-        raise
-    return snapshot
+        vectors = _open_vectors(folder, info)
+        if vectors is not None:
+            opened.callback(vectors.close)
+        bm25 = _open_bm25(folder, info)
+        opened.pop_all()
+    return IndexSnapshot(info, index, passages, identity=identity, bm25=bm25, vectors=vectors)
+
+
+def _open_vectors(folder: Path, info: IndexInfo) -> VectorFile | None:
+    if not is_lossy(info.index_type):
+        return None
+    return VectorFile.open(
+        folder / VECTORS_FILE, n_vectors=info.n_passages, dimension=info.dimension, version=info.version
+    )
 
 
 def _open_bm25(folder: Path, info: IndexInfo) -> Bm25Index | None:

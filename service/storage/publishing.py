@@ -1,0 +1,144 @@
+"""What is written into the hidden folder of a version: passages, vectors, index, and the manifest of them all."""
+
+import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.entities import FileInfo, IndexInfo, Passage
+from service.errors import SourceInvalid
+from service.storage import durable
+from service.storage.content import PassageCheck, check_finite
+from service.storage.faiss_building import SAVE_EVERY_S, Report, write_index
+from service.storage.faiss_index import FaissIndex
+from service.storage.index_spec import IndexSpec
+from service.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE, VECTORS_FILE, write_manifest
+from service.storage.passages import PassageFile, write_passages
+from service.storage.vectors import write_vectors
+
+REPORT_EVERY = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a manifest says of a version that is not in its files."""
+
+    encoder_name: str
+    encoder_fingerprint: str
+    snapshot_date: str | None = None
+    source: str = ""
+    licence: str = ""
+    attribution: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """How the index is filled: see `faiss_building.write_index`."""
+
+    work: Path | None = None
+    report: Report | None = None
+    n_threads: int | None = None
+    save_every_s: float = SAVE_EVERY_S
+
+    def told(self, done: int, total: int | None, what: str) -> None:
+        if self.report is not None:
+            self.report(done, total, what)
+
+
+def write_version(
+    place: Path,
+    version: str,
+    vectors: NDArray[np.float32],
+    passages: Iterable[Passage],
+    spec: IndexSpec,
+    description: Description,
+    filling: Filling,
+) -> IndexInfo:
+    """Write all files of a version into `place` and bring them to the disk; row i is `vectors[i]` and passage i.
+
+    Raises SourceInvalid for what no index can hold: what is quickly found is looked at first.
+    """
+    check_finite(version, vectors)
+    names = [PASSAGES_FILE]
+    _write_passages(place / PASSAGES_FILE, vectors, passages, version, filling)
+    if spec.lossy:
+        names.append(VECTORS_FILE)
+        total = vectors.shape[0]
+        write_vectors(place / VECTORS_FILE, vectors, version, lambda done: filling.told(done, total, "vectors"))
+    names.append(INDEX_FILE)
+    write_index(
+        place / INDEX_FILE,
+        vectors,
+        spec,
+        work=filling.work,
+        report=filling.report,
+        n_threads=filling.n_threads,
+        save_every_s=filling.save_every_s,
+    )
+    _check_index(place / INDEX_FILE, version, spec)
+    info = IndexInfo(
+        version=version,
+        n_passages=vectors.shape[0],
+        dimension=vectors.shape[1],
+        index_type=spec.index_type,
+        encoder_name=description.encoder_name,
+        encoder_fingerprint=description.encoder_fingerprint,
+        created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        snapshot_date=description.snapshot_date,
+        source=description.source,
+        licence=description.licence,
+        attribution=description.attribution,
+        factory=spec.factory,
+        search=dict(spec.search),
+        files=_describe(place, sorted(names), filling),
+    )
+    write_manifest(place, info)
+    for name in (*names, MANIFEST):
+        durable.sync_file(place / name)
+    return info
+
+
+def _write_passages(
+    path: Path, vectors: NDArray[np.float32], passages: Iterable[Passage], version: str, filling: Filling
+) -> None:
+    check = PassageCheck(version)
+
+    def counted() -> Iterable[Passage]:
+        for passage in check.over(passages):
+            if check.n_passages % REPORT_EVERY == 0:
+                filling.told(check.n_passages, vectors.shape[0], "passages")
+            yield passage
+
+    try:
+        write_passages(path, counted())
+    except UnicodeEncodeError as error:
+        raise SourceInvalid(source=version, reason=f"text that UTF-8 cannot hold: {error.object!r:.80}") from error
+    written = PassageFile.open(path, version=version)
+    try:
+        check.check(vectors, written)
+    finally:
+        written.close()
+
+
+def _check_index(path: Path, version: str, spec: IndexSpec) -> None:
+    """What was written is what will be opened: better found now than by a service."""
+    index = FaissIndex.open(path, version=version, factory=spec.factory)
+    try:
+        index.check_links()
+    finally:
+        index.close()
+
+
+def _describe(place: Path, names: Iterable[str], filling: Filling) -> dict[str, FileInfo]:
+    paths = [place / name for name in names]
+    total, read = sum(path.stat().st_size for path in paths), 0
+
+    def count(n_bytes: int) -> None:
+        nonlocal read
+        read += n_bytes
+        filling.told(read, total, "checksum")
+
+    return {path.name: FileInfo(path.stat().st_size, durable.sha256_of(path, count)) for path in paths}
