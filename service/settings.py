@@ -60,3 +60,13 @@ class Settings(BaseSettings):
         60.0, gt=0, le=3600, description="Seconds that a swap with policy resource waits for questions to end."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe line to log.")
+    log_format: Literal["json", "text"] = Field(
+        "json", description="json: one object a line, for machines; text: the same for a terminal."
+    )
+    log_questions: bool = Field(
+        False, description="Whether the line of a request holds its question, which may be somebody's secret."
+    )
+    traces_url: str | None = Field(
+        None,
+        description="OTLP collector that traces go to, such as http://127.0.0.1:4318; without one there are none.",
+    )

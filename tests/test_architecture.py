@@ -26,6 +26,7 @@ ONLY_IN = {
     "starlette": {"api"},
     "prometheus_client": {"application"},
     "opentelemetry": {"api"},
+    "opentelemetry": {"api"},
 }
 
 NEVER_IN = {

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api import problems
 from service.api.logs import FACTS
+from service.api.tracing import Traces
 from service.application.telemetry import Telemetry
 from service.errors import OpenbookError
 
@@ -38,9 +39,10 @@ class ClientGone(Exception):
 class RequestContext:
     """The outermost middleware. Whatever happens inside, one response, one log line and one count come out."""
 
-    def __init__(self, app: ASGIApp, telemetry: Telemetry) -> None:
+    def __init__(self, app: ASGIApp, telemetry: Telemetry, traces: Traces | None = None) -> None:
         self._app = app
         self._telemetry = telemetry
+        self._traces = traces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -95,6 +97,8 @@ class RequestContext:
             "seconds": round(seconds, 6),
             **getattr(request.state, FACTS, {}),
         }
+        if self._traces is not None:
+            facts["trace_id"] = self._traces.request(facts, request.headers)
         access.info("%s %s %d", request.method, route, status, extra={FACTS: facts})
 
 

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request
 
-from service.api.access import TheServices, TheSettings
+from service.api.access import TheServices, TheSettings, settings_of
 from service.api.body import JsonRoute
 from service.api.logs import FACTS
 from service.api.middleware import while_connected
@@ -42,7 +42,7 @@ async def answer(body: AnswerRequest, request: Request, services: TheServices, s
             body.question, body.options(), timeout_s=body.timeout_s or settings.timeout_s, index=body.index
         ),
     )
-    _note(request, (found.index, found.seconds))
+    _note(request, body.question, (found.index, found.seconds))
     return AnswerResponse.of(found)
 
 
@@ -58,7 +58,7 @@ async def compare(
             body.question, body.options(), body.versions, timeout_s=body.timeout_s or settings.timeout_s
         ),
     )
-    _note(request, *((one.index, one.seconds) for one in found.answers))
+    _note(request, body.question, *((one.index, one.seconds) for one in found.answers))
     return CompareResponse.of(body.question, found)
 
 
@@ -77,7 +77,7 @@ async def score(body: ScoreRequest, request: Request, services: TheServices, set
             index=body.index,
         ),
     )
-    _note(request, (found.index, found.seconds))
+    _note(request, body.question, (found.index, found.seconds))
     return ScoreResponse.of(found)
 
 
@@ -93,12 +93,12 @@ async def retrieve(
             body.question, n_docs=body.n_docs, timeout_s=body.timeout_s or settings.timeout_s, index=body.index
         ),
     )
-    _note(request, (found.index, found.seconds))
+    _note(request, body.question, (found.index, found.seconds))
     return RetrieveResponse.of(found)
 
 
-def _note(request: Request, *answered: tuple[IndexVersion, StageSeconds]) -> None:
-    """For the access log: which versions answered, and how long each stage took. Never what was asked."""
+def _note(request: Request, question: str, *answered: tuple[IndexVersion, StageSeconds]) -> None:
+    """For the access log: which versions answered, and how long each stage took; what was asked only if it may."""
     indexes, seconds = zip(*answered, strict=True)
     facts = {
         "index": ",".join(index.version for index in indexes),
@@ -108,4 +108,6 @@ def _note(request: Request, *answered: tuple[IndexVersion, StageSeconds]) -> Non
         "retrieve_s": round(sum(one.retrieve for one in seconds), 6),
         "generate_s": round(sum(one.generate for one in seconds), 6),
     }
+    if settings_of(request).log_questions:
+        facts["question"] = question
     setattr(request.state, FACTS, facts)

@@ -22,7 +22,7 @@ def serve(settings: Settings) -> int:
 
     Raises the OpenbookError for which it could not start.
     """
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format)
     app = create_app(settings)
     server = uvicorn.Server(server_config(app, settings))
     try:

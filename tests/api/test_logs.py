@@ -1,8 +1,12 @@
 import json
 import logging
 import sys
+from collections.abc import Callable
 
-from service.api.logs import JsonFormatter
+import pytest
+from starlette.testclient import TestClient
+
+from service.api.logs import JsonFormatter, TextFormatter
 
 
 def line_of(**changed: object) -> dict[str, object]:
@@ -35,3 +39,46 @@ def test_an_exception_stays_on_its_line() -> None:
 
 def test_what_json_cannot_say_is_said_as_text() -> None:
     assert line_of(facts={"path": object})["path"] == "<class 'object'>"
+
+
+def text_of(message: str, **facts: object) -> str:
+    record = logging.LogRecord("a.logger", logging.WARNING, "file.py", 1, message, (), None)
+    record.facts = facts
+    return TextFormatter().format(record)
+
+
+def test_a_line_of_text_says_the_same() -> None:
+    time, _, rest = text_of("3 things", request_id="id-1", seconds=0.5).partition(" ")
+    assert time.endswith("+00:00")
+    assert rest == "warning a.logger: 3 things request_id=id-1 seconds=0.5"
+
+
+@pytest.mark.parametrize("said", ["a\nb", "a\rb", "a\x1b[31mb", "a\u2028b", "a b=c", 'a"b', ""])
+def test_nobody_can_write_a_line_of_text_that_was_never_logged(said: str) -> None:
+    line = text_of("asked", question=said)
+    assert line.isprintable()
+    assert line.endswith(f" question={json.dumps(said)}")
+    assert text_of(said or "-").isprintable()
+
+
+def test_the_line_of_a_question_has_its_version_and_its_times_and_not_what_was_asked(
+    client: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    facts = facts_of_a_question(client, caplog)
+    assert {"request_id", "status", "outcome", "seconds", "index", "generation"} <= set(facts)
+    assert {"queue_s", "encode_s", "retrieve_s", "generate_s"} <= set(facts)
+    assert "the secret king" not in str(caplog.records[-1].__dict__)
+
+
+def test_the_question_is_logged_where_the_setting_says_so(
+    make_client: Callable[..., TestClient], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert facts_of_a_question(make_client(log_questions=True), caplog)["question"] == "the secret king ?"
+
+
+def facts_of_a_question(client: TestClient, caplog: pytest.LogCaptureFixture) -> dict[str, object]:
+    with caplog.at_level(logging.INFO, "openbook.access"):
+        assert client.post("/retrieve", json={"question": "the secret king ?"}).status_code == 200
+    (record,) = [one for one in caplog.records if one.name == "openbook.access"]
+    facts: dict[str, object] = vars(record)["facts"]
+    return facts
