@@ -1,4 +1,4 @@
-"""openbook index: build, list, info, verify"""
+"""openbook index: build, list, info, verify, import, merge, delete"""
 
 import dataclasses
 from typing import Annotated, Any
@@ -8,87 +8,19 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from service.cli.client import quieten_libraries
-from service.cli.consoles import ProgressBar, messages, output, print_json
+from service.cli.consoles import messages, output, print_json
+from service.cli.index_build import build
 from service.cli.options import takes_settings
 from service.entities import IndexInfo
-from service.errors import IndexCorrupt, SettingInvalid
+from service.errors import IndexCorrupt
 from service.settings import Settings
-from service.storage.faiss_index import IndexType
 from service.storage.index_store import IndexStore
 
-app = typer.Typer()
-
 MEGABYTE = 1_000_000
-DEMO_SOURCES = ("wiki-2016", "wiki-2018")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-@app.command()
-@takes_settings("indexes")
-def build(
-    settings: Settings,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="wiki-2016 or wiki-2018, the demo's two; or a file: .jsonl with id, title and text, .tsv as DPR's "
-            "psgs_w100.tsv, either also with .gz.",
-        ),
-    ],
-    name: Annotated[str | None, typer.Option(help="Name of the version; a demo's name is its source.")] = None,
-    index_type: Annotated[
-        IndexType, typer.Option("--type", help="flat searches exactly; hnsw is the paper's, for millions of passages.")
-    ] = "flat",
-    encoder: Annotated[
-        str | None, typer.Option(help="Folder of the passage encoder; without it all-MiniLM-L6-v2 from its package.")
-    ] = None,
-    date: Annotated[str | None, typer.Option(help="Date of the text of a file, such as 2018-12-20.")] = None,
-    licence: Annotated[str, typer.Option(help="Licence of the text of a file.")] = "",
-    force: Annotated[bool, typer.Option("--force", help="Replace a version of this name.")] = False,
-) -> None:
-    """Read passages, encode them and publish them as a version.
-
-    A version is there wholly or not at all. The first one in a folder becomes CURRENT, on which services start.
-    """
-    version = name or (source if source in DEMO_SOURCES else None)
-    if version is None:
-        raise SettingInvalid(setting="--name", reason="is needed for a version that is built from a file")
-    store = IndexStore(settings.indexes)
-    store.check_free(version, replace=force)
-
-    # torch takes seconds to import: what can be known before is known by now
-    from service.offline.index_builder import build_index
-    from service.offline.sources import open_source
-    from service.rag.checkpoint import choose_dtype
-    from service.rag.passage_encoder import PassageEncoder
-
-    quieten_libraries()
-    opened = open_source(source, snapshot_date=date, licence=licence)
-    with ProgressBar() as progress:
-        built = build_index(
-            store,
-            version,
-            opened,
-            # five times as fast; what bfloat16 moves in a doc_score stands in docs/indexes.md
-            PassageEncoder.load(encoder, dtype=choose_dtype("auto", "cpu")),
-            index_type=index_type,
-            replace=force,
-            report=progress,
-        )
-    console = messages()
-    console.print(
-        f"built {version}: {built.info.n_passages:,} passages of {built.n_articles:,} articles "
-        f"in {built.seconds:.1f} s",
-        markup=False,
-    )
-    if store.current() is None:
-        store.set_current(version)
-        console.print(f"{version} is CURRENT: services start on it", markup=False)
-
-
-@app.command(name="list")
 @takes_settings("indexes")
 def list_versions(settings: Settings, as_json: AsJson = False) -> None:
     """List the versions in the folder; a star marks CURRENT, on which services start."""
@@ -111,7 +43,6 @@ def list_versions(settings: Settings, as_json: AsJson = False) -> None:
         raise defects[0]
 
 
-@app.command()
 @takes_settings("indexes")
 def info(
     settings: Settings,
@@ -132,7 +63,6 @@ def info(
     output().print(table)
 
 
-@app.command()
 @takes_settings("indexes")
 def verify(
     settings: Settings,
@@ -185,3 +115,15 @@ def _as_json(info: IndexInfo) -> dict[str, Any]:
 
 def _plain(value: Any) -> str:
     return ", ".join(f"{name} {part}" for name, part in value.items()) if isinstance(value, dict) else str(value)
+
+
+def _group() -> typer.Typer:
+    group = typer.Typer()
+    group.command()(build)
+    group.command(name="list")(list_versions)
+    group.command()(info)
+    group.command()(verify)
+    return group
+
+
+app = _group()

@@ -1,123 +1,225 @@
-"""A source of passages becomes a published index version: read, embed, publish."""
+"""A source of passages becomes a published index version: read, embed, publish; and again from where it stopped."""
 
+import datetime
 import time
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
-from service.entities import IndexInfo, Passage
-from service.errors import SourceInvalid
+from service.entities import IndexInfo
+from service.errors import IndexExists, SourceInvalid
+from service.offline.building import embedding, reading
+from service.offline.building.embedding import Engine, InProcess
+from service.offline.building.estimating import SourceSize, check_disk, machine_memory
+from service.offline.building.plain import Passages, as_source
+from service.offline.building.progress import BuildReport, Progress, Silence
+from service.offline.building.recipe import recipe_of
+from service.offline.building.vector_rows import VectorRows
+from service.offline.building.work_folder import INDEX, VECTORS, WorkFolder, remove, work_place, working
+from service.offline.building.workers import Workers
 from service.offline.sources import PassageSource
 from service.rag.passage_encoder import PassageEncoder
-from service.storage.faiss_index import IndexType
+from service.storage.index_spec import IndexSpec, choose_index, estimate
 from service.storage.index_store import IndexStore
 
-SHARD_PASSAGES = 4096
-# Small batches of equal length: larger ones leave the cache of a processor core.
-BATCH_PASSAGES = 16
-READ_REPORT_EVERY = 1000
-
-
-class Progress(Protocol):
-    """Who shows how far a build is. `total` is None while it is not known."""
-
-    def update(self, done: int, total: int | None, what: str) -> None: ...
-
-
-class Silence:
-    """Shows nothing."""
-
-    def update(self, done: int, total: int | None, what: str) -> None:
-        pass
+__all__ = ["BuildOptions", "BuildReport", "Progress", "Silence", "build_index"]
 
 
 @dataclass(frozen=True, slots=True)
-class BuildReport:
-    """What was built, from how many articles (titles), and where the seconds went."""
+class BuildOptions:
+    """How to build what the source and the encoder decide.
 
-    info: IndexInfo
-    n_articles: int
-    read_seconds: float
-    embed_seconds: float
-    publish_seconds: float
+    `index` is auto, flat, hnsw, ivfpq or a FAISS factory string, `numbers` are those of choose_index. `workers` None
+    is one process a processor. `restart` throws away what an earlier attempt left. `stamp` tells one content of the
+    source from another of the same size. `engine` makes another Engine than processes on this machine.
+    """
 
-    @property
-    def seconds(self) -> float:
-        return self.read_seconds + self.embed_seconds + self.publish_seconds
+    index: str = "flat"
+    numbers: Mapping[str, int | None] = field(default_factory=dict)
+    replace: bool = False
+    restart: bool = False
+    workers: int | None = None
+    stamp: str = ""
+    size: SourceSize | None = None
+    engine: Callable[[PassageEncoder, int], Engine] | None = None
 
 
 def build_index(
     store: IndexStore,
     version: str,
-    source: PassageSource,
+    source: PassageSource | Passages,
     encoder: PassageEncoder,
+    options: BuildOptions | None = None,
     *,
-    index_type: IndexType = "flat",
-    replace: bool = False,
     report: Progress | None = None,
 ) -> BuildReport:
     """Publish the passages of `source` as `version`, in their order.
 
-    Raises IndexExists before any work is done, SourceInvalid for the first passage that cannot be indexed. Nothing
-    is left in the store by a build that fails or is interrupted.
+    What is done is kept in `.work-<version>` beside the versions until it is published. The same call after a kill
+    goes on from there: at most one shard of 4096 passages is read or embedded again, and the version is the same to
+    the byte (a flat one; the links of HNSW depend on the order of its threads).
+
+    Raises IndexExists before any work is done; BuildInProgress, BuildDiffers; DiskTooSmall before it is embedded;
+    SourceInvalid for the first passage that cannot be indexed, and then nothing is kept.
     """
+    options = options or BuildOptions()
     progress = report or Silence()
-    store.check_free(version, replace=replace)
-    started = time.perf_counter()
-    passages = _read(source, progress)
-    read = time.perf_counter()
-    vectors = _embed(passages, encoder, progress)  # (N, d)
-    embedded = time.perf_counter()
-    progress.update(0, 1, "publish")
-    info = store.publish(
-        version,
-        vectors=vectors,
-        passages=passages,
-        index_type=index_type,
-        encoder_name=encoder.name,
-        encoder_fingerprint=encoder.fingerprint,
-        snapshot_date=source.snapshot_date,
-        source=source.name,
-        licence=source.licence,
-        replace=replace,
-    )
-    progress.update(1, 1, "publish")
-    return BuildReport(
-        info=info,
-        n_articles=len({passage.title for passage in passages}),
-        read_seconds=read - started,
-        embed_seconds=embedded - read,
-        publish_seconds=time.perf_counter() - embedded,
-    )
+    source = as_source(source)
+    batch = embedding.BATCH_PASSAGES if encoder.source.device == "cpu" else embedding.GPU_BATCH_PASSAGES
+    recipe = recipe_of(source, encoder, batch, {"type": options.index, **options.numbers}) | {"stamp": options.stamp}
+    if not work_place(store.folder, version).exists():
+        store.check_free(version, replace=options.replace)
+    with working(store.folder, version, recipe, restart=options.restart) as work:
+        build = _Build(store, version, source, encoder, options, batch, work, progress)
+        try:
+            return build.run()
+        except (SourceInvalid, IndexExists):
+            # nothing can come of it, however often it is taken up
+            remove(work.place)
+            raise
 
 
-def _read(source: PassageSource, progress: Progress) -> list[Passage]:
-    passages: list[Passage] = []
-    progress.update(0, None, "read")
-    for passage in source.passages():
-        passages.append(passage)
-        if len(passages) % READ_REPORT_EVERY == 0:
-            progress.update(len(passages), None, "read")
-    if not passages:
-        raise SourceInvalid(source=source.name, reason="there is no passage to index")
-    progress.update(len(passages), len(passages), "read")
-    return passages
+class _Build:
+    """One attempt at one version."""
 
+    def __init__(
+        self,
+        store: IndexStore,
+        version: str,
+        source: PassageSource,
+        encoder: PassageEncoder,
+        options: BuildOptions,
+        batch: int,
+        work: WorkFolder,
+        progress: Progress,
+    ) -> None:
+        self._store = store
+        self._version = version
+        self._source = source
+        self._encoder = encoder
+        self._options = options
+        self._batch = batch
+        self._work = work
+        self._progress = progress
 
-def _embed(passages: list[Passage], encoder: PassageEncoder, progress: Progress) -> NDArray[np.float32]:
-    """Vectors of all passages, shard by shard: (N, d)."""
-    vectors = np.empty((len(passages), encoder.dimension), dtype=np.float32)
-    progress.update(0, len(passages), "embed")
-    for start in range(0, len(passages), SHARD_PASSAGES):
-        shard = passages[start : start + SHARD_PASSAGES]
-        done = start
+    def run(self) -> BuildReport:
+        published = self._published()
+        if published is not None:
+            # the process was ended between publishing and clearing up
+            return self._end(published, 0.0, 0.0, 0.0, published.n_passages)
+        self._store.check_free(self._version, replace=self._options.replace)
+        started = time.perf_counter()
+        reading.drop_damaged(self._work)
+        if self._options.size is not None:
+            self._check_disk(self._spec(self._options.size.n_passages), self._options.size)
+        reading.read(self._source, self._work, self._progress)
+        read = time.perf_counter()
+        spec = self._chosen()
+        rows = VectorRows(
+            self._work.place / VECTORS,
+            self._work.n_passages,
+            self._encoder.dimension,
+            "float16" if spec.lossy else "float32",
+        )
+        try:
+            resumed = self._embed(rows)
+            embedded = time.perf_counter()
+            info = self._publish(rows, spec)
+        finally:
+            rows.close()
+        return self._end(info, read - started, embedded - read, time.perf_counter() - embedded, resumed)
+
+    def _published(self) -> IndexInfo | None:
+        """The version, where this very work has become it."""
+        began = self._work.facts.get("publishing")
+        if began is None or self._version not in self._store.versions():
+            return None
+        info = self._store.info(self._version)
+        same = (info.n_passages, info.encoder_fingerprint) == (self._work.n_passages, self._encoder.fingerprint)
+        return info if same and info.created_at >= began else None
+
+    def _spec(self, n_passages: int) -> IndexSpec:
+        return choose_index(
+            self._options.index,
+            n_passages=n_passages,
+            dimension=self._encoder.dimension,
+            memory_bytes=machine_memory(),
+            **self._options.numbers,
+        )
+
+    def _chosen(self) -> IndexSpec:
+        """The index, decided once: a machine with other memory goes on with what was begun."""
+        if "spec" not in self._work.facts:
+            spec = self._spec(self._work.n_passages)
+            size = SourceSize(self._work.n_passages, self._work.text_bytes, exact=True)
+            self._check_disk(spec, size)
+            parts = {name: getattr(spec, name) for name in ("index_type", "factory", "lossy", "reason")}
+            self._work.note(spec=parts | {"build": dict(spec.build), "search": dict(spec.search)})
+        return IndexSpec(**self._work.facts["spec"])
+
+    def _check_disk(self, spec: IndexSpec, size: SourceSize) -> None:
+        sizes = estimate(
+            spec, n_passages=size.n_passages, dimension=self._encoder.dimension, text_bytes=size.text_bytes
+        )
+        check_disk(self._version, self._store.folder, sizes.building_bytes, self._work.n_bytes())
+
+    def _embed(self, rows: VectorRows) -> int:
+        """Embed what is left; returns how many passages an earlier attempt had embedded."""
+        embedding.drop_damaged(self._work, rows)
+        total = self._work.n_passages
+        done = resumed = sum(self._work.shards[number].n_passages for number in self._work.embedded)
+        self._progress.update(done, total, "embed")
 
         def count(n: int) -> None:
             nonlocal done
             done += n
-            progress.update(done, len(passages), "embed")
+            self._progress.update(done, total, "embed")
 
-        vectors[start : start + len(shard)] = encoder.encode(shard, batch_size=BATCH_PASSAGES, progress=count)
-    return vectors
+        if done < total:
+            engine = self._engine(total - done)
+            try:
+                embedding.embed(self._work, rows, engine, count)
+            finally:
+                engine.close()
+        return resumed
+
+    def _engine(self, n_passages: int) -> Engine:
+        if self._options.engine is not None:
+            return self._options.engine(self._encoder, self._batch)
+        n_workers = embedding.n_workers(self._options.workers, n_passages, device=self._encoder.source.device)
+        if n_workers == 1:
+            return InProcess(self._encoder, self._batch)
+        return Workers(self._encoder, self._batch, n_workers)
+
+    def _publish(self, rows: VectorRows, spec: IndexSpec) -> IndexInfo:
+        now = datetime.datetime.now(datetime.UTC)
+        # earlier attempts have made no version: their time would only make this one's look older
+        self._work.note(publishing=now.isoformat(timespec="seconds"))
+        return self._store.publish(
+            self._version,
+            vectors=rows.mapped(),
+            passages=self._work.passages(),
+            spec=spec,
+            encoder_name=self._encoder.name,
+            encoder_fingerprint=self._encoder.fingerprint,
+            snapshot_date=self._source.snapshot_date,
+            source=self._source.name,
+            licence=self._source.licence,
+            attribution=self._source.attribution,
+            replace=self._options.replace,
+            work=self._work.place / INDEX,
+            report=self._progress.update,
+        )
+
+    def _end(self, info: IndexInfo, read: float, embed: float, publish: float, resumed: int) -> BuildReport:
+        facts = self._work.facts
+        remove(self._work.place)
+        return BuildReport(
+            info=info,
+            n_articles=facts["n_articles"],
+            read_seconds=read,
+            embed_seconds=embed,
+            publish_seconds=publish,
+            skipped=facts["skipped"],
+            resumed=resumed,
+            index_reason=facts["spec"]["reason"],
+        )

