@@ -186,6 +186,11 @@ class DiskTooSmall(IndexTooLarge):
     )
 
 
+class IndexInUse(OpenbookError):
+    code = "index_in_use"
+    message = "The index version {version!r} is not deleted: {reason}."
+
+
 class NoIndexes(OpenbookError):
     code = "no_indexes"
     message = "There is no index in {folder}. Build one: openbook index build wiki-2018"

@@ -97,7 +97,7 @@ def not_served(index: Any) -> str | None:
             return f"it is an {type(core).__name__} behind a transform, whose vectors do not come back"
     elif type(core) not in (*FLAT, *GRAPHS, *LISTS, *CODES):
         return f"it is an {type(core).__name__}"
-    if faiss.METRIC_INNER_PRODUCT != index.metric_type or index.metric_type != core.metric_type:
+    if index.metric_type != faiss.METRIC_INNER_PRODUCT or index.metric_type != core.metric_type:
         return "it does not search inner products"
     if isinstance(core, LISTS):
         centres = faiss.downcast_index(core.quantizer)

@@ -13,6 +13,7 @@ from service.entities import IndexInfo, Passage
 from service.errors import (
     IndexCorrupt,
     IndexExists,
+    IndexInUse,
     IndexUnreadable,
     InvalidVersionName,
     ManifestMissing,
@@ -174,6 +175,25 @@ class IndexStore:
         if not replace and (taken or workplace.replaced(self.folder, version) is not None):
             raise IndexExists(version=version)
 
+    def delete(self, version: str) -> None:
+        """Remove a version. Whoever has it open goes on reading; nobody opens it from here on, come what may.
+
+        Raises UnknownIndex, and IndexInUse for the version that CURRENT names and for one that is being published.
+        """
+        place = self._find(version)
+        if workplace.is_being_built(self.folder, version):
+            raise IndexInUse(version=version, reason="it is being published")
+        self._check_not_current(version)
+        aside = workplace.set_aside(place, version)
+        try:
+            # CURRENT may have come to name it between the look and the rename
+            self._check_not_current(version)
+        except IndexInUse:
+            aside.rename(self.folder / version)
+            raise
+        workplace.remove_replaced(self.folder, version)
+        workplace.remove_deleted(self.folder, version)
+
     def current(self) -> str | None:
         """The version that CURRENT names; None without one. Raises InvalidVersionName for what is no name."""
         name = current.read(self.folder)
@@ -254,6 +274,10 @@ class IndexStore:
         except (FileNotFoundError, UnknownIndex):
             return None
         return found.st_ino, found.st_ctime_ns
+
+    def _check_not_current(self, version: str) -> None:
+        if current.read(self.folder) == version:
+            raise IndexInUse(version=version, reason="CURRENT names it, so that services come back on it")
 
     def _restore(self, version: str) -> None:
         """Put back a version whose publisher died between two renames; clear what it would have cleared."""

@@ -2,7 +2,7 @@
 
 `.building-<version>-<random>` is locked by the process that writes in it, so that what a dead process left behind
 is told from what a living one is making. `.replaced-<version>-<random>` is a version on its way out, and only there
-where two folders cannot exchange their names in one step.
+where two folders cannot exchange their names in one step. `.deleted-<version>-<random>` is one that is being removed.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ from secrets import token_hex
 from service.storage import durable
 from service.storage.manifest import MANIFEST
 
-HIDDEN = re.compile(r"\.(?P<kind>building|replaced)-(?P<version>.+)-[0-9a-f]{8}")
+HIDDEN = re.compile(r"\.(?P<kind>building|replaced|deleted)-(?P<version>.+)-[0-9a-f]{8}")
 
 
 @contextmanager
@@ -25,6 +25,7 @@ def building(folder: Path, version: str) -> Iterator[Path]:
     """A new locked folder, gone at the end unless it was installed. What dead builds of `version` left is removed."""
     for leftover in hidden(folder, version, "building"):
         _remove_if_dead(leftover)
+    remove_deleted(folder, version)
     while True:
         place = folder / f".building-{version}-{token_hex(4)}"
         place.mkdir()
@@ -66,6 +67,31 @@ def replaced(folder: Path, version: str) -> Path | None:
 
 def remove_replaced(folder: Path, version: str) -> None:
     for path in hidden(folder, version, "replaced"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def is_being_built(folder: Path, version: str) -> bool:
+    """Whether a living process is making this version."""
+    for place in hidden(folder, version, "building"):
+        descriptor = _lock(place)
+        if descriptor is None and place.is_dir():
+            return True
+        if descriptor is not None:
+            os.close(descriptor)
+    return False
+
+
+def set_aside(place: Path, version: str) -> Path:
+    """Take the name from a version, durably; who has it open goes on reading. What is left is to be removed."""
+    aside = place.parent / f".deleted-{version}-{token_hex(4)}"
+    place.rename(aside)
+    durable.sync_folder(place.parent)
+    return aside
+
+
+def remove_deleted(folder: Path, version: str) -> None:
+    """Remove what a deletion that was interrupted left of `version`."""
+    for path in hidden(folder, version, "deleted"):
         shutil.rmtree(path, ignore_errors=True)
 
 

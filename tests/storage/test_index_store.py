@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from service.entities import Passage
 from service.errors import (
     IndexExists,
+    IndexInUse,
     InvalidVersionName,
     ManifestInvalid,
     ManifestMissing,
@@ -435,3 +436,71 @@ def test_the_newest_text_comes_first(indexes_folder: Path) -> None:
     (indexes_folder / "tiny-2018" / "manifest.json").write_text("{}")
     assert store.newest_first() == ("tiny-2016",)
     assert IndexStore(indexes_folder / "none").newest_first() == ()
+
+
+# --- deleting ----------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_version_is_gone_and_whoever_reads_it_goes_on(indexes_folder: Path) -> None:
+    store = IndexStore(indexes_folder)
+    snapshot = store.open("tiny-2018")
+    store.delete("tiny-2018")
+    assert store.versions() == ("tiny-2016",)
+    assert names_in(indexes_folder) == ["CURRENT", "tiny-2016"]
+    assert list(snapshot.passages(range(12))) == tiny_passages("tiny-2018")
+    snapshot.warm()
+    snapshot.close()
+    with pytest.raises(UnknownIndex):
+        store.delete("tiny-2018")
+
+
+def test_the_version_that_current_names_is_not_deleted(indexes_folder: Path) -> None:
+    store = IndexStore(indexes_folder)
+    with pytest.raises(IndexInUse, match="CURRENT names it"):
+        store.delete("tiny-2016")
+    assert texts_of(store) == tiny_passages("tiny-2016")
+
+
+def test_a_version_that_current_comes_to_name_meanwhile_is_put_back(
+    indexes_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = IndexStore(indexes_folder)
+    set_aside = workplace.set_aside
+
+    def set_aside_late(place: Path, version: str) -> Path:
+        store.set_current(version)
+        return set_aside(place, version)
+
+    monkeypatch.setattr(workplace, "set_aside", set_aside_late)
+    with pytest.raises(IndexInUse):
+        store.delete("tiny-2018")
+    assert texts_of(store, "tiny-2018") == tiny_passages("tiny-2018")
+
+
+def test_a_version_that_is_being_published_is_not_deleted(indexes_folder: Path) -> None:
+    store = IndexStore(indexes_folder)
+    with (
+        workplace.building(indexes_folder, "tiny-2018"),
+        pytest.raises(IndexInUse, match="it is being published"),
+    ):
+        store.delete("tiny-2018")
+    (indexes_folder / ".building-tiny-2018-0123abcd").mkdir()
+    store.delete("tiny-2018")
+    assert store.versions() == ("tiny-2016",)
+
+
+def test_what_an_interrupted_deletion_left_is_no_version_and_goes_with_the_next_publishing(
+    indexes_folder: Path,
+) -> None:
+    (indexes_folder / "tiny-2018").rename(indexes_folder / ".deleted-tiny-2018-0123abcd")
+    store = IndexStore(indexes_folder)
+    assert store.versions() == ("tiny-2016",)
+    publish_tiny(store, "tiny-2018")
+    assert names_in(indexes_folder) == ["CURRENT", "tiny-2016", "tiny-2018"]
+
+
+def test_a_version_whose_publisher_died_between_two_renames_is_deleted_too(indexes_folder: Path) -> None:
+    (indexes_folder / "tiny-2018").rename(indexes_folder / ".replaced-tiny-2018-0123abcd")
+    store = IndexStore(indexes_folder)
+    store.delete("tiny-2018")
+    assert names_in(indexes_folder) == ["CURRENT", "tiny-2016"]
