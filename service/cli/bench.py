@@ -1,14 +1,22 @@
-"""openbook bench swap"""
+"""openbook bench swap, http"""
 
+import random
 import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from service.cli.bench_engine import engine
+from service.cli.client import quieten_libraries
 from service.cli.consoles import ProgressBar
+from service.cli.options import takes_settings
 from service.cli.reports import JsonFile, MarkdownFile, show
+from service.entities import AnswerOptions, ModelKind
+from service.settings import Settings
 from service.storage.faiss_index import IndexType
+
+DEFAULT_CLIENTS = (1, 2, 4, 8, 16)
 
 app = typer.Typer(no_args_is_help=True, help="Measure what the service costs on this machine.")
 
@@ -16,6 +24,9 @@ app = typer.Typer(no_args_is_help=True, help="Measure what the service costs on 
 @app.callback()
 def bench() -> None:
     """Measure what the service costs on this machine."""
+
+
+app.command()(engine)
 
 
 @app.command()
@@ -45,3 +56,75 @@ def swap(
         store = build_versions(Path(made), passages, dimension, index_type, progress.update)
         report = measure_swaps(store, swaps=swaps, cold=cold, progress=progress.update)
     show(report, json_file, markdown_file)
+
+
+@app.command()
+@takes_settings(
+    "checkpoint", "indexes", "index", "device", "dtype", "threads", "workers", "max_batch", "max_queue", "max_docs"
+)
+def http(
+    settings: Settings,
+    clients: Annotated[
+        list[int] | None, typer.Option(min=1, help="Clients at once; give it again for more. Default: 1, 2, 4, 8, 16.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long each number of clients asks in a round.")] = 5.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of all numbers of clients.")] = 3,
+    questions: Annotated[int, typer.Option(min=1, help="Questions that one client asks in each way.")] = 60,
+    n_docs: Annotated[int, typer.Option(min=1, help="K: passages to retrieve and marginalise over.")] = 5,
+    model: Annotated[ModelKind, typer.Option(help="RAG-Token or RAG-Sequence.")] = "token",
+    num_beams: Annotated[int, typer.Option(min=1, help="Width of the beam search; 1 is greedy.")] = 4,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")] = 32,
+    json_file: JsonFile = None,
+    markdown_file: MarkdownFile = None,
+) -> None:
+    """Measure what the application and HTTP add to a bare call of the engine, and the answers a second of many clients.
+
+    The service runs in this process, its clients in another. The questions are the encyclopedia's, who leads; any
+    index will do, since it is time that is measured.
+    """
+    from service.api.app import create_app
+    from service.api.background import serving
+    from service.api.composition import Services
+    from service.offline.benchmarks.http import Subject, load_table, measure_load, measure_overhead
+    from service.offline.benchmarks.http_clients import ClientProcess
+    from service.offline.evaluation.leaders import leader_questions
+    from service.offline.evaluation.tables import Report, machine
+
+    quieten_libraries()
+    options = AnswerOptions(n_docs=n_docs, model=model, num_beams=num_beams, max_new_tokens=max_new_tokens)
+    texts = [one.text for one in leader_questions()]
+    random.Random(0).shuffle(texts)
+    asked = {"n_docs": n_docs, "model": model, "num_beams": num_beams, "max_new_tokens": max_new_tokens}
+    bodies = [{"question": text, **asked} for text in texts]
+    settings = settings.model_copy(update={"host": "127.0.0.1", "port": 0, "follow_s": 0.0})
+    service = create_app(settings)
+    with serving(service, settings) as port, ClientProcess(port, bodies) as asking, ProgressBar() as progress:
+        services: Services = service.state.services
+        subject = Subject(services.engine, services.live, services.answer_question, service.state.telemetry)
+        overhead = measure_overhead(subject, asking, texts, options, rounds=questions, progress=progress.update)
+        loads = measure_load(
+            subject, asking, clients or DEFAULT_CLIENTS, seconds=seconds, rounds=rounds, progress=progress.update
+        )
+        index = services.live.now()
+    report = Report(
+        experiment="bench http",
+        facts={
+            "checkpoint": services.engine.checkpoint_name,
+            "index": index.version if index is not None else "",
+            **asked,
+            "workers": settings.workers,
+            "max_batch": settings.max_batch,
+            "threads": torch_threads(),
+            "dtype": settings.dtype,
+            "machine": machine(),
+        },
+        tables=(overhead.table(), load_table(loads)),
+    )
+    show(report, json_file, markdown_file)
+
+
+def torch_threads() -> int:
+    """Threads of one computation, as they turned out."""
+    import torch
+
+    return torch.get_num_threads()
