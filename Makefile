@@ -9,19 +9,22 @@ INDEXES := $(or $(OPENBOOK_INDEXES),indexes)
 DEMO := $(INDEXES)/wiki-2016/manifest.json $(INDEXES)/wiki-2018/manifest.json
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-slow check indexes install clean
+.PHONY: help serve test test-browser test-slow check indexes install clean
 # A manifest is the last file of a version that is published whole: make must not remove it, whatever happens after.
 .PRECIOUS: $(INDEXES)/%/manifest.json
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' \
-	  | while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
+	  | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 serve: $(BIN)/.installed $(DEMO) ## install, build the two demo indexes if missing, serve on 127.0.0.1:8000
 	@exec $(OPENBOOK) serve --demo
 
 test: $(BIN)/.installed-test ## install, then run the whole test suite but the slow tests
-	$(BIN)/python -m pytest -m "not slow and not gpu and not docker"
+	$(BIN)/python -m pytest -m "not slow and not gpu and not docker and not browser"
+
+test-browser: $(BIN)/.installed-browser ## the tests that look at the page in a headless Chromium
+	$(BIN)/python -m pytest -m browser tests/web
 
 test-slow: $(BIN)/.installed-test $(DEMO) ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
@@ -51,6 +54,10 @@ $(BIN)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(BIN)/.installed-test: $(BIN)/.installed
 	$(PIP) -e '.[mini,test,check]'
+	@touch $@
+
+$(BIN)/.installed-browser: $(BIN)/.installed-test
+	$(PIP) -e '.[mini,test,check,browser]'
 	@touch $@
 
 # The first Python that is new enough, unless PYTHON names one.

@@ -4,6 +4,7 @@ import { element, setShare } from "./dom.js";
 import { percent } from "./format.js";
 import { END, plain } from "./tokens.js";
 
+const NAME = "Posterior of each passage at each token";
 const MEANS = {
   per_token: "A column is p(passage | question, tokens up to this one), the share of each passage in that token. "
     + "The last column is their mean.",
@@ -32,15 +33,14 @@ export function heatMap(answer, onPoint) {
   });
   columns.forEach((cells, i) => cells.forEach((one) => one.addEventListener("pointerenter", () => onPoint(i))));
 
-  const table = element("table", { className: "heat" },
+  const table = element("table", { className: "heat", "aria-label": NAME },
     element("caption", {}, MEANS[answer.posterior_kind], " In percent."),
     element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Passage"),
       element("th", { scope: "col", className: "token prior" }, element("span", {}, "prior")), heads,
       element("th", { scope: "col", className: "token whole" }, element("span", {}, "posterior")))),
     element("tbody", { onpointerleave: () => onPoint(null) }, rows));
   // wider than a narrow screen: it scrolls by itself, by keyboard as well
-  const label = "Posterior of each passage at each token";
-  const figure = element("div", { className: "scroll", role: "region", tabIndex: 0, "aria-label": label }, table);
+  const figure = element("div", { className: "scroll", role: "region", tabIndex: 0, "aria-label": NAME }, table);
   const select = (at) => columns.forEach((cells, i) => cells.forEach((one) => one.classList.toggle("at", i === at)));
   return { figure, select };
 }
