@@ -10,6 +10,7 @@ from rich.text import Text
 
 from service.cli.consoles import messages, output, print_json
 from service.cli.index_build import build
+from service.cli.index_change import delete, import_vectors, merge
 from service.cli.options import takes_settings
 from service.entities import IndexInfo
 from service.errors import IndexCorrupt
@@ -123,6 +124,9 @@ def _group() -> typer.Typer:
     group.command(name="list")(list_versions)
     group.command()(info)
     group.command()(verify)
+    group.command(name="import")(import_vectors)
+    group.command()(merge)
+    group.command()(delete)
     return group
 
 

@@ -142,6 +142,11 @@ def build(
     show_estimate(console, expected)
     if estimate:
         return
+    on_cluster = None
+    if engine == "ray":
+        from service.offline.building.ray_engine import ray_engine
+
+        on_cluster = ray_engine(ray_address, workers)
     options = BuildOptions(
         index=index,
         numbers=numbers,
@@ -150,7 +155,7 @@ def build(
         workers=workers,
         stamp=stamp_of(Path(source)) if Path(source).exists() else "",
         size=measured,
-        engine=_ray(ray_address, workers) if engine == "ray" else None,
+        engine=on_cluster,
     )
     try:
         with BuildProgress() as progress:
@@ -208,9 +213,3 @@ def make_current(store: IndexStore, version: str, console: Console) -> None:
     if store.current() is None:
         store.set_current(version)
         console.print(f"{version} is CURRENT: services start on it", markup=False)
-
-
-def _ray(address: str | None, workers: int | None) -> "Callable[[PassageEncoder, int], Engine]":
-    from service.offline.building.ray_engine import ray_engine
-
-    return ray_engine(address, workers)

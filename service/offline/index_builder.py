@@ -12,6 +12,7 @@ from service.offline.building.embedding import Engine, InProcess
 from service.offline.building.estimating import SourceSize, check_disk, machine_memory
 from service.offline.building.plain import Passages, as_source
 from service.offline.building.progress import BuildReport, Progress, Silence
+from service.offline.building.ready import NamedEncoder
 from service.offline.building.recipe import recipe_of
 from service.offline.building.vector_rows import VectorRows
 from service.offline.building.work_folder import INDEX, VECTORS, WorkFolder, remove, work_place, working
@@ -30,7 +31,8 @@ class BuildOptions:
 
     `index` is auto, flat, hnsw, ivfpq or a FAISS factory string, `numbers` are those of choose_index. `workers` None
     is one process a processor. `restart` throws away what an earlier attempt left. `stamp` tells one content of the
-    source from another of the same size. `engine` makes another Engine than processes on this machine.
+    source from another of the same size, `size` is what a look at it said. `engine` makes another Engine than
+    processes on this machine.
     """
 
     index: str = "flat"
@@ -40,14 +42,14 @@ class BuildOptions:
     workers: int | None = None
     stamp: str = ""
     size: SourceSize | None = None
-    engine: Callable[[PassageEncoder, int], Engine] | None = None
+    engine: Callable[[PassageEncoder | NamedEncoder, int], Engine] | None = None
 
 
 def build_index(
     store: IndexStore,
     version: str,
     source: PassageSource | Passages,
-    encoder: PassageEncoder,
+    encoder: PassageEncoder | NamedEncoder,
     options: BuildOptions | None = None,
     *,
     report: Progress | None = None,
@@ -64,7 +66,7 @@ def build_index(
     options = options or BuildOptions()
     progress = report or Silence()
     source = as_source(source)
-    batch = embedding.BATCH_PASSAGES if encoder.source.device == "cpu" else embedding.GPU_BATCH_PASSAGES
+    batch = embedding.BATCH_PASSAGES if encoder.device == "cpu" else embedding.GPU_BATCH_PASSAGES
     recipe = recipe_of(source, encoder, batch, {"type": options.index, **options.numbers}) | {"stamp": options.stamp}
     if not work_place(store.folder, version).exists():
         store.check_free(version, replace=options.replace)
@@ -86,7 +88,7 @@ class _Build:
         store: IndexStore,
         version: str,
         source: PassageSource,
-        encoder: PassageEncoder,
+        encoder: PassageEncoder | NamedEncoder,
         options: BuildOptions,
         batch: int,
         work: WorkFolder,
@@ -185,7 +187,9 @@ class _Build:
     def _engine(self, n_passages: int) -> Engine:
         if self._options.engine is not None:
             return self._options.engine(self._encoder, self._batch)
-        n_workers = embedding.n_workers(self._options.workers, n_passages, device=self._encoder.source.device)
+        if isinstance(self._encoder, NamedEncoder):
+            raise TypeError("vectors of an encoder that is only named take an engine that has them")
+        n_workers = embedding.n_workers(self._options.workers, n_passages, device=self._encoder.device)
         if n_workers == 1:
             return InProcess(self._encoder, self._batch)
         return Workers(self._encoder, self._batch, n_workers)

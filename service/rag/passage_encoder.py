@@ -116,6 +116,11 @@ class PassageEncoder:
         return str(self.source.dtype).removeprefix("torch.")
 
     @property
+    def device(self) -> str:
+        """Where it computes."""
+        return self.source.device
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of the weights in memory."""
         return sum(parameter.numel() * parameter.element_size() for parameter in self._model.parameters())

@@ -4,13 +4,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from service.offline.building.ready import NamedEncoder
 from service.offline.sources import PassageSource
 from service.rag.passage_encoder import PassageEncoder
 
 Recipe = dict[str, Any]
 
 
-def recipe_of(source: PassageSource, encoder: PassageEncoder, batch_passages: int, index: Mapping[str, Any]) -> Recipe:
+def recipe_of(
+    source: PassageSource, encoder: PassageEncoder | NamedEncoder, batch_passages: int, index: Mapping[str, Any]
+) -> Recipe:
     """The source with its size, the encoder with its precision, the size of a batch, and the index asked for.
 
     Neither the number of workers nor the engine is in it: they change no byte.

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers.utils.logging import disable_progress_bar
 
 from service.entities import Passage
 from service.errors import CheckpointInvalid, OpenbookError, SettingInvalid
@@ -17,6 +18,9 @@ from service.offline.building.embedding import Count, Vectors, load_same, tasks
 from service.offline.building.work_folder import WorkFolder
 from service.rag.encoder_source import EncoderSource
 from service.rag.passage_encoder import PassageEncoder
+
+# Longer than a worker without work takes to end.
+PATIENCE_S = 2.0
 
 
 class Workers:
@@ -42,11 +46,13 @@ class Workers:
             yield number, self._shard(work.read_shard(number), count)
 
     def close(self) -> None:
-        for connection, process in self._workers.items():
-            # whatever it computes, nobody waits for it
+        for connection in self._workers:
+            connection.close()
+        for process in self._workers.values():
+            process.join(PATIENCE_S)
+            # whatever it still computes, nobody waits for it
             process.terminate()
             process.join()
-            connection.close()
         self._workers = {}
 
     def _shard(self, passages: Sequence[Passage], count: Count) -> Vectors:
@@ -113,6 +119,7 @@ def _work(connection: Connection, source: EncoderSource, fingerprint: str, batch
     # whoever pressed Ctrl-C is answered by the parent, which ends its workers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
+    disable_progress_bar()
     try:
         encoder = load_same(source, fingerprint)
         while True:

@@ -1,0 +1,225 @@
+"""openbook index: import, merge, delete"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli.client import quieten_libraries
+from service.cli.consoles import messages
+from service.cli.index_build import (
+    CodeBytes,
+    EfConstruction,
+    EfSearch,
+    IndexChoice,
+    Links,
+    Nlist,
+    Nprobe,
+    make_current,
+    show_report,
+)
+from service.cli.index_progress import BuildProgress
+from service.cli.options import takes_settings
+from service.errors import SettingInvalid, UnknownIndex
+from service.settings import Settings
+from service.storage.index_store import IndexStore
+
+Force = Annotated[bool, typer.Option("--force", help="Replace a version of this name.")]
+Restart = Annotated[bool, typer.Option("--restart", help="Throw away what a stopped attempt at this version has done.")]
+
+
+@takes_settings("indexes")
+def import_vectors(
+    settings: Settings,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="The passages: psgs_w100.tsv, .jsonl, or whatever index build reads; or a folder of Arrow or Parquet "
+            "files with id, title, text and embeddings, as wiki_dpr is.",
+        ),
+    ],
+    name: Annotated[str, typer.Option(help="Name of the version.")],
+    encoder: Annotated[
+        str,
+        typer.Option(
+            help="What made the vectors, such as facebook/dpr-ctx_encoder-multiset-base. A folder is loaded, and must "
+            "make the vectors of some passages again."
+        ),
+    ],
+    vectors: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="The vectors, in the order of the passages: DPR's wikipedia_passages_0, _1 ..., or .npy files, or a "
+            "folder of either. Again for each file. No code in a pickle is ever run."
+        ),
+    ] = None,
+    fingerprint: Annotated[
+        str, typer.Option(help="The encoder's fingerprint, where it is known and its folder is not here.")
+    ] = "",
+    index: IndexChoice = "auto",
+    m: Links = None,
+    ef_construction: EfConstruction = None,
+    ef_search: EfSearch = None,
+    nlist: Nlist = None,
+    nprobe: Nprobe = None,
+    code_bytes: CodeBytes = None,
+    date: Annotated[str | None, typer.Option(help="Date of the text, such as 2018-12-20.")] = None,
+    licence: Annotated[str, typer.Option(help="Licence of the text.")] = "",
+    restart: Restart = False,
+    force: Force = False,
+) -> None:
+    """Publish passages with vectors that are there already.
+
+    It may be stopped and started again as index build may.
+    """
+    store = IndexStore(settings.indexes)
+    _check_free(store, name, force)
+
+    from service.offline.building.estimating import measure_source
+    from service.offline.building.ready import NamedEncoder, Ready, ReadyVectors
+    from service.offline.building.recipe import stamp_of
+    from service.offline.imports.arrays import open_vectors
+    from service.offline.imports.dataset_folder import DatasetFolder, is_dataset
+    from service.offline.imports.sample import same_vectors
+    from service.offline.index_builder import BuildOptions, build_index
+    from service.offline.sources import PassageSource, open_source
+    from service.rag.passage_encoder import PassageEncoder
+
+    quieten_libraries()
+    opened: PassageSource
+    ready: ReadyVectors
+    if is_dataset(Path(source)) and not vectors:
+        dataset = DatasetFolder(Path(source), snapshot_date=date, licence=licence)
+        opened, ready = dataset, dataset
+    elif vectors:
+        opened, ready = open_source(source, snapshot_date=date, licence=licence), open_vectors(vectors)
+    else:
+        raise SettingInvalid(setting="--vectors", reason="is needed beside passages that bring none")
+    checks = None
+    if Path(encoder).is_dir():
+        loaded = PassageEncoder.load(encoder)
+        named = NamedEncoder(loaded.name, loaded.fingerprint, ready.dimension)
+        checks = same_vectors(loaded, ready.name)
+    else:
+        named = NamedEncoder(encoder, fingerprint, ready.dimension)
+    options = BuildOptions(
+        index=index,
+        numbers={
+            "m": m,
+            "ef_construction": ef_construction,
+            "ef_search": ef_search,
+            "nlist": nlist,
+            "nprobe": nprobe,
+            "code_bytes": code_bytes,
+        },
+        replace=force,
+        restart=restart,
+        stamp=" ".join(stamp_of(path) for path in (Path(source), *(vectors or ())) if path.exists()),
+        size=measure_source(opened),
+        engine=lambda *_: Ready(ready, checks),
+    )
+    console = messages()
+    with BuildProgress() as progress:
+        built = build_index(store, name, opened, named, options, report=progress)
+    show_report(console, built)
+    if not built.info.encoder_fingerprint:
+        console.print("the encoder's fingerprint is not known: no checkpoint can be held to it", markup=False)
+    make_current(store, name, console)
+
+
+@takes_settings("indexes")
+def merge(
+    settings: Settings,
+    versions: Annotated[list[str], typer.Argument(metavar="VERSION...", help="Two versions or more, of one encoder.")],
+    name: Annotated[str, typer.Option(help="Name of the new version.")],
+    prefix: Annotated[
+        bool,
+        typer.Option("--prefix", help="Call a passage VERSION/ID, where two versions use the same ids for others."),
+    ] = False,
+    index: IndexChoice = "auto",
+    m: Links = None,
+    ef_construction: EfConstruction = None,
+    ef_search: EfSearch = None,
+    nlist: Nlist = None,
+    nprobe: Nprobe = None,
+    code_bytes: CodeBytes = None,
+    restart: Restart = False,
+    force: Force = False,
+) -> None:
+    """Make one version of several, with the vectors that they have. They stay as they are.
+
+    An id that two of them use is refused and named; --prefix keeps both.
+    """
+    if len(set(versions)) < 2 or len(set(versions)) < len(versions):
+        raise SettingInvalid(setting="VERSION", reason="two different versions are needed, or more")
+    store = IndexStore(settings.indexes)
+    _check_free(store, name, force)
+
+    from service.offline.building.estimating import measure_source
+    from service.offline.building.ready import Ready
+    from service.offline.imports.merged import Merged
+    from service.offline.index_builder import BuildOptions, build_index
+
+    snapshots = [store.open(version) for version in versions]
+    try:
+        merged = Merged(snapshots, prefix=prefix)
+        options = BuildOptions(
+            index=index,
+            numbers={
+                "m": m,
+                "ef_construction": ef_construction,
+                "ef_search": ef_search,
+                "nlist": nlist,
+                "nprobe": nprobe,
+                "code_bytes": code_bytes,
+            },
+            replace=force,
+            restart=restart,
+            stamp=" ".join(snapshot.info.created_at for snapshot in snapshots),
+            size=measure_source(merged),
+            engine=lambda *_: Ready(merged),
+        )
+        with BuildProgress() as progress:
+            built = build_index(store, name, merged, merged.encoder, options, report=progress)
+    finally:
+        for snapshot in snapshots:
+            snapshot.close()
+    console = messages()
+    show_report(console, built)
+    make_current(store, name, console)
+
+
+@takes_settings("indexes")
+def delete(
+    settings: Settings,
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="The version, or the name of an unfinished build.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove a version, and what an unfinished build of it has done. Never the one that CURRENT names.
+
+    Services that have it open go on answering from it until they let it go.
+    """
+    from service.offline.building.work_folder import locked, remove, work_place
+
+    store = IndexStore(settings.indexes)
+    unfinished = work_place(store.folder, version).is_dir()
+    published = version in store.versions()
+    if not published and not unfinished:
+        raise UnknownIndex(version=version, available=store.versions())
+    what = "the version" if published else "the unfinished build of"
+    if not yes and not typer.confirm(f"Remove {what} {version} in {store.folder}?", err=True):
+        raise typer.Abort
+    if published:
+        store.delete(version)
+    if unfinished:
+        with locked(store.folder, version) as place:
+            remove(place)
+    messages().print(f"removed {version}", markup=False)
+
+
+def _check_free(store: IndexStore, version: str, force: bool) -> None:
+    from service.offline.building.work_folder import work_place
+
+    if not work_place(store.folder, version).exists():
+        store.check_free(version, replace=force)
