@@ -37,9 +37,9 @@ def can_step(model: PreTrainedModel) -> bool:
 class _Layer:
     """One layer's products; `norms` are the model's own."""
 
-    def __init__(self, layer: Any, gelu: bool, int8: bool) -> None:
+    def __init__(self, layer: Any, gelu: bool, int8: bool, keep: bool) -> None:
         def packed(*layers: Any, rows: int = TYPICAL_ROWS, gelu: bool = False) -> Linear:
-            return make_linear(layers, rows=rows, gelu=gelu, int8=int8)
+            return make_linear(layers, rows=rows, gelu=gelu, int8=int8, keep=keep)
 
         own, cross = layer.self_attn, layer.encoder_attn
         self.own_queries_keys_values = packed(own.q_proj, own.k_proj, own.v_proj)
@@ -60,11 +60,12 @@ class _Layer:
 class BartDecoder:
     """The decoder of a BartForConditionalGeneration, its weights rearranged once. Holds nothing of any decoding."""
 
-    def __init__(self, model: PreTrainedModel, *, int8: bool = False) -> None:
+    def __init__(self, model: PreTrainedModel, *, int8: bool = False, keep: bool = True) -> None:
         decoder: Any = model.get_decoder()
         self.heads: int = model.config.decoder_attention_heads
         gelu = model.config.activation_function == "gelu"
-        self.layers = [_Layer(layer, gelu, int8) for layer in decoder.layers]
+        self.layers = [_Layer(layer, gelu, int8, keep) for layer in decoder.layers]
+        # its weights are those of the word embeddings, which are looked up as they are
         self.words = make_linear([model.lm_head], rows=TYPICAL_ROWS, int8=int8, output=torch.float32)
         self.words_bias: Tensor = model.final_logits_bias  # (1, V)
         self._decoder = decoder

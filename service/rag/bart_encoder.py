@@ -23,13 +23,13 @@ TYPICAL_TOKENS = 800
 class BartEncoder:
     """The encoder of a BartForConditionalGeneration, its weights rearranged once. Holds nothing of any passage."""
 
-    def __init__(self, model: PreTrainedModel, *, int8: bool = False) -> None:
+    def __init__(self, model: PreTrainedModel, *, int8: bool = False, keep: bool = True) -> None:
         self._encoder: Any = model.get_encoder()
         self._heads: int = model.config.encoder_attention_heads
         gelu = model.config.activation_function == "gelu"
 
         def packed(*layers: Any, gelu: bool = False) -> Linear:
-            return make_linear(layers, rows=TYPICAL_TOKENS, gelu=gelu, int8=int8)
+            return make_linear(layers, rows=TYPICAL_TOKENS, gelu=gelu, int8=int8, keep=keep)
 
         self._layers = [
             (
@@ -62,7 +62,7 @@ class BartEncoder:
         for row, tokens_of_row in enumerate(rows):
             mask[row, : len(tokens_of_row)] = 1
         states = x.new_zeros(len(rows), lengths[-1], x.shape[-1])  # (R, L, d)
-        for row, of_row in zip(order, x.split(lengths), strict=True):
+        for row, of_row in zip(order, torch.split(x, lengths), strict=True):
             states[row, : len(of_row)] = of_row
         return states, mask
 
@@ -70,7 +70,7 @@ class BartEncoder:
         """Attention within each passage: queries, keys and values (N, 3 d) -> (N, d)."""
         parts = []
         for of_group, (count, length) in zip(
-            projected.split([count * length for count, length in groups]), groups, strict=True
+            torch.split(projected, [count * length for count, length in groups]), groups, strict=True
         ):
             split = of_group.view(count, length, 3, self._heads, -1).permute(2, 0, 3, 1, 4)  # (3, R', H, L, dh)
             read = attend(split[0], split[1], split[2])  # (R', H, L, dh)

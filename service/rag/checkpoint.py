@@ -36,7 +36,7 @@ from transformers import (
 from service.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
 from service.rag.weights import BaseTensors, first_line, read_models, sha256_of
 
-Dtype = Literal["auto", "float32", "bfloat16", "float64"]
+Dtype = Literal["auto", "float32", "bfloat16", "int8", "float64"]
 
 FACTS_FILE = "openbook.json"
 GENERATION_FILE = "generation_config.json"
@@ -107,6 +107,7 @@ def load_checkpoint(source: str | Path, *, device: str = "cpu", dtype: Dtype = "
         facts=facts,
         fingerprint=_fingerprint(folder),
         generation=_read_generation(folder, model.generation_config),
+        int8=dtype == "int8",
     )
 
 
@@ -149,7 +150,14 @@ def choose_device(device: str) -> str:
 
 
 def choose_dtype(dtype: Dtype, device: str) -> torch.dtype:
-    """`auto` is bfloat16 where the hardware multiplies it, float32 elsewhere."""
+    """`auto` is bfloat16 where the hardware multiplies it, float32 elsewhere; so is what `int8` leaves to others.
+
+    Raises SettingInvalid for int8 on a GPU.
+    """
+    if dtype == "int8":
+        if device != "cpu":
+            raise SettingInvalid(setting="dtype", reason="int8 is for the processor; a GPU takes bfloat16.")
+        dtype = "auto"
     if dtype != "auto":
         return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}[dtype]
     if device.startswith("cuda"):

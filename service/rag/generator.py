@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from service.entities import Passage
-from service.errors import CheckpointInvalid, InvalidRequest
+from service.errors import CheckpointInvalid, InvalidRequest, SettingInvalid
 from service.rag.bart_decoder import BartDecoder, BartState, can_step
 from service.rag.bart_encoder import BartEncoder
 from service.rag.checkpoint import Checkpoint
@@ -30,7 +30,9 @@ class EncodedPassages:
 class Generator:
     """Encodes passages with their question and starts decodings. Holds no state of any question."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, *, keep_weights: bool = True) -> None:
+        """Without `keep_weights` the checkpoint's generator gives its weights away as they are rearranged: half the
+        memory, and a checkpoint that can no more be saved, trained, or made another generator of."""
         self.model = checkpoint.generator
         self.tokenizer = checkpoint.generator_tokenizer
         self._config = checkpoint.config
@@ -54,8 +56,12 @@ class Generator:
         self.longest_answer: int | None = None if positions is None else positions + 1 - len(self.prefix)
         self._bart: tuple[BartEncoder, BartDecoder] | None = None
         if can_step(self.model):
-            int8 = checkpoint.int8
-            self._bart = BartEncoder(self.model, int8=int8), BartDecoder(self.model, int8=int8)
+            self._bart = (
+                BartEncoder(self.model, int8=checkpoint.int8, keep=keep_weights),
+                BartDecoder(self.model, int8=checkpoint.int8, keep=keep_weights),
+            )
+        elif checkpoint.int8:
+            raise SettingInvalid(setting="dtype", reason="int8 is there for BART generators alone.")
         self._longest_input: int = min(self._config.max_combined_length, positions or self._config.max_combined_length)
 
     def input_text(self, question: str, passage: Passage) -> str:
@@ -96,15 +102,20 @@ class Generator:
             for question, docs in zip(questions, passages, strict=True)
             for passage in docs
         ]
+        return self.encode_ids(rows, n_questions=len(questions), n_docs=n_docs)
+
+    @torch.inference_mode()
+    def encode_ids(self, rows: Sequence[Sequence[int]], *, n_questions: int, n_docs: int) -> EncodedPassages:
+        """The same from tokens: Q * K rows of them, in the order q * K + k."""
         if self._bart is not None:
             states, mask = self._bart[0](rows)  # (R, L, d), (R, L)
-            return EncodedPassages(states=states, mask=mask, n_questions=len(questions), n_docs=n_docs)
+            return EncodedPassages(states=states, mask=mask, n_questions=n_questions, n_docs=n_docs)
         length = max(len(row) for row in rows)
         device = self.model.device
-        ids = torch.tensor([row + [self.pad] * (length - len(row)) for row in rows], device=device)  # (R, L)
+        ids = torch.tensor([[*row, *([self.pad] * (length - len(row)))] for row in rows], device=device)  # (R, L)
         mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows], device=device)  # (R, L)
         states = self.model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state  # (R, L, d)
-        return EncodedPassages(states=states, mask=mask, n_questions=len(questions), n_docs=n_docs)
+        return EncodedPassages(states=states, mask=mask, n_questions=n_questions, n_docs=n_docs)
 
     def start(self, encoded: EncodedPassages) -> DecoderState:
         """A state before the first token of any answer."""

@@ -1,0 +1,75 @@
+"""openbook bench engine"""
+
+import tempfile
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from service.cli.consoles import ProgressBar
+from service.cli.options import takes_settings
+from service.cli.reports import JsonFile, MarkdownFile, show
+from service.settings import Settings
+
+Name = TypeVar("Name", bound=str)
+
+
+@takes_settings("checkpoint")
+def engine(
+    settings: Settings,
+    shapes: Annotated[
+        str, typer.Option(help="mini: the checkpoint. bart-large: BERT-base and BART-large, random weights.")
+    ] = "mini,bart-large",
+    modes: Annotated[str, typer.Option(help="Of: token greedy, token beams, sequence thorough.")] = (
+        "token greedy,token beams,sequence thorough"
+    ),
+    contestants: Annotated[
+        str, typer.Option(help="Of: openbook float32 | bfloat16 | int8, transformers float32 | bfloat16.")
+    ] = "openbook float32,openbook bfloat16,openbook int8,transformers float32,transformers bfloat16",
+    threads: Annotated[str, typer.Option(help="Numbers of threads.")] = "1,2",
+    repeats: Annotated[int, typer.Option(min=1, help="Answers to each; the fastest counts.")] = 3,
+    n_docs: Annotated[int, typer.Option(min=1, help="K: passages.")] = 5,
+    length: Annotated[int, typer.Option(min=1, help="Tokens of a passage with its question.")] = 160,
+    new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer; none ends before.")] = 16,
+    num_beams: Annotated[int, typer.Option(min=2, help="Beams, where they are not one.")] = 4,
+    folder: Annotated[Path | None, typer.Option(help="Where the random weights are written: 2 GB.")] = None,
+    json_file: JsonFile = None,
+    markdown_file: MarkdownFile = None,
+) -> None:
+    """Measure an answer of the engine beside transformers' own RAG: same weights, same work, in the same run.
+
+    Lists are separated by commas. Each contestant has a process of its own, and all are in memory at once: 8 GB for
+    bart-large.
+    """
+    from service.offline.benchmarks.engine import Plan, measure_engine
+    from service.offline.benchmarks.engine_contestants import CONTESTANTS, MODES, Work
+    from service.offline.benchmarks.engine_shapes import SHAPES, write_shapes
+
+    plan = Plan(
+        contestants=chosen(contestants, CONTESTANTS, "--contestants"),
+        modes=chosen(modes, MODES, "--modes"),
+        threads=numbers(threads, "--threads"),
+        repeats=repeats,
+        work=Work(n_docs=n_docs, length=length, new_tokens=new_tokens, num_beams=num_beams),
+    )
+    names = chosen(shapes, SHAPES, "--shapes")
+    with tempfile.TemporaryDirectory(prefix="openbook-bench-", dir=folder) as made, ProgressBar() as progress:
+        folders = write_shapes(names, Path(made), Path(settings.checkpoint), progress.update)
+        report = measure_engine(folders, plan, progress.update)
+    show(report, json_file, markdown_file)
+
+
+def chosen(given: str, known: tuple[Name, ...], option: str) -> tuple[Name, ...]:
+    """The names in a list separated by commas."""
+    names = [name.strip() for name in given.split(",")]
+    for name in names:
+        if name not in known:
+            raise typer.BadParameter(f"{name!r} is none of: {', '.join(known)}", param_hint=option)
+    return tuple(one for name in names for one in known if one == name)
+
+
+def numbers(given: str, option: str) -> tuple[int, ...]:
+    """Whole numbers above zero in a list separated by commas."""
+    if not all(one.strip().isdecimal() and int(one) > 0 for one in given.split(",")):
+        raise typer.BadParameter(f"{given!r} is no list of numbers above 0", param_hint=option)
+    return tuple(int(one) for one in given.split(","))
