@@ -25,6 +25,9 @@ class Settings(BaseSettings):
     admin_token: SecretStr | None = Field(
         None, description="Bearer token for POST /index/swap. Without one, administration is off."
     )
+    retriever: Literal["dense", "bm25"] = Field(
+        "dense", description="What finds the passages of a question that names no retriever."
+    )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N. auto takes a GPU where there is one.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "float32",

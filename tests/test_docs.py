@@ -42,14 +42,14 @@ def test_the_table_of_settings_is_the_settings() -> None:
 
 
 def test_the_table_of_commands_is_the_commands() -> None:
-    listed = re.findall(r"^\| `openbook ([a-z ]+?)(?: [\[A-Z].*?)?` \|", README, re.MULTILINE)
+    listed = re.findall(r"^\| `openbook ([a-z0-9 ]+?)(?: [\[A-Z].*?)?` \|", README, re.MULTILINE)
     assert sorted(listed) == sorted(COMMANDS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_that_a_page_names_is_there(page: Path) -> None:
     groups = {command.split()[0] for command in COMMANDS if " " in command}
-    for named in re.findall(r"openbook ((?:[a-z]+)(?: [a-z]+)?)", code_of(page)):
+    for named in re.findall(r"openbook ((?:[a-z]+)(?: [a-z][a-z0-9]*)?)", code_of(page)):
         first = named.split()[0]
         assert (named if first in groups and " " in named else first) in COMMANDS | groups, f"openbook {named}"
 

@@ -53,7 +53,8 @@ def load_engine(settings: Settings) -> RagEngine:
 def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | None = None) -> Services:
     """Everything that answers, with its index open and warm. Nothing is left open when it raises.
 
-    Raises NoIndexes, UnknownIndex, a child of IndexCorrupt, IndexIncompatible, and what `load_engine` raises.
+    Raises NoIndexes, UnknownIndex, a child of IndexCorrupt, IndexIncompatible, RetrieverUnavailable where questions
+    are to be asked of a retriever that the version lacks, and what `load_engine` raises.
     """
     store = IndexStore(settings.indexes)
     # a change from here on has not been taken into account
@@ -64,6 +65,8 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
     engine = engine or load_engine(settings)
     snapshot = store.open(version, encoder_fingerprint=engine.encoder_fingerprint, dimension=engine.dimension)
     try:
+        if settings.retriever == "bm25":
+            snapshot.bm25()
         snapshot.warm()
     except BaseException:
         snapshot.close()
@@ -85,6 +88,7 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
         telemetry,
         encoder_fingerprint=engine.encoder_fingerprint,
         dimension=engine.dimension,
+        retriever=settings.retriever,
         free_memory=free_memory,
         history=history,
         replica=f"{socket.gethostname()}:{settings.port or os.getpid()}",

@@ -9,13 +9,26 @@ from service.application.follow_current import FollowProblem
 from service.application.live_index import Resident
 from service.application.swap_index import LoadReport, SwapReport
 from service.application.swap_progress import SwapProgress
-from service.entities import IndexInfo
+from service.entities import Bm25Info, IndexInfo
 from service.storage.history import SwapRecord
 
 
 class FileResponse(BaseModel):
     bytes: int
     sha256: str
+
+
+class Bm25Response(BaseModel):
+    """How the BM25 scores of a version were made."""
+
+    k1: float
+    b: float
+    analyser: str
+    n_terms: Annotated[int, Field(description="Different words in the passages.")]
+
+    @classmethod
+    def of(cls, bm25: Bm25Info) -> "Bm25Response":
+        return cls(k1=bm25.k1, b=bm25.b, analyser=bm25.analyser, n_terms=bm25.n_terms)
 
 
 class ManifestResponse(BaseModel):
@@ -33,6 +46,9 @@ class ManifestResponse(BaseModel):
     licence: str
     search: dict[str, int]
     files: dict[str, FileResponse]
+    bm25: Annotated[
+        Bm25Response | None, Field(description="null: questions with retriever bm25 are refused for this version.")
+    ]
 
     @classmethod
     def of(cls, info: IndexInfo) -> "ManifestResponse":
@@ -49,6 +65,7 @@ class ManifestResponse(BaseModel):
             licence=info.licence,
             search=dict(info.search),
             files={name: FileResponse(bytes=file.bytes, sha256=file.sha256) for name, file in info.files.items()},
+            bm25=Bm25Response.of(info.bm25) if info.bm25 is not None else None,
         )
 
 

@@ -33,6 +33,7 @@ from service.errors import (
     NoLiveIndex,
     NothingToRollBackTo,
     OpenbookError,
+    RetrieverUnavailable,
     SwapInProgress,
     Unauthorized,
     UnknownIndex,
@@ -104,7 +105,7 @@ async def manifest(version: str, services: TheServices) -> ManifestResponse:
     "/index/swap",
     dependencies=[Depends(admin)],
     response_model=SwapResponse,
-    responses=BEGUN | problem_responses(*LOAD_PROBLEMS, DrainTimedOut, http=BODY_PROBLEMS),
+    responses=BEGUN | problem_responses(*LOAD_PROBLEMS, RetrieverUnavailable, DrainTimedOut, http=BODY_PROBLEMS),
 )
 async def swap(
     body: SwapRequest, services: TheServices, settings: TheSettings, actor: TheActor
@@ -124,7 +125,8 @@ async def swap(
     "/index/rollback",
     dependencies=[Depends(admin)],
     response_model=SwapResponse,
-    responses=BEGUN | problem_responses(*LOAD_PROBLEMS, DrainTimedOut, NothingToRollBackTo, http=BODY_PROBLEMS),
+    responses=BEGUN
+    | problem_responses(*LOAD_PROBLEMS, RetrieverUnavailable, DrainTimedOut, NothingToRollBackTo, http=BODY_PROBLEMS),
 )
 async def rollback(
     body: Annotated[RollbackRequest, Body(default_factory=RollbackRequest)],

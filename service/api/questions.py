@@ -16,6 +16,7 @@ from service.errors import (
     InvalidRequest,
     NoLiveIndex,
     Overloaded,
+    RetrieverUnavailable,
     UnknownIndex,
 )
 
@@ -23,6 +24,7 @@ QUESTION_PROBLEMS = problem_responses(
     InvalidRequest,
     UnknownIndex,
     IndexNotResident,
+    RetrieverUnavailable,
     Overloaded,
     NoLiveIndex,
     DeadlineExceeded,
@@ -39,7 +41,7 @@ async def answer(body: AnswerRequest, request: Request, services: TheServices, s
     found = await while_connected(
         request,
         services.answer_question.answer(
-            body.question, body.options(), timeout_s=body.timeout_s or settings.timeout_s, index=body.index
+            body.question, body.options(settings), timeout_s=body.timeout_s or settings.timeout_s, index=body.index
         ),
     )
     _note(request, body.question, (found.index, found.seconds))
@@ -55,7 +57,7 @@ async def compare(
     found = await while_connected(
         request,
         services.answer_question.compare(
-            body.question, body.options(), body.versions, timeout_s=body.timeout_s or settings.timeout_s
+            body.question, body.options(settings), body.versions, timeout_s=body.timeout_s or settings.timeout_s
         ),
     )
     _note(request, body.question, *((one.index, one.seconds) for one in found.answers))
@@ -75,6 +77,7 @@ async def score(body: ScoreRequest, request: Request, services: TheServices, set
             model=body.model,
             timeout_s=body.timeout_s or settings.timeout_s,
             index=body.index,
+            retriever=body.retriever or settings.retriever,
         ),
     )
     _note(request, body.question, (found.index, found.seconds))
@@ -90,7 +93,11 @@ async def retrieve(
     found = await while_connected(
         request,
         services.answer_question.retrieve(
-            body.question, n_docs=body.n_docs, timeout_s=body.timeout_s or settings.timeout_s, index=body.index
+            body.question,
+            n_docs=body.n_docs,
+            timeout_s=body.timeout_s or settings.timeout_s,
+            index=body.index,
+            retriever=body.retriever or settings.retriever,
         ),
     )
     _note(request, body.question, (found.index, found.seconds))

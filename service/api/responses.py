@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from service.application.answer_question import Retrieval, Scores
 from service.application.comparison import Comparison
-from service.entities import Answer, AnswerPassage, IndexVersion, ModelKind, PosteriorKind, StageSeconds
+from service.entities import Answer, AnswerPassage, IndexVersion, ModelKind, PosteriorKind, RetrieverKind, StageSeconds
 
 
 class Index(BaseModel):
@@ -43,7 +43,9 @@ class RetrievedPassage(BaseModel):
     passage_id: str
     title: str
     text: str
-    doc_score: Annotated[float, Field(description="Inner product of the question's and the passage's vectors.")]
+    doc_score: Annotated[
+        float, Field(description="Inner product of the question's and the passage's vectors, or the BM25 score.")
+    ]
     prior: Annotated[float, Field(description="p(z | x): the softmax of doc_score over the passages retrieved.")]
 
     @classmethod
@@ -88,6 +90,7 @@ class AnswerResponse(BaseModel):
     answer: str
     log_prob: float
     model: ModelKind
+    retriever: RetrieverKind
     answers: list[OneAnswer]
     passages: list[ProvenancePassage]
     tokens: list[Token]
@@ -109,6 +112,7 @@ class AnswerResponse(BaseModel):
             answer=answer.answers[0].text,
             log_prob=answer.answers[0].log_prob,
             model=answer.model,
+            retriever=answer.retriever,
             answers=[OneAnswer(text=one.text, log_prob=one.log_prob) for one in answer.answers],
             passages=[ProvenancePassage.of(passage) for passage in answer.passages],
             tokens=[
@@ -160,6 +164,7 @@ class ScoreResponse(BaseModel):
     targets: list[TargetProbability]
     passages: list[ProvenancePassage]
     model: ModelKind
+    retriever: RetrieverKind
     index: Index
     checkpoint: str
     seconds: Seconds
@@ -179,6 +184,7 @@ class ScoreResponse(BaseModel):
             ],
             passages=[ProvenancePassage.of(passage) for passage in scores.passages],
             model=scores.model,
+            retriever=scores.retriever,
             index=Index.of(scores.index),
             checkpoint=scores.checkpoint,
             seconds=Seconds.of(scores.seconds),
@@ -187,6 +193,7 @@ class ScoreResponse(BaseModel):
 
 class RetrieveResponse(BaseModel):
     passages: list[RetrievedPassage]
+    retriever: RetrieverKind
     index: Index
     checkpoint: str
     seconds: Seconds
@@ -195,6 +202,7 @@ class RetrieveResponse(BaseModel):
     def of(cls, retrieval: Retrieval) -> "RetrieveResponse":
         return cls(
             passages=[RetrievedPassage.of(passage) for passage in retrieval.passages],
+            retriever=retrieval.retriever,
             index=Index.of(retrieval.index),
             checkpoint=retrieval.checkpoint,
             seconds=Seconds.of(retrieval.seconds),

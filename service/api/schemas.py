@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from service.entities import AnswerOptions, Decoding, ModelKind
+from service.entities import AnswerOptions, Decoding, ModelKind, RetrieverKind
 from service.errors import InvalidRequest
 from service.settings import Settings
 
@@ -79,6 +79,15 @@ class _Body(BaseModel):
 class _Question(_Body):
     question: Question
     n_docs: Annotated[int, Field(strict=True, ge=1, description="K: passages to retrieve and to marginalise over.")] = 5
+    retriever: Annotated[
+        RetrieverKind | None,
+        Field(
+            description=(
+                "dense: DPR, inner products of vectors. bm25: words, its scores as the logits of the prior; the "
+                "version must hold them. null: the setting OPENBOOK_RETRIEVER."
+            )
+        ),
+    ] = None
     timeout_s: Timeout = None
 
     def check(self, settings: Settings) -> None:
@@ -124,7 +133,7 @@ class _Answered(_Question):
             raise ValueError(f"must be at most num_beams, which is {num_beams}, not {num_answers}")
         return num_answers
 
-    def options(self) -> AnswerOptions:
+    def options(self, settings: Settings) -> AnswerOptions:
         return AnswerOptions(
             n_docs=self.n_docs,
             model=self.model,
@@ -132,6 +141,7 @@ class _Answered(_Question):
             num_beams=self.num_beams,
             max_new_tokens=self.max_new_tokens,
             num_answers=self.num_answers,
+            retriever=self.retriever or settings.retriever,
         )
 
 

@@ -18,6 +18,7 @@ from service.application.swap_log import SwapLog
 from service.application.swap_progress import Errand, LoadReport, SwapPolicy, SwapProgress, SwapReport, SwapWatch
 from service.application.swap_steps import SwapSteps
 from service.application.telemetry import Telemetry
+from service.entities import RetrieverKind
 from service.errors import NothingToRollBackTo, OpenbookError, ShuttingDown, SwapInProgress, code_of
 from service.storage.current import CurrentMark
 from service.storage.history import SwapHistory
@@ -47,6 +48,7 @@ class SwapIndex:
         *,
         encoder_fingerprint: str | None,
         dimension: int,
+        retriever: RetrieverKind = "dense",
         free_memory: Callable[[], int],
         history: SwapHistory | None = None,
         replica: str = "",
@@ -60,6 +62,7 @@ class SwapIndex:
             live,
             encoder_fingerprint=encoder_fingerprint,
             dimension=dimension,
+            retriever=retriever,
             free_memory=free_memory,
             drain_s=drain_s,
         )
@@ -229,6 +232,7 @@ class SwapIndex:
     def _flip(self, version: str, policy: SwapPolicy, verify: Verification, watch: SwapWatch) -> int:
         with ExitStack() as held:
             with watch.stage("verify"):
+                self._steps.check_retriever(version)
                 identity = self._steps.verify(version, verify, watch.report)
                 snapshot = self._steps.resident(version, identity, held)
                 if snapshot is None and policy == "availability":

@@ -6,10 +6,18 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from service.application.live_index import LiveIndex
-from service.entities import IndexInfo
-from service.errors import DrainTimedOut, IndexNotResident, IndexTooLarge, IndexUnreadable, NoLiveIndex, OpenbookError
+from service.entities import RetrieverKind
+from service.errors import (
+    DrainTimedOut,
+    IndexNotResident,
+    IndexTooLarge,
+    IndexUnreadable,
+    NoLiveIndex,
+    OpenbookError,
+    RetrieverUnavailable,
+)
 from service.storage.index_store import IndexStore
-from service.storage.manifest import MANIFEST
+from service.storage.manifest import MANIFEST, resident_bytes
 from service.storage.snapshot import Identity, IndexSnapshot
 from service.storage.verification import Verification, check_compatible
 
@@ -29,6 +37,7 @@ class SwapSteps:
         *,
         encoder_fingerprint: str | None,
         dimension: int,
+        retriever: RetrieverKind,
         free_memory: Callable[[], int],
         drain_s: float,
     ) -> None:
@@ -36,6 +45,7 @@ class SwapSteps:
         self._live = live
         self._encoder_fingerprint = encoder_fingerprint
         self._dimension = dimension
+        self._retriever = retriever
         self._free_memory = free_memory
         self._drain_s = drain_s
 
@@ -44,6 +54,11 @@ class SwapSteps:
         info = self._store.info(version)
         check_compatible(info, self._encoder_fingerprint, self._dimension)
         return self._store.check(version, verify=verify, report=report)
+
+    def check_retriever(self, version: str) -> None:
+        """Raise RetrieverUnavailable for a version that could not answer a question as this service is set to."""
+        if self._retriever == "bm25" and self._store.info(version).bm25 is None:
+            raise RetrieverUnavailable(version=version)
 
     def resident(self, version: str, identity: Identity, held: ExitStack) -> IndexSnapshot | None:
         """The resident that has these very files mapped, leased until `held` ends; None where there is none."""
@@ -76,7 +91,7 @@ class SwapSteps:
         With `evicting`, where it fits once residents that are not live have gone, as many go as are needed, the least
         recently leased first.
         """
-        needed = self._bytes(self._store.info(version))
+        needed = resident_bytes(self._store.info(version))
         free = self._free_memory()
         residents = self._live.residents()
         # `free` counts pages of mapped files as free, since the system can drop them: those of indexes that stay
@@ -128,6 +143,3 @@ class SwapSteps:
         except Exception:
             # what is reported is why the swap failed; this says why nothing is served since
             logger.exception("index %s could not be opened again: nothing is live", version)
-
-    def _bytes(self, info: IndexInfo) -> int:
-        return sum(file.bytes for file in info.files.values())

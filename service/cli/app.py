@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from service import __version__
-from service.cli import bench, checkpoint, evaluate, index, swap
+from service.cli import bench, checkpoint, evaluate, index, index_bm25, swap
 from service.cli.ask import ask
 from service.cli.consoles import messages, printable
 from service.cli.serve import serve
@@ -47,6 +47,7 @@ def _versions() -> typer.Typer:
         help="The versions of the index: the books that can be opened, and the one that is being served.",
     )
     group.add_typer(index.app)
+    group.add_typer(index_bm25.app)
     group.add_typer(swap.app)
     return group
 

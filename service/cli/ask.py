@@ -10,7 +10,7 @@ from service.cli.comparison import show_comparison
 from service.cli.consoles import messages, output, print_json
 from service.cli.options import Url, takes_settings
 from service.cli.rendering import show_answer
-from service.entities import AnswerOptions, Decoding, ModelKind
+from service.entities import AnswerOptions, Decoding, ModelKind, RetrieverKind
 from service.errors import ServerSilent, ServerUnreachable, SettingInvalid
 from service.settings import Settings
 from service.storage.index_store import IndexStore
@@ -36,6 +36,12 @@ def ask(
     num_beams: Annotated[int, typer.Option(help="Width of the beam search; 1 is greedy.")] = DEFAULTS.num_beams,
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = DEFAULTS.max_new_tokens,
     num_answers: Annotated[int, typer.Option(help="Answers to show, at most --num-beams.")] = DEFAULTS.num_answers,
+    retriever: Annotated[
+        RetrieverKind | None,
+        typer.Option(
+            help="What finds the passages: dense is DPR, bm25 counts words. Without it, what the service is set to."
+        ),
+    ] = None,
     index: Annotated[
         str | None, typer.Option(metavar="VERSION", help="Answer from this version, which must be open, or not at all.")
     ] = None,
@@ -72,6 +78,7 @@ def ask(
         "num_beams": num_beams,
         "max_new_tokens": max_new_tokens,
         "num_answers": num_answers,
+        "retriever": retriever,
         "timeout_s": timeout_s,
         **({"versions": compare} if compare else {"index": index}),
     }

@@ -121,7 +121,7 @@ class ServiceHere:
         answer = self._runner.run(
             self._services.answer_question.answer(
                 request.question,
-                request.options(),
+                request.options(self._settings),
                 timeout_s=request.timeout_s or self._settings.timeout_s,
                 index=request.index,
             )
@@ -141,7 +141,7 @@ class ServiceHere:
         comparison = self._runner.run(
             self._services.answer_question.compare(
                 request.question,
-                request.options(),
+                request.options(self._settings),
                 request.versions,
                 timeout_s=request.timeout_s or self._settings.timeout_s,
             )

@@ -114,4 +114,8 @@ def _footer(answer: dict[str, Any]) -> str:
     index = answer["index"]
     date = f" of {index['snapshot_date']}" if index["snapshot_date"] else ""
     seconds = ", ".join(f"{stage} {answer['seconds'][stage] * 1000:.0f} ms" for stage in STAGES)
-    return printable(f"{index['version']}{date}, generation {index['generation']}, {answer['checkpoint']}: {seconds}")
+    # that of an earlier Openbook does not say, and was dense
+    bm25 = ", retriever bm25" if answer.get("retriever") == "bm25" else ""
+    return printable(
+        f"{index['version']}{date}, generation {index['generation']}, {answer['checkpoint']}{bm25}: {seconds}"
+    )
