@@ -9,7 +9,7 @@ INDEXES := $(or $(OPENBOOK_INDEXES),indexes)
 DEMO := $(INDEXES)/wiki-2016/manifest.json $(INDEXES)/wiki-2018/manifest.json
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-browser test-slow check indexes install clean
+.PHONY: help serve test test-browser test-slow test-docker check indexes install clean
 # A manifest is the last file of a version that is published whole: make must not remove it, whatever happens after.
 .PRECIOUS: $(INDEXES)/%/manifest.json
 
@@ -28,6 +28,9 @@ test-browser: $(BIN)/.installed-browser ## the tests that look at the page in a 
 
 test-slow: $(BIN)/.installed-test $(DEMO) ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+test-docker: $(BIN)/.installed-test ## the image and the compose file, where a Docker engine is reachable
+	$(BIN)/python -m pytest -m docker
 
 check: $(BIN)/.installed-test ## formatting, linting and types
 	$(BIN)/ruff format --check .
