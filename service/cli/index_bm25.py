@@ -8,7 +8,7 @@ import typer
 from service.cli.consoles import ProgressBar, messages
 from service.cli.options import takes_settings
 from service.settings import Settings
-from service.storage.bm25_build import K1, B
+from service.storage.bm25_build import K1, B, Bm25Parameters
 from service.storage.bm25_publish import add_bm25
 from service.storage.index_store import IndexStore
 
@@ -36,8 +36,7 @@ def bm25(
         info = add_bm25(
             IndexStore(settings.indexes),
             version,
-            k1=k1,
-            b=b,
+            Bm25Parameters(k1, b),
             report=lambda share: progress.update(round(PERCENT * share), PERCENT, "bm25"),
         )
         progress.update(PERCENT, PERCENT, "bm25")

@@ -1,7 +1,8 @@
 """Passages to the four arrays of BM25."""
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,23 +20,39 @@ B = 0.4
 REPORT_EVERY = 4096
 # Times that bm25s walks over all passages, beside the one in which their words are made.
 WALKS = 3
+BATCH_ROWS = 1024
 
 
-def check_parameters(k1: float, b: float) -> None:
-    """Raise SettingInvalid for numbers that no BM25 has."""
-    if not 0 <= k1 <= BM25_MOST_K1:
-        raise SettingInvalid(setting="k1", reason=f"is at least 0 and at most {BM25_MOST_K1}, not {k1}")
-    if not 0 <= b <= 1:
-        raise SettingInvalid(setting="b", reason=f"is at least 0 and at most 1, not {b}")
+@dataclass(frozen=True, slots=True)
+class Bm25Parameters:
+    """What a version's BM25 is to be made with."""
+
+    k1: float = K1
+    b: float = B
+
+    def check(self) -> None:
+        """Raise SettingInvalid for numbers that no BM25 has."""
+        if not 0 <= self.k1 <= BM25_MOST_K1:
+            raise SettingInvalid(setting="k1", reason=f"is at least 0 and at most {BM25_MOST_K1}, not {self.k1}")
+        if not 0 <= self.b <= 1:
+            raise SettingInvalid(setting="b", reason=f"is at least 0 and at most 1, not {self.b}")
+
+
+ANSERINIS = Bm25Parameters()
+
+
+def in_order(take: Callable[[Sequence[int]], tuple[Passage, ...]], n_passages: int) -> Iterator[Passage]:
+    """What `take` gives of rows 0 to N - 1; no more than a few are in memory at once."""
+    for start in range(0, n_passages, BATCH_ROWS):
+        yield from take(range(start, min(start + BATCH_ROWS, n_passages)))
 
 
 def write_bm25(
     folder: Path,
     passages: Iterable[Passage],
     n_passages: int,
+    parameters: Bm25Parameters = ANSERINIS,
     *,
-    k1: float = K1,
-    b: float = B,
     report: Callable[[float], None] | None = None,
 ) -> Bm25Info:
     """Write the arrays of title and text of each of the N `passages` into `folder`; row i is passage i.
@@ -44,13 +61,13 @@ def write_bm25(
     there, and about 36 for each different word of a passage while they are sorted. `report` is told the share that
     is done. Raises SettingInvalid for parameters out of range.
     """
-    check_parameters(k1, b)
+    parameters.check()
     walked = _Walked(n_passages, report)
     lengths, terms, words = _analyse(passages, walked)
     names = sorted(words, key=str.encode)
     place = np.empty(len(names), dtype=np.int32)  # (V,)
     place[[words[name] for name in names]] = np.arange(len(names))
-    postings = _score(names, _Texts(place[terms], lengths, walked), k1, b)
+    postings = _score(names, _Texts(place[terms], lengths, walked), parameters)
     for name, content in (
         (BM25_TERMS, postings.letters),
         (BM25_OFFSETS, postings.offsets),
@@ -58,7 +75,7 @@ def write_bm25(
         (BM25_SCORES, postings.scores),
     ):
         np.save(folder / name, content, allow_pickle=False)
-    return Bm25Info(k1=k1, b=b, analyser=BM25_ANALYSERS[-1], n_terms=len(names))
+    return Bm25Info(k1=parameters.k1, b=parameters.b, analyser=BM25_ANALYSERS[-1], n_terms=len(names))
 
 
 class _Walked:
@@ -112,7 +129,7 @@ def _analyse(
     return np.frombuffer(lengths, dtype=np.int64), np.frombuffer(terms, dtype=np.int32), words
 
 
-def _score(names: list[str], texts: _Texts, k1: float, b: float) -> Postings:
+def _score(names: list[str], texts: _Texts, parameters: Bm25Parameters) -> Postings:
     # takes a second, of which nobody who builds no BM25 should wait
     from bm25s import BM25
 
@@ -122,7 +139,7 @@ def _score(names: list[str], texts: _Texts, k1: float, b: float) -> Postings:
     if not texts.n_words:
         # a mean of no words is none, and bm25s divides by it
         return Postings(np.empty(0, np.uint8), offsets, np.empty(0, np.int32), np.empty(0, np.float32))
-    scored = BM25(k1=k1, b=b, method="lucene", backend="numpy").build_index_from_ids(
+    scored = BM25(k1=parameters.k1, b=parameters.b, method="lucene", backend="numpy").build_index_from_ids(
         list(range(len(names))), texts, show_progress=False
     )
     offsets[:, 1] = scored["indptr"]

@@ -2,28 +2,24 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from service.entities import FileInfo, IndexInfo, Passage
+from service.entities import FileInfo, IndexInfo
 from service.errors import IndexChecksumWrong, IndexUnreadable
 from service.storage import durable, workplace
-from service.storage.bm25_build import K1, B, check_parameters, write_bm25
+from service.storage.bm25_build import ANSERINIS, Bm25Parameters, in_order, write_bm25
 from service.storage.index_store import IndexStore
 from service.storage.manifest import BM25_FILES, MANIFEST, PASSAGES_FILE, write_manifest
-from service.storage.snapshot import IndexSnapshot
-
-BATCH_ROWS = 1024
 
 
 def add_bm25(
     store: IndexStore,
     version: str,
+    parameters: Bm25Parameters = ANSERINIS,
     *,
-    k1: float = K1,
-    b: float = B,
     report: Callable[[float], None] | None = None,
 ) -> IndexInfo:
     """Publish `version` anew with BM25 scores of its passages; what BM25 it had gives way. Returns the manifest.
@@ -32,7 +28,7 @@ def add_bm25(
     was. Raises what `IndexStore.open` raises, IndexChecksumWrong for damaged passages, SettingInvalid for parameters
     out of range, and IndexUnreadable where the version was published by somebody else meanwhile.
     """
-    check_parameters(k1, b)
+    parameters.check()
     with closing(store.open(version)) as snapshot, workplace.building(store.folder, version) as place:
         folder = _folder(store, version)
         kept = {name: file for name, file in snapshot.info.files.items() if name not in BM25_FILES}
@@ -40,7 +36,8 @@ def add_bm25(
             _carry_over(folder / name, place / name, file, version)
         # its text is all read now, so that its damage would be found for certain later on
         _check_sum(place / PASSAGES_FILE, kept[PASSAGES_FILE], version)
-        bm25 = write_bm25(place, all_passages(snapshot), len(snapshot), k1=k1, b=b, report=report)
+        passages = in_order(snapshot.passages, len(snapshot))
+        bm25 = write_bm25(place, passages, len(snapshot), parameters, report=report)
         info = replace(snapshot.info, bm25=bm25, files=kept | describe_bm25(place))
         write_manifest(place, info)
         for name in (*info.files, MANIFEST):
@@ -61,12 +58,6 @@ def describe_bm25(place: Path) -> dict[str, FileInfo]:
         name: FileInfo(bytes=(place / name).stat().st_size, sha256=durable.sha256_of(place / name))
         for name in BM25_FILES
     }
-
-
-def all_passages(snapshot: IndexSnapshot) -> Iterator[Passage]:
-    """Row by row; no more than a few are in memory at once."""
-    for start in range(0, len(snapshot), BATCH_ROWS):
-        yield from snapshot.passages(range(start, min(start + BATCH_ROWS, len(snapshot))))
 
 
 def _folder(store: IndexStore, version: str) -> Path:

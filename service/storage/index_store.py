@@ -21,6 +21,7 @@ from service.errors import (
     UnknownIndex,
 )
 from service.storage import current, workplace
+from service.storage.bm25_build import Bm25Parameters
 from service.storage.content import check_description, check_shape
 from service.storage.current import CurrentMark
 from service.storage.faiss_building import SAVE_EVERY_S, Report
@@ -134,6 +135,7 @@ class IndexStore:
         report: Report | None = None,
         n_threads: int | None = None,
         save_every_s: float = SAVE_EVERY_S,
+        bm25: Bm25Parameters | None = None,
     ) -> IndexInfo:
         """Write a version: row i is `vectors[i]` (N, d) and the i-th passage. It is there wholly or not at all.
 
@@ -144,13 +146,15 @@ class IndexStore:
         `replace` a version of that name may be there already; whoever has it open goes on reading the old one.
         `work` is a folder of this publishing alone: what FAISS has trained and filled is kept there between attempts,
         saved no more often than every `save_every_s`, and removed once the version is there. `report` is told done,
-        total and what: "passages", "vectors", "train", "add", "checksum".
+        total and what: "passages", "vectors", "train", "add", "bm25", "checksum". With `bm25` its scores lie beside.
         Raises IndexExists, InvalidVersionName, SettingInvalid for an index type that cannot hold so many passages,
         and SourceInvalid for passages that no index can hold.
         """
         self.check_free(version, replace=replace)
         check_description(version, snapshot_date)
         check_shape(version, vectors)
+        if bm25 is not None:
+            bm25.check()
         spec = spec or choose_index(
             index_type, n_passages=max(1, vectors.shape[0]), dimension=vectors.shape[1], memory_bytes=None
         )
@@ -159,7 +163,7 @@ class IndexStore:
         self._restore(version)
         with workplace.building(self.folder, version) as place:
             filling = Filling(work, report, n_threads, save_every_s)
-            info = write_version(place, version, vectors, passages, spec, description, filling)
+            info = write_version(place, version, vectors, passages, spec, description, filling, bm25)
             if replace and (self.folder / version).exists():
                 workplace.replace(place, self.folder / version, version)
             else:

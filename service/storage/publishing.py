@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from service.entities import FileInfo, IndexInfo, Passage
+from service.entities import Bm25Info, FileInfo, IndexInfo, Passage
 from service.errors import SourceInvalid
 from service.storage import durable
+from service.storage.bm25_build import Bm25Parameters, in_order, write_bm25
 from service.storage.content import PassageCheck, check_finite
 from service.storage.faiss_building import SAVE_EVERY_S, Report, write_index
 from service.storage.faiss_index import FaissIndex
 from service.storage.index_spec import IndexSpec
-from service.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE, VECTORS_FILE, write_manifest
+from service.storage.manifest import BM25_FILES, INDEX_FILE, MANIFEST, PASSAGES_FILE, VECTORS_FILE, write_manifest
 from service.storage.passages import PassageFile, write_passages
 from service.storage.vectors import write_vectors
 
@@ -56,6 +57,7 @@ def write_version(
     spec: IndexSpec,
     description: Description,
     filling: Filling,
+    bm25: Bm25Parameters | None = None,
 ) -> IndexInfo:
     """Write all files of a version into `place` and bring them to the disk; row i is `vectors[i]` and passage i.
 
@@ -79,6 +81,10 @@ def write_version(
         save_every_s=filling.save_every_s,
     )
     _check_index(place / INDEX_FILE, version, spec)
+    scored = None
+    if bm25 is not None:
+        scored = _write_bm25(place, version, bm25, filling)
+        names += BM25_FILES
     info = IndexInfo(
         version=version,
         n_passages=vectors.shape[0],
@@ -93,6 +99,7 @@ def write_version(
         attribution=description.attribution,
         factory=spec.factory,
         search=dict(spec.search),
+        bm25=scored,
         files=_describe(place, sorted(names), filling),
     )
     write_manifest(place, info)
@@ -121,6 +128,21 @@ def _write_passages(
         check.check(vectors, written)
     finally:
         written.close()
+
+
+def _write_bm25(place: Path, version: str, parameters: Bm25Parameters, filling: Filling) -> Bm25Info:
+    passages = PassageFile.open(place / PASSAGES_FILE, version=version)
+    total = len(passages)
+    try:
+        return write_bm25(
+            place,
+            in_order(passages.take, total),
+            total,
+            parameters,
+            report=lambda share: filling.told(round(share * total), total, "bm25"),
+        )
+    finally:
+        passages.close()
 
 
 def _check_index(path: Path, version: str, spec: IndexSpec) -> None:

@@ -8,6 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from service.errors import RetrieverUnavailable
+from service.storage.bm25_build import Bm25Parameters
 from service.storage.bm25_publish import add_bm25
 from service.storage.index_store import IndexStore
 from tests.api.conftest import ADMIN
@@ -119,7 +120,7 @@ def test_a_version_that_is_live_gets_bm25_by_a_swap_to_itself(indexes_folder: Pa
 
 def test_a_manifest_says_how_its_bm25_was_made(indexes_folder: Path, client: TestClient) -> None:
     assert client.get("/index/tiny-2016").json()["bm25"] is None
-    info = add_bm25(IndexStore(indexes_folder), "tiny-2016", k1=1.2)
+    info = add_bm25(IndexStore(indexes_folder), "tiny-2016", Bm25Parameters(k1=1.2))
     assert info.bm25 is not None
     expected = {"k1": 1.2, "b": 0.4, "analyser": "english", "n_terms": info.bm25.n_terms}
     assert client.get("/index/tiny-2016").json()["bm25"] == expected

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from service.entities import Bm25Info, Passage
 from service.errors import IndexNotResident, IndexUnreadable, SettingInvalid
 from service.storage.bm25_analysis import Analyser
-from service.storage.bm25_build import write_bm25
+from service.storage.bm25_build import Bm25Parameters, write_bm25
 from service.storage.bm25_index import TYPES, Bm25Index
 from service.storage.manifest import BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
 from tests.fixtures.indexes import tiny_passages
@@ -25,7 +25,7 @@ WORDS = ["river", "peru", "kings", "the", "é", "北", "1,200", "unheard"]
 
 
 def opened(folder: Path, passages: Sequence[Passage] = PASSAGES, **parameters: float) -> Bm25Index:
-    info = write_bm25(folder, passages, len(passages), **parameters)
+    info = write_bm25(folder, passages, len(passages), Bm25Parameters(**parameters))
     return Bm25Index.open(folder, info, n_passages=len(passages), version="tiny")
 
 
@@ -144,7 +144,7 @@ def test_parameters_that_no_bm25_has_are_refused_before_anything_is_written(
     tmp_path: Path, wrong: dict[str, float]
 ) -> None:
     with pytest.raises(SettingInvalid, match=next(iter(wrong))):
-        write_bm25(tmp_path, PASSAGES, len(PASSAGES), **wrong)
+        write_bm25(tmp_path, PASSAGES, len(PASSAGES), Bm25Parameters(**wrong))
     assert not list(tmp_path.iterdir())
 
 

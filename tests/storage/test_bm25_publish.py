@@ -17,6 +17,7 @@ from service.errors import (
     UnknownIndex,
 )
 from service.storage import bm25_publish
+from service.storage.bm25_build import Bm25Parameters
 from service.storage.bm25_publish import add_bm25
 from service.storage.index_store import IndexStore
 from service.storage.manifest import BM25_FILES, INDEX_FILE, PASSAGES_FILE
@@ -50,6 +51,26 @@ def test_vectors_passages_and_everything_else_stay_as_they_were(store: IndexStor
         store.open("tiny-2018").bm25()
 
 
+def test_a_version_can_be_published_with_bm25_at_once(store: IndexStore, tmp_path: Path) -> None:
+    """The same files as when it is added afterwards, told on the way; what is wrong is refused before any work."""
+    other = IndexStore(tmp_path / "other")
+    told: list[str] = []
+    passages = [Passage(str(row), "Peru", "the president of peru") for row in range(5000)]
+    given = {"vectors": np.zeros((5000, 32), dtype=np.float32), "passages": passages}
+    publish_tiny(
+        other, VERSION, **given, bm25=Bm25Parameters(k1=1.2), report=lambda done, total, what: told.append(what)
+    )
+    assert "bm25" in told
+    other.verify(VERSION)
+    publish_tiny(store, VERSION, **given, replace=True)
+    added = add_bm25(store, VERSION, Bm25Parameters(k1=1.2))
+    assert other.info(VERSION).bm25 == added.bm25
+    assert other.info(VERSION).files == added.files
+    with pytest.raises(SettingInvalid, match="b"):
+        publish_tiny(other, "tiny-2018", bm25=Bm25Parameters(b=2))
+    assert other.versions() == (VERSION,)
+
+
 def test_what_is_opened_answers_both_ways(store: IndexStore) -> None:
     add_bm25(store, VERSION)
     snapshot = store.open(VERSION, verify="checksum")
@@ -65,7 +86,7 @@ def test_what_is_opened_answers_both_ways(store: IndexStore) -> None:
 def test_parameters_are_in_the_manifest_and_can_be_changed(store: IndexStore) -> None:
     add_bm25(store, VERSION)
     first = store.open(VERSION)
-    info = add_bm25(store, VERSION, k1=1.2, b=0.75)
+    info = add_bm25(store, VERSION, Bm25Parameters(k1=1.2, b=0.75))
     second = store.open(VERSION)
     assert info.bm25 is not None
     assert (info.bm25.k1, info.bm25.b) == (1.2, 0.75)
@@ -160,7 +181,7 @@ def test_unknown_versions_and_wrong_parameters_are_refused(store: IndexStore) ->
     with pytest.raises(UnknownIndex):
         add_bm25(store, "wiki-1999")
     with pytest.raises(SettingInvalid, match="k1"):
-        add_bm25(store, VERSION, k1=-1)
+        add_bm25(store, VERSION, Bm25Parameters(k1=-1))
 
 
 @pytest.mark.parametrize("name", BM25_FILES)
