@@ -2,12 +2,14 @@
 
 import random
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from service.cli.bench_engine import engine
+from service.cli.bench_precision import precision
 from service.cli.client import quieten_libraries
 from service.cli.consoles import ProgressBar
 from service.cli.options import takes_settings
@@ -27,6 +29,7 @@ def bench() -> None:
 
 
 app.command()(engine)
+app.command()(precision)
 
 
 @app.command()
@@ -128,3 +131,76 @@ def torch_threads() -> int:
     import torch
 
     return torch.get_num_threads()
+
+
+@app.command()
+@takes_settings("indexes")
+def index(
+    settings: Settings,
+    passages: Annotated[int, typer.Option(min=1000, help="N: random vectors with the structure of text.")] = 20_000,
+    dimension: Annotated[int, typer.Option(min=2, help="d: length of a random vector.")] = 768,
+    vectors: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Take the vectors of this .npy file (N, d) instead.")
+    ] = None,
+    version: Annotated[str | None, typer.Option(help="Take the vectors of this index version instead.")] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type", help="flat, hnsw, ivfpq or a FAISS factory string; may be given again. [default: all three]"
+        ),
+    ] = None,
+    questions: Annotated[int, typer.Option(min=20, help="How many are asked.")] = 1000,
+    m: Annotated[int | None, typer.Option("--m", help="HNSW: links of a vector.")] = None,
+    ef_construction: Annotated[int | None, typer.Option(help="HNSW: candidates for a vector's links.")] = None,
+    ef_search: Annotated[int | None, typer.Option(help="HNSW: candidates of a search.")] = None,
+    nlist: Annotated[int | None, typer.Option(help="IVF-PQ: lists.")] = None,
+    nprobe: Annotated[int | None, typer.Option(help="IVF-PQ: lists that a search looks at.")] = None,
+    code_bytes: Annotated[int | None, typer.Option(help="IVF-PQ: bytes of a code.")] = None,
+    candidates: Annotated[int | None, typer.Option(help="IVF-PQ: rows that are scored exactly.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Build with so many. [default: one a core]")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep vectors, indexes and figures here: a run that was stopped goes on.")
+    ] = None,
+    json_file: JsonFile = None,
+    markdown_file: MarkdownFile = None,
+) -> None:
+    """Measure index types side by side: build, size, memory, opening, latency at 1 and 8 threads, recall.
+
+    Vectors are random ones with the structure of text, or real ones, of which some are kept out and asked. One million
+    of 768 dimensions take 12 GB of disk and most of the time for HNSW's graph: --passages 1000000 --folder bench.
+    """
+    from service.offline.benchmarks.index import measure_indexes, specs
+    from service.offline.benchmarks.index_places import prepare
+
+    numbers = {
+        **{"m": m, "ef_construction": ef_construction, "ef_search": ef_search},
+        **{"nlist": nlist, "nprobe": nprobe, "code_bytes": code_bytes, "candidates": candidates},
+    }
+    wanted = types or ["flat", "hnsw", "ivfpq"]
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="openbook-bench-")))
+        progress = stack.enter_context(ProgressBar())
+        if vectors is None and version is None:
+            # a number that cannot be is found before anything is drawn
+            specs(wanted, passages, dimension, numbers)
+        prepared = prepare(
+            place,
+            passages=passages,
+            dimension=dimension,
+            n_questions=questions,
+            file=vectors,
+            version=version,
+            indexes=settings.indexes,
+            progress=progress.update,
+        )
+        report = measure_indexes(
+            place,
+            prepared.places,
+            specs(wanted, prepared.n_passages, prepared.dimension, numbers),
+            origin=prepared.origin,
+            n_threads=threads,
+            progress=progress.update,
+        )
+    show(report, json_file, markdown_file)

@@ -98,6 +98,9 @@ class _Building:
             centres = faiss.downcast_index(core.quantizer)
             if isinstance(centres, faiss.IndexHNSW):
                 centres.hnsw.efConstruction = centres.hnsw.efSearch = CENTRE_EF
+        if hasattr(core, "pq"):
+            # a small index is worth its codewords, too: no warning for each
+            core.pq.cp.min_points_per_centroid = 1
         if hasattr(core, "hnsw"):
             core.hnsw.efConstruction = self._spec.build["efConstruction"]
             core.hnsw.efSearch = self._spec.search["efSearch"]

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from service.errors import IndexNotResident, IndexUnreadable
 from service.storage.faiss_building import build_index
-from service.storage.faiss_factory import FAISS, LISTS, IndexType, core_of, essence, not_served, type_of
+from service.storage.faiss_factory import FAISS, LISTS, core_of, essence, not_served, type_of
+from service.storage.faiss_factory import IndexType as IndexType
 from service.storage.faiss_parts import defect_of, mapped_parts
 from service.storage.faiss_threads import no_array_larger_than
 from service.storage.faiss_threads import threads as allowed_threads
