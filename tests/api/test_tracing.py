@@ -1,8 +1,10 @@
 """Spans as a collector gets them, and that without a collector there is nothing of them."""
 
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,7 +15,7 @@ from starlette.testclient import TestClient
 
 import service
 from service.api.app import create_app
-from service.api.tracing import Traces, traces_to
+from service.api.tracing import EXPORT_TIMEOUT_S, Traces, traces_to
 from service.errors import SettingInvalid
 from service.rag.engine import RagEngine
 from service.settings import Settings
@@ -160,6 +162,18 @@ def names_in(came: Sequence[bytes]) -> set[str]:
         for scope in resource.scope_spans
         for span in scope.spans
     }
+
+
+def test_a_collector_that_is_away_costs_the_spans_and_little_else() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        traces = traces_to(f"http://127.0.0.1:{closed.getsockname()[1]}")
+        assert traces is not None
+        began = time.monotonic()
+        traces.request(FACTS, {})
+        assert time.monotonic() - began < 0.5
+        traces.close()
+        assert time.monotonic() - began < 3 * EXPORT_TIMEOUT_S
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:4318", "grpc://127.0.0.1:4317"])
