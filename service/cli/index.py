@@ -110,6 +110,7 @@ def _table(versions: list[IndexInfo], current: str | None) -> Table:
 def _as_json(info: IndexInfo) -> dict[str, Any]:
     content = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
     content["search"] = dict(info.search)
+    content["bm25"] = dataclasses.asdict(info.bm25) if info.bm25 is not None else None
     content["files"] = {name: dataclasses.asdict(file) for name, file in info.files.items()}
     return content
 

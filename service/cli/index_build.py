@@ -14,6 +14,7 @@ from service.errors import SettingInvalid
 from service.offline.building.estimating import BuildEstimate
 from service.offline.building.progress import BuildReport
 from service.settings import Settings
+from service.storage.bm25_build import Bm25Parameters
 from service.storage.index_store import IndexStore
 
 # A source that names its own version.
@@ -81,6 +82,9 @@ def build(
     ray_address: Annotated[
         str | None, typer.Option("--ray-address", help="Address of the cluster; without it, one is started here.")
     ] = None,
+    bm25: Annotated[
+        bool, typer.Option("--bm25", help="Add BM25, too; openbook index bm25 does so later, and sets its numbers.")
+    ] = False,
     date: Annotated[
         str | None, typer.Option(help="Date of the text, such as 2018-12-20, where its file has none.")
     ] = None,
@@ -156,6 +160,7 @@ def build(
         stamp=stamp_of(Path(source)) if Path(source).exists() else "",
         size=measured,
         engine=on_cluster,
+        bm25=Bm25Parameters() if bm25 else None,
     )
     try:
         with BuildProgress() as progress:

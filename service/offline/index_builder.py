@@ -19,6 +19,7 @@ from service.offline.building.work_folder import INDEX, VECTORS, WorkFolder, rem
 from service.offline.building.workers import Workers
 from service.offline.sources import PassageSource
 from service.rag.passage_encoder import PassageEncoder
+from service.storage.bm25_build import Bm25Parameters
 from service.storage.index_spec import IndexSpec, choose_index, estimate
 from service.storage.index_store import IndexStore
 
@@ -32,7 +33,7 @@ class BuildOptions:
     `index` is auto, flat, hnsw, ivfpq or a FAISS factory string, `numbers` are those of choose_index. `workers` None
     is one process a processor. `restart` throws away what an earlier attempt left. `stamp` tells one content of the
     source from another of the same size, `size` is what a look at it said. `engine` makes another Engine than
-    processes on this machine.
+    processes on this machine. `bm25` publishes its scores beside the vectors.
     """
 
     index: str = "flat"
@@ -43,6 +44,7 @@ class BuildOptions:
     stamp: str = ""
     size: SourceSize | None = None
     engine: Callable[[PassageEncoder | NamedEncoder, int], Engine] | None = None
+    bm25: Bm25Parameters | None = None
 
 
 def build_index(
@@ -212,6 +214,7 @@ class _Build:
             replace=self._options.replace,
             work=self._work.place / INDEX,
             report=self._progress.update,
+            bm25=self._options.bm25,
         )
 
     def _end(self, info: IndexInfo, read: float, embed: float, publish: float, resumed: int) -> BuildReport:
