@@ -64,5 +64,5 @@ def read_paragraphs(
 
 def log_path(work: Path, checkpoint: Checkpoint) -> Path:
     """Where the answers of a checkpoint are written; another precision is another log."""
-    precision = str(checkpoint.generator.dtype).removeprefix("torch.")
+    precision = "int8" if checkpoint.int8 else str(checkpoint.generator.dtype).removeprefix("torch.")
     return work / f"answers-{checkpoint.fingerprint}-{precision}.jsonl"

@@ -1,0 +1,98 @@
+"""Products with weights that were rearranged, against torch's own."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from service.rag.linear import Int8Linear, make_linear, multiplies
+
+CPU = torch.device("cpu")
+
+
+def some_layers(*n_outs: int, n_in: int = 48, bias: bool = True) -> list[nn.Linear]:
+    torch.manual_seed(0)
+    return [nn.Linear(n_in, n_out, bias=bias) for n_out in n_outs]
+
+
+def expected(layers: list[nn.Linear], x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return torch.cat([layer(x) for layer in layers], dim=-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(1, 48), (7, 48), (2, 3, 48)])
+def test_layers_side_by_side_are_one_product(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    layers = [layer.to(dtype) for layer in some_layers(32, 16)]
+    x = torch.randn(shape, dtype=dtype)
+    for gelu in (False, True):
+        product = make_linear(layers, rows=7, gelu=gelu)(x)
+        wanted = F.gelu(expected(layers, x)) if gelu else expected(layers, x)
+        assert product.shape == wanted.shape
+        assert torch.allclose(product, wanted, atol=1e-5)
+
+
+def test_a_layer_without_a_bias_adds_nothing() -> None:
+    layers = some_layers(32, bias=False)
+    x = torch.randn(5, 48)
+    assert torch.allclose(make_linear(layers, rows=5)(x), expected(layers, x), atol=1e-5)
+
+
+def test_bfloat16_is_as_near_as_its_digits() -> None:
+    layers = some_layers(64)
+    x = torch.randn(9, 48)
+    product = make_linear([layer.bfloat16() for layer in layers], rows=9)(x.bfloat16())
+    assert product.dtype == torch.bfloat16
+    assert torch.allclose(product.float(), expected([layer.float() for layer in layers], x), atol=0.03)
+
+
+@pytest.mark.parametrize("gelu", [False, True])
+def test_int8_is_as_near_as_its_steps(gelu: bool) -> None:
+    layers = some_layers(64, 32)
+    x = torch.randn(2, 9, 48) * torch.logspace(-3, 3, 9)[:, None]  # rows of very different size
+    product = make_linear(layers, rows=9, int8=True, gelu=gelu)(x)
+    wanted = F.gelu(expected(layers, x)) if gelu else expected(layers, x)
+    error = (product - wanted).norm(dim=-1) / wanted.norm(dim=-1)
+    assert product.shape == wanted.shape
+    assert float(error.max()) < 0.02
+
+
+def test_in_int8_a_row_does_not_depend_on_the_rows_beside_it() -> None:
+    product = make_linear(some_layers(64), rows=9, int8=True)
+    x = torch.randn(9, 48)
+    x[3] *= 1e4
+    together = product(x)
+    for row in range(9):
+        assert torch.equal(product(x[row : row + 1])[0], together[row])
+
+
+def test_int8_gives_zero_for_zero() -> None:
+    assert not make_linear(some_layers(16, bias=False), rows=1, int8=True)(torch.zeros(2, 48)).any()
+
+
+def test_int8_can_give_more_digits_than_it_takes() -> None:
+    layers = [layer.bfloat16() for layer in some_layers(16)]
+    product = make_linear(layers, rows=1, int8=True, output=torch.float32)(torch.randn(2, 48).bfloat16())
+    assert product.dtype == torch.float32
+    assert make_linear(layers, rows=1, int8=True)(torch.randn(2, 48).bfloat16()).dtype == torch.bfloat16
+
+
+def test_weights_can_be_given_away() -> None:
+    layers = some_layers(32, 16)
+    x = torch.randn(3, 48)
+    wanted = expected(layers, x)
+    product = make_linear(layers, rows=3, keep=False)
+    assert [layer.weight.numel() for layer in layers] == [0, 0]
+    assert torch.allclose(product(x), wanted, atol=1e-5)
+
+
+def test_only_what_the_processor_multiplies_itself_is_rearranged() -> None:
+    assert not multiplies(torch.float64, CPU)
+    assert not multiplies(torch.float32, torch.device("cuda"))
+    assert not multiplies(torch.float16, CPU)
+
+
+def test_bytes_of_a_row_are_around_the_middle() -> None:
+    rounded, largest = Int8Linear.round_rows(torch.tensor([[1.0, -2.0, 0.0], [0.5, 0.25, 0.0]]))
+    assert rounded.tolist() == [[128 + 64, 128 - 127, 128], [128 + 127, 128 + 64, 128]]
+    assert largest.tolist() == [[2.0], [0.5]]
