@@ -140,3 +140,24 @@ def data_sources(part: Any) -> Iterator[dict[str, str]]:
     if isinstance(part, list):
         for one in part:
             yield from data_sources(one)
+
+
+def test_kubernetes_is_told_what_the_image_is() -> None:
+    manifest = (ROOT / "deploy" / "kubernetes" / "openbook.yaml").read_text(encoding="utf-8")
+    kinds = {one["kind"]: one for one in yaml.safe_load_all(manifest)}
+    pod = kinds["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    user = re.search(r"^USER (\d+):(\d+)$", DOCKERFILE, re.MULTILINE)
+    assert user is not None
+    security = pod["securityContext"]
+    assert (security["runAsUser"], security["runAsGroup"]) == (int(user[1]), int(user[2]))
+    assert security["fsGroup"] == int(user[2])
+    assert container["image"] == f"openbook:{service.__version__}"
+    assert [port["containerPort"] for port in container["ports"]] == [int(environment_of_the_image()["OPENBOOK_PORT"])]
+    assert {one["name"].removeprefix("OPENBOOK_").lower() for one in container["env"]} <= set(Settings.model_fields)
+    assert {one["mountPath"] for one in container["volumeMounts"]} == {"/indexes", "/checkpoints", "/tmp"}
+    assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    labels = kinds["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert labels == kinds["Service"]["spec"]["selector"]
+    assert labels == kinds["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"]
