@@ -113,6 +113,7 @@ def open_domain(
     frozen: Annotated[
         bool, typer.Option("--frozen", help="Retrieve with the passage encoder's vectors of the questions, too.")
     ] = False,
+    bm25: Annotated[bool, typer.Option("--bm25", help="Retrieve with BM25, too: its scores are the prior's.")] = False,
     encoder: Encoder = None,
     work: Work = WORK,
     json_file: JsonFile = None,
@@ -133,7 +134,9 @@ def open_domain(
     plan = OpenPlan([one.value for one in part] if part else PARTS, n_docs, num_beams, tuple(k or K_SWEEP))
     with (
         TimeLeft() as progress,
-        closing(open_book(book, work, asked_by=checkpoints, encoder_folder=encoder, progress=progress)) as snapshot,
+        closing(
+            open_book(book, work, asked_by=checkpoints, encoder_folder=encoder, progress=progress, bm25=bm25)
+        ) as snapshot,
     ):
         report = measure_open(
             checkpoints,
@@ -142,6 +145,7 @@ def open_domain(
             snapshot,
             plan,
             frozen=frozen,
+            bm25=bm25,
             encoder_folder=encoder,
             seed=seed,
             work=work,

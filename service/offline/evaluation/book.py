@@ -18,6 +18,7 @@ from service.offline.splitting import split_words
 from service.offline.training.questions import Question
 from service.rag.checkpoint import Checkpoint, choose_dtype
 from service.rag.passage_encoder import PassageEncoder
+from service.storage.bm25_publish import add_bm25
 from service.storage.index_store import IndexStore
 from service.storage.snapshot import IndexSnapshot
 
@@ -89,8 +90,9 @@ def open_book(
     asked_by: Sequence[Checkpoint],
     encoder_folder: Path | None = None,
     progress: Progress | None = None,
+    bm25: bool = False,
 ) -> IndexSnapshot:
-    """The book's index in `work`, built unless it is there. The caller closes it.
+    """The book's index in `work`, built unless it is there; with `bm25` it holds those scores. The caller closes it.
 
     Its name tells passages and encoder apart, so that another book never gets these vectors. Raises
     IndexIncompatible, before anything is built, for a checkpoint that expects another passage encoder.
@@ -107,6 +109,8 @@ def open_book(
     version = f"book-{digest_of(encoder.fingerprint, *(_text(passage) for passage in book.passages))}"
     if version not in store.versions():
         build_index(store, version, BookSource(book), encoder, report=progress)
+    if bm25 and store.info(version).bm25 is None:
+        add_bm25(store, version)
     return store.open(version)
 
 

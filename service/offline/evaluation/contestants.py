@@ -1,4 +1,4 @@
-"""Who is compared over one book: a checkpoint with its own question encoder, or with the frozen one."""
+"""Who is compared over one book: a checkpoint with its own question encoder, with the frozen one, or with BM25."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from service.entities import Passage, RetrievedPassages
+from service.entities import Passage, RetrievedPassages, RetrieverKind
 from service.offline.evaluation.book import Book, frozen_vectors
 from service.offline.evaluation.reader import OpenQuestion
 from service.offline.qa_metrics import has_answer
 from service.offline.training.questions import Question
+from service.rag.bm25_retriever import Bm25Retriever
 from service.rag.checkpoint import Checkpoint
 from service.rag.retriever import DenseRetriever, QuestionEncoder
 from service.storage.snapshot import IndexSnapshot
@@ -23,12 +24,16 @@ QUESTIONS_A_BATCH = 64
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A checkpoint and what its retrieval found for every question: the best `CANDIDATES` passages of the book."""
+    """A checkpoint and what its retrieval found for every question: the best `CANDIDATES` passages of the book.
+
+    `vectors` are what a dense retriever searched with; BM25 has none.
+    """
 
     name: str
     checkpoint: Checkpoint
     vectors: NDArray[np.float32]  # (Q, d)
     found: tuple[RetrievedPassages, ...]
+    retriever: RetrieverKind = "dense"
 
 
 def retrieve_learned(
@@ -51,8 +56,20 @@ def retrieve_frozen(
     return _search(f"{learned.name}, frozen", learned.checkpoint, vectors, snapshot)
 
 
+def retrieve_bm25(learned: Contestant, questions: Sequence[Question], snapshot: IndexSnapshot) -> Contestant:
+    """The same checkpoint with BM25 in the place of its question encoder, as in section 4.5 but for the generator:
+    the paper trains one on what BM25 finds, this one was trained on what its own retriever found."""
+    found = Bm25Retriever().retrieve([question.text for question in questions], snapshot, _candidates(snapshot))
+    nothing = np.empty((len(questions), 0), dtype=np.float32)  # (Q, 0)
+    return Contestant(f"{learned.name}, BM25", learned.checkpoint, nothing, tuple(found), "bm25")
+
+
+def _candidates(snapshot: IndexSnapshot) -> int:
+    return min(CANDIDATES, len(snapshot))
+
+
 def _search(name: str, checkpoint: Checkpoint, vectors: NDArray[np.float32], snapshot: IndexSnapshot) -> Contestant:
-    found = DenseRetriever(QuestionEncoder(checkpoint)).search(vectors, snapshot, min(CANDIDATES, len(snapshot)))
+    found = DenseRetriever(QuestionEncoder(checkpoint)).search(vectors, snapshot, _candidates(snapshot))
     return Contestant(name, checkpoint, vectors, tuple(found))
 
 
@@ -103,7 +120,13 @@ class PassageChoices:
         return self._of(number, rows(gold)) if gold else None
 
     def _of(self, number: int, rows: Sequence[int]) -> OpenQuestion:
-        vectors = self._snapshot.vectors(rows).astype(np.float64)  # (K, d)
-        doc_scores = vectors @ self._contestant.vectors[number].astype(np.float64)  # (K,)
+        doc_scores = self._doc_scores(number, rows)  # (K,)
         passages: tuple[Passage, ...] = tuple(self._book.passages[row] for row in rows)
         return OpenQuestion(self._questions[number].text, passages, tuple(doc_scores.tolist()))
+
+    def _doc_scores(self, number: int, rows: Sequence[int]) -> NDArray[np.float64]:
+        if self._contestant.retriever == "bm25":
+            of_all = self._snapshot.bm25().scores(self._questions[number].text)  # (N,)
+            return of_all[list(rows)].astype(np.float64)
+        vectors = self._snapshot.vectors(rows).astype(np.float64)  # (K, d)
+        return np.asarray(vectors @ self._contestant.vectors[number].astype(np.float64))

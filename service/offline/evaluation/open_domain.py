@@ -14,7 +14,13 @@ from service.offline.evaluation.answer_log import AnswerLog
 from service.offline.evaluation.asked import Asked
 from service.offline.evaluation.asking import Marks, Setting, ask, difference, mark
 from service.offline.evaluation.book import Book
-from service.offline.evaluation.contestants import Contestant, PassageChoices, retrieve_frozen, retrieve_learned
+from service.offline.evaluation.contestants import (
+    Contestant,
+    PassageChoices,
+    retrieve_bm25,
+    retrieve_frozen,
+    retrieve_learned,
+)
 from service.offline.evaluation.reader import GREEDY, BatchReader, Decode, OpenQuestion
 from service.offline.evaluation.reading import log_path
 from service.offline.evaluation.statistics import bootstrap
@@ -59,12 +65,14 @@ def measure_open(
     plan: OpenPlan,
     *,
     frozen: bool,
+    bm25: bool = False,
     encoder_folder: Path | None,
     seed: int,
     work: Path,
     progress: Progress,
 ) -> Report:
-    """Everything that the plan asks for, of each checkpoint; of the first also with frozen retrieval, if `frozen`.
+    """Everything that the plan asks for, of each checkpoint; of the first also with frozen retrieval, if `frozen`,
+    and with BM25, if `bm25`, which `snapshot` must then hold.
 
     The sweep over K is the first one's alone. Answers are kept in `work`, and what is there is not asked again.
     """
@@ -73,6 +81,8 @@ def measure_open(
     contestants = [retrieve_learned(checkpoint.name, checkpoint, questions, snapshot) for checkpoint in checkpoints]
     if frozen:
         contestants.insert(1, retrieve_frozen(contestants[0], questions, snapshot, encoder_folder))
+    if bm25:
+        contestants.insert(1 + frozen, retrieve_bm25(contestants[0], questions, snapshot))
     others = replace(plan, parts=[part for part in plan.parts if part != "sweep"])
     rows: list[Row] = []
     for number, contestant in enumerate(contestants):

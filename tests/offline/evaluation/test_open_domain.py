@@ -10,7 +10,13 @@ from service.entities import RetrievedPassages
 from service.offline.evaluation.asked import Asked, choose_questions
 from service.offline.evaluation.asking import Marks
 from service.offline.evaluation.book import Book, open_book, write_book
-from service.offline.evaluation.contestants import Contestant, PassageChoices, retrieve_frozen, retrieve_learned
+from service.offline.evaluation.contestants import (
+    Contestant,
+    PassageChoices,
+    retrieve_bm25,
+    retrieve_frozen,
+    retrieve_learned,
+)
 from service.offline.evaluation.open_domain import (
     OpenPlan,
     Row,
@@ -118,6 +124,26 @@ def test_frozen_retrieval_is_the_passage_encoders_own(
     assert [found.rows[0] for found in frozen.found] == scores.argmax(axis=1).tolist()
     lengths = [float(np.linalg.norm(one.vectors, axis=1).mean()) for one in (learned, frozen)]
     assert lengths[0] == pytest.approx(lengths[1], rel=1e-5)
+
+
+def test_bm25_retrieval_scores_every_passage_with_bm25(
+    checkpoint: Checkpoint, asked: Asked, book: Book, tiny_encoder: Path, tmp_path: Path
+) -> None:
+    snapshot = open_book(book, tmp_path, asked_by=[checkpoint], encoder_folder=tiny_encoder, bm25=True)
+    learned = retrieve_learned("tiny", checkpoint, asked.chosen, snapshot)
+    bm25 = retrieve_bm25(learned, asked.chosen, snapshot)
+    assert (bm25.name, bm25.retriever) == ("tiny, BM25", "bm25")
+    choices = PassageChoices(bm25, asked.chosen, book, snapshot)
+    for number, question in enumerate(asked.chosen):
+        scores = snapshot.bm25().scores(question.text).tolist()  # (N,)
+        best = sorted(range(6), key=lambda row: (-scores[row], row))
+        assert bm25.found[number].rows == tuple(best)
+        chosen, gold = choices.retrieved(3)(number), choices.gold_alone()(number)
+        assert chosen is not None
+        assert gold is not None
+        assert chosen.doc_scores == tuple(scores[row] for row in best[:3])
+        assert gold.doc_scores == (scores[book.gold_rows(question)[0]],)
+    snapshot.close()
 
 
 def test_a_setting_that_two_parts_want_is_asked_once_with_the_decodings_of_both(choices: PassageChoices) -> None:
