@@ -27,6 +27,8 @@ SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 CLIENT_GONE = 499  # nginx's number; no client sees it
 OK = "ok"
 CANCELLED = "cancelled"
+# Asked every few seconds by machines: a line for each would hide the others, and that all is well is in the metrics.
+PROBES = ("/healthz", "/readyz", "/metrics")
 
 logger = logging.getLogger(__name__)
 access = logging.getLogger("openbook.access")
@@ -97,9 +99,11 @@ class RequestContext:
             "seconds": round(seconds, 6),
             **getattr(request.state, FACTS, {}),
         }
-        if self._traces is not None:
+        probed = route in PROBES and outcome == OK
+        if self._traces is not None and not probed:
             facts["trace_id"] = self._traces.request(facts, request.headers)
-        access.info("%s %s %d", request.method, route, status, extra={FACTS: facts})
+        level = logging.DEBUG if probed else logging.INFO
+        access.log(level, "%s %s %d", request.method, route, status, extra={FACTS: facts})
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -76,6 +76,17 @@ def test_the_question_is_logged_where_the_setting_says_so(
     assert facts_of_a_question(make_client(log_questions=True), caplog)["question"] == "the secret king ?"
 
 
+def test_probes_that_go_well_are_no_news(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "openbook.access"):
+        for path in ("/healthz", "/readyz", "/metrics", "/index", "/nowhere"):
+            client.get(path)
+        client.post("/readyz")
+    levels = [
+        (record.levelname, vars(record)["facts"]["status"]) for record in caplog.records if "facts" in vars(record)
+    ]
+    assert levels == [("DEBUG", 200)] * 3 + [("INFO", 200), ("INFO", 404), ("INFO", 405)]
+
+
 def facts_of_a_question(client: TestClient, caplog: pytest.LogCaptureFixture) -> dict[str, object]:
     with caplog.at_level(logging.INFO, "openbook.access"):
         assert client.post("/retrieve", json={"question": "the secret king ?"}).status_code == 200
