@@ -117,7 +117,8 @@ def test_open_shows_retrieval_answers_and_differences_and_asks_nothing_twice(
     passages = write_lines(Path("passages.jsonl"), PASSAGES)
     command = (
         "eval", "open", questions, "--passages", passages, "--all", "--checkpoint", checkpoint_folder,
-        "--encoder", tiny_encoder, "--n-docs", 3, "--num-beams", 2, "--k", 2, "--frozen", "--work", "work",
+        "--encoder", tiny_encoder, "--n-docs", 3, "--num-beams", 2, "--k", 2, "--frozen", "--bm25",
+        "--work", "work",
     )  # fmt: skip
     ended = run(*command, "--json", "open.json")
     assert ended.code == 0, ended.err
@@ -125,8 +126,9 @@ def test_open_shows_retrieval_answers_and_differences_and_asks_nothing_twice(
     retrieval, answers, differences = report["tables"]
     assert report["facts"]["passages"] == 6
     assert retrieval["title"] == "Retrieval from 6 passages"
-    assert len(retrieval["rows"]) == 2 * 3
-    first = [row for row in answers["rows"] if "frozen" not in row["checkpoint"]]
+    assert len(retrieval["rows"]) == 3 * 3
+    assert len({row["retrieval"] for row in retrieval["rows"] if row["retrieval"].endswith(", BM25")}) == 1
+    first = [row for row in answers["rows"] if not row["checkpoint"].endswith((", frozen", ", BM25"))]
     assert {(row["passages"], row["decoding"]) for row in first} == {
         ("3 retrieved", "RAG-Token, greedy"),
         ("3 retrieved", "RAG-Token, 2 beams"),
