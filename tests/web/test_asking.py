@@ -21,14 +21,16 @@ expect.set_options(timeout=30_000)
 pytestmark = pytest.mark.browser
 
 QUESTION = "who is the president of peru ?"
+# the space between a number and its unit, where no line breaks
+THIN = "\u202f"
 LINK = f"/#question={quote(QUESTION)}"
 
 
 def percent(share: float) -> str:
     value = 100 * share
     if 0 < value < 0.5:
-        return "<1 %"
-    return ">99 %" if 99.5 < value < 100 else f"{int(value + 0.5)} %"
+        return f"<1{THIN}%"
+    return f">99{THIN}%" if 99.5 < value < 100 else f"{int(value + 0.5)}{THIN}%"
 
 
 def figures(page: Page) -> list[str]:
@@ -81,7 +83,7 @@ def test_pointing_at_a_token_or_focusing_it_shows_its_posterior(server: str, ope
     page.keyboard.press("End")
     expect(tokens.last).to_be_focused()
     name = tokens.last.get_attribute("aria-label")
-    assert re.fullmatch(r"end of the answer: log probability −?\d+\.\d\d; passage \d, .+, [<>]?\d+ %.*", name)
+    assert re.fullmatch(r"end of the answer: log probability −?\d+\.\d\d; passage \d, .+, [<>]?\d+\s%.*", name)
     page.keyboard.press("Escape")
     assert figures(page) == whole
     # and from the map itself

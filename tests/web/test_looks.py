@@ -67,7 +67,7 @@ def shares(page: Page) -> None:
           const posterior = Array.from({length: 101}, (_, at) => at / 100);
           const passages = posterior.map((prior, at) => ({rank: at, title: "t", prior, posterior: prior}));
           const answer = {posterior_kind: "running", tokens: [{text: "a", posterior}], passages};
-          document.querySelector("main").append(heatMap(answer, () => {}).figure);
+          document.querySelector("main").append(...heatMap(answer, () => {}).figure);
         }"""
     )
 

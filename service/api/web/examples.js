@@ -4,7 +4,7 @@ const ENCYCLOPEDIA = "Openbook's encyclopedia";
 const QUESTIONS = [
   "Who is the President of Peru?",
   "Who is the Prime Minister of Ethiopia?",
-  "Who is the President of South Africa?",
+  "Who is the leader of Zimbabwe?",
   "What is the unemployment rate of Spain?",
   "When did Peru gain independence?",
 ];

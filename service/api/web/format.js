@@ -1,13 +1,15 @@
 // Numbers and dates as people read them.
 
 const DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "long", year: "numeric", timeZone: "UTC" });
+// between a number and its unit, where no line breaks
+const THIN = "\u202f";
 const NUMBER = new Intl.NumberFormat("en-GB");
 
 export function percent(share) {
   const value = 100 * share;
-  if (value > 0 && value < 0.5) return "<1 %";
-  if (value > 99.5 && value < 100) return ">99 %";
-  return `${Math.round(value)} %`;
+  if (value > 0 && value < 0.5) return `<1${THIN}%`;
+  if (value > 99.5 && value < 100) return `>99${THIN}%`;
+  return `${Math.round(value)}${THIN}%`;
 }
 
 // With the minus sign of a figure, not a hyphen.
@@ -23,9 +25,9 @@ export function probability(value) {
 }
 
 export function duration(seconds) {
-  if (seconds < 0.0005) return "0 ms";
-  if (seconds < 1) return `${Math.max(1, Math.round(1000 * seconds))} ms`;
-  return `${seconds.toFixed(seconds < 10 ? 2 : 1)} s`;
+  if (seconds < 0.0005) return `0${THIN}ms`;
+  if (seconds < 1) return `${Math.max(1, Math.round(1000 * seconds))}${THIN}ms`;
+  return `${seconds.toFixed(seconds < 10 ? 2 : 1)}${THIN}s`;
 }
 
 export function count(value) {
@@ -40,7 +42,7 @@ export function date(text) {
 }
 
 export function megabytes(bytes) {
-  return bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(1)} GB`;
+  return bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)}${THIN}MB` : `${(bytes / 1e9).toFixed(1)}${THIN}GB`;
 }
 
 // "From wiki-2018, text of 20 December 2018, generation 3": what every answer names.

@@ -34,15 +34,26 @@ export function heatMap(answer, onPoint) {
   columns.forEach((cells, i) => cells.forEach((one) => one.addEventListener("pointerenter", () => onPoint(i))));
 
   const table = element("table", { className: "heat", "aria-label": NAME },
-    element("caption", {}, MEANS[answer.posterior_kind], " In percent."),
     element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Passage"),
       element("th", { scope: "col", className: "token prior" }, element("span", {}, "prior")), heads,
       element("th", { scope: "col", className: "token whole" }, element("span", {}, "posterior")))),
     element("tbody", { onpointerleave: () => onPoint(null) }, rows));
   // wider than a narrow screen: it scrolls by itself, by keyboard as well
-  const figure = element("div", { className: "scroll", role: "region", tabIndex: 0, "aria-label": NAME }, table);
-  const select = (at) => columns.forEach((cells, i) => cells.forEach((one) => one.classList.toggle("at", i === at)));
-  return { figure, select };
+  const scroll = element("div", { className: "scroll", role: "region", tabIndex: 0, "aria-label": NAME }, table);
+  const select = (at) => {
+    columns.forEach((cells, i) => cells.forEach((one) => one.classList.toggle("at", i === at)));
+    if (at !== null) reveal(scroll, heads[at]);
+  };
+  const means = element("p", { className: "small" }, MEANS[answer.posterior_kind], " In percent.");
+  return { figure: [scroll, means], select };
+}
+
+// The first column stays where it is, over what is scrolled.
+function reveal(scroll, head) {
+  const left = head.offsetLeft - scroll.querySelector("th").offsetWidth;
+  const right = head.offsetLeft + head.offsetWidth - scroll.clientWidth;
+  if (scroll.scrollLeft > left) scroll.scrollLeft = left;
+  else if (scroll.scrollLeft < right) scroll.scrollLeft = right;
 }
 
 function cell(share, kind = "") {

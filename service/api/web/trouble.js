@@ -26,6 +26,7 @@ export function showTrouble(problem, retry) {
   button.onclick = retry;
   count(button.hidden ? null : problem.retryAfterS);
   byId("trouble").hidden = false;
+  byId("trouble").scrollIntoView({ block: "nearest" });
 }
 
 export function hideTrouble() {

@@ -15,6 +15,7 @@ export function startWaiting(what, cancel) {
   tick();
   timer = setInterval(tick, 100);
   byId("waiting").hidden = false;
+  byId("waiting").scrollIntoView({ block: "nearest" });
   announce(what);
 }
 
