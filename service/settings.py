@@ -29,9 +29,10 @@ class Settings(BaseSettings):
         "dense", description="What finds the passages of a question that names no retriever."
     )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N. auto takes a GPU where there is one.")
-    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+    dtype: Literal["auto", "float32", "bfloat16", "int8"] = Field(
         "float32",
-        description="Precision of the two models. auto takes bfloat16 where the hardware multiplies it.",
+        description="Precision of the two models. auto takes bfloat16 where the hardware multiplies it; int8 has a "
+        "processor make the generator's products in bytes, and is auto otherwise.",
     )
     threads: int = Field(0, ge=0, description="Processor threads for one computation; 0 takes one a core.")
     workers: int = Field(1, ge=1, le=64, description="Batches of questions computed at the same time.")
