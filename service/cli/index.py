@@ -11,9 +11,11 @@ from rich.text import Text
 from service.cli.consoles import messages, output, print_json
 from service.cli.index_build import build
 from service.cli.index_change import delete, import_vectors, merge
+from service.cli.index_progress import size
 from service.cli.options import takes_settings
 from service.entities import IndexInfo
 from service.errors import IndexCorrupt
+from service.offline.building.unfinished import unfinished
 from service.settings import Settings
 from service.storage.index_store import IndexStore
 
@@ -40,6 +42,12 @@ def list_versions(settings: Settings, as_json: AsJson = False) -> None:
         output().print(_table(readable, current))
     else:
         messages().print(f"no index in {settings.indexes}; build one: openbook index build wiki-2018", markup=False)
+    for version in unfinished(settings.indexes):
+        messages().print(
+            f"{version} is being built or was stopped on its way: the command that began it goes on with it, "
+            f"openbook index delete {version} gives it up",
+            markup=False,
+        )
     if defects:
         raise defects[0]
 
@@ -61,6 +69,9 @@ def info(
             "\n".join(f"{name}: {_plain(part)}" for name, part in value.items()) if isinstance(value, dict) else value
         )
         table.add_row(Text(key, style="bold"), Text("" if lines is None else str(lines)))
+    n_bytes = sum(file["bytes"] for file in manifest["files"].values())
+    on_disk = f"{size(n_bytes)}, {n_bytes / manifest['n_passages']:,.0f} bytes a passage"
+    table.add_row(Text("on disk", style="bold"), Text(on_disk))
     output().print(table)
 
 

@@ -13,6 +13,7 @@ from service.cli.options import takes_settings
 from service.errors import SettingInvalid
 from service.offline.building.estimating import BuildEstimate
 from service.offline.building.progress import BuildReport
+from service.offline.building.unfinished import work_place
 from service.settings import Settings
 from service.storage.bm25_build import Bm25Parameters
 from service.storage.index_store import IndexStore
@@ -106,7 +107,6 @@ def build(
     if version is None:
         raise SettingInvalid(setting="--name", reason="is needed for a version that is built from a file")
     store = IndexStore(settings.indexes)
-    from service.offline.building.work_folder import work_place
 
     if not work_place(store.folder, version).exists():
         store.check_free(version, replace=force or estimate)

@@ -21,6 +21,7 @@ from service.cli.index_build import (
 from service.cli.index_progress import BuildProgress
 from service.cli.options import takes_settings
 from service.errors import SettingInvalid, UnknownIndex
+from service.offline.building.unfinished import work_place
 from service.settings import Settings
 from service.storage.index_store import IndexStore
 
@@ -77,7 +78,8 @@ def import_vectors(
     _check_free(store, name, force)
 
     from service.offline.building.estimating import measure_source
-    from service.offline.building.ready import NamedEncoder, Ready, ReadyVectors
+    from service.offline.building.named_encoder import NamedEncoder
+    from service.offline.building.ready import Ready, ReadyVectors
     from service.offline.building.recipe import stamp_of
     from service.offline.imports.arrays import open_vectors
     from service.offline.imports.dataset_folder import DatasetFolder, is_dataset
@@ -200,7 +202,7 @@ def delete(
 
     Services that have it open go on answering from it until they let it go.
     """
-    from service.offline.building.work_folder import locked, remove, work_place
+    from service.offline.building.work_folder import locked, remove
 
     store = IndexStore(settings.indexes)
     unfinished = work_place(store.folder, version).is_dir()
@@ -219,7 +221,6 @@ def delete(
 
 
 def _check_free(store: IndexStore, version: str, force: bool) -> None:
-    from service.offline.building.work_folder import work_place
 
     if not work_place(store.folder, version).exists():
         store.check_free(version, replace=force)

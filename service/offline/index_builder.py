@@ -10,12 +10,13 @@ from service.errors import IndexExists, SourceInvalid
 from service.offline.building import embedding, reading
 from service.offline.building.embedding import Engine, InProcess
 from service.offline.building.estimating import SourceSize, check_disk, machine_memory
+from service.offline.building.named_encoder import NamedEncoder
 from service.offline.building.plain import Passages, as_source
 from service.offline.building.progress import BuildReport, Progress, Silence
-from service.offline.building.ready import NamedEncoder
 from service.offline.building.recipe import recipe_of
+from service.offline.building.unfinished import work_place
 from service.offline.building.vector_rows import VectorRows
-from service.offline.building.work_folder import INDEX, VECTORS, WorkFolder, remove, work_place, working
+from service.offline.building.work_folder import INDEX, VECTORS, WorkFolder, remove, working
 from service.offline.building.workers import Workers
 from service.offline.sources import PassageSource
 from service.rag.passage_encoder import PassageEncoder

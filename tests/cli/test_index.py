@@ -1,6 +1,8 @@
 import json
 from pathlib import Path
 
+import numpy as np
+
 from service.storage.index_store import IndexStore
 from tests.cli.conftest import Run
 
@@ -99,3 +101,55 @@ def test_build_of_a_file_that_is_not_there_leaves_nothing(run: Run, tmp_path: Pa
     assert ended.code == 1
     assert ended.err.startswith("error [source_invalid]: ")
     assert not (tmp_path / "indexes").exists()
+
+
+def test_an_estimate_says_what_it_takes_and_does_nothing(run: Run, tmp_path: Path) -> None:
+    ended = run("index", "build", "wiki-2016", "--name", "first", "--estimate")
+    assert ended.code == 0, ended.err
+    assert " passages, " in ended.err
+    assert "disk: at most " in ended.err
+    assert "comparing with each of them is exact" in ended.err
+    assert not (tmp_path / "indexes").exists()
+
+
+def test_vectors_are_imported_merged_and_deleted(run: Run, tmp_path: Path) -> None:
+    for version, first in (("one", 0), ("two", 3)):
+        rows = [{"id": str(first + i), "title": "t", "text": f"text {i}"} for i in range(3)]
+        (tmp_path / f"{version}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+        np.save(tmp_path / f"{version}.npy", np.eye(3, 4, dtype=np.float32))
+        made = run(
+            *(
+                "index",
+                "import",
+                f"{version}.jsonl",
+                "--vectors",
+                f"{version}.npy",
+                "--name",
+                version,
+                "--type",
+                "flat",
+            ),
+            *("--encoder", "facebook/dpr-ctx_encoder-multiset-base", "--fingerprint", "abc"),
+        )
+        assert made.code == 0, made.err
+    merged = run("index", "merge", "one", "two", "--name", "both")
+    assert "built both: 6 passages" in merged.err
+    store = IndexStore(tmp_path / "indexes")
+    assert store.info("both").encoder_name == "facebook/dpr-ctx_encoder-multiset-base"
+    assert "bytes a passage" in run("index", "info", "both").out
+
+    assert run("index", "delete", "one", "--yes").err.startswith("error [index_in_use]")
+    assert run("index", "delete", "two", "--yes").code == 0
+    (tmp_path / "indexes" / ".work-three").mkdir()
+    assert "three is being built or was stopped" in run("index", "list").err
+    assert run("index", "delete", "three", "--yes").code == 0
+    assert run("index", "delete", "three", "--yes").err.startswith("error [unknown_index]")
+    assert store.versions() == ("both", "one")
+    assert sorted(path.name for path in store.folder.glob(".*")) == []
+
+
+def test_delete_asks_first(run: Run, indexes_folder: Path) -> None:
+    ended = run("index", "delete", "tiny-2018", "--indexes", indexes_folder)
+    assert ended.code == 1
+    assert "Remove the version tiny-2018" in ended.err
+    assert IndexStore(indexes_folder).versions() == ("tiny-2016", "tiny-2018")

@@ -7,10 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertModel, BertTokenizerFast, DPRConfig, DPRContextEncoder
+from safetensors.torch import save_file
+from transformers import (
+    AutoModel,
+    BertConfig,
+    BertModel,
+    BertTokenizerFast,
+    DistilBertConfig,
+    DPRConfig,
+    DPRContextEncoder,
+    MPNetConfig,
+    PretrainedConfig,
+    XLMRobertaConfig,
+)
 
 from service.entities import Passage
-from service.errors import CheckpointInvalid
+from service.errors import CheckpointInvalid, CheckpointNotFound
 from service.rag.passage_encoder import PassageEncoder, minilm_folder
 
 PASSAGES = [
@@ -104,3 +116,99 @@ def test_a_folder_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 def test_no_passages_make_no_vectors(context_encoder: Path) -> None:
     assert PassageEncoder.load(context_encoder).encode([]).shape == (0, 16)
+
+
+def changed(folder: Path, to: Path, *, pooling: str = "pooling_mode_mean_tokens", **files: object) -> Path:
+    """A copy of a sentence-transformers folder with another pooling and other files."""
+    shutil.copytree(folder, to)
+    (to / "1_Pooling/config.json").write_text(json.dumps({"word_embedding_dimension": 16, pooling: True}))
+    for name, content in files.items():
+        (to / f"{name}.json").write_text(json.dumps(content))
+    return to
+
+
+def assert_same_as_sentence_transformers(folder: Path) -> PassageEncoder:
+    from sentence_transformers import SentenceTransformer
+
+    reference = SentenceTransformer(str(folder), device="cpu")
+    texts = [f"{passage.title} {passage.text}".strip() for passage in PASSAGES]
+    encoder = PassageEncoder.load(folder)
+    np.testing.assert_allclose(encoder.encode(PASSAGES), reference.encode_document(texts), atol=1e-5)
+    return encoder
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("pooling", ["cls", "max", "mean_sqrt_len", "weightedmean", "last"])
+def test_every_pooling_is_that_of_sentence_transformers(sentence_encoder: Path, tmp_path: Path, pooling: str) -> None:
+    suffix = {"last": "lasttoken", "cls": "cls_token"}.get(pooling, f"{pooling}_tokens")
+    assert_same_as_sentence_transformers(changed(sentence_encoder, tmp_path / "e", pooling=f"pooling_mode_{suffix}"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_layers_behind_pooling_and_a_prompt_before_passages_are_kept(sentence_encoder: Path, tmp_path: Path) -> None:
+    kinds = ("Transformer", "Pooling", "Dense", "Normalize")
+    places = ("", "1_Pooling", "2_Dense", "3_Normalize")
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for number, (kind, path) in enumerate(zip(kinds, places, strict=True))
+    ]
+    prompts = {"prompts": {"query": "query : ", "document": "the book : "}}
+    folder = changed(sentence_encoder, tmp_path / "e", modules=modules, config_sentence_transformers=prompts)
+    for place in places[2:]:
+        (folder / place).mkdir()
+    dense = {
+        "in_features": 16,
+        "out_features": 5,
+        "bias": True,
+        "activation_function": "torch.nn.modules.activation.Tanh",
+    }
+    (folder / "2_Dense/config.json").write_text(json.dumps(dense))
+    torch.manual_seed(1)
+    layer = {"linear.weight": torch.randn(5, 16), "linear.bias": torch.randn(5)}
+    save_file(layer, folder / "2_Dense/model.safetensors")
+    encoder = assert_same_as_sentence_transformers(folder)
+    assert encoder.dimension == 5
+    layer["linear.bias"][0] += 1
+    save_file(layer, folder / "2_Dense/model.safetensors")
+    other_layer = PassageEncoder.load(folder)
+    (folder / "config_sentence_transformers.json").write_text("{}")
+    assert len({encoder.fingerprint, other_layer.fingerprint, PassageEncoder.load(folder).fingerprint}) == 3
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [DistilBertConfig, MPNetConfig, XLMRobertaConfig])
+def test_other_encoders_than_bert_are_read(
+    sentence_encoder: Path, tmp_path: Path, kind: type[PretrainedConfig]
+) -> None:
+    folder = tmp_path / "e"
+    shutil.copytree(sentence_encoder, folder)
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 30522, "num_hidden_layers": 1, "num_attention_heads": 2, "pad_token_id": 0}
+    if kind is DistilBertConfig:
+        config = kind(vocab_size=30522, dim=16, hidden_dim=32, n_layers=1, n_heads=2)
+    else:
+        config = kind(hidden_size=16, intermediate_size=32, max_position_embeddings=514, **sizes)
+    AutoModel.from_config(config).save_pretrained(folder)
+    assert assert_same_as_sentence_transformers(folder).dimension == 16
+
+
+def test_an_encoder_that_is_not_here_says_that_the_network_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointNotFound, match="takes the network"):
+        PassageEncoder.load("nobody/nothing")
+    with pytest.raises(CheckpointNotFound, match="looked up from"):
+        PassageEncoder.load(tmp_path / "missing")
+
+
+def test_what_is_not_understood_is_refused_by_name(sentence_encoder: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointInvalid, match="pooling none is not understood"):
+        PassageEncoder.load(changed(sentence_encoder, tmp_path / "a", pooling="pooling_mode_new"))
+    modules = [
+        {"path": "", "type": "x.Transformer"},
+        {"path": "1_Pooling", "type": "x.Pooling"},
+        {"path": "", "type": "x.LSTM"},
+    ]
+    with pytest.raises(CheckpointInvalid, match="Transformer, Pooling, LSTM are not understood"):
+        PassageEncoder.load(changed(sentence_encoder, tmp_path / "b", modules=modules))
+    config = json.loads((sentence_encoder / "config.json").read_text()) | {"model_type": "gpt2"}
+    with pytest.raises(CheckpointInvalid, match="'gpt2' is none of"):
+        PassageEncoder.load(changed(sentence_encoder, tmp_path / "c", config=config))

@@ -13,7 +13,7 @@ import numpy as np
 
 from service.errors import SettingInvalid
 from service.offline.building.embedding import Count, Engine, Vectors, embed_shard, load_same
-from service.offline.building.ready import NamedEncoder
+from service.offline.building.named_encoder import NamedEncoder
 from service.offline.building.work_folder import WorkFolder, read_shard
 from service.rag.encoder_source import EncoderSource
 from service.rag.passage_encoder import PassageEncoder

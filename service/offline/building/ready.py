@@ -1,7 +1,6 @@
 """Vectors that are there already, in the place of an encoder and its work."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -13,17 +12,6 @@ from service.offline.building.work_folder import WorkFolder
 
 # A block of consecutive rows: the ids that the vectors say they are of, where they say it, and the vectors (b, d).
 Block = tuple[Sequence[str] | None, NDArray[np.float32]]
-
-
-@dataclass(frozen=True, slots=True)
-class NamedEncoder:
-    """What is known of the encoder that made the vectors. An empty fingerprint is one that nobody knows."""
-
-    name: str
-    fingerprint: str
-    dimension: int
-    precision: str = "as given"
-    device: str = "cpu"
 
 
 class ReadyVectors(Protocol):
@@ -63,10 +51,9 @@ class Ready:
                 self._checks(work, number, vectors)
             count(shard.n_passages)
             yield number, vectors
-        if numbers and (more := stream.more()):
+        if numbers and stream.goes_on(work.n_passages):
             raise SourceInvalid(
-                source=self._vectors.name,
-                reason=f"it goes on after the last of {work.n_passages:,} passages, for {more:,}",
+                source=self._vectors.name, reason=f"it goes on after the last of {work.n_passages:,} passages"
             )
 
     def close(self) -> None:
@@ -102,9 +89,9 @@ class _Rows:
             raise SourceInvalid(source=self._name, reason=f"a vector of rows {first - n_rows} to {first} is not finite")
         return ids, vectors
 
-    def more(self) -> int:
-        """How many vectors the next block has that nobody took."""
-        return len(next(self._blocks, (None, ()))[1])
+    def goes_on(self, n_rows: int) -> bool:
+        """Whether there are vectors behind the first `n_rows`, which have been taken."""
+        return self._position + len(self._block) > n_rows or next(self._blocks, None) is not None
 
     def _next(self, wanted: int) -> None:
         self._position += len(self._block)

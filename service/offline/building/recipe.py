@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from service.offline.building.ready import NamedEncoder
+from service.offline.building.named_encoder import NamedEncoder
 from service.offline.sources import PassageSource
 from service.rag.passage_encoder import PassageEncoder
 

@@ -25,6 +25,7 @@ from service.entities import Passage
 from service.errors import BuildDiffers, BuildInProgress, SourceInvalid
 from service.offline.building.journal import Entry, Journal
 from service.offline.building.recipe import Recipe, differences
+from service.offline.building.unfinished import work_place
 from service.storage import durable
 from service.storage.passages import write_passages
 
@@ -169,18 +170,6 @@ def read_shard(path: Path) -> list[Passage]:
     with pa.memory_map(str(path), "r") as source:
         columns = [column.to_pylist() for column in pa.ipc.open_file(source).read_all().columns]
     return [Passage(*row) for row in zip(*columns, strict=True)]
-
-
-def work_place(folder: Path, version: str) -> Path:
-    """Where the work on a version lies."""
-    return folder / f".work-{version}"
-
-
-def unfinished(folder: Path) -> tuple[str, ...]:
-    """Versions whose build has begun and not ended."""
-    if not folder.is_dir():
-        return ()
-    return tuple(sorted(path.name.removeprefix(".work-") for path in folder.glob(".work-*") if path.is_dir()))
 
 
 @contextmanager

@@ -65,7 +65,10 @@ class DatasetFolder:
     def _tables(self, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         for file in self._files:
             try:
-                yield from _batches(file, columns)
+                for batch in _batches(file, columns):
+                    if missing := [name for name in columns if name not in batch.schema.names]:
+                        raise KeyError(f"it has no column {missing[0]}")
+                    yield batch
             except (pa.ArrowException, OSError, KeyError, ValueError) as error:
                 raise SourceInvalid(source=str(file), reason=f"it cannot be read: {str(error).strip()}") from error
 
@@ -101,7 +104,7 @@ def _batches(file: Path, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
             whole = pa.ipc.open_file(source)
             reader = (whole.get_batch(number) for number in range(whole.num_record_batches))
         for batch in reader:
-            yield batch.select(list(columns))
+            yield batch.select([name for name in columns if name in batch.schema.names])
 
 
 def _vectors(column: pa.Array, invalid: Callable[[str], SourceInvalid]) -> NDArray[np.float32]:

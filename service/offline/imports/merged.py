@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from service.entities import Passage
 from service.errors import IndexIncompatible, SourceInvalid
-from service.offline.building.ready import Block, NamedEncoder
+from service.offline.building.named_encoder import NamedEncoder
+from service.offline.building.ready import Block
 from service.offline.sources import Batch
 from service.storage.snapshot import IndexSnapshot
 

@@ -4,7 +4,6 @@ What the files hold is a list of (passage id, array of float32). Every name that
 class of this module, so that not even NumPy's own code sees what a stranger wrote; any other name ends the reading.
 """
 
-import io
 import pickle
 from pathlib import Path
 from typing import Any, Never
@@ -95,9 +94,6 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, _: object) -> Never:
         raise _Refused("it refers to something outside itself")
 
-    def get_extension(self, _: int) -> Never:
-        raise _Refused("it asks for a registered extension")
-
 
 def read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     """The ids and the vectors (N, d) of such a file. No code in it is run.
@@ -106,7 +102,7 @@ def read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     """
     try:
         with path.open("rb") as file:
-            content = _Unpickler(io.BufferedReader(file.raw, 1 << 20)).load()
+            content = _Unpickler(file).load()
         return _rows_of(content)
     except (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
         raise SourceInvalid(
