@@ -62,7 +62,7 @@ class PageCutter:
                 following = self._buffer.find(OPEN, scanned, close if close >= 0 else len(self._buffer))
                 if close < 0 and following < 0:
                     scanned = max(len(self._buffer) - len(CLOSE) + 1, scanned)
-                    if oversized or len(self._buffer) > largest:
+                    if oversized or scanned > largest:
                         oversized = True
                         self._drop(scanned)
                         scanned = 0
