@@ -1,4 +1,4 @@
-"""openbook checkpoint export"""
+"""openbook checkpoint export | average"""
 
 from pathlib import Path
 from typing import Annotated
@@ -36,3 +36,21 @@ def export(
     with console.status(f"writing {folder}"):
         save_checkpoint(checkpoint, folder)
     console.print(f"wrote {checkpoint.name} to {folder}", markup=False)
+
+
+@app.command()
+def average(
+    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="Where to write it: a new folder.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="Checkpoints of one shape; one given twice counts twice.")
+    ],
+    name: Annotated[str | None, typer.Option(help="What answers call it. Default: OUTPUT's name.")] = None,
+) -> None:
+    """Write the checkpoint whose weights are the mean of others': ends of trainings with a common beginning."""
+    if len(folders) < 2:
+        raise SettingInvalid(setting="FOLDER", reason="a mean needs two checkpoints at least")
+
+    from service.offline.training.averaging import average_checkpoints
+
+    average_checkpoints(output, folders, name=name or output.resolve().name)
+    messages().print(f"wrote the mean of {len(folders)} checkpoints to {output}", markup=False)

@@ -34,3 +34,14 @@ def test_a_checkpoint_that_is_not_there_is_named(run: Run, tmp_path: Path) -> No
     assert ended.code == 1
     assert ended.err.startswith("error [checkpoint_invalid]: There is no checkpoint checkpoints/openbook-mini")
     assert not (tmp_path / "whole").exists()
+
+
+def test_the_mean_of_two_checkpoints_answers(
+    run: Run, tiny_checkpoint: Path, indexes_folder: Path, tmp_path: Path
+) -> None:
+    mean = run("checkpoint", "average", "mean", tiny_checkpoint, tiny_checkpoint, "--name", "middle")
+    assert (mean.code, mean.out) == (0, "")
+    assert mean.err == "wrote the mean of 2 checkpoints to mean\n"
+    asked = run("ask", QUESTION, "--local", "--json", "--indexes", indexes_folder, "--checkpoint", tmp_path / "mean")
+    assert json.loads(asked.out)["checkpoint"].startswith("middle@")
+    assert run("checkpoint", "average", "other", tiny_checkpoint).code == 2
