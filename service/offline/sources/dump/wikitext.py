@@ -30,7 +30,7 @@ STRAY_TAG = re.compile(
     r"\b[^<>]{0,1000}>",
     re.IGNORECASE,
 )
-STRAY_MARKS = re.compile(r"\{\{+|\}\}+|\[\[+|\]\]+|\{\||\|\}|'{2,5}|__[A-Z]{3,}__")
+STRAY_MARKS = re.compile(r"\{\{+|\}\}+|\[\[+|\]\]+|'{2,5}|__[A-Z]{3,}__")
 TABLE_LINE = re.compile(r"^[ \t]*(?:\{\||\||!).*$", re.MULTILINE)
 # A reference is half of an article's markup and costs the parser as much: cut before, where it cannot be mistaken.
 CUT_BEFORE = re.compile(
