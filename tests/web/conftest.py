@@ -22,25 +22,23 @@ Page = Any
 OpenPage = Callable[..., Page]
 
 
-def installed_chromium(own: str) -> str | None:
-    """A Chromium of this machine, else the one that `playwright install chromium` brought."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    return found or (own if Path(own).exists() else None)
+def launch(driver: Any) -> Any:
+    """A Chromium of this machine, else the one that `playwright install chromium` brought; skips where neither is."""
+    own = driver.chromium.executable_path
+    path = next(filter(None, map(shutil.which, NAMES)), own if Path(own).exists() else None)
+    if path is None:
+        pytest.skip(f"needs one of {', '.join(NAMES)}, or: playwright install chromium")
+    # Chromium's sandbox does not take root, which is what a container often is
+    options = ["--no-sandbox"] if os.geteuid() == 0 else []
+    return driver.chromium.launch(executable_path=path, args=options)
 
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     """Ends with the tests of this folder: while it runs, no other test of this thread could start an event loop."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra: pip install 'openbook[browser]'")
-    with playwright.sync_playwright() as driver:
-        path = installed_chromium(driver.chromium.executable_path)
-        if path is None:
-            pytest.skip(f"needs one of {', '.join(NAMES)}, or: playwright install chromium")
-        # Chromium's sandbox does not take root, which is what a container often is
-        options = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = driver.chromium.launch(executable_path=path, args=options)
+    with playwright.sync_playwright() as driver, launch(driver) as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -73,7 +73,8 @@ def test_pointing_at_a_token_or_focusing_it_shows_its_posterior(server: str, ope
     tokens.first.hover()
     assert figures(page) == first
     assert page.locator(".heat td.at").count() == len(answer["passages"])
-    page.locator("footer").hover()
+    # where nothing is, whatever is scrolled
+    page.mouse.move(1, 1)
     assert figures(page) == whole
     tokens.first.focus()
     assert figures(page) == first
@@ -96,6 +97,7 @@ def test_a_link_holds_the_question_and_its_options_and_opening_it_asks(server: s
     page.get_by_text("Options:").click()
     page.get_by_label("Model").select_option("sequence")
     page.get_by_label("Decoding").select_option("fast")
+    page.get_by_label("Retriever").select_option("dense")
     page.get_by_label("Passages (K)").fill("3")
     page.get_by_label("Beams").fill("2")
     page.get_by_label("Answers", exact=True).fill("2")
@@ -105,7 +107,7 @@ def test_a_link_holds_the_question_and_its_options_and_opening_it_asks(server: s
     expect(link).to_be_visible()
     body = {
         **{"question": QUESTION, "model": "sequence", "decoding": "fast", "n_docs": 3, "num_beams": 2},
-        **{"num_answers": 2, "index": "tiny-2018"},
+        **{"num_answers": 2, "retriever": "dense", "index": "tiny-2018"},
     }
     expected = post(f"{server}/answer", json=body).json()
     assert page.url.endswith(link.get_attribute("href"))
@@ -116,7 +118,9 @@ def test_a_link_holds_the_question_and_its_options_and_opening_it_asks(server: s
         assert shown.locator(".others tbody tr").count() == len(expected["answers"])
         expect(shown.locator(".answer")).to_contain_text("From tiny-2018")
     assert other.get_by_label("Question", exact=True).input_value() == QUESTION
-    expect(other.locator("#chosen")).to_have_text("RAG-Sequence, fast, 3 passages, 2 beams, 2 answers, tiny-2018")
+    expect(other.locator("#chosen")).to_have_text(
+        "RAG-Sequence, fast, 3 passages, 2 beams, 2 answers, dense, tiny-2018"
+    )
 
 
 def test_going_back_asks_the_question_before(server: str, open_page: OpenPage) -> None:

@@ -24,7 +24,11 @@ export function answerView(question, answer, link) {
     passages.select(token);
     readout.textContent = token ? atToken(answer, token) : overall(answer);
   };
-  const row = tokenRow(answer, select);
+  const row = tokenRow(answer, (at) => {
+    select(at);
+    if (at !== null) map.reveal(at);
+  });
+  // what is pointed at in the map itself must not move away under the mouse
   const map = heatMap(answer, select);
   readout.textContent = overall(answer);
   return element("article", { className: "answer" },
@@ -58,7 +62,7 @@ export function figures(answer) {
     figure("log p(answer)", decimals(answer.log_prob), `p = ${probability(Math.exp(answer.log_prob))}`),
     figure("p(no answer)", probability(answer.no_answer), "of the empty answer"),
     figure("time", duration(total), stages.join(", ")),
-    figure("model", MODELS[answer.model], answer.checkpoint));
+    figure("model", MODELS[answer.model], `${answer.checkpoint}, ${answer.retriever}`));
 }
 
 function figure(name, value, note) {

@@ -4,6 +4,7 @@ import { call } from "./api.js";
 import { byId, element } from "./dom.js";
 import { DEFAULTS } from "./permalink.js";
 
+const CHOICES = ["model", "decoding", "retriever", "index"];
 const NUMBERS = ["n_docs", "num_beams", "max_new_tokens", "num_answers"];
 
 function fields() {
@@ -12,7 +13,7 @@ function fields() {
 
 export function readForm() {
   const form = fields();
-  const options = { model: form.model.value, decoding: form.decoding.value, index: form.index.value };
+  const options = Object.fromEntries(CHOICES.map((name) => [name, form[name].value]));
   for (const name of NUMBERS) options[name] = form[name].valueAsNumber;
   return { question: form.question.value.trim(), options };
 }
@@ -30,8 +31,9 @@ export function fillForm({ question, options }) {
 
 // The body of POST /answer; of POST /compare with the versions instead of one.
 export function bodyOf({ question, options, versions = [] }) {
-  const { index, ...rest } = options;
-  return versions.length ? { question, ...rest, versions } : { question, ...rest, index: index || null };
+  const { index, retriever, ...rest } = options;
+  const body = { question, ...rest, retriever: retriever || null };
+  return versions.length ? { ...body, versions } : { ...body, index: index || null };
 }
 
 // The largest values that this service takes, from its own document; without them it says no by itself.
@@ -69,7 +71,7 @@ function settle() {
   const words = [sequence ? `RAG-Sequence, ${form.decoding.value}` : "RAG-Token", many(form.n_docs.value, "passage"),
     Number(form.num_beams.value) === 1 ? "greedy" : many(form.num_beams.value, "beam")];
   if (Number(form.num_answers.value) > 1) words.push(many(form.num_answers.value, "answer"));
-  if (form.index.value) words.push(form.index.value);
+  for (const name of ["retriever", "index"]) if (form[name].value) words.push(form[name].value);
   byId("chosen").textContent = words.join(", ");
 }
 

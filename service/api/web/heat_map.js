@@ -11,7 +11,8 @@ const MEANS = {
   running: "A column is p(passage | question, the answer up to this token). The last column is that of the whole.",
 };
 
-// The figure, and `select(i)`, which marks the column of token i, or none for null. `onPoint(i)` tells of the mouse.
+// The figure; `select(i)`, which marks the column of token i, or none for null; and `reveal(i)`, which scrolls it into
+// view. `onPoint(i)` tells of the mouse.
 export function heatMap(answer, onPoint) {
   const columns = answer.tokens.map(() => []);
   const heads = answer.tokens.map((token, i) => {
@@ -40,12 +41,9 @@ export function heatMap(answer, onPoint) {
     element("tbody", { onpointerleave: () => onPoint(null) }, rows));
   // wider than a narrow screen: it scrolls by itself, by keyboard as well
   const scroll = element("div", { className: "scroll", role: "region", tabIndex: 0, "aria-label": NAME }, table);
-  const select = (at) => {
-    columns.forEach((cells, i) => cells.forEach((one) => one.classList.toggle("at", i === at)));
-    if (at !== null) reveal(scroll, heads[at]);
-  };
+  const select = (at) => columns.forEach((cells, i) => cells.forEach((one) => one.classList.toggle("at", i === at)));
   const means = element("p", { className: "small" }, MEANS[answer.posterior_kind], " In percent.");
-  return { figure: [scroll, means], select };
+  return { figure: [scroll, means], select, reveal: (at) => reveal(scroll, heads[at]) };
 }
 
 // The first column stays where it is, over what is scrolled.

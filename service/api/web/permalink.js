@@ -1,10 +1,11 @@
 // A question with its options as a fragment. A fragment stays in the browser: no log of a server or proxy holds it.
 
 export const DEFAULTS = {
-  model: "token", decoding: "thorough", n_docs: 5, num_beams: 4, max_new_tokens: 32, num_answers: 1, index: "",
+  model: "token", decoding: "thorough", retriever: "", index: "",
+  n_docs: 5, num_beams: 4, max_new_tokens: 32, num_answers: 1,
 };
 const NUMBERS = ["n_docs", "num_beams", "max_new_tokens", "num_answers"];
-const CHOICES = { model: ["token", "sequence"], decoding: ["thorough", "fast"] };
+const CHOICES = { model: ["token", "sequence"], decoding: ["thorough", "fast"], retriever: ["dense", "bm25"] };
 
 // `versions` are those to compare; none means to ask.
 export function toFragment({ question, options, versions = [] }) {

@@ -22,7 +22,8 @@ export function tokenRow(answer, onPoint) {
       className: text === END ? "end" : text.startsWith(" ") || i === 0 ? "word" : "piece",
     }, text === END ? "end" : text.trim() || "␣");
     button.addEventListener("pointerenter", () => { pointed = i; tell(); });
-    button.addEventListener("focus", () => { focused = i; tell(); });
+    // what came last wins: the arrow keys over a mouse that rests on a token
+    button.addEventListener("focus", () => { focused = i; pointed = null; tell(); });
     button.addEventListener("blur", () => { focused = null; tell(); });
     // a button that is touched or clicked does not take the focus in every browser
     button.addEventListener("click", () => button.focus());
