@@ -28,6 +28,8 @@ class Plan:
     threads: Sequence[int]
     repeats: int
     work: Work
+    limit_s: float = 1.0
+    """For each measurement of the machine's limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def measure_engine(shapes: Mapping[ShapeName, Path], plan: Plan, progress: Progr
     limits = []
     for number, threads in enumerate(plan.threads):
         progress(number, len(plan.threads), "limits")
-        limits.append(measure_limits(threads))
+        limits.append(measure_limits(threads, plan.limit_s))
     progress(len(plan.threads), len(plan.threads), "limits")
     work = plan.work
     return Report(

@@ -42,7 +42,9 @@ class Work:
     def rows(self, vocabulary: int) -> list[list[int]]:
         """Random tokens, none of them special: K lists of L."""
         dice = torch.Generator().manual_seed(self.seed)
-        return torch.randint(1000, vocabulary - 1, (self.n_docs, self.length), generator=dice).tolist()
+        return torch.randint(
+            min(1000, vocabulary // 4), vocabulary - 1, (self.n_docs, self.length), generator=dice
+        ).tolist()
 
     def doc_scores(self) -> list[float]:
         """Inner products that leave a prior to weigh."""
@@ -115,6 +117,8 @@ class Transformers:
     def __init__(self, folder: Path, dtype: str, work: Work) -> None:
         self._work = work
         self._token = RagTokenForGeneration.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
+        # RAG-Sequence scores with this number, whatever it is asked for
+        self._token.config.n_docs = work.n_docs
         # both have the same parts: one copy of the weights is enough
         self._sequence = RagSequenceForGeneration(
             config=self._token.config,
