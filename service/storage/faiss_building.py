@@ -66,7 +66,8 @@ def write_index(
     """Write the index of `vectors` (N, d) that `spec` describes to `path`.
 
     `work` is a folder of this build alone, made where it is not there: what was trained and filled is kept in it,
-    saved no more often than every `save_every_s`, and taken up again for the same vectors and spec. `report` is told
+    saved no more often than every `save_every_s` (0: after each slice), and taken up again for the same vectors and
+    spec. `report` is told
     done, total and "train" or "add". `n_threads` None is one a core: the bytes of a graph then depend on the order
     in which threads finish.
     """
@@ -101,6 +102,8 @@ class _Building:
         if hasattr(core, "pq"):
             # a small index is worth its codewords, too: no warning for each
             core.pq.cp.min_points_per_centroid = 1
+            # an order of the codewords that no search of ours uses, and that a file does not remember to make
+            core.do_polysemous_training = False
         if hasattr(core, "hnsw"):
             core.hnsw.efConstruction = self._spec.build["efConstruction"]
             core.hnsw.efSearch = self._spec.search["efSearch"]
@@ -172,8 +175,9 @@ class _Building:
                 continue
             index.add(self._as_stored(self._vectors[part]))
             now = time.monotonic()
-            # no more than a tenth of the time goes into saving
-            if part.stop < n_rows and now - saved >= max(self._save_every_s, 10 * took):
+            # no more than a tenth of the time goes into saving; what is full is saved for whoever publishes it
+            pause = max(self._save_every_s, 10 * took) if self._save_every_s else 0.0
+            if part.stop == n_rows or now - saved >= pause:
                 self._work.save(index, FILLING)
                 saved = time.monotonic()
                 took = saved - now

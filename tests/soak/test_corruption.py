@@ -154,7 +154,7 @@ def flip_and_search(index_type: str, stride: int, folder: Path, summary: Summary
     assert found["ended_by"] == {}
 
 
-@pytest.mark.parametrize(("index_type", "stride"), [("flat", 1999), ("hnsw", 9973)])
+@pytest.mark.parametrize(("index_type", "stride"), [("flat", 1999), ("hnsw", 9973), ("RR8,IVF4_HNSW4,PQ4x4", 173)])
 def test_no_flipped_byte_of_an_index_ends_a_process_that_searches_it(
     index_type: str, stride: int, tmp_path: Path, summary: Summary
 ) -> None:
@@ -163,7 +163,18 @@ def test_no_flipped_byte_of_an_index_ends_a_process_that_searches_it(
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize(("index_type", "stride"), [("flat", 3), ("hnsw", 17)])
+@pytest.mark.parametrize(
+    ("index_type", "stride"),
+    [
+        ("flat", 3),
+        ("hnsw", 17),
+        ("RR8,IVF4_HNSW4,PQ4x4", 1),
+        ("IVF4,SQ8", 2),
+        ("HNSW4,SQ8", 5),
+        ("PQ4x4", 2),
+        ("SQ8", 3),
+    ],
+)
 def test_no_flipped_byte_in_many_of_an_index_ends_a_process_that_searches_it(
     index_type: str, stride: int, tmp_path: Path, summary: Summary
 ) -> None:
