@@ -1,7 +1,7 @@
 """openbook bench precision"""
 
 from contextlib import closing
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,7 +13,8 @@ from service.cli.reports import JsonFile, MarkdownFile, show
 from service.cli.time_left import TimeLeft
 from service.settings import Settings
 
-PRECISIONS = ("float32", "bfloat16", "int8")
+Precision = Literal["float32", "bfloat16", "int8"]
+PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "int8")
 
 
 @takes_settings("checkpoint", "threads")
