@@ -77,6 +77,6 @@ WORKDIR /opt/openbook
 USER 10001:10001
 EXPOSE 8000
 VOLUME ["/indexes", "/checkpoints"]
-HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["python3", "/opt/openbook/healthcheck.py"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=300s --retries=3 CMD ["python3", "/opt/openbook/healthcheck.py"]
 ENTRYPOINT ["/opt/openbook/entrypoint.sh"]
 CMD ["openbook", "serve"]
