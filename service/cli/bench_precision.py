@@ -49,7 +49,7 @@ def precision(
     from service.offline.evaluation.book import open_book, write_book
     from service.offline.evaluation.reader import GREEDY, Decode
     from service.offline.training.recipe import HELD_OUT_ARTICLES
-    from service.rag.checkpoint import load_checkpoint
+    from service.rag.checkpoint import Checkpoint, load_checkpoint
 
     quieten_libraries()
     if settings.threads:
@@ -58,7 +58,9 @@ def precision(
     asked = choose_questions(questions, held_out=titles, sample=sample, seed=seed)
     book = write_book(asked.every, passages or [])
     names = chosen(precisions, PRECISIONS, "--precisions")
-    checkpoints = {name: load_checkpoint(settings.checkpoint, device="cpu", dtype=name) for name in names}
+    checkpoints: dict[str, Checkpoint] = {
+        name: load_checkpoint(settings.checkpoint, device="cpu", dtype=name) for name in names
+    }
     decodes = [GREEDY, Decode("token", num_beams), *([Decode("sequence", num_beams)] if thorough else [])]
     first = [next(iter(checkpoints.values()))]
     with (
