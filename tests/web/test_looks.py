@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.api.conftest import until
 from tests.web.conftest import OpenPage, Page
 
 expect: Any = pytest.importorskip("playwright.sync_api", reason="needs the extra browser").expect
@@ -129,7 +130,8 @@ def test_a_narrow_screen_shows_all_without_scrolling_sideways(server: str, open_
         assert figure.evaluate("node => node.scrollWidth > node.clientWidth")
         figure.focus()
         page.keyboard.press("ArrowRight")
-        page.wait_for_function("document.querySelector('.scroll').scrollLeft > 0")
+        # not wait_for_function, which the page's policy forbids: it makes code of a string
+        until(lambda: figure.evaluate("node => node.scrollLeft") > 0)
     outside = page.evaluate(
         """() => [...document.querySelectorAll("button, input, select, summary")]
           .filter((node) => node.checkVisibility())
