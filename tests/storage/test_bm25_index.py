@@ -236,6 +236,7 @@ def test_a_damaged_number_is_an_error_and_never_a_row_that_is_not_there(
     "change",
     [
         lambda array: array[::-1].copy(),
+        lambda array: array[[0, 2, 1, *range(3, len(array))]],
         lambda array: array + 1,
         lambda array: array - [[0, 1]],
         lambda array: array * 2,
