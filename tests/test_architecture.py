@@ -26,7 +26,6 @@ ONLY_IN = {
     "starlette": {"api"},
     "prometheus_client": {"application"},
     "opentelemetry": {"api"},
-    "opentelemetry": {"api"},
 }
 
 NEVER_IN = {

@@ -76,7 +76,20 @@ class TrainingConfig:
 
 STAGES = ("reading", "distillation", "joint")
 # numbers that may be nothing, and those that are a part of a whole
-MAY_BE_ZERO = frozenset({"steps", "warm_up", "patience", "guided_heads", "guidance", "weight_decay", "dropout", "seed", "world_share", "office_share"})
+MAY_BE_ZERO = frozenset(
+    {
+        "steps",
+        "warm_up",
+        "patience",
+        "guided_heads",
+        "guidance",
+        "weight_decay",
+        "dropout",
+        "seed",
+        "world_share",
+        "office_share",
+    }
+)
 BELOW_ONE = frozenset({"dropout"})
 
 
