@@ -225,6 +225,13 @@ class Unauthorized(OpenbookError):
     message = "This call needs the header 'Authorization: Bearer <the admin token>', and the token was {what}."
 
 
+class TooManyAttempts(OpenbookError):
+    """Raised for the right token too: where it came from, too many wrong ones did."""
+
+    code = "too_many_attempts"
+    message = "{most} wrong admin tokens came from your address. Try again in {retry_after_s} s."
+
+
 class AdminDisabled(OpenbookError):
     code = "admin_disabled"
     message = "Administration is off: the service was started without OPENBOOK_ADMIN_TOKEN."

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import Depends, Header, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from service.api.attempts import FailedAttempts
 from service.api.composition import Services
 from service.errors import AdminDisabled, InvalidRequest, Unauthorized
 from service.settings import Settings
@@ -26,18 +27,25 @@ def settings_of(request: Request) -> Settings:
     return settings
 
 
-def admin(request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
-    """Let pass who holds the admin token. Raises AdminDisabled, Unauthorized."""
+async def admin(request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
+    """Let pass who holds the admin token. Raises AdminDisabled, Unauthorized, TooManyAttempts.
+
+    Who sends no token has not guessed, and is not counted.
+    """
     token = settings_of(request).admin_token
     if token is None or not token.get_secret_value():
         raise AdminDisabled
     if credentials is None:
         raise Unauthorized(what="missing")
+    attempts: FailedAttempts = request.app.state.attempts
+    address = _address(request)
+    attempts.check(address)
     # headers come as latin-1; compare the bytes that were sent
     given = credentials.credentials.encode("latin-1")
     # bytes of the environment that are not UTF-8 came as surrogates, and go back to what they were
     if compare_digest(given, token.get_secret_value().encode("utf-8", "surrogateescape")):
         return
+    attempts.fail(address)
     raise Unauthorized(what="wrong" if _is_utf8(given) else "not sent as UTF-8")
 
 
@@ -61,7 +69,11 @@ def actor(
         raise InvalidRequest(field=ACTOR, reason=f"must have at most {MAX_ACTOR} characters")
     if not name.isprintable():
         raise InvalidRequest(field=ACTOR, reason="holds a character that cannot be printed")
-    return name or (request.client.host if request.client is not None else "")
+    return name or _address(request)
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client is not None else ""
 
 
 def _is_utf8(sent: bytes) -> bool:

@@ -11,6 +11,8 @@ from starlette.exceptions import HTTPException
 
 from service import __version__
 from service.api import indexes, openapi, operations, questions
+from service.api.attempts import FailedAttempts
+from service.api.body import BODY_TIMEOUT_S
 from service.api.composition import close_services, open_services
 from service.api.middleware import RequestContext
 from service.api.page import page_router
@@ -67,6 +69,8 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
     app.state.settings = settings
     app.state.telemetry = telemetry
     app.state.max_body_bytes = settings.max_body_bytes
+    app.state.body_timeout_s = BODY_TIMEOUT_S
+    app.state.attempts = FailedAttempts()
     for calls in (questions, indexes, operations):
         app.include_router(calls.router)
     app.include_router(page_router())

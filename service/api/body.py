@@ -1,5 +1,6 @@
 """What a request body must be before anything looks into it: small enough, JSON, UTF-8."""
 
+import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -11,6 +12,8 @@ from starlette.responses import Response
 from starlette.types import Message, Receive
 
 JSON = "application/json"
+# For a whole body, which is small: 65,536 bytes in this time are 18 kbit/s.
+BODY_TIMEOUT_S = 30.0
 
 
 class JsonRoute(APIRoute):
@@ -26,7 +29,11 @@ class JsonRoute(APIRoute):
         optional = not self.body_field.field_info.is_required()
 
         async def handle_checked(request: Request) -> Response:
-            body = await _read(request, request.app.state.max_body_bytes)
+            try:
+                async with asyncio.timeout(request.app.state.body_timeout_s):
+                    body = await _read(request, request.app.state.max_body_bytes)
+            except TimeoutError as error:
+                raise _too_slow(request.app.state.body_timeout_s) from error
             if body or not optional:
                 _check_type(request)
                 _check_json(body)
@@ -51,6 +58,10 @@ async def _read(request: Request, most: int) -> bytes:
 def _too_large(most: int) -> HTTPException:
     # the rest of the body is not read, so the connection cannot be used again
     return HTTPException(413, f"The request body has more than {most} bytes.", {"connection": "close"})
+
+
+def _too_slow(seconds: float) -> HTTPException:
+    return HTTPException(408, f"The request body did not come within {seconds:g} s.", {"connection": "close"})
 
 
 def _check_type(request: Request) -> None:

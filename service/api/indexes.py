@@ -35,6 +35,7 @@ from service.errors import (
     OpenbookError,
     RetrieverUnavailable,
     SwapInProgress,
+    TooManyAttempts,
     Unauthorized,
     UnknownIndex,
 )
@@ -46,6 +47,7 @@ MAX_HISTORY = 1000
 LOAD_PROBLEMS: tuple[type[OpenbookError], ...] = (
     InvalidRequest,
     Unauthorized,
+    TooManyAttempts,
     AdminDisabled,
     UnknownIndex,
     IndexCorrupt,
@@ -83,7 +85,7 @@ async def swap_progress(services: TheServices) -> SwapProgressResponse:
 @router.get(
     "/index/history",
     dependencies=[Depends(admin)],
-    responses=problem_responses(InvalidRequest, Unauthorized, AdminDisabled),
+    responses=problem_responses(InvalidRequest, Unauthorized, TooManyAttempts, AdminDisabled),
 )
 async def history(
     services: TheServices,

@@ -10,11 +10,14 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api import problems
+from service.api.connections import MAX_HEAD_BYTES
+from service.api.headers import harden
 from service.api.logs import FACTS
 from service.api.tracing import Traces
 from service.application.telemetry import Telemetry
@@ -29,6 +32,10 @@ OK = "ok"
 CANCELLED = "cancelled"
 # Asked every few seconds by machines: a line for each would hide the others, and that all is well is in the metrics.
 PROBES = ("/healthz", "/readyz", "/metrics")
+# h11 bounds a head that is not whole yet; one that comes in one piece can be larger, and is refused here
+HEAD_TOO_LARGE = problems.of_http(
+    HTTPException(431, f"The address and headers have more than {MAX_HEAD_BYTES} bytes.", {"connection": "close"})
+)
 
 logger = logging.getLogger(__name__)
 access = logging.getLogger("openbook.access")
@@ -66,11 +73,14 @@ class RequestContext:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers[REQUEST_ID] = request_id
-                headers["x-content-type-options"] = "nosniff"
+                harden(headers)
             await send(message)
 
         try:
-            await self._app(scope, receive, send_marked)
+            if _head_bytes(scope) > MAX_HEAD_BYTES:
+                await problems.respond(HEAD_TOO_LARGE, request)(scope, receive, send_marked)
+            else:
+                await self._app(scope, receive, send_marked)
         except (ClientGone, ClientDisconnect):
             request.state.outcome = CANCELLED
             if not status:
@@ -124,6 +134,11 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 async def _hang_up(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def _head_bytes(scope: Scope) -> int:
+    lengths = (len(name) + len(value) for name, value in scope["headers"])
+    return len(scope.get("raw_path") or b"") + len(scope["query_string"]) + sum(lengths)
 
 
 def _request_id(request: Request) -> str:

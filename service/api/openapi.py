@@ -13,7 +13,7 @@ from service.errors import OpenbookError
 from service.settings import Settings
 
 SCHEMA = "ProblemResponse"
-BODY_PROBLEMS = (400, 413, 415)
+BODY_PROBLEMS = (400, 408, 413, 415)
 
 
 def problem_responses(*errors: type[OpenbookError], http: tuple[int, ...] = ()) -> dict[int | str, dict[str, Any]]:

@@ -40,6 +40,7 @@ from service.errors import (
     SettingInvalid,
     SourceInvalid,
     SwapInProgress,
+    TooManyAttempts,
     Unauthorized,
     UnknownIndex,
 )
@@ -63,6 +64,7 @@ STATUSES: Mapping[type[OpenbookError], int] = {
     DrainTimedOut: 504,
     Unauthorized: 401,
     AdminDisabled: 403,
+    TooManyAttempts: 429,
     Overloaded: 503,
     DeadlineExceeded: 504,
     CheckpointInvalid: 500,
@@ -78,8 +80,10 @@ HTTP_CODES: Mapping[int, str] = {
     400: "malformed_body",
     404: "not_found",
     405: "method_not_allowed",
+    408: "body_too_slow",
     413: "body_too_large",
     415: "unsupported_media_type",
+    431: "head_too_large",
     500: OpenbookError.code,
     503: NoLiveIndex.code,
 }
@@ -169,7 +173,7 @@ async def handle_error(request: Request, error: Exception) -> Response:
 
 
 def _headers(error: OpenbookError) -> dict[str, str]:
-    if isinstance(error, Overloaded):
+    if isinstance(error, Overloaded | TooManyAttempts):
         return {"retry-after": str(math.ceil(error.data["retry_after_s"]))}
     if status_of(type(error)) == 503:
         return {"retry-after": str(NOT_READY_RETRY_S)}

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from service.api.app import create_app
 from service.api.composition import SHUTDOWN_S
+from service.api.connections import MAX_HEAD_BYTES, BoundedProtocol
 from service.api.logs import configure_logging
 from service.errors import OpenbookError
 from service.settings import Settings
@@ -38,12 +39,16 @@ def serve(settings: Settings) -> int:
 
 
 def server_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
-    """No access log of uvicorn's own, no `server` header, a limit on how long the end may take."""
+    """No access log of uvicorn's own, no `server` header; limits on heads, on silence and on the end."""
     return uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
         lifespan="on",
+        # named: another one that happens to be installed has other limits
+        http=BoundedProtocol,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
