@@ -10,13 +10,13 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from service.api import attempts, connections
+from service.api import access, attempts, connections
 from service.api.attempts import FailedAttempts, place_of
 from service.api.headers import DEFAULTS
 from service.api.page import HEADERS
 from service.errors import TooManyAttempts
 from service.settings import Settings
-from tests.api.conftest import ADMIN, SlowSearch, get, serving
+from tests.api.conftest import ADMIN, TOKEN, SlowSearch, get, serving
 
 WRONG = {"authorization": "Bearer open says me"}
 HISTORY = "/index/history"
@@ -64,6 +64,18 @@ def test_every_administrative_call_counts_guesses_and_refuses_after_them(client:
         assert client.request(method, path, json=body, headers=WRONG).status_code == 401
     for method, path in calls:
         assert client.request(method, path, json=body, headers=ADMIN).status_code == 429
+
+
+def test_a_token_is_compared_in_constant_time(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(given: bytes, expected: bytes) -> bool:
+        compared.append((given, expected))
+        return False
+
+    monkeypatch.setattr(access, "compare_digest", compare)
+    assert client.get(HISTORY, headers=ADMIN).status_code == 401
+    assert compared == [(TOKEN.encode(), TOKEN.encode())]
 
 
 def test_the_log_says_once_where_guesses_came_from(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
