@@ -1,0 +1,71 @@
+"""What a generator makes of the OpenAPI document, true to it and not: every answer is one that the document names."""
+
+from contextlib import nullcontext, suppress
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from hypothesis import HealthCheck, given
+from hypothesis import settings as bounded
+from hypothesis.errors import Unsatisfiable
+
+from service.api.app import create_app
+from service.api.attempts import FailedAttempts
+from service.rag.engine import RagEngine
+from service.settings import Settings
+from tests.api.conftest import ADMIN, get, serving
+
+schemathesis = pytest.importorskip("schemathesis", reason="needs the extra test")
+from schemathesis.checks import not_a_server_error  # noqa: E402
+from schemathesis.generation import GenerationMode  # noqa: E402
+from schemathesis.specs.openapi import checks  # noqa: E402
+
+# Not `positive_data_acceptance`: which versions there are, and how many passages they hold, is in no schema.
+CHECKS = [
+    not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+    checks.negative_data_rejection,
+]
+
+
+@pytest.fixture
+def app(settings: Settings, engine: RagEngine) -> FastAPI:
+    """Small answers, and administration that is not closed by what the generator sends."""
+    return create_app(settings.model_copy(update={"max_docs": 4, "max_beams": 2, "max_new_tokens": 3}), engine=engine)
+
+
+def ask_of(app: FastAPI, settings: Settings, examples: int) -> int:
+    asked = 0
+    with serving(app, settings) as server:
+        app.state.attempts = FailedAttempts(most=10**9)
+        schema = schemathesis.openapi.from_dict(get(f"{server}/openapi.json").json())
+        for operation in (found.ok() for found in schema.get_all_operations()):
+            for mode in GenerationMode:
+
+                @bounded(
+                    max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+                )
+                @given(case=operation.as_strategy(generation_mode=mode))
+                def check(case: Any) -> None:
+                    nonlocal asked
+                    asked += 1
+                    case.call_and_validate(base_url=server, headers=ADMIN, checks=CHECKS)
+
+                # a call that takes nothing can be sent nothing wrong
+                with suppress(Unsatisfiable) if mode == GenerationMode.NEGATIVE else nullcontext():
+                    check()
+        assert get(f"{server}/readyz").status_code == 200
+    return asked
+
+
+def test_no_call_answers_in_a_way_that_the_document_does_not_name(app: FastAPI, settings: Settings) -> None:
+    assert ask_of(app, settings, 4) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_no_call_answers_so_to_hundreds_of_requests_either(app: FastAPI, settings: Settings) -> None:
+    assert ask_of(app, settings, 300) > 3000
