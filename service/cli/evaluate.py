@@ -1,7 +1,8 @@
-"""openbook eval: reading, open, posteriors, leaders, facts"""
+"""openbook eval: reading, open, posteriors, leaders, facts, qa"""
 
 import typer
 
+from service.cli.evaluate_paper import qa
 from service.cli.evaluate_questions import open_domain, posteriors, reading
 from service.cli.evaluate_world import facts, leaders
 
@@ -14,6 +15,7 @@ def build() -> typer.Typer:
     group.command()(posteriors)
     group.command()(leaders)
     group.command()(facts)
+    group.command()(qa)
     return group
 
 

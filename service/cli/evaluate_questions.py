@@ -80,7 +80,7 @@ def reading(
     from service.offline.evaluation.reading import read_paragraphs
 
     asked = choose_questions(questions, held_out=_titles(held_out, every), sample=sample, seed=seed)
-    checkpoints = _load(settings, against)
+    checkpoints = load_checkpoints(settings, against)
     with TimeLeft() as progress:
         report = read_paragraphs(
             checkpoints, asked, work=work, num_beams=num_beams or [1], seed=seed, progress=progress
@@ -130,7 +130,7 @@ def open_domain(
 
     asked = choose_questions(questions, held_out=_titles(held_out, every), sample=sample, seed=seed)
     book = write_book(asked.every, passages or [])
-    checkpoints = _load(settings, against)
+    checkpoints = load_checkpoints(settings, against)
     plan = OpenPlan([one.value for one in part] if part else PARTS, n_docs, num_beams, tuple(k or K_SWEEP))
     with (
         TimeLeft() as progress,
@@ -197,7 +197,7 @@ def posteriors(
     asked = choose_questions(questions, held_out=titles, sample=sample, seed=seed)
     impossible = choose_unanswerable(unanswerable or [], held_out=titles, sample=sample, seed=seed)
     book = write_book([*asked.every, *impossible.every], passages or [])
-    (checkpoint,) = _load(settings, None)
+    (checkpoint,) = load_checkpoints(settings, None)
     with (
         TimeLeft() as progress,
         closing(open_book(book, work, asked_by=[checkpoint], encoder_folder=encoder, progress=progress)) as snapshot,
@@ -225,7 +225,8 @@ def _titles(held_out: list[str] | None, every: bool) -> list[str] | None:
     return None if every else held_out or list(HELD_OUT_ARTICLES)
 
 
-def _load(settings: Settings, others: list[str] | None) -> "list[Checkpoint]":
+def load_checkpoints(settings: Settings, others: list[str] | None) -> "list[Checkpoint]":
+    """The checkpoint of the settings, then the others, as the settings say."""
     import torch
 
     from service.rag.checkpoint import load_checkpoint

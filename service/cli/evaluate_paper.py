@@ -1,0 +1,118 @@
+"""openbook eval qa: the public question files, asked of an index of one's own"""
+
+import random
+from contextlib import closing
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from service.cli.evaluate_questions import WORK, Encoder, Seed, Work, load_checkpoints
+from service.cli.options import takes_settings
+from service.cli.reports import JsonFile, MarkdownFile, show
+from service.cli.time_left import TimeLeft
+from service.entities import Decoding, ModelKind
+from service.errors import TooManyDocs
+from service.settings import Settings
+from service.storage.index_store import IndexStore
+
+if TYPE_CHECKING:
+    from service.offline.evaluation.paper import Finding
+    from service.storage.snapshot import IndexSnapshot
+
+T = TypeVar("T")
+READING = ("checkpoint", "indexes", "index", "device", "dtype", "threads")
+
+
+class Found(StrEnum):
+    """Typer takes no list of literals."""
+
+    dense = "dense"
+    frozen = "frozen"
+    bm25 = "bm25"
+
+
+class Model(StrEnum):
+    token = "token"
+    sequence = "sequence"
+
+
+Retrievers = Annotated[
+    list[Found] | None,
+    typer.Option(
+        "--retriever",
+        help="dense: the checkpoint's question encoder. frozen: the passage encoder in its place. bm25: words. "
+        "Again for more. Default: dense.",
+    ),
+]
+Models = Annotated[
+    list[Model] | None, typer.Option("--model", help="RAG-Token or RAG-Sequence; again for more. Default: both.")
+]
+Docs = Annotated[int, typer.Option(min=1, help="K: passages to retrieve and marginalise over.")]
+Beams = Annotated[int, typer.Option(min=1, help="Width of the beam search; 1 is greedy.")]
+DecodingOption = Annotated[Decoding, typer.Option(help="How RAG-Sequence scores its candidates.")]
+Sample = Annotated[int | None, typer.Option(min=1, help="So many of each file, drawn by --seed. Default: all.")]
+
+
+@takes_settings(*READING)
+def qa(
+    settings: Settings,
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="Questions: NQ-open, TriviaQA, WebQuestions, CuratedTrec, DPR's .csv, SQuAD."
+        ),
+    ],
+    patterns: Annotated[
+        bool, typer.Option("--patterns", help="The answers are regular expressions (CuratedTrec as DrQA has it).")
+    ] = False,
+    retriever: Retrievers = None,
+    model: Models = None,
+    n_docs: Docs = 5,
+    num_beams: Beams = 1,
+    decoding: DecodingOption = "thorough",
+    sample: Sample = None,
+    seed: Seed = 0,
+    encoder: Encoder = None,
+    work: Work = WORK,
+    json_file: JsonFile = None,
+    markdown_file: MarkdownFile = None,
+) -> None:
+    """Open-domain question answering over an index: the paper's Table 1.
+
+    Shows exact match and F1 of each file with a 95% interval, how often the passages hold an answer, and how many of
+    the right answers stand in none of them.
+    """
+    from service.offline.evaluation.paper import PaperPlan, measure_qa
+    from service.offline.evaluation.question_files import read_qa
+
+    asked = [(file.name, drawn(read_qa(file, patterns=patterns), sample, seed)) for file in files]
+    (checkpoint,) = load_checkpoints(settings, None)
+    plan = PaperPlan(finders(retriever), models(model), n_docs, num_beams, decoding, encoder)
+    with TimeLeft() as progress, closing(open_index(settings, n_docs)) as snapshot:
+        report = measure_qa(checkpoint, asked, snapshot, plan, work=work, progress=progress)
+    show(report, json_file, markdown_file)
+
+
+def drawn(every: list[T], sample: int | None, seed: int) -> list[T]:
+    """`sample` of them, in the order drawn."""
+    return every if sample is None else random.Random(seed).sample(every, min(sample, len(every)))
+
+
+def finders(chosen: list[Found] | None) -> "list[Finding]":
+    return [one.value for one in dict.fromkeys(chosen or [Found.dense])]
+
+
+def models(chosen: list[Model] | None) -> list[ModelKind]:
+    return [one.value for one in dict.fromkeys(chosen or list(Model))]
+
+
+def open_index(settings: Settings, n_docs: int) -> "IndexSnapshot":
+    """The version that the settings name, or the live one. The caller closes it. Raises TooManyDocs."""
+    store = IndexStore(settings.indexes)
+    snapshot = store.open(settings.index or store.default_version())
+    if n_docs > len(snapshot):
+        snapshot.close()
+        raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
+    return snapshot

@@ -1,0 +1,38 @@
+"""What the tables of the paper are made of, worked out by hand."""
+
+import math
+
+import pytest
+
+from service.offline.evaluation.answer_log import GivenAnswer
+from service.offline.evaluation.golds import AnswerPattern, Golds
+from service.offline.evaluation.paper import PaperPlan, mark_answers
+from service.offline.evaluation.reader import Decode
+from service.offline.evaluation.statistics import Interval
+
+
+def means(cells: tuple[object, ...]) -> list[float]:
+    found = []
+    for cell in cells:
+        assert isinstance(cell, Interval)
+        found.append(cell.mean)
+    return found
+
+
+def test_a_right_answer_may_stand_in_no_passage() -> None:
+    given = [GivenAnswer(text, -1.0, (1.0,)) for text in ("The Lima", "quito", "nairobi", "rio bravo")]
+    golds = [Golds(("lima",)), Golds(("lima", "quito")), Golds(("nairobi",)), Golds(("bravo",))]
+    # three of four are right, one of those although no passage holds it
+    assert means(mark_answers(given, golds, [True, False, True, True])) == pytest.approx([75, 275 / 3, 75, 100 / 3])
+
+
+def test_patterns_have_no_f1_and_no_right_answer_no_share() -> None:
+    golds = [Golds(patterns=(AnswerPattern("lim[ae]", "here"),))] * 2
+    first = means(mark_answers([GivenAnswer(text, 0.0, ()) for text in ("Lime", "no")], golds, [True, True]))
+    assert (first[0], first[2:]) == (50, [100, 0])
+    assert math.isnan(first[1])
+    assert math.isnan(means(mark_answers([GivenAnswer("no", 0.0, ())], golds[:1], [False]))[3])
+
+
+def test_thorough_and_fast_say_nothing_to_rag_token() -> None:
+    assert PaperPlan(num_beams=3, decoding="fast").decodes == (Decode("token", 3), Decode("sequence", 3, "fast"))
