@@ -28,8 +28,8 @@ def bench() -> None:
     """Measure what the service costs on this machine."""
 
 
-app.command()(engine)
-app.command()(precision)
+_ENGINE = app.command()(engine)
+_PRECISION = app.command()(precision)
 
 
 @app.command()

@@ -202,7 +202,7 @@ def test_a_service_that_cannot_start_says_why_in_one_line(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.api.server.configure_logging", lambda level: None)
+    monkeypatch.setattr("service.api.server.configure_logging", lambda *_: None)
     with pytest.raises(error) as raised:
         serve(settings.model_copy(update=changed))
     assert f"{raised.value.code}: {raised.value}" in caplog.messages
@@ -212,7 +212,7 @@ def test_a_service_that_cannot_start_says_why_in_one_line(
 def test_a_service_does_not_start_on_an_index_of_another_encoder(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.api.server.configure_logging", lambda level: None)
+    monkeypatch.setattr("service.api.server.configure_logging", lambda *_: None)
     publish_tiny(IndexStore(settings.indexes), "tiny-2016", encoder_fingerprint="another", replace=True)
     with pytest.raises(IndexIncompatible):
         serve(settings)
