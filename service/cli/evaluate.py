@@ -1,8 +1,8 @@
-"""openbook eval: reading, open, posteriors, leaders, facts, qa"""
+"""openbook eval: reading, open, posteriors, leaders, facts, qa, fever, generation"""
 
 import typer
 
-from service.cli.evaluate_paper import qa
+from service.cli.evaluate_paper import fever, generation, qa
 from service.cli.evaluate_questions import open_domain, posteriors, reading
 from service.cli.evaluate_world import facts, leaders
 
@@ -16,6 +16,8 @@ def build() -> typer.Typer:
     group.command()(leaders)
     group.command()(facts)
     group.command()(qa)
+    group.command()(fever)
+    group.command()(generation)
     return group
 
 

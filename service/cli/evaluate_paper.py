@@ -1,4 +1,4 @@
-"""openbook eval qa: the public question files, asked of an index of one's own"""
+"""openbook eval qa, fever, generation: the public files, asked of an index of one's own"""
 
 import random
 from contextlib import closing
@@ -12,8 +12,8 @@ from service.cli.evaluate_questions import WORK, Encoder, Seed, Work, load_check
 from service.cli.options import takes_settings
 from service.cli.reports import JsonFile, MarkdownFile, show
 from service.cli.time_left import TimeLeft
-from service.entities import Decoding, ModelKind
-from service.errors import TooManyDocs
+from service.entities import Decoding, ModelKind, RetrieverKind
+from service.errors import SettingInvalid, TooManyDocs
 from service.settings import Settings
 from service.storage.index_store import IndexStore
 
@@ -49,7 +49,7 @@ Retrievers = Annotated[
 Models = Annotated[
     list[Model] | None, typer.Option("--model", help="RAG-Token or RAG-Sequence; again for more. Default: both.")
 ]
-Docs = Annotated[int, typer.Option(min=1, help="K: passages to retrieve and marginalise over.")]
+Docs = Annotated[int, typer.Option(min=1, max=50, help="K: passages to retrieve and marginalise over.")]
 Beams = Annotated[int, typer.Option(min=1, help="Width of the beam search; 1 is greedy.")]
 DecodingOption = Annotated[Decoding, typer.Option(help="How RAG-Sequence scores its candidates.")]
 Sample = Annotated[int | None, typer.Option(min=1, help="So many of each file, drawn by --seed. Default: all.")]
@@ -92,6 +92,86 @@ def qa(
     plan = PaperPlan(finders(retriever), models(model), n_docs, num_beams, decoding, encoder)
     with TimeLeft() as progress, closing(open_index(settings, n_docs)) as snapshot:
         report = measure_qa(checkpoint, asked, snapshot, plan, work=work, progress=progress)
+    show(report, json_file, markdown_file)
+
+
+@takes_settings(*READING)
+def fever(
+    settings: Settings,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="FEVER's JSON lines: claim, label, evidence.")],
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What the checkpoint says for SUPPORTS, REFUTES and NOT ENOUGH INFO: given three times, in this "
+            "order. Default: these words."
+        ),
+    ] = None,
+    retriever: Annotated[RetrieverKind, typer.Option(help="dense or bm25.")] = "dense",
+    model: Models = None,
+    n_docs: Docs = 5,
+    sample: Sample = None,
+    seed: Seed = 0,
+    work: Work = WORK,
+    json_file: JsonFile = None,
+    markdown_file: MarkdownFile = None,
+) -> None:
+    """Fact verification: which label is the likeliest, and whether the gold article is found (Table 2)."""
+    from service.offline.evaluation.claim_files import LABELS, read_claims
+    from service.offline.evaluation.claims import measure_claims
+
+    if target is not None and len(set(target)) != len(LABELS):
+        raise SettingInvalid(setting="--target", reason=f"takes three different ones, for {', '.join(LABELS)}")
+    claims = drawn(read_claims(file), sample, seed)
+    (checkpoint,) = load_checkpoints(settings, None)
+    with TimeLeft() as progress, closing(open_index(settings, n_docs)) as snapshot:
+        report = measure_claims(
+            checkpoint,
+            claims,
+            snapshot,
+            targets=target or LABELS,
+            models=models(model),
+            retriever=retriever,
+            n_docs=n_docs,
+            work=work,
+            progress=progress,
+        )
+    show(report, json_file, markdown_file)
+
+
+@takes_settings(*READING)
+def generation(
+    settings: Settings,
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="MS-MARCO NLG, Jeopardy or SearchQA; or lines of input, references."),
+    ],
+    retriever: Retrievers = None,
+    model: Models = None,
+    n_docs: Docs = 5,
+    num_beams: Beams = 4,
+    decoding: DecodingOption = "fast",
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest text, in tokens.")] = 64,
+    sample: Sample = None,
+    seed: Seed = 0,
+    encoder: Encoder = None,
+    work: Work = WORK,
+    json_file: JsonFile = None,
+    markdown_file: MarkdownFile = None,
+) -> None:
+    """Abstractive answers and Jeopardy clues: BLEU-1, ROUGE-L, Q-BLEU-1, diversity (Tables 2, 4 and 5)."""
+    from service.offline.evaluation.generation import measure_generation
+    from service.offline.evaluation.generation_files import read_prompts
+    from service.offline.evaluation.generation_metrics import check_can_measure
+    from service.offline.evaluation.paper import PaperPlan
+
+    check_can_measure()
+    prompts = [(file.name, drawn(read_prompts(file), sample, seed)) for file in files]
+    (checkpoint,) = load_checkpoints(settings, None)
+    plan = PaperPlan(finders(retriever), models(model), n_docs, num_beams, decoding, encoder)
+    with TimeLeft() as progress, closing(open_index(settings, n_docs)) as snapshot:
+        report = measure_generation(
+            checkpoint, prompts, snapshot, plan, max_new_tokens=max_new_tokens, work=work, progress=progress
+        )
     show(report, json_file, markdown_file)
 
 

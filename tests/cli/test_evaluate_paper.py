@@ -9,6 +9,7 @@ from service.storage.bm25_publish import add_bm25
 from service.storage.index_store import IndexStore
 from tests.cli.conftest import Run
 from tests.fixtures.evaluation import write_lines
+from tests.fixtures.indexes import tiny_passages
 
 Here = tuple[object, ...]
 
@@ -52,3 +53,51 @@ def test_qa_names_the_line_that_is_no_question(run: Run, here: Here) -> None:
     ended = run("eval", "qa", "nq.jsonl", *here)
     assert ended.code == 1
     assert "nq.jsonl:2: not a question: answers is missing" in ended.err
+
+
+def test_fever_judges_by_the_likeliest_label_and_goes_on_from_what_it_has(run: Run, here: Here) -> None:
+    passage = tiny_passages("tiny-2016")[0]
+    page = passage.title.replace(" ", "_")
+    write_lines(
+        Path("fever.jsonl"),
+        [
+            {"claim": passage.text, "label": "SUPPORTS", "evidence": [[[1, 2, page, 0]]]},
+            {"claim": passage.text, "label": "REFUTES", "evidence": [[[1, 2, "Nowhere", 0]]]},
+            {"claim": passage.text, "label": "NOT ENOUGH INFO", "evidence": [[[1, None, None, None]]]},
+        ],
+    )
+    targets = ("--target", "the president", "--target", "the capital", "--target", "the island")
+    command = ("eval", "fever", "fever.jsonl", *here, *targets, "--work", "work")
+    ended = run(*command, "--json", "fever.json")
+    assert ended.code == 0, ended.err
+    labels, gold = json.loads(Path("fever.json").read_text())["tables"]
+    # one claim under all three labels: one judgement is right of three, and at most one of two
+    by_way = {(row["model"], row["labels"]): row for row in labels["rows"]}
+    assert {row["claims"] for (_, ways), row in by_way.items() if ways == "2-way"} == {2}
+    assert by_way["RAG-Token", "3-way"]["accuracy"]["mean"] == pytest.approx(100 / 3)
+    assert by_way["RAG-Sequence", "2-way"]["accuracy"]["mean"] == 50
+    assert [row["claims with evidence"] for row in gold["rows"]] == [2, 2]
+    assert max(row["gold article in top k"]["mean"] for row in gold["rows"]) <= 50
+
+    (log,) = Path("work").glob("*-claims.jsonl")
+    written = log.read_text()
+    again = run(*command, "--json", "again.json")
+    assert again.code == 0, again.err
+    assert log.read_text() == written
+    assert run(*command, "--target", "a fourth").err.startswith("error [setting_invalid]: --target")
+
+
+def test_generation_measures_texts_beside_those_of_people(run: Run, here: Here) -> None:
+    pytest.importorskip("sacrebleu")
+    clue = {"answer": "peru", "question": "'Lima is the capital of the land of the sun'"}
+    write_lines(Path("jeopardy.jsonl"), [clue])
+    ended = run(
+        "eval", "generation", "jeopardy.jsonl", *here, "--num-beams", 2, "--max-new-tokens", 8, "--work", "work",
+        "--json", "generation.json",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    people, *models = json.loads(Path("generation.json").read_text())["tables"][0]["rows"]
+    assert people["written by"] == "people"
+    assert people["distinct tri-grams, %"] == 100
+    assert [row["decoding"] for row in models] == ["RAG-Token, 2 beams", "RAG-Sequence, fast, 2 beams"]
+    assert all(0 <= row["BLEU-1"] <= 100 for row in models)

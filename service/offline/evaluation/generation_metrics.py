@@ -15,12 +15,12 @@ _WORD = re.compile(r"\w+(?:['’-]\w+)*")
 QUESTION_WORDS = frozenset(_WORD.findall("what which why who whom whose where when how"))
 FUNCTION_WORDS = frozenset(
     _WORD.findall(
-        """a an the this that these those and or but nor so if then than as because while until though i you he she it
-        we they me him her us them my your his its our their mine yours hers ours theirs myself himself herself itself
-        themselves of in on at by for from to into onto with without about against between through during before after
-        above below over under up down out off is am are was were be been being do does did doing have has had having will
-        would shall should can could may might must not no there here all any both each few more most other some such only
-        own same too very just now againonce"""
+        """a an the this that these those and or but nor so if then than as because while until though i you he she
+        it we they me him her us them my your his its our their mine yours hers ours theirs myself himself
+        herself itself themselves of in on at by for from to into onto with without about against between through
+        during before after above below over under up down out off is am are was were be been being do does did
+        doing have has had having will would shall should can could may might must not no there here all any both
+        each few more most other some such only own same too very just now again once"""
     )
 )
 

@@ -1,0 +1,113 @@
+"""Claims judged by what the labels' words are worth to the generator (FEVER, section 3.4 and Table 2)."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from service.entities import ModelKind, RetrieverKind
+from service.offline.evaluation.answer_log import AnswerLog, GivenAnswer, digest_of
+from service.offline.evaluation.claim_files import LABELS, Claim
+from service.offline.evaluation.reading import log_path
+from service.offline.evaluation.statistics import bootstrap
+from service.offline.evaluation.tables import Cell, Report, Table, machine, percent
+from service.offline.index_builder import Progress
+from service.rag.checkpoint import Checkpoint
+from service.rag.engine import RagEngine
+from service.storage.snapshot import IndexSnapshot
+
+GOLD_AT = (1, 10)
+
+
+def measure_claims(
+    checkpoint: Checkpoint,
+    claims: Sequence[Claim],
+    snapshot: IndexSnapshot,
+    *,
+    targets: Sequence[str] = LABELS,
+    models: Sequence[ModelKind] = ("token", "sequence"),
+    retriever: RetrieverKind = "dense",
+    n_docs: int = 5,
+    work: Path,
+    progress: Progress,
+) -> Report:
+    """Label accuracy over three labels, and over two of the claims that are not unverifiable; gold articles found.
+
+    `targets` are the words that stand for the labels, in the order of `LABELS`: those that the checkpoint was trained
+    to say. Scores are kept in `work`, and what is there is not asked again.
+    """
+    started = time.perf_counter()
+    engine = RagEngine(checkpoint)
+    path = log_path(work, checkpoint)
+    log = AnswerLog(path.with_name(f"{path.stem}-claims.jsonl"))
+    rows: list[tuple[Cell, ...]] = []
+    for model in models:
+        # an index never changes under its name and its date of making
+        setting = f"{model} {retriever} K={n_docs} {snapshot.info.version} {snapshot.info.created_at}"
+        scores = []
+        for number, claim in enumerate(claims):
+            scores.append(_scores(engine, claim, targets, snapshot, n_docs, model, retriever, log, setting))
+            progress.update(number + 1, len(claims), f"RAG-{model.capitalize()}")
+        rows += [
+            (f"RAG-{model.capitalize()}", what, len(right), percent(bootstrap([float(one) for one in right])))
+            for what, right in (("3-way", judged_right(claims, scores, 3)), ("2-way", judged_right(claims, scores, 2)))
+        ]
+    tables = (
+        Table("Label accuracy", ("model", "labels", "claims", "accuracy"), tuple(rows)),
+        _gold_table(engine, claims, snapshot, retriever),
+    )
+    facts: dict[str, str | int | float] = {
+        "checkpoint": checkpoint.name,
+        "index": snapshot.info.version,
+        "K": n_docs,
+        "targets": ", ".join(targets),
+        "retriever": retriever,
+        "machine": machine(),
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+    return Report("fever", facts, tables)
+
+
+def _scores(
+    engine: RagEngine,
+    claim: Claim,
+    targets: Sequence[str],
+    snapshot: IndexSnapshot,
+    n_docs: int,
+    model: ModelKind,
+    retriever: RetrieverKind,
+    log: AnswerLog,
+    setting: str,
+) -> list[float]:
+    """log p of each target, from the log where it has them all."""
+    keys = [digest_of(claim.text, target) for target in targets]
+    known = [log.get(setting, key) for key in keys]
+    if any(one is None for one in known):
+        scored = engine.score(claim.text, targets, snapshot, n_docs=n_docs, model=model, retriever=retriever).targets
+        known = [GivenAnswer(one.target, one.log_prob, one.posterior) for one in scored]
+        log.add(setting, [(key, one) for key, one in zip(keys, known, strict=True) if one is not None])
+    return [one.log_prob for one in known if one is not None]
+
+
+def judged_right(claims: Sequence[Claim], scores: Sequence[Sequence[float]], ways: int) -> list[bool]:
+    """Whether the likeliest of the first `ways` labels is the claim's; claims of other labels are left out."""
+    labels = LABELS[:ways]
+    return [
+        max(range(ways), key=lambda i: of_one[i]) == labels.index(claim.label)
+        for claim, of_one in zip(claims, scores, strict=True)
+        if claim.label in labels
+    ]
+
+
+def _gold_table(engine: RagEngine, claims: Sequence[Claim], snapshot: IndexSnapshot, retriever: RetrieverKind) -> Table:
+    """How often one of the articles that the judgement rests on is among those of the best k passages."""
+    resting = [claim for claim in claims if claim.titles]
+    deepest = min(max(GOLD_AT), len(snapshot))
+    found = [
+        [one.passage.title for one in engine.retrieve(claim.text, snapshot, deepest, retriever=retriever).passages]
+        for claim in resting
+    ]
+    rows: list[tuple[Cell, ...]] = []
+    for k in GOLD_AT:
+        hits = [float(bool(claim.titles & set(of_one[:k]))) for claim, of_one in zip(resting, found, strict=True)]
+        rows.append((k, len(hits), percent(bootstrap(hits))))
+    return Table("Gold articles", ("k", "claims with evidence", "gold article in top k"), tuple(rows))
