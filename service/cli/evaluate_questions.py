@@ -118,16 +118,23 @@ def open_domain(
     work: Work = WORK,
     json_file: JsonFile = None,
     markdown_file: MarkdownFile = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw EM over K there, .png or .svg; needs matplotlib.")
+    ] = None,
 ) -> None:
     """Open domain: questions asked of the paragraphs of all questions, in 100-word pieces, and of more passages.
 
     Shows how often an answer is retrieved, exact match and F1 of each way of decoding with a 95% interval, what the
     gold passage is worth, K at test time, and the differences on the same questions.
     """
+    from service.offline.evaluation.answerability import check_can_draw
     from service.offline.evaluation.asked import choose_questions
     from service.offline.evaluation.book import open_book, write_book
     from service.offline.evaluation.open_domain import K_SWEEP, PARTS, OpenPlan, measure_open
+    from service.offline.evaluation.sweep_plot import draw_sweep
 
+    if plot is not None:
+        check_can_draw()
     asked = choose_questions(questions, held_out=_titles(held_out, every), sample=sample, seed=seed)
     book = write_book(asked.every, passages or [])
     checkpoints = load_checkpoints(settings, against)
@@ -152,6 +159,8 @@ def open_domain(
             progress=progress,
         )
     show(report, json_file, markdown_file)
+    if plot is not None:
+        draw_sweep(report, plot)
 
 
 @takes_settings(*COMPUTING)

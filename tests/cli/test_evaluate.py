@@ -150,8 +150,9 @@ def test_open_shows_retrieval_answers_and_differences_and_asks_nothing_twice(
 
     (log,) = Path("work").glob("answers-*.jsonl")
     written = log.read_text()
-    again = run(*command, "--json", "again.json")
+    again = run(*command, "--json", "again.json", "--plot", "k.svg")
     assert again.code == 0, again.err
+    assert Path("k.svg").read_text().startswith("<?xml")
     assert log.read_text() == written
     assert json.loads(Path("again.json").read_text())["tables"] == report["tables"]
 
