@@ -21,7 +21,8 @@ serve: $(BIN)/.installed $(DEMO) ## install, build the two demo indexes if missi
 	@exec $(OPENBOOK) serve --demo
 
 test: $(BIN)/.installed-test ## install, then run the whole test suite but the slow tests
-	$(BIN)/python -m pytest -m "not slow and not gpu and not docker and not browser"
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal \
+	  -m "not slow and not gpu and not docker and not browser"
 
 test-browser: $(BIN)/.installed-browser ## the tests that look at the page in a headless Chromium
 	$(BIN)/python -m pytest -m browser tests/web

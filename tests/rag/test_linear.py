@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from service.rag.linear import Int8Linear, make_linear, multiplies
+from service.rag.linear import Int8Linear, fill_up, make_linear, multiplies
 
 CPU = torch.device("cpu")
 
@@ -96,3 +96,21 @@ def test_bytes_of_a_row_are_around_the_middle() -> None:
     rounded, largest = Int8Linear.round_rows(torch.tensor([[1.0, -2.0, 0.0], [0.5, 0.25, 0.0]]))
     assert rounded.tolist() == [[128 + 64, 128 - 127, 128], [128 + 127, 128 + 64, 128]]
     assert largest.tolist() == [[2.0], [0.5]]
+
+
+def test_the_numbers_of_rows_that_are_multiplied_are_few_and_what_is_added_is_zero() -> None:
+    met = set()
+    for rows in range(1, 2001):
+        filled, kept = fill_up(torch.ones(rows, 2))
+        assert kept == rows
+        assert (float(filled.sum()), filled.shape[0] - rows < 64) == (2 * rows, True)
+        met.add(filled.shape[0])
+    # each costs oneDNN a program that it keeps
+    assert len(met) < 120
+
+
+def test_a_product_of_any_number_of_rows_has_as_many() -> None:
+    layers = some_layers(32)
+    for rows in (1, 63, 65, 200, 257, 300):
+        x = torch.randn(rows, 48)
+        assert torch.allclose(make_linear(layers, rows=rows)(x), expected(layers, x), atol=1e-5)

@@ -17,7 +17,7 @@ FIRST_SWAPS = 10
 # Of memory and of open files, between the first ten swaps and the last.
 GROWTH_ALLOWED = 0.02
 # Questions that make a server's allocators as large as they will be.
-WARM_UP_QUESTIONS = 80
+WARM_UP_QUESTIONS = 240
 # Swaps and quiet take turns, so that whatever else the machine does falls on both.
 SWAPS_A_TURN = 5
 PAUSE_S = 0.05
