@@ -16,8 +16,11 @@ CLIENTS = 8
 FIRST_SWAPS = 10
 # Of memory and of open files, between the first ten swaps and the last.
 GROWTH_ALLOWED = 0.02
+# Of memory, where the largest batches and the last of oneDNN's programs may still be to come. A leak of megabytes a
+# question would be five times as much.
+GROWTH_OF_A_SHORT_RUN = 0.1
 # Questions that make a server's allocators as large as they will be.
-WARM_UP_QUESTIONS = 240
+WARM_UP_QUESTIONS = 320
 # Swaps and quiet take turns, so that whatever else the machine does falls on both.
 SWAPS_A_TURN = 5
 PAUSE_S = 0.05
@@ -107,10 +110,12 @@ def soak(server: Server, swaps: int, policy_of: Callable[[int], str]) -> tuple[s
     return said, asked, before, after
 
 
-def check_soaked(asked: list[Asked], before: State, after: State, residents: int) -> None:
+def check_soaked(
+    asked: list[Asked], before: State, after: State, residents: int, *, growth: float = GROWTH_ALLOWED
+) -> None:
     assert [one.failure for one in asked if one.failure is not None][:5] == []
     assert {one.version for one in asked if one.version is not None} == set(COLOURS)
-    assert after.resident_bytes <= before.resident_bytes * (1 + GROWTH_ALLOWED)
+    assert after.resident_bytes <= before.resident_bytes * (1 + growth)
     # a connection more or less is the client's doing
     assert after.open_files <= before.open_files + max(1, int(before.open_files * GROWTH_ALLOWED))
     assert after.mapped_indexes <= residents + 1
@@ -133,7 +138,7 @@ def test_thirty_swaps_fail_nobody_mix_nothing_and_leave_nothing(
     server.wait_until_ready()
     said, asked, before, after = soak(server, 20, alternating)
     summary(f"residents {residents}, both policies: {said}")
-    check_soaked(asked, before, after, residents)
+    check_soaked(asked, before, after, residents, growth=GROWTH_OF_A_SHORT_RUN)
     server.kill()
 
 
