@@ -11,8 +11,8 @@ import typer
 from service.cli.bench_engine import engine
 from service.cli.bench_precision import precision
 from service.cli.client import quieten_libraries
-from service.cli.consoles import ProgressBar
 from service.cli.options import takes_settings
+from service.cli.progress import ProgressBar
 from service.cli.reports import JsonFile, MarkdownFile, show
 from service.entities import AnswerOptions, ModelKind
 from service.settings import Settings

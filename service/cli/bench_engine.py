@@ -6,8 +6,8 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from service.cli.consoles import ProgressBar
 from service.cli.options import takes_settings
+from service.cli.progress import ProgressBar
 from service.cli.reports import JsonFile, MarkdownFile, show
 from service.settings import Settings
 

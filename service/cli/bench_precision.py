@@ -9,8 +9,8 @@ from service.cli.bench_engine import chosen
 from service.cli.client import quieten_libraries
 from service.cli.evaluate_questions import WORK, All, Encoder, HeldOut, Passages, Questions, Sample, Seed, Work
 from service.cli.options import takes_settings
+from service.cli.progress import ProgressBar
 from service.cli.reports import JsonFile, MarkdownFile, show
-from service.cli.time_left import TimeLeft
 from service.settings import Settings
 
 Precision = Literal["float32", "bfloat16", "int8"]
@@ -64,7 +64,7 @@ def precision(
     decodes = [GREEDY, Decode("token", num_beams), *([Decode("sequence", num_beams)] if thorough else [])]
     first = [next(iter(checkpoints.values()))]
     with (
-        TimeLeft() as progress,
+        ProgressBar() as progress,
         closing(open_book(book, work, asked_by=first, encoder_folder=encoder, progress=progress)) as snapshot,
     ):
         report = measure_precisions(

@@ -10,8 +10,8 @@ import typer
 
 from service.cli.evaluate_questions import WORK, Encoder, Seed, Work, load_checkpoints
 from service.cli.options import takes_settings
+from service.cli.progress import ProgressBar
 from service.cli.reports import JsonFile, MarkdownFile, show
-from service.cli.time_left import TimeLeft
 from service.entities import Decoding, ModelKind, RetrieverKind
 from service.errors import SettingInvalid, TooManyDocs
 from service.settings import Settings
@@ -90,7 +90,7 @@ def qa(
     asked = [(file.name, drawn(read_qa(file, patterns=patterns), sample, seed)) for file in files]
     (checkpoint,) = load_checkpoints(settings, None)
     plan = PaperPlan(finders(retriever), models(model), n_docs, num_beams, decoding, encoder)
-    with TimeLeft() as progress, closing(open_index(settings, n_docs)) as snapshot:
+    with ProgressBar() as progress, closing(open_index(settings, n_docs)) as snapshot:
         report = measure_qa(checkpoint, asked, snapshot, plan, work=work, progress=progress)
     show(report, json_file, markdown_file)
 
@@ -123,7 +123,7 @@ def fever(
         raise SettingInvalid(setting="--target", reason=f"takes three different ones, for {', '.join(LABELS)}")
     claims = drawn(read_claims(file), sample, seed)
     (checkpoint,) = load_checkpoints(settings, None)
-    with TimeLeft() as progress, closing(open_index(settings, n_docs)) as snapshot:
+    with ProgressBar() as progress, closing(open_index(settings, n_docs)) as snapshot:
         report = measure_claims(
             checkpoint,
             claims,
@@ -168,7 +168,7 @@ def generation(
     prompts = [(file.name, drawn(read_prompts(file), sample, seed)) for file in files]
     (checkpoint,) = load_checkpoints(settings, None)
     plan = PaperPlan(finders(retriever), models(model), n_docs, num_beams, decoding, encoder)
-    with TimeLeft() as progress, closing(open_index(settings, n_docs)) as snapshot:
+    with ProgressBar() as progress, closing(open_index(settings, n_docs)) as snapshot:
         report = measure_generation(
             checkpoint, prompts, snapshot, plan, max_new_tokens=max_new_tokens, work=work, progress=progress
         )

@@ -9,8 +9,8 @@ import typer
 
 from service.cli.client import quieten_libraries
 from service.cli.options import takes_settings
+from service.cli.progress import ProgressBar
 from service.cli.reports import JsonFile, MarkdownFile, show
-from service.cli.time_left import TimeLeft
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def reading(
 
     asked = choose_questions(questions, held_out=_titles(held_out, every), sample=sample, seed=seed)
     checkpoints = load_checkpoints(settings, against)
-    with TimeLeft() as progress:
+    with ProgressBar() as progress:
         report = read_paragraphs(
             checkpoints, asked, work=work, num_beams=num_beams or [1], seed=seed, progress=progress
         )
@@ -140,7 +140,7 @@ def open_domain(
     checkpoints = load_checkpoints(settings, against)
     plan = OpenPlan([one.value for one in part] if part else PARTS, n_docs, num_beams, tuple(k or K_SWEEP))
     with (
-        TimeLeft() as progress,
+        ProgressBar() as progress,
         closing(
             open_book(book, work, asked_by=checkpoints, encoder_folder=encoder, progress=progress, bm25=bm25)
         ) as snapshot,
@@ -208,7 +208,7 @@ def posteriors(
     book = write_book([*asked.every, *impossible.every], passages or [])
     (checkpoint,) = load_checkpoints(settings, None)
     with (
-        TimeLeft() as progress,
+        ProgressBar() as progress,
         closing(open_book(book, work, asked_by=[checkpoint], encoder_folder=encoder, progress=progress)) as snapshot,
     ):
         report, outcomes = measure_posteriors(

@@ -11,8 +11,8 @@ import typer
 
 from service.cli.client import Answering, Body, RunningService, ServiceHere, quieten_libraries
 from service.cli.options import environment_name, takes_settings
+from service.cli.progress import ProgressBar
 from service.cli.reports import JsonFile, MarkdownFile, show
-from service.cli.time_left import TimeLeft
 from service.entities import AnswerOptions, ModelKind
 from service.errors import SettingInvalid
 from service.settings import Settings
@@ -85,7 +85,7 @@ def leaders(
     started = time.perf_counter()
     fields = {"n_docs": n_docs, "model": model, "num_beams": num_beams}
     answers = []
-    with TimeLeft() as progress, TemporaryDirectory() as temporary:
+    with ProgressBar() as progress, TemporaryDirectory() as temporary:
         asked = [(version, settings, questions) for version in index or DEMO_YEARS]
         elsewhere = settings if url is not None else settings.model_copy(update={"indexes": Path(temporary)})
         invented = []
@@ -141,7 +141,7 @@ def facts(
     }
     fields = {"n_docs": n_docs, "model": model, "num_beams": num_beams}
     answers = []
-    with TimeLeft() as progress:
+    with ProgressBar() as progress:
         for one, asked in questions.items():
             version = versions[one]
             with _asking(version, settings, url, token) as service:
@@ -189,7 +189,7 @@ def _asking(version: str, settings: Settings, url: str | None, token: str | None
         service.swap({"version": live["version"]})
 
 
-def _build(book: "ShuffledBook", settings: Settings, progress: TimeLeft) -> None:
+def _build(book: "ShuffledBook", settings: Settings, progress: ProgressBar) -> None:
     """Publish the book where it is to be asked, unless it is there."""
     from service.offline.index_builder import build_index
     from service.rag.checkpoint import choose_dtype
@@ -202,7 +202,7 @@ def _build(book: "ShuffledBook", settings: Settings, progress: TimeLeft) -> None
         build_index(store, book.version, book, encoder, report=progress)
 
 
-def _counted(progress: TimeLeft, total: int, what: str) -> Callable[[int], None]:
+def _counted(progress: ProgressBar, total: int, what: str) -> Callable[[int], None]:
     return lambda done: progress.update(done, total, what)
 
 

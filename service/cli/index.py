@@ -11,8 +11,8 @@ from rich.text import Text
 from service.cli.consoles import messages, output, print_json
 from service.cli.index_build import build
 from service.cli.index_change import delete, import_vectors, merge
-from service.cli.index_progress import size
 from service.cli.options import takes_settings
+from service.cli.quantities import size
 from service.entities import IndexInfo
 from service.errors import IndexCorrupt
 from service.offline.building.unfinished import unfinished

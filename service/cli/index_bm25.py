@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from service.cli.consoles import ProgressBar, messages
+from service.cli.consoles import messages
 from service.cli.options import takes_settings
+from service.cli.progress import ProgressBar
 from service.settings import Settings
 from service.storage.bm25_build import K1, B, Bm25Parameters
 from service.storage.bm25_publish import add_bm25

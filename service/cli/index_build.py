@@ -8,8 +8,9 @@ from rich.console import Console
 
 from service.cli.client import quieten_libraries
 from service.cli.consoles import messages
-from service.cli.index_progress import BuildProgress, duration, size
 from service.cli.options import takes_settings
+from service.cli.progress import ProgressBar
+from service.cli.quantities import duration, size
 from service.errors import SettingInvalid
 from service.offline.building.estimating import BuildEstimate
 from service.offline.building.progress import BuildReport
@@ -163,7 +164,7 @@ def build(
         bm25=Bm25Parameters() if bm25 else None,
     )
     try:
-        with BuildProgress() as progress:
+        with ProgressBar() as progress:
             built = build_index(store, version, opened, loaded, options, report=progress)
     except KeyboardInterrupt:
         console.print(f"{version} is stopped; the same command goes on with it", markup=False)

@@ -18,8 +18,8 @@ from service.cli.index_build import (
     make_current,
     show_report,
 )
-from service.cli.index_progress import BuildProgress
 from service.cli.options import takes_settings
+from service.cli.progress import ProgressBar
 from service.errors import SettingInvalid, UnknownIndex
 from service.offline.building.unfinished import work_place
 from service.settings import Settings
@@ -122,7 +122,7 @@ def import_vectors(
         engine=lambda *_: Ready(ready, checks),
     )
     console = messages()
-    with BuildProgress() as progress:
+    with ProgressBar() as progress:
         built = build_index(store, name, opened, named, options, report=progress)
     show_report(console, built)
     if not built.info.encoder_fingerprint:
@@ -182,7 +182,7 @@ def merge(
             size=measure_source(merged),
             engine=lambda *_: Ready(merged),
         )
-        with BuildProgress() as progress:
+        with ProgressBar() as progress:
             built = build_index(store, name, merged, merged.encoder, options, report=progress)
     finally:
         for snapshot in snapshots:

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from service.cli.client import Body, RunningService, url_of
-from service.cli.consoles import StageBars, messages, output, print_json
+from service.cli.consoles import messages, output, print_json
 from service.cli.index_tables import show_history, show_status
 from service.cli.options import Url, check_token, environment_name, takes_settings
+from service.cli.progress import StageBars
 from service.errors import OpenbookError, SettingInvalid
 from service.settings import Settings
 from service.storage.verification import Verification

@@ -9,7 +9,7 @@ import typer
 
 from service.cli.client import quieten_libraries
 from service.cli.consoles import messages
-from service.cli.time_left import TimeLeft
+from service.cli.progress import ProgressBar
 
 Files = list[Path]
 Loss = Literal["token", "sequence", "both"]
@@ -178,7 +178,7 @@ def train(
     )
     recipe = with_numbers(recipe, number or ())
     console = messages()
-    with TimeLeft() as left:
+    with ProgressBar() as left:
         run(recipe, lambda line: console.print(line, markup=False, soft_wrap=True), left.update)
 
 

@@ -3,8 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from service.cli import consoles
-from service.cli.consoles import ProgressBar, printable
+from service.cli.consoles import printable
 from service.cli.rendering import bar, columns_that_fit, show_answer
 
 ANSWER = {
@@ -97,15 +96,3 @@ def test_what_a_terminal_would_obey_is_taken_out_and_lengths_stay() -> None:
     text = "a\x1b[31mb\nc\u202ed é"
     assert printable(text) == "a\ufffd[31mb c\ufffdd é"
     assert len(printable(text)) == len(text)
-
-
-def test_progress_in_a_pipe_is_a_line_for_each_stage_that_ended_and_one_now_and_then(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with ProgressBar() as progress:
-        progress.update(0, None, "read")
-        progress.update(2000, 2000, "read")
-        progress.update(16, 2000, "embed")
-        monkeypatch.setattr(consoles, "SECONDS_BETWEEN_LINES", 0.0)
-        progress.update(32, 2000, "embed")
-    assert capsys.readouterr().err == "read: 2,000 of 2,000\nembed: 32 of 2,000\n"

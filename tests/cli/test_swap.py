@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from service.api.app import create_app
-from service.cli import consoles, swap
+from service.cli import progress, swap
 from service.cli.client import RunningService
-from service.cli.consoles import StageBars
 from service.cli.index_tables import show_history, show_status
+from service.cli.progress import StageBars
 from service.settings import Settings
 from service.storage.index_store import IndexStore
 from tests.api.conftest import SlowSearch, get, post, serving, until
@@ -130,7 +130,7 @@ def test_what_is_not_waited_for_says_where_to_look(
 def test_while_a_swap_is_waited_for_its_stages_are_told(
     run: Run, small_service: str, token: None, slow_search: SlowSearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consoles, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     look = swap._look
 
     def look_at_the_drain(service: RunningService, bars: StageBars) -> None:
@@ -261,21 +261,6 @@ def test_what_a_terminal_would_obey_does_not_reach_it_through_the_history() -> N
     written = io.StringIO()
     show_history([record], Console(file=written, width=200, highlight=False))
     assert "\x1b" not in written.getvalue()
-
-
-def test_bars_on_a_terminal_show_the_share_of_a_stage_and_leave_nothing_behind(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    written = io.StringIO()
-    console = Console(file=written, width=80, force_terminal=True, highlight=False)
-    monkeypatch.setattr(consoles, "messages", lambda: console)
-    with StageBars() as bars:
-        bars.update("verify", None)
-        bars.update("warm", 0.42)
-        bars._progress.refresh()
-    text = written.getvalue()
-    assert "verify" in text
-    assert "42%" in text
 
 
 def test_looking_at_a_service_that_does_not_answer_is_no_error() -> None:
