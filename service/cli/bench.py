@@ -11,6 +11,7 @@ import typer
 from service.cli.bench_engine import engine
 from service.cli.bench_precision import precision
 from service.cli.client import quieten_libraries
+from service.cli.index_options import Numbers, takes_index_numbers
 from service.cli.options import takes_settings
 from service.cli.progress import ProgressBar
 from service.cli.reports import JsonFile, MarkdownFile, show
@@ -135,8 +136,10 @@ def torch_threads() -> int:
 
 @app.command()
 @takes_settings("indexes")
+@takes_index_numbers
 def index(
     settings: Settings,
+    numbers: Numbers,
     passages: Annotated[int, typer.Option(min=1000, help="N: random vectors with the structure of text.")] = 20_000,
     dimension: Annotated[int, typer.Option(min=2, help="d: length of a random vector.")] = 768,
     vectors: Annotated[
@@ -150,13 +153,6 @@ def index(
         ),
     ] = None,
     questions: Annotated[int, typer.Option(min=20, help="How many are asked.")] = 1000,
-    m: Annotated[int | None, typer.Option("--m", help="HNSW: links of a vector.")] = None,
-    ef_construction: Annotated[int | None, typer.Option(help="HNSW: candidates for a vector's links.")] = None,
-    ef_search: Annotated[int | None, typer.Option(help="HNSW: candidates of a search.")] = None,
-    nlist: Annotated[int | None, typer.Option(help="IVF-PQ: lists.")] = None,
-    nprobe: Annotated[int | None, typer.Option(help="IVF-PQ: lists that a search looks at.")] = None,
-    code_bytes: Annotated[int | None, typer.Option(help="IVF-PQ: bytes of a code.")] = None,
-    candidates: Annotated[int | None, typer.Option(help="IVF-PQ: rows that are scored exactly.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Build with so many. [default: one a core]")] = None,
     folder: Annotated[
         Path | None, typer.Option(help="Keep vectors, indexes and figures here: a run that was stopped goes on.")
@@ -172,10 +168,6 @@ def index(
     from service.offline.benchmarks.index import measure_indexes, specs
     from service.offline.benchmarks.index_places import prepare
 
-    numbers = {
-        **{"m": m, "ef_construction": ef_construction, "ef_search": ef_search},
-        **{"nlist": nlist, "nprobe": nprobe, "code_bytes": code_bytes, "candidates": candidates},
-    }
     wanted = types or ["flat", "hnsw", "ivfpq"]
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

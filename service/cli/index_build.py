@@ -8,6 +8,7 @@ from rich.console import Console
 
 from service.cli.client import quieten_libraries
 from service.cli.consoles import messages
+from service.cli.index_options import IndexChoice, Numbers, takes_index_numbers
 from service.cli.options import takes_settings
 from service.cli.progress import ProgressBar
 from service.cli.quantities import duration, size
@@ -23,28 +24,13 @@ from service.storage.index_store import IndexStore
 NAMED_SOURCES = ("wiki-2016", "wiki-2018", "wiki-vital")
 
 Engine = Literal["local", "ray"]
-IndexChoice = Annotated[
-    str,
-    typer.Option(
-        "--index",
-        "--type",
-        help="auto chooses by size and memory; flat compares with every passage; hnsw is the paper's graph; ivfpq "
-        "keeps short codes in memory and the vectors on the disk; or a FAISS factory string such as IVF4096,SQ8.",
-    ),
-]
-Links = Annotated[int | None, typer.Option("--m", help="hnsw: links of a vector. Without it 32.")]
-EfConstruction = Annotated[
-    int | None, typer.Option("--ef-construction", help="hnsw: candidates looked at when a vector is linked: 200.")
-]
-EfSearch = Annotated[int | None, typer.Option("--ef-search", help="hnsw: candidates looked at by a search: 128.")]
-Nlist = Annotated[int | None, typer.Option("--nlist", help="ivfpq: lists. Without it about four times the root of N.")]
-Nprobe = Annotated[int | None, typer.Option("--nprobe", help="ivfpq: lists looked at by a search.")]
-CodeBytes = Annotated[int | None, typer.Option("--code-bytes", help="ivfpq: bytes of a code. Without it 64.")]
 
 
 @takes_settings("indexes", "device")
+@takes_index_numbers
 def build(
     settings: Settings,
+    numbers: Numbers,
     source: Annotated[
         str,
         typer.Argument(
@@ -57,12 +43,6 @@ def build(
         str | None, typer.Option(help="Name of the version; wiki-2016 and its like bring their own.")
     ] = None,
     index: IndexChoice = "auto",
-    m: Links = None,
-    ef_construction: EfConstruction = None,
-    ef_search: EfSearch = None,
-    nlist: Nlist = None,
-    nprobe: Nprobe = None,
-    code_bytes: CodeBytes = None,
     encoder: Annotated[
         str | None,
         typer.Option(
@@ -124,14 +104,6 @@ def build(
     quieten_libraries()
     console = messages()
     opened = open_source(source, snapshot_date=date, licence=licence)
-    numbers = {
-        "m": m,
-        "ef_construction": ef_construction,
-        "ef_search": ef_search,
-        "nlist": nlist,
-        "nprobe": nprobe,
-        "code_bytes": code_bytes,
-    }
     device = choose_device(settings.device)
     loaded = PassageEncoder.load(encoder, device=device, dtype=choose_dtype(precision, device))
     measured = measure_source(opened)

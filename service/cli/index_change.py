@@ -7,17 +7,8 @@ import typer
 
 from service.cli.client import quieten_libraries
 from service.cli.consoles import messages
-from service.cli.index_build import (
-    CodeBytes,
-    EfConstruction,
-    EfSearch,
-    IndexChoice,
-    Links,
-    Nlist,
-    Nprobe,
-    make_current,
-    show_report,
-)
+from service.cli.index_build import make_current, show_report
+from service.cli.index_options import IndexChoice, Numbers, takes_index_numbers
 from service.cli.options import takes_settings
 from service.cli.progress import ProgressBar
 from service.errors import SettingInvalid, UnknownIndex
@@ -30,8 +21,10 @@ Restart = Annotated[bool, typer.Option("--restart", help="Throw away what a stop
 
 
 @takes_settings("indexes")
+@takes_index_numbers
 def import_vectors(
     settings: Settings,
+    numbers: Numbers,
     source: Annotated[
         str,
         typer.Argument(
@@ -59,12 +52,6 @@ def import_vectors(
         str, typer.Option(help="The encoder's fingerprint, where it is known and its folder is not here.")
     ] = "",
     index: IndexChoice = "auto",
-    m: Links = None,
-    ef_construction: EfConstruction = None,
-    ef_search: EfSearch = None,
-    nlist: Nlist = None,
-    nprobe: Nprobe = None,
-    code_bytes: CodeBytes = None,
     date: Annotated[str | None, typer.Option(help="Date of the text, such as 2018-12-20.")] = None,
     licence: Annotated[str, typer.Option(help="Licence of the text.")] = "",
     restart: Restart = False,
@@ -107,14 +94,7 @@ def import_vectors(
         named = NamedEncoder(encoder, fingerprint, ready.dimension)
     options = BuildOptions(
         index=index,
-        numbers={
-            "m": m,
-            "ef_construction": ef_construction,
-            "ef_search": ef_search,
-            "nlist": nlist,
-            "nprobe": nprobe,
-            "code_bytes": code_bytes,
-        },
+        numbers=numbers,
         replace=force,
         restart=restart,
         stamp=" ".join(stamp_of(path) for path in (Path(source), *(vectors or ())) if path.exists()),
@@ -131,8 +111,10 @@ def import_vectors(
 
 
 @takes_settings("indexes")
+@takes_index_numbers
 def merge(
     settings: Settings,
+    numbers: Numbers,
     versions: Annotated[list[str], typer.Argument(metavar="VERSION...", help="Two versions or more, of one encoder.")],
     name: Annotated[str, typer.Option(help="Name of the new version.")],
     prefix: Annotated[
@@ -140,12 +122,6 @@ def merge(
         typer.Option("--prefix", help="Call a passage VERSION/ID, where two versions use the same ids for others."),
     ] = False,
     index: IndexChoice = "auto",
-    m: Links = None,
-    ef_construction: EfConstruction = None,
-    ef_search: EfSearch = None,
-    nlist: Nlist = None,
-    nprobe: Nprobe = None,
-    code_bytes: CodeBytes = None,
     restart: Restart = False,
     force: Force = False,
 ) -> None:
@@ -168,14 +144,7 @@ def merge(
         merged = Merged(snapshots, prefix=prefix)
         options = BuildOptions(
             index=index,
-            numbers={
-                "m": m,
-                "ef_construction": ef_construction,
-                "ef_search": ef_search,
-                "nlist": nlist,
-                "nprobe": nprobe,
-                "code_bytes": code_bytes,
-            },
+            numbers=numbers,
             replace=force,
             restart=restart,
             stamp=" ".join(snapshot.info.created_at for snapshot in snapshots),

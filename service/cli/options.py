@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Optional, TypeVar
 
 import typer
@@ -26,21 +26,35 @@ def takes_settings(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]
     """
 
     def decorate(command: Callable[..., T]) -> Callable[..., T]:
-        signature = inspect.signature(command)
-        own = [parameter for parameter in signature.parameters.values() if parameter.name != "settings"]
-        parameters = [*own, *(_parameter(name) for name in names)]
-
-        @functools.wraps(command)
-        def run(**given: Any) -> T:
-            chosen = {name: value for name in names if (value := given.pop(name)) is not None}
-            return command(settings=read_settings(**chosen), **given)
-
-        # typer reads both
-        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return run
+        return gathers(command, "settings", [_parameter(name) for name in names], _chosen_settings)
 
     return decorate
+
+
+def gathers(
+    command: Callable[..., T],
+    argument: str,
+    options: Sequence[inspect.Parameter],
+    gather: Callable[[dict[str, Any]], Any],
+) -> Callable[..., T]:
+    """`command` with these options behind its own, in place of its `argument`, which `gather` makes of them."""
+    signature = inspect.signature(command)
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != argument]
+    parameters = [*own, *options]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> T:
+        gathered = {option.name: given.pop(option.name) for option in options}
+        return command(**given, **{argument: gather(gathered)})
+
+    # typer reads both
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _chosen_settings(given: dict[str, Any]) -> Settings:
+    return read_settings(**{name: value for name, value in given.items() if value is not None})
 
 
 def read_settings(**given: Any) -> Settings:

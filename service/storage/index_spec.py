@@ -28,7 +28,8 @@ TRAIN_A_LIST = 48  # vectors of the sample for each list; FAISS warns below 39
 NPROBE_SHARE = 64  # one of so many lists is looked at by a search
 CANDIDATES = 200  # rows that a lossy index proposes, to be scored exactly
 
-_NUMBERS = {
+# Which of the numbers that a user may give belong to which type.
+NUMBERS = {
     "flat": (),
     "hnsw": ("m", "ef_construction", "ef_search"),
     "ivfpq": ("nlist", "nprobe", "code_bytes", "candidates"),
@@ -146,8 +147,8 @@ def _check_numbers(index_type: str, given: Mapping[str, int]) -> None:
         low, high = _BOUNDS[name]
         if not low <= value <= high:
             raise SettingInvalid(setting=name, reason=f"must be from {low:,} to {high:,}, not {value:,}")
-        if name not in _NUMBERS[index_type]:
-            known = ", ".join(_NUMBERS[index_type]) or "no numbers"
+        if name not in NUMBERS[index_type]:
+            known = ", ".join(NUMBERS[index_type]) or "no numbers"
             raise SettingInvalid(setting=name, reason=f"means nothing to an index of type {index_type}: it has {known}")
 
 

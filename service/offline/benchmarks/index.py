@@ -16,18 +16,12 @@ from service.offline.benchmarks.index_vectors import Places
 from service.offline.benchmarks.swap import MEGABYTE, Memory
 from service.offline.evaluation.tables import Cell, Report, Table, machine
 from service.storage import durable
-from service.storage.index_spec import IndexSpec, choose_index
+from service.storage.index_spec import NUMBERS, IndexSpec, choose_index
 from service.storage.index_store import IndexStore
 from service.storage.manifest import INDEX_FILE, VECTORS_FILE
 
 THREADS = (1, 8)
 RESULTS, TRUTH = "results.json", "truth.npy"
-# Which of the numbers that a user may give belong to which type.
-NUMBERS = {
-    "flat": (),
-    "hnsw": ("m", "ef_construction", "ef_search"),
-    "ivfpq": ("nlist", "nprobe", "code_bytes", "candidates"),
-}
 
 
 @dataclass(frozen=True, slots=True)
