@@ -8,6 +8,9 @@ ModelKind = Literal["token", "sequence"]
 Decoding = Literal["thorough", "fast"]
 PosteriorKind = Literal["per_token", "running"]
 RetrieverKind = Literal["dense", "bm25"]
+# Parameters of a search in place of the manifest's, under its names, in the order of those: ordered, so that equal
+# ones compare as equal and questions that have them are answered together.
+SearchChanges = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class AnswerOptions:
     max_new_tokens: int = 32
     num_answers: int = 1
     retriever: RetrieverKind = "dense"
+    search: SearchChanges = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,7 @@ class Answer:
     checkpoint: str
     seconds: StageSeconds
     retriever: RetrieverKind = "dense"
+    search: SearchChanges = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,17 @@ class TooManyDocs(InvalidRequest):
         super().__init__(field="n_docs", n_docs=n_docs, version=version, n_passages=n_passages)
 
 
+class SearchParameterUnknown(InvalidRequest):
+    """What is searched has no such number: a flat index compares with everything, BM25 reads no vectors."""
+
+    message = (
+        "search.{name}: means nothing to {searched}, which has: {known}. Leave it out, or ask where it has a meaning."
+    )
+
+    def __init__(self, *, name: str, searched: str, known: tuple[str, ...] = ()) -> None:
+        super().__init__(field=f"search.{name}", name=name, searched=searched, known=", ".join(known) or "none")
+
+
 class UnknownIndex(OpenbookError):
     code = "unknown_index"
     message = "There is no index version {version!r}. Versions on disk: {available}."

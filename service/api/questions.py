@@ -78,6 +78,7 @@ async def score(body: ScoreRequest, request: Request, services: TheServices, set
             timeout_s=body.timeout_s or settings.timeout_s,
             index=body.index,
             retriever=body.retriever or settings.retriever,
+            search=body.changes(),
         ),
     )
     _note(request, body.question, (found.index, found.seconds))
@@ -98,6 +99,7 @@ async def retrieve(
             timeout_s=body.timeout_s or settings.timeout_s,
             index=body.index,
             retriever=body.retriever or settings.retriever,
+            search=body.changes(),
         ),
     )
     _note(request, body.question, (found.index, found.seconds))

@@ -9,6 +9,8 @@ from service.application.answer_question import Retrieval, Scores
 from service.application.comparison import Comparison
 from service.entities import Answer, AnswerPassage, IndexVersion, ModelKind, PosteriorKind, RetrieverKind, StageSeconds
 
+Search = Annotated[dict[str, int], Field(description="What the question asked for in place of the manifest's.")]
+
 
 class Index(BaseModel):
     version: str
@@ -91,6 +93,7 @@ class AnswerResponse(BaseModel):
     log_prob: float
     model: ModelKind
     retriever: RetrieverKind
+    search: Search
     answers: list[OneAnswer]
     passages: list[ProvenancePassage]
     tokens: list[Token]
@@ -113,6 +116,7 @@ class AnswerResponse(BaseModel):
             log_prob=answer.answers[0].log_prob,
             model=answer.model,
             retriever=answer.retriever,
+            search=dict(answer.search),
             answers=[OneAnswer(text=one.text, log_prob=one.log_prob) for one in answer.answers],
             passages=[ProvenancePassage.of(passage) for passage in answer.passages],
             tokens=[
@@ -165,6 +169,7 @@ class ScoreResponse(BaseModel):
     passages: list[ProvenancePassage]
     model: ModelKind
     retriever: RetrieverKind
+    search: Search
     index: Index
     checkpoint: str
     seconds: Seconds
@@ -185,6 +190,7 @@ class ScoreResponse(BaseModel):
             passages=[ProvenancePassage.of(passage) for passage in scores.passages],
             model=scores.model,
             retriever=scores.retriever,
+            search=dict(scores.search),
             index=Index.of(scores.index),
             checkpoint=scores.checkpoint,
             seconds=Seconds.of(scores.seconds),
@@ -194,6 +200,7 @@ class ScoreResponse(BaseModel):
 class RetrieveResponse(BaseModel):
     passages: list[RetrievedPassage]
     retriever: RetrieverKind
+    search: Search
     index: Index
     checkpoint: str
     seconds: Seconds
@@ -203,6 +210,7 @@ class RetrieveResponse(BaseModel):
         return cls(
             passages=[RetrievedPassage.of(passage) for passage in retrieval.passages],
             retriever=retrieval.retriever,
+            search=dict(retrieval.search),
             index=Index.of(retrieval.index),
             checkpoint=retrieval.checkpoint,
             seconds=Seconds.of(retrieval.seconds),

@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from service.entities import AnswerOptions, Decoding, ModelKind, RetrieverKind
+from service.entities import AnswerOptions, Decoding, ModelKind, RetrieverKind, SearchChanges
 from service.errors import InvalidRequest
 from service.settings import Settings
 
@@ -24,6 +24,8 @@ MAX_TIMEOUT_S = 600
 MAX_VERSION = 64
 MIN_COMPARED = 2
 MAX_COMPARED = 8
+# Of each number of `search`: a search is not ended by the time that its question allows.
+MAX_SEARCH = 4_096
 
 HALF_A_PAIR = "holds half of a surrogate pair, which is no character"
 
@@ -76,6 +78,23 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+_Thoroughness = Annotated[int | None, Field(strict=True, ge=1, le=MAX_SEARCH)]
+
+
+class SearchParameters(_Body):
+    """How thoroughly the index is searched, in place of what the version's manifest says; null leaves that in force."""
+
+    ef_search: Annotated[
+        _Thoroughness, Field(alias="efSearch", description="hnsw: candidates that the walk along the graph looks at.")
+    ] = None
+    nprobe: Annotated[
+        _Thoroughness, Field(description="ivfpq, and factories with lists: lists looked at, at most those there are.")
+    ] = None
+    candidates: Annotated[
+        _Thoroughness, Field(description="ivfpq and factory: rows that are scored exactly, and reordered so.")
+    ] = None
+
+
 class _Question(_Body):
     question: Question
     n_docs: Annotated[int, Field(strict=True, ge=1, description="K: passages to retrieve and to marginalise over.")] = 5
@@ -88,7 +107,21 @@ class _Question(_Body):
             )
         ),
     ] = None
+    search: Annotated[
+        SearchParameters | None,
+        Field(
+            description=(
+                "Of retriever dense: search this once more thoroughly, or less, than the version's manifest says. A "
+                "number that its index does not have is refused: flat has none."
+            )
+        ),
+    ] = None
     timeout_s: Timeout = None
+
+    def changes(self) -> SearchChanges:
+        """What `search` names, under the names of the manifest."""
+        given = self.search.model_dump(by_alias=True, exclude_none=True) if self.search is not None else {}
+        return tuple(sorted(given.items()))
 
     def check(self, settings: Settings) -> None:
         """Raise InvalidRequest for a number above what the settings allow."""
@@ -142,6 +175,7 @@ class _Answered(_Question):
             max_new_tokens=self.max_new_tokens,
             num_answers=self.num_answers,
             retriever=self.retriever or settings.retriever,
+            search=self.changes(),
         )
 
 

@@ -22,6 +22,7 @@ from service.entities import (
     IndexVersion,
     ModelKind,
     RetrieverKind,
+    SearchChanges,
     StageSeconds,
     TargetScore,
 )
@@ -47,6 +48,7 @@ class Scores:
     checkpoint: str
     seconds: StageSeconds
     retriever: RetrieverKind = "dense"
+    search: SearchChanges = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Retrieval:
     checkpoint: str
     seconds: StageSeconds
     retriever: RetrieverKind = "dense"
+    search: SearchChanges = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,7 @@ class AnswerQuestion:
         timeout_s: float,
         index: str | None = None,
         retriever: RetrieverKind = "dense",
+        search: SearchChanges = (),
     ) -> Scores:
         def work(batch: Batch[None]) -> list[Scores]:
             (turn,) = batch.turns
@@ -138,6 +142,7 @@ class AnswerQuestion:
                     n_docs=n_docs,
                     model=model,
                     retriever=retriever,
+                    search=search,
                     between_steps=turn.check,
                 )
             return [
@@ -149,6 +154,7 @@ class AnswerQuestion:
                     checkpoint=self._engine.checkpoint_name,
                     seconds=_complete(found.seconds, turn),
                     retriever=retriever,
+                    search=search,
                 )
             ]
 
@@ -164,10 +170,13 @@ class AnswerQuestion:
         timeout_s: float,
         index: str | None = None,
         retriever: RetrieverKind = "dense",
+        search: SearchChanges = (),
     ) -> Retrieval:
         def compute(batch: Batch[str]) -> list[Retrieval]:
             with self._live.lease(index) as lease:
-                found = self._engine.retrieve_together(batch.questions, lease.snapshot, n_docs, retriever=retriever)
+                found = self._engine.retrieve_together(
+                    batch.questions, lease.snapshot, n_docs, retriever=retriever, search=search
+                )
             return [
                 Retrieval(
                     passages=one.passages,
@@ -175,11 +184,12 @@ class AnswerQuestion:
                     checkpoint=self._engine.checkpoint_name,
                     seconds=_complete(one.seconds, turn),
                     retriever=retriever,
+                    search=search,
                 )
                 for one, turn in zip(found, batch.turns, strict=True)
             ]
 
-        together = Together(("retrieve", index, n_docs, retriever), compute, most=self._max_batch)
+        together = Together(("retrieve", index, n_docs, retriever, search), compute, most=self._max_batch)
         retrieval = await self._join(question, together, timeout_s, index)
         self._telemetry.observe_stages(retrieval.seconds)
         return retrieval
@@ -222,6 +232,7 @@ class AnswerQuestion:
             checkpoint=self._engine.checkpoint_name,
             seconds=_complete(found.seconds, turn),
             retriever=options.retriever,
+            search=options.search,
         )
 
     async def _join(self, question: Q, together: Together[Q, T], timeout_s: float, index: str | None) -> T:

@@ -42,6 +42,15 @@ def ask(
             help="What finds the passages: dense is DPR, bm25 counts words. Without it, what the service is set to."
         ),
     ] = None,
+    ef_search: Annotated[
+        int | None, typer.Option(help="Of an hnsw index: candidates to look at, in place of the version's own number.")
+    ] = None,
+    nprobe: Annotated[
+        int | None, typer.Option(help="Of an ivfpq index: lists to look at, in place of the version's own number.")
+    ] = None,
+    candidates: Annotated[
+        int | None, typer.Option(help="Of an index of codes: rows to score exactly, in place of the version's number.")
+    ] = None,
     index: Annotated[
         str | None, typer.Option(metavar="VERSION", help="Answer from this version, which must be open, or not at all.")
     ] = None,
@@ -70,6 +79,7 @@ def ask(
         raise SettingInvalid(setting="--index", reason="names one version and --compare several; leave one out")
     if compare and len(set(compare)) < 2:
         raise SettingInvalid(setting="--compare", reason="takes two versions or more, each given with --compare")
+    search = {"efSearch": ef_search, "nprobe": nprobe, "candidates": candidates}
     body: dict[str, Any] = {
         "question": question,
         "n_docs": n_docs,
@@ -79,6 +89,7 @@ def ask(
         "max_new_tokens": max_new_tokens,
         "num_answers": num_answers,
         "retriever": retriever,
+        "search": {name: value for name, value in search.items() if value is not None} or None,
         "timeout_s": timeout_s,
         **({"versions": compare} if compare else {"index": index}),
     }

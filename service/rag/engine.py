@@ -19,9 +19,11 @@ from service.entities import (
     ModelKind,
     RetrievedPassages,
     RetrieverKind,
+    SearchChanges,
     StageSeconds,
     TargetScore,
 )
+from service.errors import SearchParameterUnknown
 from service.rag import decoding, provenance
 from service.rag.bm25_retriever import Bm25Retriever
 from service.rag.checkpoint import Checkpoint
@@ -98,10 +100,11 @@ class RagEngine:
     ) -> list[EngineAnswer]:
         """Answer several questions in one go, each as it would be answered alone.
 
-        Their `seconds` are those of all together: so long did each of them take. What one question raises, all do.
+        Their `seconds` are those of all together: so long did each of them take. What one question raises, all do. What
+        comes back for a question that `between_steps` has named is not its answer, and nobody's.
         """
         self._generator.check_length("max_new_tokens", options.max_new_tokens)
-        read = self._read(questions, snapshot, options.n_docs, options.retriever, between_steps)
+        read = self._read(questions, snapshot, options.n_docs, options.retriever, options.search, between_steps)
         started = time.perf_counter()
         start = self._generator.start(read.encoded)
         no_answer = decoding.empty_log_prob(start, read.log_prior, self._generator.eos).exp()  # (Q,)
@@ -125,12 +128,13 @@ class RagEngine:
         n_docs: int,
         model: ModelKind,
         retriever: RetrieverKind = "dense",
+        search: SearchChanges = (),
         between_steps: Callable[[], None] = nothing,
     ) -> EngineScores:
         """log p(target | question) of each target (section 3.4 classifies so), end-of-sequence included."""
         target_ids = [tuple(self._generator.target_ids(target)) for target in targets]
         check_targets(targets, target_ids)
-        read = self._read([question], snapshot, n_docs, retriever, between_steps)
+        read = self._read([question], snapshot, n_docs, retriever, search, between_steps)
         retrieved, log_prior = read.retrieved[0], read.log_prior[0]  # (K,)
         started = time.perf_counter()
         scored = decoding.score_targets(
@@ -161,26 +165,39 @@ class RagEngine:
 
     @torch.inference_mode()
     def retrieve_together(
-        self, questions: Sequence[str], snapshot: IndexSnapshot, n_docs: int, *, retriever: RetrieverKind = "dense"
+        self,
+        questions: Sequence[str],
+        snapshot: IndexSnapshot,
+        n_docs: int,
+        *,
+        retriever: RetrieverKind = "dense",
+        search: SearchChanges = (),
     ) -> list[EngineRetrieval]:
         """The passages of several questions, found in one go; `seconds` as of `answer_together`."""
-        found, log_prior, seconds = self._find(questions, snapshot, n_docs, retriever)
+        found, log_prior, seconds = self._find(questions, snapshot, n_docs, retriever, search)
         return [
             EngineRetrieval(answer_passages(retrieved, log_priors, log_priors.exp().tolist(), ""), seconds)
             for retrieved, log_priors in zip(found, log_prior, strict=True)
         ]
 
     def _find(
-        self, questions: Sequence[str], snapshot: IndexSnapshot, n_docs: int, retriever: RetrieverKind
+        self,
+        questions: Sequence[str],
+        snapshot: IndexSnapshot,
+        n_docs: int,
+        retriever: RetrieverKind,
+        search: SearchChanges,
     ) -> tuple[list[RetrievedPassages], Tensor, StageSeconds]:
         """The passages of each question, and their doc_log_prior (Q, K)."""
+        if retriever == "bm25" and search:
+            raise SearchParameterUnknown(name=search[0][0], searched="retriever bm25")
         started = time.perf_counter()
         vectors = self._question_encoder.encode(questions) if retriever == "dense" else None  # (Q, d)
         encoded = time.perf_counter()
         retrieved = (
             self._bm25.retrieve(questions, snapshot, n_docs)
             if vectors is None
-            else self._dense.search(vectors, snapshot, n_docs)
+            else self._dense.search(vectors, snapshot, n_docs, search)
         )
         doc_scores = torch.tensor([one.doc_scores for one in retrieved], dtype=torch.float64)  # (Q, K)
         found = time.perf_counter()
@@ -193,10 +210,11 @@ class RagEngine:
         snapshot: IndexSnapshot,
         n_docs: int,
         retriever: RetrieverKind,
+        search: SearchChanges,
         between_steps: Callable[[], None],
     ) -> _Read:
         between_steps()
-        retrieved, log_prior, seconds = self._find(questions, snapshot, n_docs, retriever)
+        retrieved, log_prior, seconds = self._find(questions, snapshot, n_docs, retriever, search)
         between_steps()
         started = time.perf_counter()
         encoded = self._generator.encode(questions, [one.passages for one in retrieved])

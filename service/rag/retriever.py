@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from service.entities import RetrievedPassages
+from service.entities import RetrievedPassages, SearchChanges
 from service.errors import TooManyDocs
 from service.rag.checkpoint import Checkpoint
 from service.storage.snapshot import IndexSnapshot
@@ -53,11 +53,14 @@ class DenseRetriever:
         """Raises TooManyDocs where the index holds fewer than n_docs passages."""
         return self.search(self._encoder.encode(questions), snapshot, n_docs)
 
-    def search(self, vectors: NDArray[np.float32], snapshot: IndexSnapshot, n_docs: int) -> list[RetrievedPassages]:
-        """The same from question vectors (Q, d)."""
+    def search(
+        self, vectors: NDArray[np.float32], snapshot: IndexSnapshot, n_docs: int, changes: SearchChanges = ()
+    ) -> list[RetrievedPassages]:
+        """The same from question vectors (Q, d). `changes`: parameters in place of the manifest's; see
+        IndexSnapshot.search, which also says what it raises for them."""
         if n_docs > len(snapshot):
             raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
-        found = snapshot.search(vectors, n_docs)  # (Q, K)
+        found = snapshot.search(vectors, n_docs, parameters=dict(changes))  # (Q, K)
         return [self._exact(vector, rows, snapshot) for vector, rows in zip(vectors, found, strict=True)]
 
     def _exact(

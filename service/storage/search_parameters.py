@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from service.entities import IndexInfo
-from service.errors import InvalidRequest
+from service.errors import InvalidRequest, SearchParameterUnknown
 from service.storage.index_spec import CANDIDATES
 from service.storage.manifest import is_lossy
 
@@ -18,7 +18,7 @@ def search_parameters(
     """The manifest's parameters with those of one call in their place.
 
     efSearch is for graphs, nprobe for lists, candidates for an index whose rows are scored again. Raises
-    InvalidRequest for one that means nothing to this index or is out of its bounds.
+    SearchParameterUnknown for one that means nothing to this index, InvalidRequest for one out of its bounds.
     """
     bounds = {
         EF_SEARCH: MOST_EF_SEARCH if has_graph else 0,
@@ -28,11 +28,13 @@ def search_parameters(
     for name, value in (changed or {}).items():
         most = bounds.get(name, 0)
         if not most:
-            known = ", ".join(one for one, bound in bounds.items() if bound) or "none"
-            raise InvalidRequest(
-                field=f"search.{name}",
-                reason=f"means nothing to {info.version!r}, of type {info.index_type}; it has: {known}",
+            raise SearchParameterUnknown(
+                name=name,
+                searched=f"the index {info.version!r} of type {info.index_type}",
+                known=tuple(one for one, bound in bounds.items() if bound),
             )
         if not 1 <= value <= most:
-            raise InvalidRequest(field=f"search.{name}", reason=f"from 1 to {most:,}, not {value:,}")
+            raise InvalidRequest(
+                field=f"search.{name}", reason=f"must be from 1 to {most:,} for {info.version!r}, not {value:,}"
+            )
     return {N_CANDIDATES: CANDIDATES, **info.search, **(changed or {})}

@@ -16,7 +16,7 @@ PATHS = ("/answer", "/score", "/retrieve", "/compare", "/index/swap", "/index/lo
 READ_PATHS = ("/", "/docs", "/index", "/index/swap", "/index/history", "/healthz", "/metrics", "/openapi.json")
 FIELDS = (
     *("question", "n_docs", "model", "decoding", "num_beams", "max_new_tokens", "num_answers", "index", "timeout_s"),
-    *("targets", "versions", "version", "policy", "verify", "wait", "retriever", "__proto__", "", "x" * 300),
+    *("targets", "versions", "version", "policy", "verify", "wait", "retriever", "search", "__proto__", "", "x" * 300),
 )
 METHODS = (*("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "HEAD", "BREW", "get", "P\0ST", ""),)
 

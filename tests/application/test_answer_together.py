@@ -11,7 +11,7 @@ from service.application.answer_question import AnswerQuestion, Retrieval
 from service.application.live_index import LiveIndex
 from service.application.telemetry import Telemetry
 from service.entities import Answer, AnswerOptions
-from service.errors import InvalidRequest, OpenbookError, TooManyDocs
+from service.errors import InvalidRequest, OpenbookError, SearchParameterUnknown, TooManyDocs
 from service.rag.engine import RagEngine
 from service.storage.index_store import IndexStore
 from tests.application.test_telemetry import samples
@@ -157,3 +157,25 @@ def test_every_question_is_counted_once_however_it_ends(engine: RagEngine, live:
     assert told["openbook_batch_size_sum"] == told["openbook_queue_wait_seconds_count"] == len(texts) + 1
     assert told['openbook_stage_seconds_count{stage="total"}'] == len(QUESTIONS)
     assert told["openbook_answer_log_prob_count"] == len(QUESTIONS)
+
+
+def test_questions_that_search_otherwise_are_not_searched_together(
+    engine: RagEngine, live: LiveIndex, store: IndexStore
+) -> None:
+    """The live index is flat and refuses the one; what is refused is not its neighbours'."""
+    crowd = Crowd(engine, live, store)
+
+    async def main() -> list[object]:
+        asked = [(), (("nprobe", 1),), ()]
+        return await crowd.gather(
+            *(crowd.ask.retrieve(QUESTIONS[0], n_docs=2, timeout_s=LONG, search=search) for search in asked),
+            *(
+                crowd.ask.answer(QUESTIONS[0], AnswerOptions(max_new_tokens=2, search=search), timeout_s=LONG)
+                for search in asked
+            ),
+        )
+
+    found = asyncio.run(main())
+    kinds = [Retrieval, SearchParameterUnknown, Retrieval, Answer, SearchParameterUnknown, Answer]
+    assert [type(one) for one in found] == kinds
+    assert crowd.n_batches() == 4

@@ -50,6 +50,14 @@ def test_what_the_service_refuses_keeps_its_own_code(run: Run, service: str) -> 
     assert ended.err.startswith("error [invalid_request]: n_docs: 13 passages were asked for")
 
 
+def test_how_thoroughly_to_search_reaches_the_service(run: Run, service: str) -> None:
+    options = {"--ef-search": "efSearch", "--nprobe": "nprobe", "--candidates": "candidates"}
+    for option, name in options.items():
+        ended = run("ask", QUESTION, "--url", service, option, 3)
+        assert ended.code == 1
+        assert ended.err.startswith(f"error [invalid_request]: search.{name}: means nothing to the index 'tiny-2016'")
+
+
 def test_in_this_process_the_answer_is_the_services(
     run: Run, service: str, tiny_checkpoint: Path, indexes_folder: Path
 ) -> None:

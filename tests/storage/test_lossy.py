@@ -127,10 +127,10 @@ def test_there_are_always_k_rows_even_where_the_lists_hold_fewer(store: IndexSto
 @pytest.mark.parametrize(
     ("version", "parameters", "said"),
     [
-        ("v0", {"efSearch": 5}, "means nothing to 'v0', of type ivfpq; it has: nprobe, candidates"),
-        ("v3", {"nprobe": 5}, "means nothing to 'v3', of type factory; it has: efSearch, candidates"),
-        ("v0", {"nprobe": 17}, "from 1 to 16, not 17"),
-        ("v0", {"nprobe": 0}, "from 1 to 16, not 0"),
+        ("v0", {"efSearch": 5}, "means nothing to the index 'v0' of type ivfpq, which has: nprobe, candidates"),
+        ("v3", {"nprobe": 5}, "means nothing to the index 'v3' of type factory, which has: efSearch, candidates"),
+        ("v0", {"nprobe": 17}, "must be from 1 to 16 for 'v0', not 17"),
+        ("v0", {"nprobe": 0}, "must be from 1 to 16 for 'v0', not 0"),
         ("v2", {"candidates": 10**6}, "from 1 to 16,384"),
         ("v2", {"beams": 2}, "means nothing"),
     ],
