@@ -1,7 +1,8 @@
 """openbook eval qa, fever, generation: the public files, asked of an index of one's own"""
 
 import random
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -18,7 +19,8 @@ from service.settings import Settings
 from service.storage.index_store import IndexStore
 
 if TYPE_CHECKING:
-    from service.offline.evaluation.paper import Finding
+    from service.offline.evaluation.index_asking import Finding, PaperPlan
+    from service.offline.evaluation.tables import Report
     from service.storage.snapshot import IndexSnapshot
 
 T = TypeVar("T")
@@ -52,6 +54,21 @@ Models = Annotated[
 Docs = Annotated[int, typer.Option(min=1, max=50, help="K: passages to retrieve and marginalise over.")]
 Beams = Annotated[int, typer.Option(min=1, help="Width of the beam search; 1 is greedy.")]
 DecodingOption = Annotated[Decoding, typer.Option(help="How RAG-Sequence scores its candidates.")]
+ClosedBook = Annotated[
+    bool,
+    typer.Option(
+        "--closed-book",
+        help="Ask the generator without any passage, too. Without --retriever nothing else is asked, and no index is "
+        "needed.",
+    ),
+]
+Sweep = Annotated[
+    list[int] | None,
+    typer.Option("--k", min=1, max=50, help="K at test time: ask with so many passages, too; again for more."),
+]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE", help="Draw --k there, .png or .svg; needs matplotlib.")
+]
 Sample = Annotated[int | None, typer.Option(min=1, help="So many of each file, drawn by --seed. Default: all.")]
 
 
@@ -68,8 +85,10 @@ def qa(
         bool, typer.Option("--patterns", help="The answers are regular expressions (CuratedTrec as DrQA has it).")
     ] = False,
     retriever: Retrievers = None,
+    closed_book: ClosedBook = False,
     model: Models = None,
     n_docs: Docs = 5,
+    k: Sweep = None,
     num_beams: Beams = 1,
     decoding: DecodingOption = "thorough",
     sample: Sample = None,
@@ -78,21 +97,25 @@ def qa(
     work: Work = WORK,
     json_file: JsonFile = None,
     markdown_file: MarkdownFile = None,
+    plot: Plot = None,
 ) -> None:
     """Open-domain question answering over an index: the paper's Table 1.
 
     Shows exact match and F1 of each file with a 95% interval, how often the passages hold an answer, and how many of
-    the right answers stand in none of them.
+    the right answers stand in none of them; with --k again for each K (Figure 3).
     """
-    from service.offline.evaluation.paper import PaperPlan, measure_qa
+    from service.offline.evaluation.index_asking import PaperPlan
+    from service.offline.evaluation.paper import measure_qa
     from service.offline.evaluation.question_files import read_qa
 
+    check_plot(plot, k)
     asked = [(file.name, drawn(read_qa(file, patterns=patterns), sample, seed)) for file in files]
     (checkpoint,) = load_checkpoints(settings, None)
-    plan = PaperPlan(finders(retriever), models(model), n_docs, num_beams, decoding, encoder)
-    with ProgressBar() as progress, closing(open_index(settings, n_docs)) as snapshot:
+    plan = PaperPlan(finders(retriever, closed_book), models(model), n_docs, num_beams, decoding, encoder, sweep(k))
+    with ProgressBar() as progress, open_for(plan, settings) as snapshot:
         report = measure_qa(checkpoint, asked, snapshot, plan, work=work, progress=progress)
     show(report, json_file, markdown_file)
+    draw(report, plot)
 
 
 @takes_settings(*READING)
@@ -146,8 +169,10 @@ def generation(
         typer.Argument(metavar="FILE...", help="MS-MARCO NLG, Jeopardy or SearchQA; or lines of input, references."),
     ],
     retriever: Retrievers = None,
+    closed_book: ClosedBook = False,
     model: Models = None,
     n_docs: Docs = 5,
+    k: Sweep = None,
     num_beams: Beams = 4,
     decoding: DecodingOption = "fast",
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest text, in tokens.")] = 64,
@@ -157,22 +182,26 @@ def generation(
     work: Work = WORK,
     json_file: JsonFile = None,
     markdown_file: MarkdownFile = None,
+    plot: Plot = None,
 ) -> None:
-    """Abstractive answers and Jeopardy clues: BLEU-1, ROUGE-L, Q-BLEU-1, diversity (Tables 2, 4 and 5)."""
+    """Abstractive answers and Jeopardy clues: BLEU-1, ROUGE-L, Q-BLEU-1, diversity (Tables 2, 4 and 5); with --k again
+    for each K (Figure 3)."""
     from service.offline.evaluation.generation import measure_generation
     from service.offline.evaluation.generation_files import read_prompts
     from service.offline.evaluation.generation_metrics import check_can_measure
-    from service.offline.evaluation.paper import PaperPlan
+    from service.offline.evaluation.index_asking import PaperPlan
 
     check_can_measure()
+    check_plot(plot, k)
     prompts = [(file.name, drawn(read_prompts(file), sample, seed)) for file in files]
     (checkpoint,) = load_checkpoints(settings, None)
-    plan = PaperPlan(finders(retriever), models(model), n_docs, num_beams, decoding, encoder)
-    with ProgressBar() as progress, closing(open_index(settings, n_docs)) as snapshot:
+    plan = PaperPlan(finders(retriever, closed_book), models(model), n_docs, num_beams, decoding, encoder, sweep(k))
+    with ProgressBar() as progress, open_for(plan, settings) as snapshot:
         report = measure_generation(
             checkpoint, prompts, snapshot, plan, max_new_tokens=max_new_tokens, work=work, progress=progress
         )
     show(report, json_file, markdown_file)
+    draw(report, plot)
 
 
 def drawn(every: list[T], sample: int | None, seed: int) -> list[T]:
@@ -180,12 +209,46 @@ def drawn(every: list[T], sample: int | None, seed: int) -> list[T]:
     return every if sample is None else random.Random(seed).sample(every, min(sample, len(every)))
 
 
-def finders(chosen: list[Found] | None) -> "list[Finding]":
-    return [one.value for one in dict.fromkeys(chosen or [Found.dense])]
+def finders(chosen: list[Found] | None, closed_book: bool) -> "list[Finding]":
+    asked = chosen or ([] if closed_book else [Found.dense])
+    closed: list[Finding] = ["closed book"] if closed_book else []
+    return [*(one.value for one in dict.fromkeys(asked)), *closed]
+
+
+def sweep(chosen: list[int] | None) -> tuple[int, ...]:
+    return tuple(sorted(set(chosen or ())))
 
 
 def models(chosen: list[Model] | None) -> list[ModelKind]:
     return [one.value for one in dict.fromkeys(chosen or list(Model))]
+
+
+def check_plot(plot: Path | None, k: list[int] | None) -> None:
+    """Before there is work that would be lost."""
+    from service.offline.evaluation.answerability import check_can_draw
+
+    if plot is None:
+        return
+    if not k:
+        raise SettingInvalid(setting="--plot", reason="draws K at test time; give each K with --k")
+    check_can_draw()
+
+
+def draw(report: "Report", plot: Path | None) -> None:
+    from service.offline.evaluation.sweep_plot import draw_sweep
+
+    if plot is not None:
+        draw_sweep(report, plot)
+
+
+@contextmanager
+def open_for(plan: "PaperPlan", settings: Settings) -> "Iterator[IndexSnapshot | None]":
+    """The index that the plan needs; None where it asks a closed book alone."""
+    if all(retriever == "closed book" for retriever in plan.retrievers):
+        yield None
+        return
+    with closing(open_index(settings, max(plan.n_docs, *plan.sweep, 1))) as snapshot:
+        yield snapshot
 
 
 def open_index(settings: Settings, n_docs: int) -> "IndexSnapshot":

@@ -48,6 +48,80 @@ def test_qa_marks_each_file_and_asks_nothing_twice(run: Run, here: Here, indexes
     assert json.loads(Path("again.json").read_text())["tables"] == report["tables"]
 
 
+def test_a_closed_book_needs_no_index(run: Run, tiny_checkpoint: Path) -> None:
+    write_lines(Path("nq.jsonl"), [{"question": "who is president of peru", "answer": ["a"]}])
+    write_lines(Path("texts.jsonl"), [{"input": "peru", "references": ["the capital of peru is lima"]}])
+    here = ("--checkpoint", tiny_checkpoint, "--indexes", "nowhere", "--closed-book", "--json", "report.json")
+    ended = run("eval", "qa", "nq.jsonl", *here)
+    assert ended.code == 0, ended.err
+    report = json.loads(Path("report.json").read_text())
+    ((row,),) = (table["rows"] for table in report["tables"])
+    assert (row["retriever"], row["decoding"], row["questions"]) == ("closed book", "greedy", 1)
+    assert (row["answer in a passage"], row["right, in no passage"]) == (None, None)
+    assert report["facts"]["index"] == "none"
+
+    pytest.importorskip("sacrebleu")
+    ended = run("eval", "generation", "texts.jsonl", *here, "--num-beams", 2, "--max-new-tokens", 4)
+    assert ended.code == 0, ended.err
+    people, model = json.loads(Path("report.json").read_text())["tables"][0]["rows"]
+    assert (people["written by"], model["written by"], model["decoding"]) == ("people", "closed book", "2 beams")
+
+
+def test_a_closed_book_stands_beside_what_a_retriever_finds(run: Run, here: Here) -> None:
+    write_lines(Path("nq.jsonl"), [{"question": "who is president of peru", "answer": ["a"]}])
+    command = ("eval", "qa", "nq.jsonl", *here, "--model", "token", "--closed-book")
+    ended = run(*command, "--retriever", "dense", "--json", "qa.json")
+    assert ended.code == 0, ended.err
+    answers = json.loads(Path("qa.json").read_text())["tables"][0]["rows"]
+    assert [(row["retriever"], row["decoding"]) for row in answers] == [
+        ("dense", "RAG-Token, greedy"),
+        ("closed book", "greedy"),
+    ]
+
+
+def test_the_sweep_goes_on_from_the_answers_that_it_has(run: Run, here: Here) -> None:
+    pytest.importorskip("matplotlib")
+    write_lines(Path("nq.jsonl"), [{"question": one, "answer": ["a"]} for one in ("who is king", "where is peru")])
+    command = ("eval", "qa", "nq.jsonl", *here, "--k", 1, "--k", 3, "--work", "work", "--plot", "k.svg")
+    ended = run(*command, "--json", "qa.json")
+    assert ended.code == 0, ended.err
+    assert Path("k.svg").read_text().startswith("<?xml")
+    tables = json.loads(Path("qa.json").read_text())["tables"]
+    swept = next(table for table in tables if table["title"] == "K at test time")
+    assert [(row["K"], row["decoding"].split(",")[0]) for row in swept["rows"]] == [
+        (1, "RAG-Token"),
+        (3, "RAG-Token"),
+        (1, "RAG-Sequence"),
+        (3, "RAG-Sequence"),
+    ]
+    (log,) = Path("work").glob("answers-*.jsonl")
+    written = log.read_text().splitlines(keepends=True)
+    assert len(written) == 2 * 2 * 3
+    # stopped after the first five answers
+    log.write_text("".join(written[:5]))
+    again = run(*command, "--json", "again.json")
+    assert "nq.jsonl: dense, passages: 12 of 12" in again.err
+    assert set(log.read_text().splitlines(keepends=True)) == set(written)
+    assert json.loads(Path("again.json").read_text())["tables"] == tables
+
+
+def test_texts_are_measured_at_each_k(run: Run, here: Here) -> None:
+    pytest.importorskip("sacrebleu")
+    write_lines(Path("texts.jsonl"), [{"input": "peru", "references": ["the capital of peru is lima"]}])
+    command = ("eval", "generation", "texts.jsonl", *here, "--num-beams", 1, "--max-new-tokens", 4)
+    ended = run(*command, "--k", 1, "--k", 2, "--json", "texts.json")
+    assert ended.code == 0, ended.err
+    _, swept = json.loads(Path("texts.json").read_text())["tables"]
+    assert [row["K"] for row in swept["rows"]] == [1, 2, 1, 2]
+    assert all({"BLEU-1", "ROUGE-L"} <= row.keys() for row in swept["rows"])
+
+
+def test_a_plot_without_a_sweep_and_a_k_beyond_the_index_are_refused_at_once(run: Run, here: Here) -> None:
+    write_lines(Path("nq.jsonl"), [{"question": "who is king", "answer": ["a"]}])
+    assert "give each K with --k" in run("eval", "qa", "nq.jsonl", *here, "--plot", "k.svg").err
+    assert "50 passages were asked for" in run("eval", "qa", "nq.jsonl", *here, "--k", 50).err
+
+
 def test_qa_names_the_line_that_is_no_question(run: Run, here: Here) -> None:
     write_lines(Path("nq.jsonl"), [{"question": "q", "answer": ["a"]}, {"question": "q"}])
     ended = run("eval", "qa", "nq.jsonl", *here)

@@ -31,23 +31,29 @@ def ask(
     """
     given = [setting.passages(number) for number in range(questions)]
     keys = [None if question is None else question.key for question in given]
-    waiting: dict[int, dict[str, OpenQuestion]] = {}
-    for question, key in zip(given, keys, strict=True):
-        if question is not None and key is not None and _missing(log, setting.decodes, [key]):
-            waiting.setdefault(len(question.passages), {})[key] = question
-    total = len({key for key in keys if key is not None})
-    answered = total - sum(map(len, waiting.values()))
+    by_key = {
+        key: question for key, question in zip(keys, given, strict=True) if key is not None and question is not None
+    }
+    waiting: dict[int, list[str]] = {}
+    for key, question in by_key.items():
+        if _missing(log, setting.decodes, [key]):
+            waiting.setdefault(len(question.passages), []).append(key)
+    # where questions have unlike numbers of passages these are counted, since they take the time
+    alike = len({len(question.passages) for question in by_key.values()}) < 2
+    weight = {key: 1 if alike else max(1, len(question.passages)) for key, question in by_key.items()}
+    stage, total = stage if alike else f"{stage}, passages", sum(weight.values())
+    answered = total - sum(weight[key] for group in waiting.values() for key in group)
     progress.update(answered, total, stage)
-    for n_docs, by_key in sorted(waiting.items()):
-        # longest first: what does not fit into memory fails at once
-        group = sorted(by_key, key=lambda key: -max(len(passage.text) for passage in by_key[key].passages))
-        size = max(1, ROWS_A_BATCH // n_docs)
+    # the most passages first, and then the longest: what does not fit into memory fails at once
+    for n_docs, unsorted in sorted(waiting.items(), reverse=True):
+        group = sorted(unsorted, key=lambda key: -max((len(one.text) for one in by_key[key].passages), default=0))
+        size = max(1, ROWS_A_BATCH // max(1, n_docs))
         for some in (group[first : first + size] for first in range(0, len(group), size)):
             missing = _missing(log, setting.decodes, some)
             read = reader.read([by_key[key] for key in some], missing)
             for decode, answers in zip(missing, read, strict=True):
                 log.add(decode.key, zip(some, answers, strict=True))
-            answered += len(some)
+            answered += sum(weight[key] for key in some)
             progress.update(answered, total, stage)
     return {decode: [None if key is None else log.get(decode.key, key) for key in keys] for decode in setting.decodes}
 

@@ -24,6 +24,7 @@ from service.offline.evaluation.contestants import (
 from service.offline.evaluation.reader import GREEDY, BatchReader, Decode, OpenQuestion
 from service.offline.evaluation.reading import log_path
 from service.offline.evaluation.statistics import bootstrap
+from service.offline.evaluation.sweep_plot import SWEEP_TITLE
 from service.offline.evaluation.tables import Cell, Report, Table, machine, percent
 from service.offline.index_builder import Progress
 from service.offline.qa_metrics import has_answer
@@ -99,6 +100,8 @@ def measure_open(
         "seconds": round(time.perf_counter() - started, 1),
     }
     tables = [recall_table(contestants, questions, book), answers_table(rows), differences_table(rows, plan)]
+    if "sweep" in plan.parts:
+        tables.append(sweep_table(contestants[0], rows, questions, plan))
     return Report("open", facts, tuple(table for table in tables if table.rows))
 
 
@@ -179,6 +182,25 @@ def differences_table(rows: Sequence[Row], plan: OpenPlan) -> Table:
             cells.append((first, what, describe(row.decode), *difference(mine, row.marks)))
     columns = ("checkpoint", "what", "decoding", "questions", "EM, points", "F1, points")
     return Table("Differences on the same questions", columns, tuple(cells))
+
+
+def sweep_table(contestant: Contestant, rows: Sequence[Row], questions: Sequence[Question], plan: OpenPlan) -> Table:
+    """What each K of the sweep is worth to the contestant (Figure 3), with how often an answer stands in the top K."""
+    at = {(row.what, row.decode): row.marks for row in rows if row.contestant == contestant.name}
+    held = [
+        [has_answer(passage.text, question.answers) for passage in found.passages]
+        for question, found in zip(questions, contestant.found, strict=True)
+    ]
+    cells: list[tuple[Cell, ...]] = []
+    for k in sorted(set(plan.sweep)):
+        recall = percent(bootstrap([float(any(one[:k])) for one in held]))
+        # one passage alone is one model
+        sequence = Decode("sequence", plan.num_beams)
+        for said, asked in ((GREEDY, GREEDY), (sequence, sequence if k > 1 else Decode("token", plan.num_beams))):
+            marks = at[retrieved(k), asked]
+            cells.append((contestant.name, k, describe(said), marks.questions, *marks.intervals(), recall))
+    columns = ("checkpoint", "K", "decoding", "questions", "EM", "F1", "answer in a passage")
+    return Table(SWEEP_TITLE, columns, tuple(cells))
 
 
 def describe(decode: Decode) -> str:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import torch
 
 from service.entities import AnswerOptions, Decoding, Hypothesis, ModelKind, Passage
+from service.errors import InvalidRequest
 from service.offline.evaluation.answer_log import GivenAnswer, digest_of
 from service.rag import decoding
 from service.rag.checkpoint import Checkpoint
 from service.rag.decoder import nothing
+from service.rag.engine_results import document_posterior
 from service.rag.generator import EncodedPassages, Generator
 from service.rag.marginal import doc_log_prior
 from service.rag.provenance import as_written
@@ -37,7 +39,7 @@ GREEDY = Decode("token", 1)
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestion:
-    """A question with the K passages to read, and their inner products with it."""
+    """A question with the K passages to read, and their inner products with it; without any it is read alone."""
 
     text: str
     passages: tuple[Passage, ...]
@@ -49,7 +51,7 @@ class OpenQuestion:
 
         Scores count by their differences alone, which are all that a prior depends on.
         """
-        best = max(self.doc_scores)
+        best = max(self.doc_scores, default=0.0)
         scores = ",".join(f"{score - best:.4f}" for score in self.doc_scores)
         passages = (part for passage in self.passages for part in (passage.title, passage.text))
         return digest_of(self.text, scores, *passages)
@@ -65,10 +67,12 @@ class BatchReader:
 
     @torch.inference_mode()
     def read(self, questions: Sequence[OpenQuestion], decodes: Sequence[Decode]) -> list[list[GivenAnswer]]:
-        """For each way of decoding, the best answer to each question; all questions have equally many passages."""
-        encoded = self._generator.encode([q.text for q in questions], [q.passages for q in questions])
-        doc_scores = torch.tensor([q.doc_scores for q in questions], dtype=torch.float64)  # (Q, K)
-        log_prior = doc_log_prior(doc_scores).float().to(self._checkpoint.device)  # (Q, K)
+        """For each way of decoding, the best answer to each question; all questions have equally many passages.
+
+        None at all is the closed book of the paper's baselines: the generator reads the question and nothing else, and
+        both models are p(y | x). Raises InvalidRequest for a question that is longer than it reads.
+        """
+        encoded, log_prior = self._encode(questions)  # log_prior (Q, K)
         return [
             [
                 self._given(question, of_question[0], decode.model)
@@ -76,6 +80,27 @@ class BatchReader:
             ]
             for decode in decodes
         ]
+
+    def _encode(self, questions: Sequence[OpenQuestion]) -> tuple[EncodedPassages, torch.Tensor]:
+        """What the decoder reads, and the doc_log_prior (Q, K). A closed book is one row that is certain."""
+        if questions[0].passages:
+            encoded = self._generator.encode([q.text for q in questions], [q.passages for q in questions])
+            doc_scores = torch.tensor([q.doc_scores for q in questions], dtype=torch.float64)  # (Q, K)
+        else:
+            rows = [self._question_ids(question.text) for question in questions]
+            encoded = self._generator.encode_ids(rows, n_questions=len(rows), n_docs=1)
+            doc_scores = torch.zeros(len(rows), 1, dtype=torch.float64)  # (Q, 1)
+        return encoded, doc_log_prior(doc_scores).float().to(self._checkpoint.device)
+
+    def _question_ids(self, text: str) -> list[int]:
+        """The question without what joins it to a passage: an empty passage would be one more thing to be read."""
+        ids: list[int] = self._generator.tokenizer(text, verbose=False)["input_ids"]
+        positions: int | None = getattr(self._checkpoint.generator.config, "max_position_embeddings", None)
+        limit = min(self._checkpoint.config.max_combined_length, positions or len(ids))
+        if len(ids) > limit:
+            reason = f"it takes {len(ids)} tokens; this checkpoint's generator reads {limit} in all."
+            raise InvalidRequest(field="question", reason=reason)
+        return ids
 
     def _decode(
         self, encoded: EncodedPassages, log_prior: torch.Tensor, decode: Decode
@@ -100,14 +125,10 @@ class BatchReader:
         )
 
     def _given(self, question: OpenQuestion, hypothesis: Hypothesis, model: ModelKind) -> GivenAnswer:
-        columns = hypothesis.posterior
-        posterior = (
-            columns[-1]
-            if model == "sequence"
-            else tuple(sum(column[k] for column in columns) / len(columns) for k in range(len(question.passages)))
-        )
+        posterior = document_posterior(hypothesis, model) if question.passages else ()
         text = self._generator.text(hypothesis.token_ids)
         if self._checkpoint.uncased:
             by_posterior = sorted(range(len(posterior)), key=lambda k: -posterior[k])
-            text = as_written(text, [question.passages[k].text for k in by_posterior])
+            # without a passage the question alone may say how a word is written
+            text = as_written(text, [question.passages[k].text for k in by_posterior] or [question.text])
         return GivenAnswer(text, hypothesis.log_prob, posterior)

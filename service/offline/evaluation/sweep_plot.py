@@ -1,37 +1,68 @@
-"""K at test time as a picture (Figure 3): a line for each way of decoding."""
+"""K at test time as a picture (Figure 3): a panel for each measure, a line for each way of decoding."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from service.offline.evaluation.open_domain import retrieved
 from service.offline.evaluation.statistics import Interval
-from service.offline.evaluation.tables import Report
+from service.offline.evaluation.tables import Cell, Report
 
-MOST_DOCS = 50
+SWEEP_TITLE = "K at test time"
+# What is drawn, where a table has it, and how its axis is called.
+PANELS = {
+    "EM": "exact match, %",
+    "answer in a passage": "answer in the top K, %",
+    "BLEU-1": "BLEU-1",
+    "ROUGE-L": "ROUGE-L",
+}
+# What tells lines apart; what is found does not depend on the decoding.
+_NAMES = ("checkpoint", "file", "retriever", "written by", "decoding")
+Lines = dict[str, list[tuple[int, Interval]]]
 
 
-def sweep_lines(report: Report) -> dict[str, list[tuple[int, Interval]]]:
-    """Of the first checkpoint, by the way of decoding: K and exact match in percent, K ascending."""
-    answers = next((table.rows for table in report.tables if table.title == "Answers"), ())
-    docs_of = {retrieved(k): k for k in range(1, MOST_DOCS + 1)}
-    lines: dict[str, list[tuple[int, Interval]]] = {}
-    for checkpoint, what, decoding, _, matched, *_ in answers:
-        if checkpoint == answers[0][0] and str(what) in docs_of and isinstance(matched, Interval):
-            lines.setdefault(str(decoding), []).append((docs_of[str(what)], matched))
-    return {decoding: sorted(points, key=lambda point: point[0]) for decoding, points in lines.items()}
+def sweep_panels(report: Report) -> dict[str, Lines]:
+    """By measure, then by line: K and the measure in percent, K ascending. A figure without interval has none."""
+    table = next((table for table in report.tables if table.title == SWEEP_TITLE), None)
+    if table is None:
+        return {}
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    several = [name for name in _NAMES if name == "decoding" or len({row.get(name) for row in rows}) > 1]
+    panels: dict[str, Lines] = {}
+    for measure in PANELS:
+        names = [name for name in several if measure != "answer in a passage" or name != "decoding"]
+        points: dict[str, dict[int, Interval]] = {}
+        for row in rows:
+            value = _interval(row.get(measure))
+            if value is not None:
+                points.setdefault(_label(row, names), {})[int(str(row["K"]))] = value
+        if points:
+            panels[measure] = {label: sorted(of_line.items()) for label, of_line in points.items()}
+    return panels
 
 
 def draw_sweep(report: Report, path: Path) -> None:
-    """The lines with their 95% intervals, as PNG or SVG by the file's ending."""
+    """The panels side by side with the 95% intervals, as PNG or SVG by the file's ending."""
     from matplotlib.figure import Figure
 
-    figure: Any = Figure(figsize=(7, 5), layout="constrained")
-    axes = figure.add_subplot()
-    for decoding, points in sweep_lines(report).items():
-        docs = [k for k, _ in points]
-        axes.plot(docs, [one.mean for _, one in points], marker="o", label=decoding)
-        axes.fill_between(docs, [one.low for _, one in points], [one.high for _, one in points], alpha=0.12)
-    axes.set(xlabel="K, passages retrieved", ylabel="exact match, %")
-    axes.legend(fontsize="small")
+    panels = sweep_panels(report)
+    figure: Any = Figure(figsize=(1 + 5 * max(1, len(panels)), 5), layout="constrained")
+    for number, (measure, lines) in enumerate(panels.items(), start=1):
+        axes = figure.add_subplot(1, len(panels), number)
+        for label, points in lines.items():
+            docs = [k for k, _ in points]
+            axes.plot(docs, [one.mean for _, one in points], marker="o", markersize=3, label=label)
+            axes.fill_between(docs, [one.low for _, one in points], [one.high for _, one in points], alpha=0.12)
+        axes.set(xlabel="K, passages retrieved", ylabel=PANELS[measure])
+        axes.legend(fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
+
+
+def _label(row: Mapping[str, Cell], names: list[str]) -> str:
+    return ", ".join(str(row[name]) for name in names if row.get(name)) or "retrieval"
+
+
+def _interval(cell: Cell) -> Interval | None:
+    if isinstance(cell, float):
+        return Interval(cell, cell, cell)
+    return cell if isinstance(cell, Interval) else None

@@ -5,9 +5,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import torch
 
 from service.entities import AnswerOptions
-from service.errors import SourceInvalid
+from service.errors import InvalidRequest, SourceInvalid
 from service.offline.evaluation.answer_log import AnswerLog, GivenAnswer
 from service.offline.evaluation.asking import Marks, Setting, ask, difference, mark
 from service.offline.evaluation.reader import GREEDY, BatchReader, Decode, OpenQuestion
@@ -44,6 +45,62 @@ def test_a_batch_is_answered_as_the_engine_answers_each(
         assert together.text == alone.answers[0].text
         assert together.log_prob == pytest.approx(alone.answers[0].log_prob, abs=1e-4)
         assert together.posterior == pytest.approx([found.posterior for found in alone.passages], abs=1e-4)
+
+
+@pytest.mark.parametrize("decode", WAYS, ids=lambda decode: decode.key)
+def test_a_closed_book_is_what_transformers_makes_of_the_question_alone(tiny_checkpoint: Path, decode: Decode) -> None:
+    checkpoint = load_checkpoint(tiny_checkpoint)
+    asked = [OpenQuestion(question, (), ()) for question in QUESTIONS]
+    (batch,) = BatchReader(checkpoint, max_new_tokens=6).read(asked, [decode])
+    for question, given in zip(QUESTIONS, batch, strict=True):
+        inputs = checkpoint.generator_tokenizer(question, return_tensors="pt")
+        # no length penalty and nothing given up early: a score is log p(y | x), as here
+        output = checkpoint.generator.generate(
+            inputs["input_ids"],
+            attention_mask=inputs["attention_mask"],
+            num_beams=decode.num_beams,
+            do_sample=False,
+            max_new_tokens=6,
+            length_penalty=0.0,
+            early_stopping="never" if decode.num_beams > 1 else None,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+        text = checkpoint.generator_tokenizer.decode(output.sequences[0], skip_special_tokens=True)
+        assert given.text.lower() == text.strip().lower()
+        with torch.no_grad():
+            logits = checkpoint.generator(**inputs, decoder_input_ids=output.sequences[:, :-1]).logits  # (1, T, V)
+        steps = torch.log_softmax(logits.double(), dim=-1).gather(-1, output.sequences[:, 1:, None])  # (1, T, 1)
+        assert given.log_prob == pytest.approx(float(steps.sum()), abs=1e-4)
+        assert given.posterior == ()
+
+
+def test_a_closed_book_refuses_what_the_generator_cannot_read(tiny_checkpoint: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"question: it takes \d+ tokens; this checkpoint's generator reads"):
+        BatchReader(load_checkpoint(tiny_checkpoint)).read([OpenQuestion("where " * 1000, (), ())], [GREEDY])
+
+
+def test_unlike_numbers_of_passages_are_asked_in_one_go_that_counts_passages(
+    tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    passages = tuple(tiny_passages("tiny-2016")[:4])
+    seen: list[tuple[int, int | None, str]] = []
+
+    class Seen:
+        def update(self, done: int, total: int | None, what: str) -> None:
+            seen.append((done, total, what))
+
+    def of(number: int) -> OpenQuestion:
+        k = (0, 1, 4)[number]
+        return OpenQuestion(QUESTIONS[0], passages[:k], (0.0,) * k)
+
+    reader, log = BatchReader(load_checkpoint(tiny_checkpoint)), AnswerLog(tmp_path / "answers.jsonl")
+    given = ask(reader, Setting(of, (GREEDY,)), 3, log, progress=Seen(), stage="sweep")
+    assert [len(answer.posterior) for answer in given[GREEDY] if answer is not None] == [0, 1, 4]
+    assert seen == [(done, 6, "sweep, passages") for done in (0, 4, 5, 6)]
+    seen.clear()
+    ask(reader, Setting(of, (GREEDY,)), 3, AnswerLog(tmp_path / "answers.jsonl"), progress=Seen(), stage="sweep")
+    assert seen == [(6, 6, "sweep, passages")]
 
 
 def test_a_run_goes_on_from_the_answers_that_were_written(tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from service.offline.evaluation.open_domain import (
     recall_table,
     retrieved,
     settings_of,
+    sweep_table,
 )
 from service.offline.evaluation.reader import GREEDY, Decode
 from service.offline.evaluation.statistics import Interval
@@ -169,3 +170,29 @@ def test_a_difference_is_the_first_contestant_minus_the_other() -> None:
         assert isinstance(row[4], Interval)
         assert isinstance(row[5], Interval)
         assert (row[3], row[4].mean, row[5].mean) == (2, 50.0, 25.0)
+
+
+def test_the_sweep_has_recall_beside_the_marks_and_one_passage_is_one_model(
+    contestant: Contestant, asked: Asked
+) -> None:
+    plan = OpenPlan(sweep=[2, 1], num_beams=4)
+    yes, no = Marks((1.0,) * 4, (1.0,) * 4), Marks((0.0,) * 4, (0.0,) * 4)
+    rows = [
+        Row("tiny", retrieved(1), GREEDY, no),
+        Row("tiny", retrieved(1), Decode("token", 4), yes),
+        Row("tiny", retrieved(2), GREEDY, yes),
+        Row("tiny", retrieved(2), Decode("sequence", 4), no),
+        Row("another", retrieved(2), GREEDY, no),
+    ]
+    found = []
+    for _, k, decoding, _, matched, _, held in sweep_table(contestant, rows, asked.chosen, plan).rows:
+        assert isinstance(matched, Interval)
+        assert isinstance(held, Interval)
+        found.append((k, str(decoding).split(",")[0], matched.mean, held.mean))
+    # of the first two passages rows 4 and 1 say lima and nairobi: the third and the first question
+    assert found == [
+        (1, "RAG-Token", 0.0, 25.0),
+        (1, "RAG-Sequence", 100.0, 25.0),
+        (2, "RAG-Token", 100.0, 50.0),
+        (2, "RAG-Sequence", 0.0, 50.0),
+    ]

@@ -6,7 +6,8 @@ import pytest
 
 from service.offline.evaluation.answer_log import GivenAnswer
 from service.offline.evaluation.golds import AnswerPattern, Golds
-from service.offline.evaluation.paper import PaperPlan, mark_answers
+from service.offline.evaluation.index_asking import PaperPlan
+from service.offline.evaluation.paper import mark_answers
 from service.offline.evaluation.reader import Decode
 from service.offline.evaluation.statistics import Interval
 
