@@ -5,9 +5,8 @@ it, and takes along those that are like it, in their order. So whoever waits is 
 comes in, and a lone question is a batch of one.
 
 What happens to one stays with one. Whose time is up, or whose client has gone, leaves between two steps: the place is
-free and the waiter hears at once, while the others are computed on. Its rows stay in the tensors until the batch ends:
-to take them out would copy the caches of all others. An error of a batch may be that of any question in it, so each
-that is left is computed again alone, and hears of its own.
+free and the waiter hears at once, while the others are computed on without it. An error of a batch may be that of any
+question in it, so each that is left is computed again alone, and hears of its own.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -31,18 +30,18 @@ class Batch(Generic[Q]):
         self.questions = tuple(waiter.question for waiter in waiters)
         self.turns = tuple(waiter.turn for waiter in waiters)
 
-    def check(self) -> None:
-        """To be called between steps. Lets go of those whose time is up or whose client has gone.
+    def check(self) -> tuple[int, ...]:
+        """To be called between steps. Lets go of those whose time is up or whose client has gone: their numbers.
 
         Raises Abandoned when none is left.
         """
-        left = [waiter for waiter in self._waiters if waiter.stays()]
-        if not left:
+        gone = tuple(number for number, waiter in enumerate(self._waiters) if not waiter.stays())
+        if len(gone) == len(self._waiters):
             # their places are free once the thread has given back what it holds
             raise Abandoned
-        if len(left) < len(self._waiters):
-            for waiter in self._waiters:
-                waiter.part()
+        for number in gone:
+            self._waiters[number].part()
+        return gone
 
 
 @dataclass(frozen=True, slots=True)

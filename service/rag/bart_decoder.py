@@ -11,7 +11,7 @@ R rows, B beams, N = R * B hypotheses, T new tokens, t cached, L source tokens, 
 Y layers. The arithmetic is BART's own (post-layer-norm), with the model's own parameters.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import BartForConditionalGeneration, PreTrainedModel
 
 from service.rag.attention import attend, hide
-from service.rag.decoder import Targets, next_token_logits, nothing, slices
+from service.rag.decoder import BetweenSteps, Targets, next_token_logits, nothing, slices
 from service.rag.linear import Linear, make_linear
 from service.rag.target_tree import grow_trees
 
@@ -102,8 +102,11 @@ class BartState:
         self._reorder(sources)
         self.logits = self._words(self._step(tokens[..., None])).view(rows, beams, -1)  # (R, B, V)
 
-    def branch(self, rows: range) -> "BartState":
-        chosen = slice(rows.start, rows.stop)
+    def branch(self, rows: Sequence[int]) -> "BartState":
+        first, count = rows[0], len(rows)
+        together = list(rows) == list(range(first, first + count))
+        # rows that stand together are looked at where they are; others are copied
+        chosen = slice(first, first + count) if together else list(rows)
         beams = self.logits.shape[1]
         other = BartState.__new__(BartState)
         other._decoder = self._decoder
@@ -111,12 +114,14 @@ class BartState:
         other._cross = [(keys[chosen], values[chosen]) for keys, values in self._cross]
         other._length = self._length
         # a step writes into the cache: that alone is copied
-        other._cache = self._cache[:, :, :, rows.start * beams : rows.stop * beams].clone()
+        cached = self._cache.view(*self._cache.shape[:3], -1, beams, *self._cache.shape[4:])[:, :, :, chosen]
+        cached = cached.flatten(3, 4)  # (c, Y, 2, R' * B, H, dh)
+        other._cache = cached.clone() if together else cached
         other._spare = None
         other.logits = self.logits[chosen]
         return other
 
-    def follow(self, targets: Targets, between_steps: Callable[[], None] = nothing) -> list[Tensor]:
+    def follow(self, targets: Targets, between_steps: BetweenSteps = nothing) -> list[Tensor]:
         """Each prefix that targets share is read once: they are the paths of a tree, whose tokens see their ancestors.
 
         The passages of a row are the same, so that all rows read one tree.

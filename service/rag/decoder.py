@@ -4,7 +4,7 @@ Rows and beams. A batch has R rows, each one passage read with one question; a s
 Cross-attention belongs to the row, self-attention to the hypothesis: only the latter follows the beams.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import copy, deepcopy
 from typing import Any, Protocol, Self
 
@@ -21,6 +21,11 @@ TARGETS_A_PASS = 8
 
 Targets = Sequence[Sequence[int]]
 """Answers token by token, of any lengths, none of them empty."""
+
+
+BetweenSteps = Callable[[], Collection[int] | None]
+"""Called before each step: gives the numbers of those questions of the batch for which nobody waits any more, None
+where there is none. What it raises ends the work."""
 
 
 def nothing() -> None:
@@ -40,10 +45,10 @@ class DecoderState(Protocol):
         Both are (R, B). B may grow from 1 once, after the first token; from then on it stays.
         """
 
-    def branch(self, rows: range) -> Self:
+    def branch(self, rows: Sequence[int]) -> Self:
         """An independent decoding of some of the rows, from the same point; nothing is computed again."""
 
-    def follow(self, targets: Targets, between_steps: Callable[[], None] = nothing) -> list[Tensor]:
+    def follow(self, targets: Targets, between_steps: BetweenSteps = nothing) -> list[Tensor]:
         """Teacher forcing from here, before the first token: log p of each token of each target under every row, a
         tensor (R, T) a target. Ends the state."""
 
@@ -71,16 +76,18 @@ class TransformersState:
             self._cache.self_attention_cache.reorder_cache((sources + offsets).flatten())
         self.logits = self._step(tokens.reshape(-1, 1)).view(rows, beams, -1)  # (R, B, V)
 
-    def branch(self, rows: range) -> "TransformersState":
-        chosen = torch.arange(rows.start * self._beams, rows.stop * self._beams, device=self._mask.device)
+    def branch(self, rows: Sequence[int]) -> "TransformersState":
+        device = self._mask.device
+        of_row = torch.arange(self._beams, device=device)  # (B,)
+        chosen = (torch.tensor(list(rows), device=device)[:, None] * self._beams + of_row).flatten()  # (R' * B,)
         other = copy(self)
         other._cache = deepcopy(self._cache)
         other._cache.batch_select_indices(chosen)
         other._mask, other._states = self._mask[chosen], self._states[chosen]
-        other.logits = self.logits[rows.start : rows.stop]
+        other.logits = self.logits[list(rows)]
         return other
 
-    def follow(self, targets: Targets, between_steps: Callable[[], None] = nothing) -> list[Tensor]:
+    def follow(self, targets: Targets, between_steps: BetweenSteps = nothing) -> list[Tensor]:
         followed: list[Tensor] = []
         for first in range(0, len(targets), TARGETS_A_PASS):
             some = targets[first : first + TARGETS_A_PASS]
@@ -88,7 +95,7 @@ class TransformersState:
             followed += [log_probs[:, c, : len(target)] for c, target in enumerate(some)]
         return followed
 
-    def _follow(self, targets: Targets, between_steps: Callable[[], None]) -> Tensor:
+    def _follow(self, targets: Targets, between_steps: BetweenSteps) -> Tensor:
         """(R, C, T): causal, so that padding at the end changes nothing."""
         rows, count, length = self.logits.shape[0], len(targets), max(map(len, targets))
         padded = [[*target, *([0] * (length - len(target)))] for target in targets]

@@ -5,7 +5,7 @@ versions. It is safe to call from several threads.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -27,7 +27,7 @@ from service.errors import SearchParameterUnknown
 from service.rag import decoding, provenance
 from service.rag.bm25_retriever import Bm25Retriever
 from service.rag.checkpoint import Checkpoint
-from service.rag.decoder import DecoderState, nothing
+from service.rag.decoder import BetweenSteps, DecoderState, nothing
 from service.rag.engine_results import (
     EngineAnswer,
     EngineRetrieval,
@@ -84,7 +84,7 @@ class RagEngine:
         snapshot: IndexSnapshot,
         options: AnswerOptions,
         *,
-        between_steps: Callable[[], None] = nothing,
+        between_steps: BetweenSteps = nothing,
     ) -> EngineAnswer:
         """Answer one question. `between_steps` is called before each decoder step; what it raises ends the work."""
         return self.answer_together([question], snapshot, options, between_steps=between_steps)[0]
@@ -96,7 +96,7 @@ class RagEngine:
         snapshot: IndexSnapshot,
         options: AnswerOptions,
         *,
-        between_steps: Callable[[], None] = nothing,
+        between_steps: BetweenSteps = nothing,
     ) -> list[EngineAnswer]:
         """Answer several questions in one go, each as it would be answered alone.
 
@@ -129,7 +129,7 @@ class RagEngine:
         model: ModelKind,
         retriever: RetrieverKind = "dense",
         search: SearchChanges = (),
-        between_steps: Callable[[], None] = nothing,
+        between_steps: BetweenSteps = nothing,
     ) -> EngineScores:
         """log p(target | question) of each target (section 3.4 classifies so), end-of-sequence included."""
         target_ids = [tuple(self._generator.target_ids(target)) for target in targets]
@@ -211,7 +211,7 @@ class RagEngine:
         n_docs: int,
         retriever: RetrieverKind,
         search: SearchChanges,
-        between_steps: Callable[[], None],
+        between_steps: BetweenSteps,
     ) -> _Read:
         between_steps()
         retrieved, log_prior, seconds = self._find(questions, snapshot, n_docs, retriever, search)
@@ -223,7 +223,7 @@ class RagEngine:
         return _Read(retrieved, log_prior, encoded, seconds)
 
     def _decode(
-        self, read: _Read, start: DecoderState, options: AnswerOptions, between_steps: Callable[[], None]
+        self, read: _Read, start: DecoderState, options: AnswerOptions, between_steps: BetweenSteps
     ) -> list[tuple[Hypothesis, ...]]:
         if options.model == "token":
             return decoding.rag_token(

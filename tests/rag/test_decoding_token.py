@@ -3,11 +3,15 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
+import torch
 
 from service.entities import Hypothesis, Passage
 from service.rag import decoding
+from service.rag.decoder import BetweenSteps, DecoderState, nothing
+from service.rag.generator import EncodedPassages
 from tests.rag.conftest import Case, Subject, make_case
 from tests.reference.reference import Found, Reference
 
@@ -194,3 +198,41 @@ def test_between_steps_is_called_before_each_token_and_may_end_the_work(tiny: Su
         decoding.rag_token(
             tiny.generator, encoded, log_prior, num_beams=4, max_new_tokens=10, between_steps=stop_at_the_third
         )
+
+
+class Watched:
+    """A state that notes how many rows each of its steps has, and those of its branches."""
+
+    def __init__(self, state: DecoderState, rows: list[int]) -> None:
+        self._state, self._rows = state, rows
+
+    @property
+    def logits(self) -> torch.Tensor:
+        return self._state.logits
+
+    def advance(self, sources: torch.Tensor, tokens: torch.Tensor) -> None:
+        self._rows.append(len(tokens))
+        self._state.advance(sources, tokens)
+
+    def branch(self, rows: Sequence[int]) -> "Watched":
+        return Watched(self._state.branch(rows), self._rows)
+
+
+def test_what_is_done_or_no_more_wanted_is_computed_no_more(tiny: Subject) -> None:
+    cases = [make_case(seed, 2) for seed in range(30, 36)]
+    encoded, log_prior = tiny.encode(*cases)
+    options: dict[str, Any] = {"num_beams": 2, "max_new_tokens": MAX_NEW_TOKENS}
+
+    def steps(encoded: EncodedPassages, log_prior: torch.Tensor, between_steps: BetweenSteps = nothing) -> list[int]:
+        rows: list[int] = []
+        watched: Any = Watched(tiny.generator.start(encoded), rows)
+        decoding.rag_token(tiny.generator, encoded, log_prior, between_steps=between_steps, start=watched, **options)
+        return rows
+
+    alone = [steps(*tiny.encode(case)) for case in cases]
+    assert len({len(one) for one in alone}) > 1, "some end before others"
+    together = steps(encoded, log_prior)
+    assert sum(together) == sum(map(sum, alone))
+    assert together == sorted(together, reverse=True)
+    assert steps(encoded, log_prior, lambda: (0, 1, 2, 4, 5)) == alone[3]
+    assert steps(encoded, log_prior, lambda: range(len(cases))) == []

@@ -103,6 +103,23 @@ def test_between_steps_is_called_as_often_for_many_as_for_the_longest_answer_alo
     assert steps(*SUBJECTS) == max(steps(question) for question in SUBJECTS)
 
 
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda one: f"{one.model}-{one.decoding}-{one.num_beams}")
+def test_a_question_that_nobody_waits_for_leaves_and_the_others_are_answered_as_alone(
+    engine: RagEngine, snapshot: IndexSnapshot, options: AnswerOptions
+) -> None:
+    calls = 0
+
+    def first_and_third_go() -> tuple[int, ...]:
+        nonlocal calls
+        calls += 1
+        return () if calls < 5 else (0, 2)
+
+    together = engine.answer_together(SUBJECTS, snapshot, options, between_steps=first_and_third_go)
+    assert calls > 5
+    for number in (1, 3, 4):
+        assert_same(together[number], engine.answer(SUBJECTS[number], snapshot, options))
+
+
 def test_what_one_question_raises_all_raise(engine: RagEngine, snapshot: IndexSnapshot) -> None:
     with pytest.raises(InvalidRequest, match="leaves no room for a passage"):
         engine.answer_together(["peru", "long " * 400], snapshot, AnswerOptions())
