@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from service.errors import SourceInvalid
-from service.offline.evaluation.json_files import Wrong, get_text, objects_of_lines
+from service.offline.text_files import TextFile, Wrong, get_text
 
 Label = Literal["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"]
 LABELS: tuple[Label, ...] = ("SUPPORTS", "REFUTES", "NOT ENOUGH INFO")
@@ -25,7 +25,7 @@ class Claim:
 
 def read_claims(path: Path) -> list[Claim]:
     """The claims of a file. Raises SourceInvalid that names the line that is none."""
-    claims = list(objects_of_lines(path, lambda _, record: _claim(record)))
+    claims = list(TextFile(path).objects(lambda _, record: _claim(record)))
     if not claims:
         raise SourceInvalid(source=path, reason="holds no claim")
     return claims

@@ -14,15 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from service.errors import SourceInvalid
-from service.offline.evaluation.json_files import (
-    Wrong,
-    entries,
-    get_text,
-    get_texts,
-    json_of,
-    numbered_lines,
-    objects_of_lines,
-)
+from service.offline.text_files import TextFile, Wrong, get_text, get_texts
 
 SEPARATOR = "|||"
 _TAG = re.compile(r"<[^<>]*>")
@@ -38,27 +30,27 @@ class Prompt:
 
 def read_prompts(path: Path) -> list[Prompt]:
     """The prompts of a file. Raises SourceInvalid that names the line, or the entry, that is none."""
-    prompts = [prompt for prompt in _read(path) if prompt is not None]
+    prompts = [prompt for prompt in _read(TextFile(path)) if prompt is not None]
     if not prompts:
         raise SourceInvalid(source=path, reason="holds nothing to generate")
     return prompts
 
 
-def _read(path: Path) -> Iterator[Prompt | None]:
-    content = json_of(path)
-    first = next((line for _, line in numbered_lines(path)), "")
+def _read(file: TextFile) -> Iterator[Prompt | None]:
+    content = file.value()
+    first = file.first_line()
     if isinstance(content, dict) and isinstance(content.get("query"), dict):
-        yield from _of_ms_marco(path, content)
+        yield from _of_ms_marco(file.path, content)
     elif isinstance(content, list):
-        yield from entries(path, content, "", _of_object)
+        yield from file.entries(content, "", _of_object)
     elif SEPARATOR in first and not first.lstrip().startswith("{"):
-        for place, line in numbered_lines(path):
+        for place, line in file.lines():
             yield _of_search_qa(place, line)
     elif isinstance(content, dict) and first.strip() == "{":
         # SearchQA's raw data: a file a clue
-        yield from entries(path, [content], "", _of_object)
+        yield from file.entries([content], "", _of_object)
     else:
-        yield from objects_of_lines(path, lambda _, record: _of_object(record))
+        yield from file.objects(lambda _, record: _of_object(record))
 
 
 def _of_ms_marco(path: Path, content: dict[str, Any]) -> Iterator[Prompt | None]:

@@ -18,16 +18,8 @@ from typing import Any
 
 from service.errors import SourceInvalid
 from service.offline.evaluation.golds import AnswerPattern, Golds
-from service.offline.evaluation.json_files import (
-    Wrong,
-    entries,
-    get_text,
-    get_texts,
-    json_of,
-    numbered_lines,
-    objects_of_lines,
-)
-from service.offline.training.questions import read_questions
+from service.offline.text_files import TextFile, Wrong, get_text, get_texts
+from service.offline.training.questions import questions_of
 
 # a description in quotation marks, which a backslash escapes, or a single word without them
 _DESCRIPTION = re.compile(r'\(description (?:"((?:[^"\\]|\\.)*)"|([^\s()"]+))\)')
@@ -46,29 +38,29 @@ def read_qa(path: Path, *, patterns: bool = False) -> list[QaQuestion]:
 
     Raises SourceInvalid that names the line, or the entry, that is no question with an answer.
     """
-    questions = list(_read(path, patterns))
+    questions = list(_read(TextFile(path), patterns))
     if not questions:
         raise SourceInvalid(source=path, reason="holds no question")
     return questions
 
 
-def _read(path: Path, patterns: bool) -> Iterator[QaQuestion]:
-    content = json_of(path)
-    first = next((line for _, line in numbered_lines(path)), "")
+def _read(file: TextFile, patterns: bool) -> Iterator[QaQuestion]:
+    content = file.value()
+    first = file.first_line()
     if isinstance(content, dict) and "Data" in content:
-        yield from entries(path, content["Data"], "Data", _of_trivia_qa)
+        yield from file.entries(content["Data"], "Data", _of_trivia_qa)
     elif isinstance(content, list):
-        yield from entries(path, content, "", _of_web_questions)
+        yield from file.entries(content, "", _of_web_questions)
     elif "\t" in first and not first.lstrip().startswith("{"):
-        for place, line in numbered_lines(path):
+        for place, line in file.lines():
             yield _of_dpr(place, line, patterns)
     elif patterns or '"answer_pattern"' in first:
-        yield from objects_of_lines(path, _of_curated_trec)
+        yield from file.objects(_of_curated_trec)
     else:
-        for number, question in enumerate(read_questions(path), start=1):
+        for number, question in enumerate(questions_of(file), start=1):
             if not question.answers:
                 raise SourceInvalid(
-                    source=path, reason=f"question {number}, {question.text!r}, has no answer to be marked by"
+                    source=file.path, reason=f"question {number}, {question.text!r}, has no answer to be marked by"
                 )
             yield QaQuestion(question.text, Golds(question.answers))
 

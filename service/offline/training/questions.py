@@ -7,17 +7,14 @@
 Each of them may be compressed with gzip.
 """
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from service.errors import SourceInvalid
-
-GZIP_MAGIC = b"\x1f\x8b"
+from service.offline.text_files import TextFile, Wrong, get_list, get_object, get_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,38 +27,23 @@ class Question:
     context: str = ""
 
 
-class _Wrong(ValueError):
-    """What is wrong with one entry; the reader adds where it stands."""
-
-
 def read_questions(path: Path) -> list[Question]:
     """The questions of a file, in its order.
 
     Raises SourceInvalid that names the line, or the path of the entry in a SQuAD file, that is no question.
     """
-    text = _text(path)
-    whole = _squad(text)
-    return list(_of_lines(path, text) if whole is None else _of_squad(path, whole))
+    return list(questions_of(TextFile(path)))
 
 
-def _text(path: Path) -> str:
-    try:
-        content = path.read_bytes()
-        if content.startswith(GZIP_MAGIC):
-            content = gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise SourceInvalid(source=path, reason=f"cannot be read ({error})") from error
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise SourceInvalid(source=f"{path}:{line}", reason=f"not UTF-8 ({error.reason})") from error
+def questions_of(file: TextFile) -> Iterator[Question]:
+    """As read_questions, of a file that has been read."""
+    whole = _squad(file)
+    return file.objects(_question_of_line) if whole is None else _of_squad(file.path, whole)
 
 
-def _squad(text: str) -> dict[str, Any] | None:
+def _squad(file: TextFile) -> dict[str, Any] | None:
     """The file as one JSON object with "data"; None for a file of lines. SQuAD comes on one line and on many."""
-    first = next((line for line in text.split("\n") if line.strip()), "")
-    for part in (first, text):
+    for part in (file.first_line(), file.text):
         try:
             content = json.loads(part)
         except (ValueError, RecursionError):
@@ -70,55 +52,35 @@ def _squad(text: str) -> dict[str, Any] | None:
     return None
 
 
-def _of_lines(path: Path, text: str) -> Iterator[Question]:
-    # by line feeds alone: other separators that Unicode knows stand in texts
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            yield _question_of_line(line)
-        except _Wrong as error:
-            raise SourceInvalid(source=f"{path}:{number}", reason=f"not a question: {error}") from error
-
-
-def _question_of_line(line: str) -> Question:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise _Wrong(f"not JSON ({error})") from error
-    if not isinstance(record, dict):
-        raise _Wrong("not a JSON object")
+def _question_of_line(_: str, record: dict[str, Any]) -> Question:
     if "answers" not in record and "answer_pattern" in record:
-        raise _Wrong(
+        raise Wrong(
             "its answer is a pattern (CuratedTrec), which matches answers and tells none: nothing can be trained on it"
         )
     answers = record["answers"] if "answers" in record else record.get("answer")
     if isinstance(answers, dict):
         answers = answers.get("text")
-    if not isinstance(answers, list):
-        raise _Wrong("answers is missing" if answers is None else "answers is no list")
     return Question(
-        text=_string(record, "question", needed=True),
-        answers=_answers(answers),
-        title=_string(record, "title").replace("_", " "),
-        context=_string(record, "context"),
+        text=get_text(record, "question"),
+        answers=_answers(get_list({"answers": answers}, "answers")),
+        title=_title(record),
+        context=_as_written(record, "context"),
     )
 
 
 def _of_squad(path: Path, content: dict[str, Any]) -> Iterator[Question]:
     place = ""
     try:
-        for i, article in enumerate(_list(content, "data")):
+        for i, article in enumerate(get_list(content, "data")):
             place = f"data[{i}]"
-            title = _string(article, "title").replace("_", " ")
-            for j, paragraph in enumerate(_list(article, "paragraphs")):
+            title = _title(get_object(article))
+            for j, paragraph in enumerate(get_list(article, "paragraphs")):
                 place = f"data[{i}].paragraphs[{j}]"
-                context = _string(paragraph, "context", needed=True)
-                for k, asked in enumerate(_list(paragraph, "qas")):
+                context = get_text(get_object(paragraph), "context")
+                for k, asked in enumerate(get_list(paragraph, "qas")):
                     place = f"data[{i}].paragraphs[{j}].qas[{k}]"
-                    text = _string(asked, "question", needed=True)
-                    yield Question(text, _squad_answers(asked), title, context)
-    except _Wrong as error:
+                    yield Question(get_text(get_object(asked), "question"), _squad_answers(asked), title, context)
+    except Wrong as error:
         raise SourceInvalid(source=f"{path}: {place}".rstrip(": "), reason=str(error)) from error
 
 
@@ -126,35 +88,24 @@ def _squad_answers(asked: dict[str, Any]) -> tuple[str, ...]:
     # an unanswerable question of 2.0 lists what looks like an answer elsewhere, under plausible_answers
     if asked.get("is_impossible") is True:
         return ()
-    answers = _answers([_string(answer, "text", needed=True) for answer in _list(asked, "answers")])
+    answers = _answers([get_text(get_object(answer), "text") for answer in get_list(asked, "answers")])
     if not answers:
-        raise _Wrong("no answers, and it does not say is_impossible")
+        raise Wrong("no answers, and it does not say is_impossible")
     return answers
 
 
 def _answers(given: list[Any]) -> tuple[str, ...]:
     if not all(isinstance(answer, str) for answer in given):
-        raise _Wrong("an answer is no string")
+        raise Wrong("an answer is no string")
     return tuple(answer.strip() for answer in given if answer.strip())
 
 
-def _string(record: Any, name: str, *, needed: bool = False) -> str:
-    if not isinstance(record, dict):
-        raise _Wrong("not a JSON object")
-    value = record.get(name)
-    if value is None and not needed:
-        return ""
-    if not isinstance(value, str):
-        raise _Wrong(f"{name} is {'missing' if value is None else 'no string'}")
-    if needed and not value.strip():
-        raise _Wrong(f"{name} is empty")
-    return value.strip() if name in ("question", "text") else value
+def _title(record: dict[str, Any]) -> str:
+    return _as_written(record, "title").replace("_", " ")
 
 
-def _list(record: Any, name: str) -> list[Any]:
-    if not isinstance(record, dict):
-        raise _Wrong("not a JSON object")
-    value = record.get(name)
-    if not isinstance(value, list):
-        raise _Wrong(f"{name} is {'missing' if value is None else 'no list'}")
-    return value
+def _as_written(record: dict[str, Any], name: str) -> str:
+    value = record.get(name, "")
+    if value is not None and not isinstance(value, str):
+        raise Wrong(f"{name} is no string")
+    return value or ""
