@@ -21,6 +21,10 @@ def test_types_are_measured_side_by_side_and_the_figures_are_written(tmp_path: P
     assert found["experiment"] == "bench index"
     assert [row["index"] for row in found["tables"][0]["rows"]] == ["Flat", "HNSW8"]
     assert "| Flat |" in page.read_text()
+    arguments[arguments.index("--m") + 1] = "4"
+    again = CliRunner().invoke(build(), ["bench", "index", *arguments, "--json", str(figures)])
+    assert again.exit_code == 0, again.output
+    assert [row["index"] for row in json.loads(figures.read_text())["tables"][0]["rows"]] == ["Flat", "HNSW4"]
 
 
 def test_a_type_that_cannot_be_served_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:

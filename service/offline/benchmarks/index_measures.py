@@ -86,6 +86,8 @@ def build(
         spec=spec,
         encoder_name=ENCODER,
         encoder_fingerprint=ENCODER,
+        # what is there is of another spec
+        replace=True,
         work=work,
         report=report,
         n_threads=n_threads,
