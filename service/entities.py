@@ -116,7 +116,8 @@ class IndexVersion:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a question comes back with. All passages are of the one version that `index` names.
+    """What a question comes back with. All passages are of the one version that `index` names, and `attribution` is
+    what their reader must be shown.
 
     `no_answer` is p(empty answer | x): to a checkpoint trained to say nothing of passages that do not answer, the
     probability that none of these does.
@@ -133,6 +134,7 @@ class Answer:
     seconds: StageSeconds
     retriever: RetrieverKind = "dense"
     search: SearchChanges = ()
+    attribution: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ class IndexInfo:
     """The manifest of one index version: what it is, what made it, and what its files must be.
 
     `factory` is the FAISS factory string of the index; empty where an early Openbook wrote the manifest.
-    `attribution` is what a reader of the text must be shown.
+    `attribution` is what a reader of the text must be shown, `index_reason` a sentence on why the index is of its type.
     """
 
     version: str
@@ -181,6 +183,7 @@ class IndexInfo:
     licence: str = ""
     attribution: str = ""
     factory: str = ""
+    index_reason: str = ""
     search: Mapping[str, int] = field(default_factory=dict)
     files: Mapping[str, FileInfo] = field(default_factory=dict)
     bm25: Bm25Info | None = None

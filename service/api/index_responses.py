@@ -44,7 +44,12 @@ class ManifestResponse(BaseModel):
     snapshot_date: str | None
     source: str
     licence: str
-    search: dict[str, int]
+    attribution: Annotated[str, Field(description="What a reader of the text must be shown; empty where nothing.")]
+    factory: Annotated[
+        str, Field(description="The FAISS factory string of the index; empty where an early Openbook made it.")
+    ]
+    index_reason: Annotated[str, Field(description="Why the index is of its type; empty where nobody said.")]
+    search: Annotated[dict[str, int], Field(description="How thoroughly it is searched, unless a question says.")]
     files: dict[str, FileResponse]
     bm25: Annotated[
         Bm25Response | None, Field(description="null: questions with retriever bm25 are refused for this version.")
@@ -63,6 +68,9 @@ class ManifestResponse(BaseModel):
             snapshot_date=info.snapshot_date,
             source=info.source,
             licence=info.licence,
+            attribution=info.attribution,
+            factory=info.factory,
+            index_reason=info.index_reason,
             search=dict(info.search),
             files={name: FileResponse(bytes=file.bytes, sha256=file.sha256) for name, file in info.files.items()},
             bm25=Bm25Response.of(info.bm25) if info.bm25 is not None else None,

@@ -10,6 +10,7 @@ from service.application.comparison import Comparison
 from service.entities import Answer, AnswerPassage, IndexVersion, ModelKind, PosteriorKind, RetrieverKind, StageSeconds
 
 Search = Annotated[dict[str, int], Field(description="What the question asked for in place of the manifest's.")]
+Attribution = Annotated[str, Field(description="What a reader of the passages must be shown; empty where nothing.")]
 
 
 class Index(BaseModel):
@@ -106,6 +107,7 @@ class AnswerResponse(BaseModel):
         Field(description="p(empty answer | x): to a checkpoint trained for it, that no passage answers the question."),
     ]
     index: Index
+    attribution: Attribution
     checkpoint: str
     seconds: Seconds
 
@@ -126,6 +128,7 @@ class AnswerResponse(BaseModel):
             posterior_kind=answer.posterior_kind,
             no_answer=answer.no_answer,
             index=Index.of(answer.index),
+            attribution=answer.attribution,
             checkpoint=answer.checkpoint,
             seconds=Seconds.of(answer.seconds),
         )
@@ -171,6 +174,7 @@ class ScoreResponse(BaseModel):
     retriever: RetrieverKind
     search: Search
     index: Index
+    attribution: Attribution
     checkpoint: str
     seconds: Seconds
 
@@ -192,6 +196,7 @@ class ScoreResponse(BaseModel):
             retriever=scores.retriever,
             search=dict(scores.search),
             index=Index.of(scores.index),
+            attribution=scores.attribution,
             checkpoint=scores.checkpoint,
             seconds=Seconds.of(scores.seconds),
         )
@@ -202,6 +207,7 @@ class RetrieveResponse(BaseModel):
     retriever: RetrieverKind
     search: Search
     index: Index
+    attribution: Attribution
     checkpoint: str
     seconds: Seconds
 
@@ -212,6 +218,7 @@ class RetrieveResponse(BaseModel):
             retriever=retrieval.retriever,
             search=dict(retrieval.search),
             index=Index.of(retrieval.index),
+            attribution=retrieval.attribution,
             checkpoint=retrieval.checkpoint,
             seconds=Seconds.of(retrieval.seconds),
         )

@@ -49,6 +49,7 @@ class Scores:
     seconds: StageSeconds
     retriever: RetrieverKind = "dense"
     search: SearchChanges = ()
+    attribution: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Retrieval:
     seconds: StageSeconds
     retriever: RetrieverKind = "dense"
     search: SearchChanges = ()
+    attribution: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,7 @@ class AnswerQuestion:
                     seconds=_complete(found.seconds, turn),
                     retriever=retriever,
                     search=search,
+                    attribution=lease.snapshot.info.attribution,
                 )
             ]
 
@@ -185,6 +188,7 @@ class AnswerQuestion:
                     seconds=_complete(one.seconds, turn),
                     retriever=retriever,
                     search=search,
+                    attribution=lease.snapshot.info.attribution,
                 )
                 for one, turn in zip(found, batch.turns, strict=True)
             ]
@@ -233,6 +237,7 @@ class AnswerQuestion:
             seconds=_complete(found.seconds, turn),
             retriever=options.retriever,
             search=options.search,
+            attribution=lease.snapshot.info.attribution,
         )
 
     async def _join(self, question: Q, together: Together[Q, T], timeout_s: float, index: str | None) -> T:

@@ -66,6 +66,8 @@ def _what_it_read(answer: dict[str, Any], console: Console) -> list[Text]:
             marked(passage["text"], passage["answer_spans"], console),
             Text(),
         ]
+    if answer.get("attribution"):
+        lines += [Text(printable(answer["attribution"]), style="dim"), Text()]
     return lines
 
 

@@ -34,6 +34,9 @@ def show_answer(answer: dict[str, Any], console: Console) -> None:
     console.print()
     for passage in answer["passages"]:
         _show_passage(passage, console)
+    # that of an earlier Openbook has none
+    if answer.get("attribution"):
+        console.print(printable(answer["attribution"]), style="dim", markup=False)
     console.print(_footer(answer), style="dim", markup=False)
 
 

@@ -98,6 +98,7 @@ def write_version(
         licence=description.licence,
         attribution=description.attribution,
         factory=spec.factory,
+        index_reason=spec.reason,
         search=dict(spec.search),
         bm25=scored,
         files=_describe(place, sorted(names), filling),

@@ -40,6 +40,7 @@ def test_an_answer_has_the_documented_body(
         "log_prob": expected.answers[0].log_prob,
         "model": model,
         "retriever": "dense",
+        "search": {},
         "answers": [{"text": one.text, "log_prob": one.log_prob} for one in expected.answers],
         "passages": [
             {
@@ -61,6 +62,7 @@ def test_an_answer_has_the_documented_body(
         "posterior_kind": "per_token" if model == "token" else "running",
         "no_answer": expected.no_answer,
         "index": LIVE,
+        "attribution": "",
         "checkpoint": engine.checkpoint_name,
     }
     for token in body["tokens"]:
@@ -71,7 +73,8 @@ def test_scores_are_normalised_over_the_targets(client: TestClient, engine: RagE
     response = client.post("/score", json={"question": QUESTION, "targets": ["chile", "nepal"], "n_docs": 2})
     assert response.status_code == 200
     body = response.json()
-    assert list(body) == ["best", "targets", "passages", "model", "retriever", "index", "checkpoint", "seconds"]
+    named = ["retriever", "search", "index", "attribution", "checkpoint", "seconds"]
+    assert list(body) == ["best", "targets", "passages", "model", *named]
     assert [one["target"] for one in body["targets"]] == ["chile", "nepal"]
     assert sum(one["probability"] for one in body["targets"]) == pytest.approx(1)
     assert body["best"] == max(body["targets"], key=lambda one: one["log_prob"])["target"]
@@ -81,7 +84,7 @@ def test_scores_are_normalised_over_the_targets(client: TestClient, engine: RagE
 
 def test_retrieval_gives_scores_and_prior_and_nothing_of_an_answer(client: TestClient) -> None:
     body = client.post("/retrieve", json={"question": QUESTION, "n_docs": 12}).json()
-    assert list(body) == ["passages", "retriever", "index", "checkpoint", "seconds"]
+    assert list(body) == ["passages", "retriever", "search", "index", "attribution", "checkpoint", "seconds"]
     assert list(body["passages"][0]) == ["rank", "passage_id", "title", "text", "doc_score", "prior"]
     assert {one["text"] for one in body["passages"]} == {passage.text for passage in tiny_passages("tiny-2016")}
     assert [one["rank"] for one in body["passages"]] == list(range(1, 13))

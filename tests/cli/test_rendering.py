@@ -3,6 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
+from service.cli.comparison import show_comparison
 from service.cli.consoles import printable
 from service.cli.rendering import bar, columns_that_fit, show_answer
 
@@ -96,3 +97,19 @@ def test_what_a_terminal_would_obey_is_taken_out_and_lengths_stay() -> None:
     text = "a\x1b[31mb\nc\u202ed é"
     assert printable(text) == "a\ufffd[31mb c\ufffdd é"
     assert len(printable(text)) == len(text)
+
+
+def test_what_a_reader_must_be_shown_stands_below_the_passages() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    show_answer({**ANSWER, "attribution": "By [its] authors"}, console)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert lines[-2] == "By [its] authors"
+    assert lines[-3] == ""
+
+
+def test_a_comparison_shows_it_for_the_version_whose_text_it_is() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    answers = [{**ANSWER, "attribution": "By its authors"}, {**ANSWER, "attribution": ""}]
+    groups = [{"answer": "Martín Vizcarra", "versions": ["wiki-2018"]}]
+    show_comparison({"agree": True, "groups": groups, "answers": answers}, console)
+    assert console.file.getvalue().count("By its authors") == 1  # type: ignore[attr-defined]

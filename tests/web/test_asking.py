@@ -222,6 +222,17 @@ def test_a_service_out_of_reach_is_said_to_be_and_found_again(server: str, open_
     expect(page.locator("#live")).to_contain_text("tiny-2016")
 
 
+def test_the_attribution_stands_below_the_passages(app: FastAPI, settings: Settings, open_page: OpenPage) -> None:
+    publish_tiny(IndexStore(settings.indexes), "tiny-2016", attribution="By its <b>authors</b>", replace=True)
+    with serving(app, settings) as server:
+        page = open_page(server)
+        ask(page, QUESTION)
+        expect(page.locator("ol.passages + .attribution")).to_have_text("By its <b>authors</b>")
+        expect(page.locator("#sources li").first).to_contain_text("Licence: Apache-2.0. By its <b>authors</b>")
+        page.get_by_role("button", name="Compare").click()
+        expect(page.locator(".comparison .attribution")).to_have_text(["By its <b>authors</b>"])
+
+
 def test_text_that_looks_like_markup_is_shown_as_text(app: FastAPI, settings: Settings, open_page: OpenPage) -> None:
     attack = '<img src=x onerror="window.broken=1"><script>window.broken=1</script><b>bold</b> & </p> president'
     passages = [

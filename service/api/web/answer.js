@@ -41,7 +41,13 @@ export function answerView(question, answer, link) {
     row.row, readout, map.figure,
     others(answer),
     element("h3", {}, "Passages"),
-    passages.list);
+    passages.list,
+    attribution(answer));
+}
+
+// What the terms of the text ask to be shown with it, if anything.
+export function attribution(answer) {
+  return answer.attribution ? element("p", { className: "small attribution" }, answer.attribution) : null;
 }
 
 function atToken(answer, token) {

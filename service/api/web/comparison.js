@@ -1,6 +1,6 @@
 // One question in several versions: side by side, with what differs marked, and each answer to be looked at in whole.
 
-import { answerText, answerView } from "./answer.js";
+import { answerText, answerView, attribution } from "./answer.js";
 import { compareWords } from "./difference.js";
 import { element, small } from "./dom.js";
 import { date, decimals, percent, probability } from "./format.js";
@@ -46,6 +46,7 @@ function column(found, answer, at, button) {
       `log p ${decimals(answer.log_prob)}, p(no answer) ${probability(answer.no_answer)}`),
     element("ol", { className: "found", "aria-label": `Passages of ${answer.index.version}` },
       answer.passages.map((passage) => foundPassage(passage, other))),
+    attribution(answer),
     element("p", {}, button));
 }
 

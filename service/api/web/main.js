@@ -123,7 +123,7 @@ function drawSources(manifests) {
   const open = openVersions().map((version) => manifests.get(version)).filter(Boolean);
   byId("sources").replaceChildren(...open.map((one) =>
     element("li", {}, `${one.version}: ${one.source || "source not stated"}. `,
-      `Licence: ${one.licence || "not stated"}.`)));
+      `Licence: ${one.licence || "not stated"}.`, one.attribution ? ` ${one.attribution}` : "")));
 }
 
 function drawExamples(manifest) {
