@@ -8,6 +8,8 @@ import typer
 from service.cli.client import Answering, RunningService, ServiceHere, url_of
 from service.cli.comparison import show_comparison
 from service.cli.consoles import messages, output, print_json
+from service.cli.drawing import check_can_write, write_drawing
+from service.cli.heat_map import heat_map
 from service.cli.options import Url, takes_settings
 from service.cli.rendering import show_answer
 from service.entities import AnswerOptions, Decoding, ModelKind, RetrieverKind
@@ -64,6 +66,15 @@ def ask(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the response of POST /answer, or of POST /compare, as it is.")
     ] = False,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            "--heat-map",
+            metavar="FILE",
+            help="Draw there, .svg or .png, which passage each token came from (the paper's Figure 2). A .png needs "
+            "matplotlib.",
+        ),
+    ] = None,
 ) -> None:
     """Ask a question and see where its answer comes from.
 
@@ -79,6 +90,10 @@ def ask(
         raise SettingInvalid(setting="--index", reason="names one version and --compare several; leave one out")
     if compare and len(set(compare)) < 2:
         raise SettingInvalid(setting="--compare", reason="takes two versions or more, each given with --compare")
+    if picture is not None:
+        if compare:
+            raise SettingInvalid(setting="--heat-map", reason="draws one answer; leave --compare out")
+        check_can_write("--heat-map", picture)
     search = {"efSearch": ef_search, "nprobe": nprobe, "candidates": candidates}
     body: dict[str, Any] = {
         "question": question,
@@ -94,6 +109,8 @@ def ask(
         **({"versions": compare} if compare else {"index": index}),
     }
     answer = _ask_here(settings, body) if local else _ask_there(settings, body, url)
+    if picture is not None:
+        write_drawing(heat_map(question, answer), picture)
     if as_json:
         print_json(answer)
     elif compare:
