@@ -7,22 +7,12 @@ from service.offline.evaluation.leaders import leader_questions
 from service.offline.training.curves import can_draw
 from service.storage.index_store import IndexStore
 from tests.cli.conftest import TOKEN, Run
-from tests.fixtures.evaluation import PASSAGES, QUESTIONS, write_encoder, write_expecting, write_lines
+from tests.fixtures.evaluation import PASSAGES, QUESTIONS, write_lines
 from tests.fixtures.indexes import ENCODER, tiny_passages, tiny_vectors
 
 # the way of asking that fewest offices have
 STYLE = "function"
 FAST = ("--style", STYLE, "--n-docs", 1)
-
-
-@pytest.fixture(scope="module")
-def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_encoder(tmp_path_factory.mktemp("encoder") / "tiny-encoder")
-
-
-@pytest.fixture(scope="module")
-def checkpoint_folder(tiny_checkpoint: Path, tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_expecting(tiny_checkpoint, tiny_encoder, tmp_path_factory.mktemp("evaluated") / "tiny")
 
 
 def publish(folder: Path, version: str, like: str) -> None:

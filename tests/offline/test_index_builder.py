@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from transformers import DPRConfig, DPRContextEncoder
 
 from service.entities import Passage
 from service.errors import IndexExists, IndexIncompatible, SourceInvalid
@@ -14,31 +12,12 @@ from service.offline.index_builder import BuildOptions, build_index
 from service.offline.sources import open_source
 from service.rag.passage_encoder import PassageEncoder
 from service.storage.index_store import IndexStore
-from tests.fixtures.checkpoints import word_piece_tokenizer
 
 ARTICLES = [
     {"title": "Peru", "text": " ".join(f"the president of peru {number} and the people ." for number in range(40))},
     {"title": "The river", "text": "the long river of the north"},
     {"id": "x-1", "title": "Kenya", "text": "kenya is a country in the east"},
 ]
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> PassageEncoder:
-    folder = tmp_path_factory.mktemp("encoder")
-    tokenizer = word_piece_tokenizer()
-    torch.manual_seed(0)
-    config = DPRConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        projection_dim=0,
-    )
-    DPRContextEncoder(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return PassageEncoder.load(folder)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import json
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,11 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from service.entities import Passage
 from service.rag.checkpoint import Checkpoint, load_checkpoint
+from service.rag.engine import RagEngine
 from service.rag.generator import EncodedPassages, Generator
 from service.rag.marginal import doc_log_prior
+from service.storage.index_store import IndexStore
+from service.storage.snapshot import IndexSnapshot
 from tests.fixtures.checkpoints import WORDS
 from tests.reference.reference import Reference
 
@@ -102,6 +105,18 @@ def tiny_bart(tiny_bart_checkpoint: Path) -> Subject:
 @pytest.fixture(scope="session")
 def tiny_t5(tiny_t5_checkpoint: Path) -> Subject:
     return read(tiny_t5_checkpoint)
+
+
+@pytest.fixture(scope="session")
+def engine(tiny: Subject) -> RagEngine:
+    return RagEngine(tiny.checkpoint)
+
+
+@pytest.fixture(scope="module")
+def snapshot(tiny_indexes: Path) -> Iterator[IndexSnapshot]:
+    opened = IndexStore(tiny_indexes).open("tiny-2016")
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="session")

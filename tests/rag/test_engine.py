@@ -1,7 +1,6 @@
 """The whole model over a real index: retrieval, decoding, posteriors and provenance come together right."""
 
 import math
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,18 +16,6 @@ from tests.rag.conftest import Case, Subject
 from tests.reference.reference import Reference
 
 QUESTION = "who is the president of peru ?"
-
-
-@pytest.fixture(scope="module")
-def engine(tiny: Subject) -> RagEngine:
-    return RagEngine(tiny.checkpoint)
-
-
-@pytest.fixture(scope="module")
-def snapshot(tiny_indexes: Path) -> Iterator[IndexSnapshot]:
-    opened = IndexStore(tiny_indexes).open("tiny-2016")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Several questions in one go, against each of them alone: an answer does not depend on its neighbours."""
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -11,10 +10,8 @@ from service.entities import AnswerOptions
 from service.errors import InvalidRequest
 from service.rag.engine import RagEngine
 from service.rag.engine_results import EngineAnswer
-from service.storage.index_store import IndexStore
 from service.storage.snapshot import IndexSnapshot
 from tests.fixtures.checkpoints import WORDS
-from tests.rag.conftest import Subject
 
 SUBJECTS = ("peru", "the long river", "king of nepal", "a great green island in the north sea", "gdp ghana")
 OPTIONS = (
@@ -25,18 +22,6 @@ OPTIONS = (
 )
 
 question_texts = st.lists(st.sampled_from(WORDS.split()), min_size=1, max_size=25).map(" ".join)
-
-
-@pytest.fixture(scope="module")
-def engine(tiny: Subject) -> RagEngine:
-    return RagEngine(tiny.checkpoint)
-
-
-@pytest.fixture(scope="module")
-def snapshot(tiny_indexes: Path) -> Iterator[IndexSnapshot]:
-    opened = IndexStore(tiny_indexes).open("tiny-2016")
-    yield opened
-    opened.close()
 
 
 def assert_same(found: EngineAnswer, alone: EngineAnswer) -> None:

@@ -29,9 +29,9 @@ def check(found: dict[str, Any]) -> None:
 
 
 def test_a_build_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(
-    tmp_path: Path, encoder_folder: Path
+    tmp_path: Path, tiny_encoder: Path
 ) -> None:
-    found = killed(tmp_path, encoder_folder, 0)
+    found = killed(tmp_path, tiny_encoder, 0)
     check(found)
     kills = found["kills"]
     assert [place for place, again in kills.items() if again["killed"]] == [place for place, _ in PLACES]
@@ -44,7 +44,7 @@ def test_a_build_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_a_build_killed_before_any_line_is_finished_by_the_next(tmp_path: Path, encoder_folder: Path) -> None:
-    found = killed(tmp_path, encoder_folder, 200)
+def test_a_build_killed_before_any_line_is_finished_by_the_next(tmp_path: Path, tiny_encoder: Path) -> None:
+    found = killed(tmp_path, tiny_encoder, 200)
     check(found)
     assert sum(again["killed"] for again in found["kills"].values()) > 190

@@ -5,17 +5,7 @@ from pathlib import Path
 import pytest
 
 from service.rag.checkpoint import Checkpoint, load_checkpoint
-from tests.fixtures.evaluation import PASSAGES, QUESTIONS, write_encoder, write_expecting, write_lines
-
-
-@pytest.fixture(scope="session")
-def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_encoder(tmp_path_factory.mktemp("encoder") / "tiny-encoder")
-
-
-@pytest.fixture(scope="session")
-def checkpoint_folder(tiny_checkpoint: Path, tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_expecting(tiny_checkpoint, tiny_encoder, tmp_path_factory.mktemp("evaluated") / "tiny")
+from tests.fixtures.evaluation import PASSAGES, QUESTIONS, write_lines
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """A tiny BERT in a real folder, and a few questions, for every test of training."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from transformers.utils import logging
 from service.offline.training.examples import Question
 from service.offline.training.warm_start import warm_start_generator
 from service.offline.training.wording import Wording
+from service.rag.passage_encoder import PassageEncoder, minilm_folder
 
 WORDS = """
 the a of is who what when in and capital president king river year born was lima peru quito ecuador maria lopez
@@ -49,6 +51,17 @@ def bert_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             torch.nn.init.normal_(parameter, mean=0.5, std=0.2)
     model.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def passage_encoder(bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> PassageEncoder:
+    """The tiny BERT as a sentence-transformers model, pooled as MiniLM is."""
+    folder = tmp_path_factory.mktemp("passages") / "encoder"
+    shutil.copytree(bert_folder, folder)
+    for name in ("modules.json", "sentence_bert_config.json"):
+        shutil.copy(minilm_folder() / name, folder / name)
+    shutil.copytree(minilm_folder() / "1_Pooling", folder / "1_Pooling")
+    return PassageEncoder.load(folder)
 
 
 @pytest.fixture(scope="session")

@@ -24,19 +24,9 @@ from service.offline.training.stage import Machine
 from service.offline.training.weights import minilm_weights, save_trained
 from service.rag.checkpoint import load_checkpoint
 from service.rag.generator import Generator
-from service.rag.passage_encoder import PassageEncoder, minilm_folder
+from service.rag.passage_encoder import PassageEncoder
 from tests.offline.training.test_joint import PASSAGES
 from tests.offline.training.test_reading import CONFIG, Pools
-
-
-@pytest.fixture(scope="module")
-def passage_encoder(bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> PassageEncoder:
-    folder = tmp_path_factory.mktemp("passages") / "encoder"
-    shutil.copytree(bert_folder, folder)
-    for name in ("modules.json", "sentence_bert_config.json"):
-        shutil.copy(minilm_folder() / name, folder / name)
-    shutil.copytree(minilm_folder() / "1_Pooling", folder / "1_Pooling")
-    return PassageEncoder.load(folder)
 
 
 def described(folder: Path, **config: Any) -> Path:

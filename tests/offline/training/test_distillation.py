@@ -1,6 +1,5 @@
 """The question encoder learns the teacher's vectors, on the scale that it was asked for."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from service.offline.training.distillation import (
     question_vectors,
 )
 from service.offline.training.warm_start import warm_start_question_encoder
-from service.rag.passage_encoder import PassageEncoder, minilm_folder
+from service.rag.passage_encoder import PassageEncoder
 
 QUESTIONS = [
     "what is the capital of peru?",
@@ -27,16 +26,6 @@ QUESTIONS = [
     "who is the president of peru?",
     "what river is there in the country?",
 ]
-
-
-@pytest.fixture(scope="module")
-def teacher(bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> PassageEncoder:
-    folder = tmp_path_factory.mktemp("teacher") / "encoder"
-    shutil.copytree(bert_folder, folder)
-    for name in ("modules.json", "sentence_bert_config.json"):
-        shutil.copy(minilm_folder() / name, folder / name)
-    shutil.copytree(minilm_folder() / "1_Pooling", folder / "1_Pooling")
-    return PassageEncoder.load(folder)
 
 
 def test_the_scale_is_the_mean_length_of_the_vectors(bert_folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -51,14 +40,14 @@ def test_the_scale_is_the_mean_length_of_the_vectors(bert_folder: Path, tokenize
 
 
 def test_distillation_brings_the_vectors_to_the_teachers(
-    bert_folder: Path, tokenizer: PreTrainedTokenizerBase, teacher: PassageEncoder
+    bert_folder: Path, tokenizer: PreTrainedTokenizerBase, passage_encoder: PassageEncoder
 ) -> None:
     encoder = warm_start_question_encoder(bert_folder)
     lines: list[dict[str, Any]] = []
     config = DistillationConfig(steps=60, questions_per_step=6, warm_up=2, rate=3e-3, scale=10.0)
-    distil_question_encoder(encoder, tokenizer, QUESTIONS, teacher, config, log=lines.append)
+    distil_question_encoder(encoder, tokenizer, QUESTIONS, passage_encoder, config, log=lines.append)
     assert lines[-1]["loss"] < 0.3 * lines[0]["loss"]
-    vectors, wanted = question_vectors(encoder, tokenizer, QUESTIONS), teacher.encode_texts(QUESTIONS)
+    vectors, wanted = question_vectors(encoder, tokenizer, QUESTIONS), passage_encoder.encode_texts(QUESTIONS)
     assert ((vectors * wanted).sum(axis=1) / np.linalg.norm(vectors, axis=1) > 0.95).all()
     assert np.linalg.norm(vectors, axis=1).mean() == pytest.approx(10.0, rel=0.1)
 
