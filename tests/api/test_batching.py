@@ -27,6 +27,14 @@ BODIES: list[dict[str, object]] = [
 ]
 
 
+def answer(server: str, body: dict[str, object]) -> httpx.Response:
+    return post(f"{server}/answer", json=body)
+
+
+def queued(server: str, questions: int) -> None:
+    until(lambda: counted(server, "openbook_queue_depth") == questions)
+
+
 def test_eight_clients_get_the_answers_that_one_client_gets(
     settings: Settings, engine: RagEngine, make_client: Callable[..., TestClient]
 ) -> None:
@@ -34,7 +42,7 @@ def test_eight_clients_get_the_answers_that_one_client_gets(
     expected = [alone.post("/answer", json=body).json() for body in BODIES]
     with serving(create_app(settings, engine=engine), settings) as server:
         with ThreadPoolExecutor(8) as clients:
-            found = list(clients.map(lambda body: post(f"{server}/answer", json=body).json(), BODIES))
+            found = list(clients.map(lambda body: answer(server, body).json(), BODIES))
         n_batches, n_questions = (counted(server, f"openbook_batch_size_{name}") for name in ("count", "sum"))
     for one, other in zip(found, expected, strict=True):
         assert [answer["text"] for answer in one["answers"]] == [answer["text"] for answer in other["answers"]]
@@ -58,22 +66,21 @@ def test_under_load_the_requests_are_the_sum_of_their_outcomes(
         clients = [slow_search.ask(server, BODIES[0])]
         slow_search.wait(1)
         with ThreadPoolExecutor(16) as threads:
-            waiting = [threads.submit(post, f"{server}/answer", json=body) for body in BODIES[1:2]]
-            until(lambda: counted(server, "openbook_queue_depth") == 1)
+            waiting = [threads.submit(answer, server, body) for body in BODIES[1:2]]
+            queued(server, 1)
             clients.append(slow_search.ask(server, BODIES[2]))
-            until(lambda: counted(server, "openbook_queue_depth") == 2)
-            late = [threads.submit(post, f"{server}/answer", json={**BODIES[3], "timeout_s": 0.2}) for _ in range(2)]
-            refused: list[httpx.Response] = []
+            queued(server, 2)
+            late = [threads.submit(answer, server, {**BODIES[3], "timeout_s": 0.2}) for _ in range(2)]
             until(lambda: counted(server, "openbook_queue_depth") == 4 or all(one.done() for one in late))
             clients.pop().close()
             until(lambda: counted(server, 'openbook_requests_total{outcome="cancelled"') == 1)
             assert [one.result().status_code for one in late] == [504, 504]
-            waiting += [threads.submit(post, f"{server}/answer", json=body) for body in BODIES[4:7]]
-            until(lambda: counted(server, "openbook_queue_depth") == 4)
+            waiting += [threads.submit(answer, server, body) for body in BODIES[4:7]]
+            queued(server, 4)
             started = time.perf_counter()
-            refused += [post(f"{server}/answer", json=BODIES[0]) for _ in range(3)]
+            refused = [answer(server, BODIES[0]) for _ in range(3)]
             assert time.perf_counter() - started < 10
-            invalid = post(f"{server}/answer", json={"question": ""})
+            invalid = answer(server, {"question": ""})
             slow_search.go_on.set()
             answered = [one.result() for one in waiting]
         assert clients[0].recv(12) == b"HTTP/1.1 200"

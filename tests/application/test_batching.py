@@ -66,11 +66,23 @@ def asking(pool: WorkPool, kitchen: Kitchen) -> Ask:
     return ask
 
 
+async def busy(pool: WorkPool, kitchen: Kitchen) -> tuple[Ask, "asyncio.Task[str]"]:
+    """Somebody who asks, and the question "a", which the one thread has begun to compute."""
+    ask = asking(pool, kitchen)
+    first = ask("a")
+    await kitchen.begins("a")
+    return ask, first
+
+
 async def until(condition: Callable[[], object]) -> None:
     limit = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < limit
         await asyncio.sleep(0.005)
+
+
+async def queued(pool: WorkPool, questions: int) -> None:
+    await until(lambda: pool.waiting() == questions)
 
 
 def test_a_lone_question_is_a_batch_of_one_at_once(pool: WorkPool, kitchen: Kitchen) -> None:
@@ -81,11 +93,9 @@ def test_a_lone_question_is_a_batch_of_one_at_once(pool: WorkPool, kitchen: Kitc
 
 def test_what_waits_when_the_thread_becomes_free_is_computed_together(pool: WorkPool, kitchen: Kitchen) -> None:
     async def main() -> list[str]:
-        ask = asking(pool, kitchen)
-        first = ask("a")
-        await kitchen.begins("a")
+        ask, first = await busy(pool, kitchen)
         waiting = [ask("b"), ask("c"), ask("d")]
-        await until(lambda: pool.waiting() == 3)
+        await queued(pool, 3)
         kitchen.let_go()
         return await asyncio.gather(first, *waiting)
 
@@ -95,11 +105,9 @@ def test_what_waits_when_the_thread_becomes_free_is_computed_together(pool: Work
 
 def test_a_batch_has_at_most_so_many_questions(pool: WorkPool, kitchen: Kitchen) -> None:
     async def main() -> None:
-        ask = asking(pool, kitchen)
-        first = ask("a")
-        await kitchen.begins("a")
+        ask, first = await busy(pool, kitchen)
         waiting = [ask(one, most=2) for one in "bcdef"]
-        await until(lambda: pool.waiting() == 5)
+        await queued(pool, 5)
         kitchen.let_go()
         await asyncio.gather(first, *waiting)
 
@@ -111,11 +119,9 @@ def test_whoever_has_waited_longest_leads_the_next_batch_whatever_others_ask_for
     pool: WorkPool, kitchen: Kitchen
 ) -> None:
     async def main() -> None:
-        ask = asking(pool, kitchen)
-        first = ask("a")
-        await kitchen.begins("a")
+        ask, first = await busy(pool, kitchen)
         waiting = [ask("r", like="rare"), ask("b"), ask("c"), ask("s", like="rare"), ask("d")]
-        await until(lambda: pool.waiting() == 5)
+        await queued(pool, 5)
         kitchen.let_go()
         await asyncio.gather(first, *waiting)
 
@@ -125,11 +131,9 @@ def test_whoever_has_waited_longest_leads_the_next_batch_whatever_others_ask_for
 
 def test_an_error_of_one_question_never_hits_its_neighbours(pool: WorkPool, kitchen: Kitchen) -> None:
     async def main() -> list[str | BaseException]:
-        ask = asking(pool, kitchen)
-        first = ask("a")
-        await kitchen.begins("a")
+        ask, first = await busy(pool, kitchen)
         waiting = [ask("b"), ask("poison"), ask("c")]
-        await until(lambda: pool.waiting() == 3)
+        await queued(pool, 3)
         kitchen.let_go()
         return await asyncio.gather(first, *waiting, return_exceptions=True)
 
@@ -146,11 +150,9 @@ def test_one_that_leaves_frees_its_place_between_two_steps_and_the_others_go_on(
     kitchen.steps = 3
 
     async def main() -> None:
-        ask = asking(pool, kitchen)
-        first = ask("a")
-        await kitchen.begins("a")
+        ask, first = await busy(pool, kitchen)
         stays, goes = ask("stays"), ask("goes")
-        await until(lambda: pool.waiting() == 2)
+        await queued(pool, 2)
         kitchen.let_go(4)
         await kitchen.begins("stays", "goes")
         await first
@@ -178,18 +180,16 @@ def test_a_full_queue_refuses_at_once_also_while_a_batch_is_computed(kitchen: Ki
     pool = WorkPool(workers=1, max_queue=2)
 
     async def main() -> None:
-        ask = asking(pool, kitchen)
-        first = ask("a")
-        await kitchen.begins("a")
+        ask, first = await busy(pool, kitchen)
         together = [ask("b"), ask("c")]
-        await until(lambda: pool.waiting() == 2)
+        await queued(pool, 2)
         with pytest.raises(Overloaded):
             await ask("too many")
         kitchen.let_go(1)
         await kitchen.begins("b", "c")
         # two are computed, and two may wait
         waiting = [ask("d"), ask("e")]
-        await until(lambda: pool.waiting() == 2)
+        await queued(pool, 2)
         started = time.perf_counter()
         with pytest.raises(Overloaded) as raised:
             await ask("too many")
@@ -206,11 +206,9 @@ def test_a_batch_in_which_nobody_is_left_ends_at_its_next_step(pool: WorkPool, k
     kitchen.steps = 3
 
     async def main() -> None:
-        ask = asking(pool, kitchen)
-        first = ask("a")
-        await kitchen.begins("a")
+        ask, first = await busy(pool, kitchen)
         hangs_up, late = ask("hangs up"), ask("late")
-        await until(lambda: pool.waiting() == 2)
+        await queued(pool, 2)
         kitchen.let_go(3)
         await first
         await kitchen.begins("hangs up", "late")
@@ -230,11 +228,9 @@ def test_a_batch_in_which_nobody_is_left_ends_at_its_next_step(pool: WorkPool, k
 
 def test_the_end_of_the_service_ends_a_batch_and_drops_what_waits(pool: WorkPool, kitchen: Kitchen) -> None:
     async def main() -> None:
-        ask = asking(pool, kitchen)
-        first = ask("a")
-        await kitchen.begins("a")
+        ask, first = await busy(pool, kitchen)
         waiting = [ask("b"), ask("c")]
-        await until(lambda: pool.waiting() == 2)
+        await queued(pool, 2)
         pool.stop()
         dropped = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
         kitchen.let_go()
@@ -258,9 +254,7 @@ def test_each_batch_tells_how_long_its_questions_waited(kitchen: Kitchen) -> Non
     pool = WorkPool(workers=1, max_queue=6, observe=lambda waits: told.append(list(waits)))
 
     async def main() -> None:
-        ask = asking(pool, kitchen)
-        first = ask("a")
-        await kitchen.begins("a")
+        ask, first = await busy(pool, kitchen)
         waiting = [ask("b"), ask("c")]
         await asyncio.sleep(0.05)
         kitchen.let_go()
