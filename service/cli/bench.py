@@ -13,6 +13,7 @@ from service.cli.bench_precision import precision
 from service.cli.client import quieten_libraries
 from service.cli.index_options import Numbers, takes_index_numbers
 from service.cli.options import takes_settings
+from service.cli.places import folder_to_fill
 from service.cli.progress import ProgressBar
 from service.cli.reports import JsonFile, MarkdownFile, show
 from service.entities import AnswerOptions, ModelKind
@@ -41,7 +42,10 @@ def swap(
     swaps: Annotated[int, typer.Option(min=1, help="Swaps under each policy.")] = 4,
     cold: Annotated[bool, typer.Option(help="Read the next version from the disk, not from what is cached.")] = False,
     folder: Annotated[
-        Path | None, typer.Option(help="Make the temporary folder in this one: two versions must fit there.")
+        Path | None,
+        typer.Option(
+            callback=folder_to_fill, help="Make the temporary folder in this one: two versions must fit there."
+        ),
     ] = None,
     json_file: JsonFile = None,
     markdown_file: MarkdownFile = None,
@@ -54,8 +58,6 @@ def swap(
     from service.offline.benchmarks.swap import measure_swaps
     from service.offline.benchmarks.synthetic import build_versions
 
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="openbook-bench-", dir=folder) as made, ProgressBar() as progress:
         store = build_versions(Path(made), passages, dimension, index_type, progress.update)
         report = measure_swaps(store, swaps=swaps, cold=cold, progress=progress.update)
@@ -155,7 +157,10 @@ def index(
     questions: Annotated[int, typer.Option(min=20, help="How many are asked.")] = 1000,
     threads: Annotated[int | None, typer.Option(min=1, help="Build with so many. [default: one a core]")] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Keep vectors, indexes and figures here: a run that was stopped goes on.")
+        Path | None,
+        typer.Option(
+            callback=folder_to_fill, help="Keep vectors, indexes and figures here: a run that was stopped goes on."
+        ),
     ] = None,
     json_file: JsonFile = None,
     markdown_file: MarkdownFile = None,
@@ -169,8 +174,6 @@ def index(
     from service.offline.benchmarks.index_places import prepare
 
     wanted = types or ["flat", "hnsw", "ivfpq"]
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="openbook-bench-")))
         progress = stack.enter_context(ProgressBar())

@@ -7,6 +7,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from service.cli.options import takes_settings
+from service.cli.places import folder_to_fill
 from service.cli.progress import ProgressBar
 from service.cli.reports import JsonFile, MarkdownFile, show
 from service.settings import Settings
@@ -20,11 +21,15 @@ def engine(
     shapes: Annotated[
         str, typer.Option(help="mini: the checkpoint. bart-large: BERT-base and BART-large, random weights.")
     ] = "mini,bart-large",
-    modes: Annotated[str, typer.Option(help="Of: token greedy, token beams, sequence thorough.")] = (
-        "token greedy,token beams,sequence thorough"
+    modes: Annotated[str, typer.Option(help="Of: token greedy, token beams, sequence thorough, sequence fast.")] = (
+        "token greedy,token beams,sequence thorough,sequence fast"
     ),
     contestants: Annotated[
-        str, typer.Option(help="Of: openbook float32 | bfloat16 | int8, transformers float32 | bfloat16.")
+        str,
+        typer.Option(
+            help="Of: openbook float32 | bfloat16 | int8, transformers float32 | bfloat16, and for sequence fast alone "
+            "ctranslate2 float32 | int8 (pip install 'openbook[bench]')."
+        ),
     ] = "openbook float32,openbook bfloat16,openbook int8,transformers float32,transformers bfloat16",
     threads: Annotated[str, typer.Option(help="Numbers of threads.")] = "1,2",
     repeats: Annotated[int, typer.Option(min=1, help="Answers to each; the fastest counts.")] = 3,
@@ -32,7 +37,9 @@ def engine(
     length: Annotated[int, typer.Option(min=1, help="Tokens of a passage with its question.")] = 160,
     new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer; none ends before.")] = 16,
     num_beams: Annotated[int, typer.Option(min=2, help="Beams, where they are not one.")] = 4,
-    folder: Annotated[Path | None, typer.Option(help="Where the random weights are written: 2 GB.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(callback=folder_to_fill, help="Where the random weights are written: 2 GB.")
+    ] = None,
     json_file: JsonFile = None,
     markdown_file: MarkdownFile = None,
 ) -> None:
@@ -42,8 +49,8 @@ def engine(
     bart-large.
     """
     from service.offline.benchmarks.engine import Plan, measure_engine
-    from service.offline.benchmarks.engine_contestants import CONTESTANTS, MODES, Work
     from service.offline.benchmarks.engine_shapes import SHAPES, write_shapes
+    from service.offline.benchmarks.engine_work import CONTESTANTS, MODES, Work
 
     plan = Plan(
         contestants=chosen(contestants, CONTESTANTS, "--contestants"),

@@ -11,6 +11,7 @@ import typer
 
 from service.cli.evaluate_questions import WORK, Encoder, Seed, Work, load_checkpoints
 from service.cli.options import takes_settings
+from service.cli.places import plot_to_write
 from service.cli.progress import ProgressBar
 from service.cli.reports import JsonFile, MarkdownFile, show
 from service.entities import Decoding, ModelKind, RetrieverKind
@@ -67,7 +68,10 @@ Sweep = Annotated[
     typer.Option("--k", min=1, max=50, help="K at test time: ask with so many passages, too; again for more."),
 ]
 Plot = Annotated[
-    Path | None, typer.Option("--plot", metavar="FILE", help="Draw --k there, .png or .svg; needs matplotlib.")
+    Path | None,
+    typer.Option(
+        "--plot", metavar="FILE", callback=plot_to_write, help="Draw --k there, .png or .svg; needs matplotlib."
+    ),
 ]
 Sample = Annotated[int | None, typer.Option(min=1, help="So many of each file, drawn by --seed. Default: all.")]
 

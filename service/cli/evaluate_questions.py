@@ -9,6 +9,7 @@ import typer
 
 from service.cli.client import quieten_libraries
 from service.cli.options import takes_settings
+from service.cli.places import plot_to_write
 from service.cli.progress import ProgressBar
 from service.cli.reports import JsonFile, MarkdownFile, show
 from service.settings import Settings
@@ -119,7 +120,10 @@ def open_domain(
     json_file: JsonFile = None,
     markdown_file: MarkdownFile = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw EM over K there, .png or .svg; needs matplotlib.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", callback=plot_to_write, help="Draw EM over K there, .png or .svg; needs matplotlib."
+        ),
     ] = None,
 ) -> None:
     """Open domain: questions asked of the paragraphs of all questions, in 100-word pieces, and of more passages.
@@ -185,7 +189,10 @@ def posteriors(
     json_file: JsonFile = None,
     markdown_file: MarkdownFile = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the curves there, .png or .svg; needs matplotlib.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", callback=plot_to_write, help="Draw the curves there, .png or .svg; needs matplotlib."
+        ),
     ] = None,
 ) -> None:
     """Posteriors and probabilities: which passage an answer is from, and whether there is one at all.

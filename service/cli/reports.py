@@ -10,14 +10,17 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from service.cli.consoles import messages, output
+from service.cli.places import file_to_write
 from service.offline.evaluation.statistics import Interval
 from service.offline.evaluation.tables import Report, Table
 
 JsonFile = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write the figures there, unrounded, as JSON.")
+    Path | None,
+    typer.Option("--json", metavar="FILE", callback=file_to_write, help="Write the figures there, unrounded, as JSON."),
 ]
 MarkdownFile = Annotated[
-    Path | None, typer.Option("--markdown", metavar="FILE", help="Write the tables there, as Markdown.")
+    Path | None,
+    typer.Option("--markdown", metavar="FILE", callback=file_to_write, help="Write the tables there, as Markdown."),
 ]
 
 
@@ -33,7 +36,6 @@ def show(report: Report, json_file: Path | None, markdown_file: Path | None) -> 
         (markdown_file, report.markdown()),
     ):
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content, encoding="utf-8")
 
 
