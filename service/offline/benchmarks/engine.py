@@ -6,22 +6,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from service.offline.benchmarks.engine_contestants import ContestantName, ModeName, Outcome, Work
+from service.errors import SettingInvalid
+from service.offline.benchmarks.engine_ctranslate2 import require_library
 from service.offline.benchmarks.engine_processes import ContestantProcess
 from service.offline.benchmarks.engine_shapes import ShapeName
 from service.offline.benchmarks.engine_shares import Sizes, share_rows
+from service.offline.benchmarks.engine_work import ContestantName, ModeName, Outcome, Work, modes_of
 from service.offline.benchmarks.machine_limits import PRECISIONS, Limits, measure_limits
 from service.offline.benchmarks.synthetic import Progress
 from service.offline.evaluation.tables import Cell, Report, Table, machine
 
 # A contestant that takes longer than this for one answer is not asked for it again.
 LONG_S = 20.0
-AGAINST = ("transformers float32", "transformers bfloat16")
+EXACT: ContestantName = "transformers float32"
+AGAINST: tuple[ContestantName, ...] = (EXACT, "transformers bfloat16")
+AGAINST_WHERE_MEASURED: ContestantName = "ctranslate2 int8"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who answers what, with how many threads, how often; the fastest time counts."""
+    """Who answers what, with how many threads, how often; the fastest time counts.
+
+    Raises SettingInvalid for a contestant that can be asked for none of the modes, or that needs a library more.
+    """
 
     contestants: Sequence[ContestantName]
     modes: Sequence[ModeName]
@@ -30,6 +37,14 @@ class Plan:
     work: Work
     limit_s: float = 1.0
     """For each measurement of the machine's limits."""
+
+    def __post_init__(self) -> None:
+        for name in self.contestants:
+            if not set(modes_of(name)) & set(self.modes):
+                reason = f"{name} can be asked for {', '.join(modes_of(name))} alone, which is none of the modes."
+                raise SettingInvalid(setting="contestants", reason=reason)
+            if name.startswith("ctranslate2"):
+                require_library()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +68,8 @@ def measure_engine(shapes: Mapping[ShapeName, Path], plan: Plan, progress: Progr
         sizes[shape] = Sizes.of(folder)
         answers, peaks = _measure_shape(shape, folder, plan, progress)
         measured += answers
-        memories += [(shape, contestant, peak / 1e6) for contestant, peak in peaks.items()]
+        # the process of one that is converted first has held more than it answers with
+        memories += [(shape, name, peak / 1e6) for name, peak in peaks.items() if not name.startswith("ctranslate2")]
     limits = []
     for number, threads in enumerate(plan.threads):
         progress(number, len(plan.threads), "limits")
@@ -71,7 +87,7 @@ def measure_engine(shapes: Mapping[ShapeName, Path], plan: Plan, progress: Progr
             "machine": machine(),
         },
         tables=(
-            Table("Seconds an answer", _answer_columns(), tuple(_answer_rows(measured)), digits=3),
+            _answers_table(measured),
             Table(
                 "Peak resident memory of the contestant's process, MB", ("shape", "contestant", "MB"), tuple(memories)
             ),
@@ -84,7 +100,8 @@ def measure_engine(shapes: Mapping[ShapeName, Path], plan: Plan, progress: Progr
 def _measure_shape(
     shape: str, folder: Path, plan: Plan, progress: Progress
 ) -> tuple[list[Measured], dict[ContestantName, int]]:
-    steps = len(plan.threads) * len(plan.modes) * plan.repeats * len(plan.contestants)
+    asked = {mode: [name for name in plan.contestants if mode in modes_of(name)] for mode in plan.modes}
+    steps = len(plan.threads) * plan.repeats * sum(len(names) for names in asked.values())
     done = 0
     measured: list[Measured] = []
     peaks: dict[ContestantName, int] = {}
@@ -94,14 +111,14 @@ def _measure_shape(
             progress(done, steps, shape)
             processes[name] = stack.enter_context(ContestantProcess(name, folder, plan.work))
             # loads, and has everything computed once; one after the other, since loading takes most memory
-            processes[name].run("token greedy", plan.threads[0])
+            processes[name].run(modes_of(name)[0], plan.threads[0])
         for threads in plan.threads:
-            for mode in plan.modes:
-                outcomes: dict[ContestantName, list[Outcome]] = {name: [] for name in plan.contestants}
+            for mode, names in asked.items():
+                outcomes: dict[ContestantName, list[Outcome]] = {name: [] for name in names}
                 for _ in range(plan.repeats):
-                    for name, process in processes.items():
+                    for name in names:
                         if not outcomes[name] or outcomes[name][-1].seconds < LONG_S:
-                            outcome, peaks[name] = process.run(mode, threads)
+                            outcome, peaks[name] = processes[name].run(mode, threads)
                             outcomes[name].append(outcome)
                         done += 1
                         progress(done, steps, shape)
@@ -112,24 +129,24 @@ def _measure_shape(
     return measured, peaks
 
 
-def _answer_columns() -> tuple[str, ...]:
-    return ("shape", "mode", "threads", "contestant", "seconds", *(f"x {name}" for name in AGAINST), "answers", "same")
-
-
-def _answer_rows(measured: Sequence[Measured]) -> list[tuple[Cell, ...]]:
+def _answers_table(measured: Sequence[Measured]) -> Table:
     """`same`: the share of tokens, from the first to the last, that transformers in float32 says, too."""
     at = {(one.shape, one.mode, one.threads, one.contestant): one for one in measured}
+    against = list(AGAINST)
+    if any(one.contestant == AGAINST_WHERE_MEASURED for one in measured):
+        against.append(AGAINST_WHERE_MEASURED)
     rows: list[tuple[Cell, ...]] = []
     for one in measured:
-        others = [at.get((one.shape, one.mode, one.threads, name)) for name in AGAINST]  # type: ignore[arg-type]
+        others = [at.get((one.shape, one.mode, one.threads, name)) for name in against]
         faster = [None if other is None else other.fastest.seconds / one.fastest.seconds for other in others]
-        exact = others[0]
+        exact = at.get((one.shape, one.mode, one.threads, EXACT))
         same = None
         if exact is not None:
             pairs = zip(one.fastest.tokens, exact.fastest.tokens, strict=False)
             same = f"{fmean(mine == theirs for mine, theirs in pairs):.0%}"
         rows.append((one.shape, one.mode, one.threads, one.contestant, one.fastest.seconds, *faster, one.answers, same))
-    return rows
+    columns = ("shape", "mode", "threads", "contestant", "seconds", *(f"x {name}" for name in against))
+    return Table("Seconds an answer", (*columns, "answers", "same"), tuple(rows), digits=3)
 
 
 def _limits_table(limits: Sequence[Limits]) -> Table:

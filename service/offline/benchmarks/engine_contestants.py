@@ -1,77 +1,40 @@
-"""Who computes the same answers: this generator and transformers' own RAG, each in several precisions.
+"""Who computes the same answers: this generator and transformers' own RAG, each in several precisions; of RAG-Sequence
+the search alone CTranslate2, too.
 
 All get the same tokens of the same passages with the same doc_scores, and none may end an answer: the work is equal.
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any
 
 import torch
 from transformers import RagSequenceForGeneration, RagTokenForGeneration
 
 from service.entities import Hypothesis
+from service.offline.benchmarks.engine_ctranslate2 import CTranslate2
+from service.offline.benchmarks.engine_work import Contestant, ContestantName, ModeName, Outcome, Work
 from service.rag import decoding
 from service.rag.checkpoint import load_checkpoint
 from service.rag.decoder import nothing
 from service.rag.generator import Generator
 from service.rag.marginal import doc_log_prior
 
-ContestantName = Literal[
-    "openbook float32", "openbook bfloat16", "openbook int8", "transformers float32", "transformers bfloat16"
-]
-CONTESTANTS: tuple[ContestantName, ...] = get_args(ContestantName)
-ModeName = Literal["token greedy", "token beams", "sequence thorough"]
-MODES: tuple[ModeName, ...] = get_args(ModeName)
 # Added to the logit of the end: never chosen, and small enough for every precision.
 NEVER = -1e4
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """One question's K passages of L tokens each, and what is asked of them."""
-
-    n_docs: int = 5
-    length: int = 160
-    new_tokens: int = 16
-    num_beams: int = 4
-    seed: int = 0
-
-    def rows(self, vocabulary: int) -> list[list[int]]:
-        """Random tokens, none of them special: K lists of L."""
-        dice = torch.Generator().manual_seed(self.seed)
-        return torch.randint(
-            min(1000, vocabulary // 4), vocabulary - 1, (self.n_docs, self.length), generator=dice
-        ).tolist()
-
-    def doc_scores(self) -> list[float]:
-        """Inner products that leave a prior to weigh."""
-        return [-0.5 * rank for rank in range(self.n_docs)]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One answer: what it took, and of that the parts where they were measured. `tokens` are the answer's."""
-
-    seconds: float
-    encode_s: float | None
-    start_s: float | None
-    tokens: tuple[int, ...]
-    log_prob: float | None
-
-
-class Contestant(Protocol):
-    """Answers with one thread or several; loaded once."""
-
-    def run(self, mode: ModeName) -> Outcome: ...
 
 
 def load(name: ContestantName, folder: Path, work: Work) -> Contestant:
     """The contestant of that name with the weights in `folder`."""
     library, dtype = name.split(" ")
-    return (Openbook if library == "openbook" else Transformers)(folder, dtype, work)
+    made: dict[str, Callable[[Path, str, Work], Contestant]] = {
+        "openbook": Openbook,
+        "transformers": Transformers,
+        "ctranslate2": CTranslate2,
+    }
+    return made[library](folder, dtype, work)
 
 
 class Openbook:
@@ -94,11 +57,11 @@ class Openbook:
         start = self._generator.start(encoded)
         started_at = time.perf_counter()
         decode: Callable[..., list[tuple[Hypothesis, ...]]] = (
-            (lambda **options: decoding.rag_sequence(**options, thorough=True))
-            if mode == "sequence thorough"
-            else decoding.rag_token
+            decoding.rag_token
+            if mode.startswith("token")
+            else partial(decoding.rag_sequence, thorough=mode == "sequence thorough")
         )
-        best = decode(
+        answers = decode(
             generator=self._generator,
             encoded=encoded,
             log_prior=log_prior,
@@ -106,13 +69,28 @@ class Openbook:
             max_new_tokens=work.new_tokens,
             between_steps=nothing,
             start=start,
-        )[0][0]
+        )[0]
         seconds = time.perf_counter() - began
-        return Outcome(seconds, encoded_at - began, started_at - encoded_at, best.token_ids, best.log_prob)
+        tokens = best_of_passages(answers, log_prior[0]) if mode == "sequence fast" else answers[0].token_ids
+        return Outcome(seconds, encoded_at - began, started_at - encoded_at, tokens, answers[0].log_prob)
+
+
+def best_of_passages(answers: Sequence[Hypothesis], log_prior: torch.Tensor) -> tuple[int, ...]:
+    """What the search over each passage found best, one after the other, from answers of fast decoding: log_prior (K,).
+
+    Bayes' rule: p(y | x, z) = p(z | x, y) p(y | x) / p(z | x), and no passage whose beam lacks y has a posterior.
+    """
+    log_probs = torch.tensor([one.log_prob for one in answers])[:, None]  # (Y, 1)
+    posterior = torch.tensor([one.posterior[-1] for one in answers])  # (Y, K)
+    best = (log_probs + posterior.log() - log_prior).argmax(0)  # (K,)
+    return tuple(token for answer in best.tolist() for token in answers[answer].token_ids)
 
 
 class Transformers:
-    """RagTokenForGeneration.generate and RagSequenceForGeneration.generate, asked for the same search."""
+    """RagTokenForGeneration.generate and RagSequenceForGeneration.generate, asked for the same search.
+
+    It has no fast decoding that works: in its place stands the search over each passage, which its BART does alone.
+    """
 
     def __init__(self, folder: Path, dtype: str, work: Work) -> None:
         self._work = work
@@ -128,23 +106,30 @@ class Transformers:
         generator = self._token.rag.generator
         generator.final_logits_bias[0, generator.config.eos_token_id] = NEVER
         ids = torch.tensor(work.rows(generator.config.vocab_size))  # (K, L)
+        self._passages = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         self._inputs = {
             "context_input_ids": ids,
             "context_attention_mask": torch.ones_like(ids),
             "doc_scores": torch.tensor([work.doc_scores()], dtype=getattr(torch, dtype)),  # (1, K)
+            "n_docs": work.n_docs,
         }
 
     @torch.inference_mode()
     def run(self, mode: ModeName) -> Outcome:
-        model = self._sequence if mode == "sequence thorough" else self._token
+        model: Any = self._token
+        inputs: dict[str, Any] = self._inputs
+        if mode == "sequence thorough":
+            model = self._sequence
+        elif mode == "sequence fast":
+            model, inputs = self._token.rag.generator, self._passages
         began = time.perf_counter()
         said = model.generate(
-            **self._inputs,
-            n_docs=self._work.n_docs,
+            **inputs,
             num_beams=1 if mode == "token greedy" else self._work.num_beams,
             max_length=1 + self._work.new_tokens,
             length_penalty=0.0,
             early_stopping=False,
         )
         seconds = time.perf_counter() - began
-        return Outcome(seconds, None, None, tuple(said[0].tolist()[1:]), None)
+        rows = said if mode == "sequence fast" else said[:1]  # (K or 1, 1 + T)
+        return Outcome(seconds, None, None, tuple(rows[:, 1:].flatten().tolist()), None)

@@ -11,7 +11,8 @@ from types import TracebackType
 import torch
 from transformers.utils import logging as hf_logging
 
-from service.offline.benchmarks.engine_contestants import ContestantName, ModeName, Outcome, Work, load
+from service.offline.benchmarks.engine_contestants import load
+from service.offline.benchmarks.engine_work import ContestantName, ModeName, Outcome, Work
 
 
 class ContestantProcess:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from transformers import RagConfig
 
-from service.offline.benchmarks.engine_contestants import Work
+from service.offline.benchmarks.engine_work import Work
 from service.offline.benchmarks.machine_limits import PRECISIONS, Limits, Precision
 from service.offline.evaluation.tables import Cell, Table
 
@@ -78,7 +78,7 @@ def share_rows(
     rows: list[tuple[Cell, ...]] = []
     for one in measured:
         outcome = one.fastest
-        if outcome.encode_s is None or outcome.start_s is None or one.mode == "sequence thorough":
+        if outcome.encode_s is None or outcome.start_s is None or one.mode.startswith("sequence"):
             continue
         precision = next(name for name in PRECISIONS if one.contestant.endswith(name))
         limit, size = limits[one.threads], sizes[one.shape]
