@@ -1,7 +1,8 @@
-"""openbook eval: reading, open, posteriors, leaders, facts, qa, fever, generation"""
+"""openbook eval: reading, open, posteriors, leaders, facts, qa, fever, generation, ablation, seeds"""
 
 import typer
 
+from service.cli.evaluate_ablation import ablation, seeds
 from service.cli.evaluate_paper import fever, generation, qa
 from service.cli.evaluate_questions import open_domain, posteriors, reading
 from service.cli.evaluate_world import facts, leaders
@@ -18,6 +19,8 @@ def build() -> typer.Typer:
     group.command()(qa)
     group.command()(fever)
     group.command()(generation)
+    group.command()(ablation)
+    group.command()(seeds)
     return group
 
 

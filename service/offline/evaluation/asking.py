@@ -89,18 +89,19 @@ def mark(answers: Sequence[GivenAnswer | None], golds: Sequence[Sequence[str]]) 
 
 def difference(first: Marks, second: Marks) -> tuple[int, Interval, Interval]:
     """First minus second over the questions that both have: how many, exact match and F1 in points, paired."""
-    matched = _differences(first.exact_match, second.exact_match)
+    matched = paired(first.exact_match, second.exact_match)
     return (
         len(matched),
         percent(bootstrap(matched)),
-        percent(bootstrap(_differences(first.f1, second.f1))),
+        percent(bootstrap(paired(first.f1, second.f1))),
     )
+
+
+def paired(first: Sequence[float | None], second: Sequence[float | None]) -> list[float]:
+    """First minus second, of what both have."""
+    pairs = zip(first, second, strict=True)
+    return [mine - theirs for mine, theirs in pairs if mine is not None and theirs is not None]
 
 
 def _interval(values: Sequence[float | None]) -> Interval:
     return percent(bootstrap([value for value in values if value is not None]))
-
-
-def _differences(first: Sequence[float | None], second: Sequence[float | None]) -> list[float]:
-    pairs = zip(first, second, strict=True)
-    return [mine - theirs for mine, theirs in pairs if mine is not None and theirs is not None]

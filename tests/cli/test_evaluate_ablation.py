@@ -1,0 +1,51 @@
+"""What retrieval is worth, and reports over seeds, as commands."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from service.storage.bm25_publish import add_bm25
+from service.storage.index_store import IndexStore
+from tests.cli.conftest import Run
+from tests.fixtures.evaluation import write_lines
+
+
+def test_one_table_has_every_retriever_and_the_closed_book_and_seeds_have_their_mean(
+    run: Run, tiny_checkpoint: Path, indexes_folder: Path
+) -> None:
+    pytest.importorskip("sacrebleu")
+    write_lines(Path("nq.jsonl"), [{"question": one, "answer": ["a"]} for one in ("who is king", "where is peru")])
+    write_lines(Path("texts.jsonl"), [{"input": "peru", "references": ["the capital of peru is lima"]}])
+    here = ("--checkpoint", tiny_checkpoint, "--indexes", indexes_folder, "--index", "tiny-2016", "--n-docs", 2)
+    command = (
+        *("eval", "ablation", "nq.jsonl", "--texts", "texts.jsonl", "--max-new-tokens", 4, *here),
+        *("--frozen", tiny_checkpoint, "--work", "work", "--model", "sequence"),
+    )
+    refused = run(*command)
+    assert (refused.code, "openbook index bm25 tiny-2016" in refused.err) == (1, True)
+
+    add_bm25(IndexStore(indexes_folder), "tiny-2016")
+    ended = run(*command, "--json", "a.json")
+    assert ended.code == 0, ended.err
+    answers, texts = json.loads(Path("a.json").read_text())["tables"]
+    for table in (answers, texts):
+        assert [row["retrieval"] for row in table["rows"]] == [
+            "learned",
+            "frozen in training",
+            "BM25",
+            "none: closed book",
+        ]
+    # the same checkpoint twice: no difference at all
+    assert answers["rows"][1]["EM, points"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
+    assert texts["rows"][3]["ROUGE-L, points"] is not None
+
+    ended = run("eval", "seeds", "x=a.json", "x=a.json", "y=a.json", "y=a.json", "--measure", "EM", "--json", "s.json")
+    assert ended.code == 0, ended.err
+    spread, apart = json.loads(Path("s.json").read_text())["tables"]
+    assert {(row["arm"], row["seeds"], row["sd"]) for row in spread["rows"]} == {("x", 2, 0.0), ("y", 2, 0.0)}
+    assert {row["difference"]["mean"] for row in apart["rows"]} == {0.0}
+
+
+def test_without_a_file_there_is_nothing_to_ask(run: Run) -> None:
+    assert "name a file of questions, or one of --texts" in run("eval", "ablation").err
