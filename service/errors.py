@@ -292,6 +292,10 @@ class SourceInvalid(OpenbookError):
     message = "{source}: {reason}"
 
 
+class FaissFileRefused(SourceInvalid):
+    message = "{source} cannot be adopted: {reason}. Import without --faiss: an index is then made of the vectors."
+
+
 class SettingInvalid(OpenbookError):
     code = "setting_invalid"
     message = "{setting}: {reason}"

@@ -48,6 +48,14 @@ def import_vectors(
             "folder of either. Again for each file. No code in a pickle is ever run."
         ),
     ] = None,
+    faiss: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A FAISS file of these vectors, such as wiki_dpr's, to be taken as it is; without it an index is made "
+            "of the vectors. It must measure inner products and find the vectors.",
+        ),
+    ] = None,
     fingerprint: Annotated[
         str, typer.Option(help="The encoder's fingerprint, where it is known and its folder is not here.")
     ] = "",
@@ -74,6 +82,7 @@ def import_vectors(
     from service.offline.index_builder import BuildOptions, build_index
     from service.offline.sources import PassageSource, open_source
     from service.rag.passage_encoder import PassageEncoder
+    from service.storage.faiss_adopting import adoptable
 
     quieten_libraries()
     opened: PassageSource
@@ -85,6 +94,9 @@ def import_vectors(
         opened, ready = open_source(source, snapshot_date=date, licence=licence), open_vectors(vectors)
     else:
         raise SettingInvalid(setting="--vectors", reason="is needed beside passages that bring none")
+    if faiss is not None and index != "auto":
+        raise SettingInvalid(setting="--index", reason="makes an index, and --faiss brings one; leave one of them out")
+    adopted = None if faiss is None else adoptable(faiss, ready.dimension, numbers)
     checks = None
     if Path(encoder).is_dir():
         loaded = PassageEncoder.load(encoder)
@@ -97,9 +109,12 @@ def import_vectors(
         numbers=numbers,
         replace=force,
         restart=restart,
-        stamp=" ".join(stamp_of(path) for path in (Path(source), *(vectors or ())) if path.exists()),
+        stamp=" ".join(
+            stamp_of(path) for path in (Path(source), *(vectors or ()), *([faiss] if faiss else ())) if path.exists()
+        ),
         size=measure_source(opened),
         engine=lambda *_: Ready(ready, checks),
+        adopted=adopted,
     )
     console = messages()
     with ProgressBar() as progress:

@@ -21,6 +21,7 @@ from service.offline.building.workers import Workers
 from service.offline.sources import PassageSource
 from service.rag.passage_encoder import PassageEncoder
 from service.storage.bm25_build import Bm25Parameters
+from service.storage.faiss_adopting import Adoptable
 from service.storage.index_spec import IndexSpec, choose_index, estimate
 from service.storage.index_store import IndexStore
 
@@ -34,7 +35,8 @@ class BuildOptions:
     `index` is auto, flat, hnsw, ivfpq or a FAISS factory string, `numbers` are those of choose_index. `workers` None
     is one process a processor. `restart` throws away what an earlier attempt left. `stamp` tells one content of the
     source from another of the same size, `size` is what a look at it said. `engine` makes another Engine than
-    processes on this machine. `bm25` publishes its scores beside the vectors.
+    processes on this machine. `bm25` publishes its scores beside the vectors. `adopted` is a FAISS file
+    that is the index already; neither `index` nor `numbers` is then read.
     """
 
     index: str = "flat"
@@ -46,6 +48,7 @@ class BuildOptions:
     size: SourceSize | None = None
     engine: Callable[[PassageEncoder | NamedEncoder, int], Engine] | None = None
     bm25: Bm25Parameters | None = None
+    adopted: Adoptable | None = None
 
 
 def build_index(
@@ -70,7 +73,9 @@ def build_index(
     progress = report or Silence()
     source = as_source(source)
     batch = embedding.BATCH_PASSAGES if encoder.device == "cpu" else embedding.GPU_BATCH_PASSAGES
-    recipe = recipe_of(source, encoder, batch, {"type": options.index, **options.numbers}) | {"stamp": options.stamp}
+    file = str(options.adopted.path) if options.adopted is not None else None
+    chosen = {"type": options.index, "file": file, **options.numbers}
+    recipe = recipe_of(source, encoder, batch, chosen) | {"stamp": options.stamp}
     if not work_place(store.folder, version).exists():
         store.check_free(version, replace=options.replace)
     with working(store.folder, version, recipe, restart=options.restart) as work:
@@ -143,6 +148,8 @@ class _Build:
         return info if same and info.created_at >= began else None
 
     def _spec(self, n_passages: int) -> IndexSpec:
+        if self._options.adopted is not None:
+            return self._options.adopted.spec
         return choose_index(
             self._options.index,
             n_passages=n_passages,
@@ -155,9 +162,11 @@ class _Build:
         """The index, decided once: a machine with other memory goes on with what was begun."""
         if "spec" not in self._work.facts:
             spec = self._spec(self._work.n_passages)
+            if self._options.adopted is not None:
+                self._options.adopted.check_rows(self._work.n_passages)
             size = SourceSize(self._work.n_passages, self._work.text_bytes, exact=True)
             self._check_disk(spec, size)
-            parts = {name: getattr(spec, name) for name in ("index_type", "factory", "lossy", "reason")}
+            parts = {name: getattr(spec, name) for name in ("index_type", "factory", "lossy", "reason", "adopted")}
             self._work.note(spec=parts | {"build": dict(spec.build), "search": dict(spec.search)})
         return IndexSpec(**self._work.facts["spec"])
 
@@ -216,6 +225,7 @@ class _Build:
             work=self._work.place / INDEX,
             report=self._progress.update,
             bm25=self._options.bm25,
+            adopted=self._options.adopted.path if self._options.adopted is not None else None,
         )
 
     def _end(self, info: IndexInfo, read: float, embed: float, publish: float, resumed: int) -> BuildReport:
@@ -229,5 +239,5 @@ class _Build:
             publish_seconds=publish,
             skipped=facts["skipped"],
             resumed=resumed,
-            index_reason=facts["spec"]["reason"],
+            index_reason=info.index_reason,
         )

@@ -27,6 +27,16 @@ from service.storage.warming import touch
 CENTRES_EF = 64
 
 
+def read_mapped(path: Path) -> Any:
+    """What FAISS finds in a file, mapped; nothing in it has been looked at. Raises what FAISS and the system raise.
+
+    IO_FLAG_MMAP_IFC is the flag that maps vectors, codes, lists and graphs alike, whatever the kind of index;
+    IO_FLAG_MMAP maps the lists of IVF alone and reads everything else.
+    """
+    with no_array_larger_than(path.stat().st_size):
+        return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
+
+
 class FaissIndex:
     """An index of N vectors of d dimensions, read from a file by mapping or built in memory. Reading never changes it.
 
@@ -62,13 +72,11 @@ class FaissIndex:
     def open(cls, path: Path, *, version: str, factory: str = "") -> "FaissIndex":
         """Map the file. Raises IndexUnreadable for what FAISS cannot read, and for an index that is not served.
 
-        IO_FLAG_MMAP_IFC is the flag that maps vectors, codes, lists and graphs alike, whatever the kind of index;
-        IO_FLAG_MMAP maps the lists of IVF alone and reads everything else. Centres, rotations and codewords are
-        small. With `factory`, `check_links` holds what is in the file to what that string makes.
+        Centres, rotations and codewords are read; they are small. With `factory`, `check_links` holds what is in the
+        file to what that string makes.
         """
         try:
-            with no_array_larger_than(path.stat().st_size):
-                index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
+            index = read_mapped(path)
         except (RuntimeError, MemoryError, OSError) as error:
             # OSError: the file may have gone since it was looked at, where its version is published again
             raise IndexUnreadable(version=version, file=INDEX_FILE, reason=essence(error)) from error

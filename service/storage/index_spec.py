@@ -52,7 +52,8 @@ class IndexSpec:
 
     `factory` is the FAISS factory string that makes it. A `lossy` index cannot give vectors back, so that they lie
     beside it in float16. `build` holds efConstruction, or `train`, the vectors of the training sample. `search` goes
-    into the manifest: efSearch or nprobe, and for a lossy index `candidates`, the rows that are scored exactly.
+    into the manifest: efSearch or nprobe, and for a lossy index `candidates`, the rows that are scored exactly. One
+    that is `adopted` is there already and is copied.
     """
 
     index_type: str
@@ -61,6 +62,7 @@ class IndexSpec:
     build: Mapping[str, int] = field(default_factory=dict)
     search: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
+    adopted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def estimate(spec: IndexSpec, *, n_passages: int, dimension: int, text_bytes: in
     disk_bytes = index_bytes + vectors_bytes + passages_bytes
     raw_bytes = n_passages * dimension * (2 if spec.lossy else 4)
     # a flat index is written as it comes; of another, two states are there while one is being written
-    saved_bytes = 0 if spec.index_type == "flat" else 2 * index_bytes
+    saved_bytes = 0 if spec.index_type == "flat" or spec.adopted else 2 * index_bytes
     sample_bytes = 4 * dimension * spec.build.get("train", 0)
     return IndexEstimate(
         index_bytes=index_bytes,

@@ -136,19 +136,21 @@ class IndexStore:
         n_threads: int | None = None,
         save_every_s: float = SAVE_EVERY_S,
         bm25: Bm25Parameters | None = None,
+        adopted: Path | None = None,
     ) -> IndexInfo:
         """Write a version: row i is `vectors[i]` (N, d) and the i-th passage. It is there wholly or not at all.
 
         `vectors` may be a memory map larger than memory, float32 or float16: it is read in slices. `passages` are read
-        once and may be a stream. The index is what `spec` says, or of `index_type` with our numbers.
+        once and may be a stream. The index is what `spec` says, or of `index_type` with our numbers; or `adopted`, a
+        FAISS file of which `spec` is that of `faiss_adopting.adoptable`.
 
         Everything is written in a hidden folder, brought to the disk and moved into place by one rename. With
         `replace` a version of that name may be there already; whoever has it open goes on reading the old one.
         `work` is a folder of this publishing alone: what FAISS has trained and filled is kept there between attempts,
         saved no more often than every `save_every_s`, and removed once the version is there. `report` is told done,
-        total and what: "passages", "vectors", "train", "add", "bm25", "checksum". With `bm25` its scores lie beside.
-        Raises IndexExists, InvalidVersionName, SettingInvalid for an index type that cannot hold so many passages,
-        and SourceInvalid for passages that no index can hold.
+        total and what: "passages", "vectors", "train", "add", "compare", "probe", "bm25", "checksum". With `bm25` its
+        scores lie beside. Raises IndexExists, InvalidVersionName, SettingInvalid for an index type that cannot hold so
+        many passages, SourceInvalid for passages that no index can hold, or a file that is none of these vectors.
         """
         self.check_free(version, replace=replace)
         check_description(version, snapshot_date)
@@ -162,7 +164,7 @@ class IndexStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._restore(version)
         with workplace.building(self.folder, version) as place:
-            filling = Filling(work, report, n_threads, save_every_s)
+            filling = Filling(work, report, n_threads, save_every_s, adopted)
             info = write_version(place, version, vectors, passages, spec, description, filling, bm25)
             if replace and (self.folder / version).exists():
                 workplace.replace(place, self.folder / version, version)

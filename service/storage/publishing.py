@@ -13,6 +13,7 @@ from service.errors import SourceInvalid
 from service.storage import durable
 from service.storage.bm25_build import Bm25Parameters, in_order, write_bm25
 from service.storage.content import PassageCheck, check_finite
+from service.storage.faiss_adopting import adopt
 from service.storage.faiss_building import SAVE_EVERY_S, Report, write_index
 from service.storage.faiss_index import FaissIndex
 from service.storage.index_spec import IndexSpec
@@ -37,12 +38,13 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How the index is filled: see `faiss_building.write_index`."""
+    """How the index is filled: see `faiss_building.write_index`. `adopted` is a file in which it is already."""
 
     work: Path | None = None
     report: Report | None = None
     n_threads: int | None = None
     save_every_s: float = SAVE_EVERY_S
+    adopted: Path | None = None
 
     def told(self, done: int, total: int | None, what: str) -> None:
         if self.report is not None:
@@ -71,15 +73,7 @@ def write_version(
         total = vectors.shape[0]
         write_vectors(place / VECTORS_FILE, vectors, version, lambda done: filling.told(done, total, "vectors"))
     names.append(INDEX_FILE)
-    write_index(
-        place / INDEX_FILE,
-        vectors,
-        spec,
-        work=filling.work,
-        report=filling.report,
-        n_threads=filling.n_threads,
-        save_every_s=filling.save_every_s,
-    )
+    reason = _write_index(place / INDEX_FILE, vectors, spec, filling)
     _check_index(place / INDEX_FILE, version, spec)
     scored = None
     if bm25 is not None:
@@ -98,7 +92,7 @@ def write_version(
         licence=description.licence,
         attribution=description.attribution,
         factory=spec.factory,
-        index_reason=spec.reason,
+        index_reason=reason,
         search=dict(spec.search),
         bm25=scored,
         files=_describe(place, sorted(names), filling),
@@ -129,6 +123,22 @@ def _write_passages(
         check.check(vectors, written)
     finally:
         written.close()
+
+
+def _write_index(path: Path, vectors: NDArray[np.float32], spec: IndexSpec, filling: Filling) -> str:
+    """Make the index, or take the one that is there; returns why it is of its type."""
+    if filling.adopted is not None:
+        return adopt(filling.adopted, path, vectors, spec, filling.told)
+    write_index(
+        path,
+        vectors,
+        spec,
+        work=filling.work,
+        report=filling.report,
+        n_threads=filling.n_threads,
+        save_every_s=filling.save_every_s,
+    )
+    return spec.reason
 
 
 def _write_bm25(place: Path, version: str, parameters: Bm25Parameters, filling: Filling) -> Bm25Info:
