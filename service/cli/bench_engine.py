@@ -45,8 +45,8 @@ def engine(
 ) -> None:
     """Measure an answer of the engine beside transformers' own RAG: same weights, same work, in the same run.
 
-    Lists are separated by commas. Each contestant has a process of its own, and all are in memory at once: 8 GB for
-    bart-large.
+    Lists are separated by commas, and the first word of several names stands for all of them: "openbook,transformers".
+    Each contestant has a process of its own, and all are in memory at once: 8 GB for bart-large.
     """
     from service.offline.benchmarks.engine import Plan, measure_engine
     from service.offline.benchmarks.engine_shapes import SHAPES, write_shapes
@@ -67,12 +67,14 @@ def engine(
 
 
 def chosen(given: str, known: tuple[Name, ...], option: str) -> tuple[Name, ...]:
-    """The names in a list separated by commas."""
-    names = [name.strip() for name in given.split(",")]
-    for name in names:
-        if name not in known:
+    """The names in a list separated by commas. The first word of several stands for all of them."""
+    names: dict[Name, None] = {}  # each once, in the order in which they were given
+    for name in (one.strip() for one in given.split(",")):
+        meant = [one for one in known if one == name or one.startswith(f"{name} ")]
+        if not meant:
             raise typer.BadParameter(f"{name!r} is none of: {', '.join(known)}", param_hint=option)
-    return tuple(one for name in names for one in known if one == name)
+        names |= dict.fromkeys(meant)
+    return tuple(names)
 
 
 def numbers(given: str, option: str) -> tuple[int, ...]:
