@@ -66,8 +66,8 @@ class BartDecoder:
         gelu = model.config.activation_function == "gelu"
         self.layers = [_Layer(layer, gelu, int8, keep) for layer in decoder.layers]
         # its weights are those of the word embeddings, which are looked up as they are
-        self.words = make_linear([model.lm_head], rows=TYPICAL_ROWS, int8=int8, output=torch.float32)
-        self.words_bias: Tensor = model.final_logits_bias  # (1, V)
+        bias: Tensor = model.final_logits_bias[0].detach().clone()  # (V,)
+        self.words = make_linear([model.lm_head], rows=TYPICAL_ROWS, int8=int8, output=torch.float32, bias=bias)
         self._decoder = decoder
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ class BartState:
 
     def _words(self, x: Tensor) -> Tensor:
         """(..., d) -> logits (..., V)."""
-        return next_token_logits(self._decoder.words(x)) + self._decoder.words_bias
+        return next_token_logits(self._decoder.words(x))
 
     def _room(self, like: Tensor, hypotheses: int, capacity: int) -> Tensor:
         heads = self._decoder.heads

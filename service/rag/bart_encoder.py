@@ -73,6 +73,7 @@ class BartEncoder:
             torch.split(projected, [count * length for count, length in groups]), groups, strict=True
         ):
             split = of_group.view(count, length, 3, self._heads, -1).permute(2, 0, 3, 1, 4)  # (3, R', H, L, dh)
-            read = attend(split[0], split[1], split[2])  # (R', H, L, dh)
+            # keys that stand together are read across; others would be copied across, which is slow
+            read = attend(split[0], split[1].contiguous(), split[2])  # (R', H, L, dh)
             parts.append(read.transpose(1, 2).reshape(count * length, -1))  # (R' * L, d)
         return torch.cat(parts)

@@ -41,16 +41,16 @@ def best_continuations(
     """
     groups, _, beams, vocabulary = logits.shape
     count = min(count, beams * vocabulary)
-    largest = logits.amax(dim=-1)  # (G, K, B)
-    odds = (logits - largest[..., None]).exp_()  # (G, K, B, V)
-    total = odds.sum(dim=-1)  # (G, K, B)
+    # one pass, and no slower where what is unlikely is too small for a normal float32, as a bare exponential is
+    shares = torch.softmax(logits, dim=-1)  # (G, K, B, V)
     best_score = scores.amax(dim=-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).min)  # (G, 1)
-    weights = (log_prior[..., None] + (scores - best_score)[:, None]).exp() / total  # (G, K, B)
-    joint = torch.matmul(weights.transpose(1, 2)[:, :, None], odds.transpose(1, 2))[:, :, 0]  # (G, B, V)
+    weights = (log_prior[..., None] + (scores - best_score)[:, None]).exp()  # (G, K, B)
+    joint = torch.matmul(weights.transpose(1, 2)[:, :, None], shares.transpose(1, 2))[:, :, 0]  # (G, B, V)
     if excluded is not None:
         joint[..., excluded] = 0.0
     values, places = _largest(joint.flatten(1), count)  # (G, n)
-    norms = largest + total.log()  # (G, K, B)
+    # log sum exp of the logits, from the likeliest token's share
+    norms = logits.amax(dim=-1) - shares.amax(dim=-1).log()  # (G, K, B)
     if bool((values < SMALLEST_SUM).any()):
         places = _largest_logarithms(logits - norms[..., None], log_prior, scores, count, excluded)
     group = torch.arange(groups, device=logits.device)[:, None]  # (G, 1)

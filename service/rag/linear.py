@@ -36,17 +36,22 @@ def make_linear(
     gelu: bool = False,
     int8: bool = False,
     output: torch.dtype | None = None,
+    bias: Tensor | None = None,
     keep: bool = True,
 ) -> Linear:
     """The layers side by side as one product: (..., n_in) -> (..., sum of n_out).
+
+    `bias` (sum of n_out,) is in place of the layers' own.
 
     `rows` is how many are multiplied at a time, more or less. `output` is for int8 alone, which can give more digits
     than its input has. Without `keep` the layers lose their weights, so that nothing is in memory twice.
     """
     weights = [layer.weight.detach() for layer in layers]
     weight = weights[0] if len(layers) == 1 else torch.cat(weights)  # (n_out, n_in)
-    biases = [weight.new_zeros(layer.out_features) if layer.bias is None else layer.bias.detach() for layer in layers]
-    bias = torch.cat(biases)  # (n_out,)
+    if bias is None:
+        none = [weight.new_zeros(layer.out_features) for layer in layers]
+        own = [zeros if layer.bias is None else layer.bias.detach() for layer, zeros in zip(layers, none, strict=True)]
+        bias = torch.cat(own)  # (n_out,)
     made: Linear
     if int8:
         made = Int8Linear(weight, bias, rows, gelu, output or weight.dtype)
@@ -115,22 +120,26 @@ class Int8Linear:
         self._output = output
 
     def __call__(self, x: Tensor) -> Tensor:
-        rounded, largest = self.round_rows(x.reshape(-1, x.shape[-1]))  # (N, n_in), (N, 1)
+        rounded, scales = self.round_rows(x.reshape(-1, x.shape[-1]))  # (N, n_in), (N, 1)
         filled, rows = fill_up(rounded)  # (N', n_in)
         product = self.multiply(filled)[:rows]  # (N, n_out)
-        scaled = torch.addcmul(self._bias, product, (largest / LARGEST).to(self._output))  # (N, n_out)
+        scaled = torch.addcmul(self._bias, product, scales.to(self._output))  # (N, n_out)
         shaped = scaled.view(*x.shape[:-1], -1)  # (..., n_out)
         return F.gelu(shaped) if self._gelu else shaped
 
     @staticmethod
     def round_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-        """Each row in bytes around MIDDLE, and its largest absolute value, which is 127 of them: (N, n_in), (N, 1)."""
+        """Each row in bytes around MIDDLE, and what one of them stands for: (N, n_in), (N, 1)."""
         exact = x.float()  # looking for the largest of many is faster in float32 than in bfloat16
-        ends = exact.amax(dim=1, keepdim=True), -exact.amin(dim=1, keepdim=True)  # (N, 1) each
-        largest = torch.maximum(*ends).clamp_min_(SMALLEST_ROW)  # (N, 1)
-        rounded = (exact * (LARGEST / largest)).round_().to(torch.int8)  # (N, n_in)
+        if x.shape[0] <= FEW_ROWS:  # what counts is how many calls there are
+            largest = exact.abs().amax(dim=1, keepdim=True)  # (N, 1)
+        else:
+            largest = torch.maximum(exact.amax(dim=1, keepdim=True), -exact.amin(dim=1, keepdim=True))  # (N, 1)
+        scales = largest.clamp_min_(SMALLEST_ROW).div_(LARGEST)  # (N, 1)
+        # new memory for so many numbers is as slow as the division; a copy that is ours needs none
+        divided = exact / scales if exact is x else exact.div_(scales)  # (N, n_in)
         # adding 128 to a signed byte is flipping its first bit
-        return rounded.view(torch.uint8).bitwise_xor_(MIDDLE), largest
+        return divided.round_().to(torch.int8).view(torch.uint8).bitwise_xor_(MIDDLE), scales
 
     def multiply(self, rounded: Tensor) -> Tensor:
         """The product up to the scale of each row: (N, n_in) -> (N, n_out)."""

@@ -93,9 +93,21 @@ def test_only_what_the_processor_multiplies_itself_is_rearranged() -> None:
 
 
 def test_bytes_of_a_row_are_around_the_middle() -> None:
-    rounded, largest = Int8Linear.round_rows(torch.tensor([[1.0, -2.0, 0.0], [0.5, 0.25, 0.0]]))
-    assert rounded.tolist() == [[128 + 64, 128 - 127, 128], [128 + 127, 128 + 64, 128]]
-    assert largest.tolist() == [[2.0], [0.5]]
+    row = torch.tensor([[1.0, -2.0, 0.0], [0.5, 0.25, 0.0]])
+    few, many = row.clone(), row.repeat(100, 1)  # (2, 3), (200, 3): the largest is found in two ways
+    for x, some in ((few, slice(None)), (many, slice(-2, None)), (many.bfloat16(), slice(-2, None))):
+        rounded, scales = Int8Linear.round_rows(x)
+        assert rounded[some].tolist() == [[128 + 64, 128 - 127, 128], [128 + 127, 128 + 64, 128]]
+        assert (127 * scales[some]).tolist() == [[2.0], [0.5]]
+    assert torch.equal(few, row), "what is given stays as it is"
+    assert torch.equal(many, row.repeat(100, 1))
+
+
+def test_a_bias_may_stand_in_place_of_the_layers_own() -> None:
+    layer, x, bias = nn.Linear(8, 16), torch.randn(3, 8), torch.arange(16.0)
+    wanted = x @ layer.weight.T + bias
+    assert torch.allclose(make_linear([layer], rows=3, bias=bias)(x), wanted, atol=1e-5)
+    assert torch.allclose(make_linear([layer], rows=3, bias=bias, int8=True)(x), wanted, atol=0.1)
 
 
 def test_the_numbers_of_rows_that_are_multiplied_are_few_and_what_is_added_is_zero() -> None:
