@@ -30,18 +30,21 @@ def test_its_search_over_each_passage_finds_the_same_tokens(
         assert found.seconds > 0
 
 
-def test_a_number_of_threads_is_a_translator_and_the_answer_stays(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_each_number_of_threads_has_its_translator_and_the_answer_stays(tiny_checkpoint: Path, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2", reason="needs the extra bench")
     contestant = CTranslate2(shutil.copytree(tiny_checkpoint, tmp_path / "tiny"), "int8", WORK)
     before = torch.get_num_threads()
+    answers, translators = [], []
     try:
-        answers = []
-        for threads in (1, 2):
+        for threads in (1, 1, 2):
             torch.set_num_threads(threads)
             answers.append(contestant.run("sequence fast").tokens)
+            translators.append(contestant._translator(threads))
     finally:
         torch.set_num_threads(before)
-    assert answers[0] == answers[1]
+    assert translators[0] is translators[1]
+    assert translators[1] is not translators[2]
+    assert answers[0] == answers[1] == answers[2]
     assert len(answers[0]) == WORK.n_docs * WORK.new_tokens
 
 
