@@ -11,6 +11,7 @@ from service.cli.consoles import messages, output, print_json
 from service.cli.drawing import check_can_write, write_drawing
 from service.cli.heat_map import heat_map
 from service.cli.options import Url, takes_settings
+from service.cli.places import plot_to_write
 from service.cli.rendering import show_answer
 from service.entities import AnswerOptions, Decoding, ModelKind, RetrieverKind
 from service.errors import ServerSilent, ServerUnreachable, SettingInvalid
@@ -71,6 +72,7 @@ def ask(
         typer.Option(
             "--heat-map",
             metavar="FILE",
+            callback=plot_to_write,
             help="Draw there, .svg or .png, which passage each token came from (the paper's Figure 2). A .png needs "
             "matplotlib.",
         ),

@@ -78,11 +78,8 @@ def shortened(text: str, cells: int) -> str:
 
 
 def check_can_write(option: str, path: Path) -> None:
-    """Raise SettingInvalid, before there is work that would be lost, for a file that cannot be drawn."""
-    kind = path.suffix.lower()
-    if kind not in (".svg", ".png"):
-        raise SettingInvalid(setting=option, reason=f"{path}: draws .svg or .png")
-    if kind == ".png" and importlib.util.find_spec("matplotlib") is None:
+    """Raise SettingInvalid for a PNG without matplotlib, before there is work that would be lost."""
+    if not _is_svg(path) and importlib.util.find_spec("matplotlib") is None:
         raise SettingInvalid(
             setting=option, reason="a .png needs matplotlib: pip install 'openbook[plots]'; an .svg does not"
         )
@@ -91,7 +88,7 @@ def check_can_write(option: str, path: Path) -> None:
 def write_drawing(drawing: Drawing, path: Path) -> None:
     """As SVG or PNG, by the file's ending."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix.lower() == ".svg":
+    if _is_svg(path):
         path.write_text(as_svg(drawing), encoding="utf-8")
     else:
         _write_png(drawing, path)
@@ -110,6 +107,10 @@ def as_svg(drawing: Drawing) -> str:
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _is_svg(path: Path) -> bool:
+    return path.suffix.lower() == ".svg"
 
 
 def _svg_box(box: Box) -> str:

@@ -105,8 +105,8 @@ def qa(
 ) -> None:
     """Open-domain question answering over an index: the paper's Table 1.
 
-    Shows exact match and F1 of each file with a 95% interval, how often the passages hold an answer, and how many of
-    the right answers stand in none of them; with --k again for each K (Figure 3).
+    Shows exact match and F1 of each file with a 95% interval, how often the passages hold an answer, and exact match
+    where they hold none; with --k again for each K (Figure 3).
     """
     from service.offline.evaluation.index_asking import PaperPlan
     from service.offline.evaluation.paper import measure_qa

@@ -122,7 +122,9 @@ def open_domain(
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", callback=plot_to_write, help="Draw EM over K there, .png or .svg; needs matplotlib."
+            metavar="FILE",
+            callback=plot_to_write,
+            help="Draw EM and recall over K there, .png or .svg; needs matplotlib.",
         ),
     ] = None,
 ) -> None:

@@ -57,7 +57,7 @@ def test_a_closed_book_needs_no_index(run: Run, tiny_checkpoint: Path) -> None:
     report = json.loads(Path("report.json").read_text())
     ((row,),) = (table["rows"] for table in report["tables"])
     assert (row["retriever"], row["decoding"], row["questions"]) == ("closed book", "greedy", 1)
-    assert (row["answer in a passage"], row["right, in no passage"]) == (None, None)
+    assert (row["answer in a passage"], row["EM, answer in no passage"]) == (None, None)
     assert report["facts"]["index"] == "none"
 
     pytest.importorskip("sacrebleu")

@@ -28,8 +28,8 @@ def measure_qa(
     work: Path,
     progress: Progress,
 ) -> Report:
-    """Exact match, F1, recall, and how many right answers stand in none of the passages, of each file by its name;
-    and the same for each K of the plan's sweep.
+    """Exact match, F1, recall, and exact match where no passage holds an answer, of each file by its name; and the same
+    for each K of the plan's sweep.
 
     Answers are kept in `work`, and what is there is not asked again. Raises TooManyDocs for an index with fewer
     than `plan.n_docs` passages, RetrieverUnavailable for "bm25" without its files.
@@ -60,7 +60,7 @@ def measure_qa(
                     marks = mark_answers(asked.of(k)[decode], golds, [any(one[:k]) for one in held])
                     swept.append((name, asked.retriever, k, asked.describe(decode), len(answers), *marks))
     facts = {**facts_of(checkpoint, snapshot, plan), "seconds": round(time.perf_counter() - started, 1)}
-    marked = ("decoding", "questions", "EM", "F1", "answer in a passage", "right, in no passage")
+    marked = ("decoding", "questions", "EM", "F1", "answer in a passage", "EM, answer in no passage")
     tables = (
         Table("Open-domain answers", ("file", "retriever", *marked), tuple(answered)),
         Table("Retrieval", ("file", "retriever", "k", "questions", "answer in top k"), tuple(recalled)),
@@ -70,15 +70,16 @@ def measure_qa(
 
 
 def mark_answers(answers: Sequence[GivenAnswer], golds: Sequence[Golds], held: Sequence[bool]) -> tuple[Cell, ...]:
-    """EM, F1, share of questions whose passages hold an answer, and share of the right answers whose passages do not.
+    """EM, F1, share of questions whose passages hold an answer, and EM over the questions whose passages do not: what
+    an extractive reader could not have answered (section 4.1).
 
     All in percent; without F1 where the golds are patterns.
     """
     pairs = list(zip(answers, golds, strict=True))
     right = [one.exact_match(answer.text) for answer, one in pairs]
     overlap = [f1 for answer, one in pairs if (f1 := one.f1(answer.text)) is not None]
-    unseen = [float(not there) for is_right, there in zip(right, held, strict=True) if is_right]
-    return tuple(percent(bootstrap([float(one) for one in values])) for values in (right, overlap, held, unseen))
+    unaided = [is_right for is_right, there in zip(right, held, strict=True) if not there]
+    return tuple(percent(bootstrap([float(one) for one in values])) for values in (right, overlap, held, unaided))
 
 
 def held_by(found: Contestant, golds: Sequence[Golds]) -> list[list[bool]]:
