@@ -16,11 +16,11 @@ from service.errors import (
     SettingInvalid,
     UnknownIndex,
 )
-from service.storage import bm25_publish
+from service.storage import bm25_publish, durable, workplace
 from service.storage.bm25_build import Bm25Parameters
 from service.storage.bm25_publish import add_bm25
 from service.storage.index_store import IndexStore
-from service.storage.manifest import BM25_FILES, INDEX_FILE, PASSAGES_FILE
+from service.storage.manifest import BM25_FILES, INDEX_FILE, MANIFEST, PASSAGES_FILE
 from tests.fixtures.indexes import publish_tiny, tiny_passages
 
 VERSION = "tiny-2016"
@@ -102,6 +102,27 @@ def test_the_same_passages_give_the_same_files_in_another_store(store: IndexStor
     assert add_bm25(other, VERSION).files == add_bm25(store, VERSION).files
 
 
+def test_every_file_is_on_the_disk_before_the_version_gets_its_name(
+    store: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[str] = set()
+    before: list[set[str]] = []
+    sync_file, replace = durable.sync_file, workplace.replace
+
+    def sync_and_tell(path: Path) -> None:
+        sync_file(path)
+        synced.add(path.name)
+
+    def tell_and_replace(place: Path, target: Path, version: str) -> None:
+        before.append(set(synced))
+        replace(place, target, version)
+
+    monkeypatch.setattr(durable, "sync_file", sync_and_tell)
+    monkeypatch.setattr(workplace, "replace", tell_and_replace)
+    info = add_bm25(store, VERSION)
+    assert before == [{*info.files, MANIFEST}]
+
+
 def test_who_has_the_version_open_goes_on_reading_it(store: IndexStore) -> None:
     opened = store.open(VERSION)
     add_bm25(store, VERSION)
@@ -180,8 +201,9 @@ def test_nothing_is_left_of_a_run_that_is_interrupted(store: IndexStore) -> None
 def test_unknown_versions_and_wrong_parameters_are_refused(store: IndexStore) -> None:
     with pytest.raises(UnknownIndex):
         add_bm25(store, "wiki-1999")
-    with pytest.raises(SettingInvalid, match="k1"):
-        add_bm25(store, VERSION, Bm25Parameters(k1=-1))
+    for version in (VERSION, "wiki-1999"):
+        with pytest.raises(SettingInvalid, match="k1"):
+            add_bm25(store, version, Bm25Parameters(k1=-1))
 
 
 @pytest.mark.parametrize("name", BM25_FILES)

@@ -56,6 +56,42 @@ def set_id(row: int) -> Callable[[Any], None]:
     return change
 
 
+def set_storage(name: str, value: int) -> Callable[[Any], None]:
+    """Of the vectors below a graph."""
+    return lambda index: setattr(faiss.downcast_index(index.storage), name, value)
+
+
+def set_rows(rows: int) -> Callable[[Any], None]:
+    """Of a graph and of its vectors, but not of its links."""
+
+    def change(index: Any) -> None:
+        index.ntotal = rows
+        faiss.downcast_index(index.storage).ntotal = rows
+
+    return change
+
+
+def shorten(path: str) -> Callable[[Any], None]:
+    """Leave one number of an array."""
+
+    def change(index: Any) -> None:
+        owner: Any = core_of(index)
+        for name in path.split("."):
+            owner = getattr(owner, name)
+            owner = faiss.downcast_index(owner) if name == "quantizer" else owner
+        owner.resize(1)
+
+    return change
+
+
+def shorten_bias(index: Any) -> None:
+    faiss.downcast_VectorTransform(index.chain.at(0)).b.resize(1)
+
+
+def set_list(name: str, value: int) -> Callable[[Any], None]:
+    return lambda index: setattr(faiss.downcast_InvertedLists(core_of(index).invlists), name, value)
+
+
 def take_centre(index: Any) -> None:
     core_of(index).quantizer.reset()
 
@@ -80,6 +116,19 @@ def set_field(path: str, value: int) -> Callable[[Any], None]:
     [
         ("RR8,IVF8,PQ4x4", set_transform, "a transform of its vectors does not fit them"),
         ("RR8,IVF8,PQ4x4", set_field("ntotal", N - 1), "what it searches is not"),
+        ("PCA4,SQfp16", shorten_bias, "a transform of its vectors does not fit them"),
+        ("PQ4x4", shorten("pq.centroids"), "its codewords are not those of its codes"),
+        ("PQ4x4", set_field("pq.ksub", 8), "its codewords are not those of its codes"),
+        ("Flat", set_field("code_size", 16), "its vectors are not of its dimension"),
+        ("Flat", shorten("codes"), f"it has not as many vectors as its {N} rows"),
+        ("SQ8", shorten("sq.trained"), "its codes are not of their length"),
+        ("HNSW8", set_storage("ntotal", N - 1), "its vectors are not those of its graph"),
+        ("HNSW8", set_storage("metric_type", faiss.METRIC_L2), "its vectors are not those of its graph"),
+        ("HNSW8", set_rows(N + 1), f"its graph is of {N} rows where it holds {N + 1}"),
+        ("HNSW8,SQ8", set_storage("code_size", 16), "its codes are not of their length"),
+        ("IVF8,SQ8", set_list("nlist", 7), "it has 8 centres for 8 lists"),
+        ("IVF8,SQ8", set_list("code_size", 16), "its lists hold codes of another length"),
+        ("IVF8,SQ8", shorten("quantizer.codes"), "the centres of its lists: it has not as many vectors as its 8 rows"),
         ("RR8,IVF8,PQ4x4", set_field("pq.M", 8), "its codewords are not those of its codes"),
         ("RR8,IVF8,PQ4x4", set_field("pq.nbits", 8), "its codewords are not those of its codes"),
         ("RR8,IVF8,PQ4x4", set_field("code_size", 3), "its codewords are not those of its codes"),
@@ -125,3 +174,8 @@ def test_centres_whose_graph_leads_astray_are_a_defect() -> None:
 @pytest.mark.parametrize("factory", ["IVF16,SQ8", "IVF8,SQ4", "IVF8_HNSW4,SQ8", "SQ8", "RR8,IVF8,SQ8"])
 def test_a_sound_index_of_another_factory_string_is_a_defect(factory: str) -> None:
     assert defect_of(built("IVF8,SQ8"), factory) == f"it is not what {factory!r} makes"
+
+
+@pytest.mark.parametrize("factory", ["PQ2x4", "PQ4x5", "PCA4,PQ4x4"])
+def test_codes_of_another_factory_string_are_a_defect(factory: str) -> None:
+    assert defect_of(built("PQ4x4"), factory) == f"it is not what {factory!r} makes"
