@@ -114,6 +114,7 @@ def build(
         dimension=loaded.dimension,
         n_workers=n_workers(workers, measured.n_passages if measured else 0, device=device),
         weights_bytes=loaded.n_bytes,
+        bm25=bm25,
         **numbers,
     )
     show_estimate(console, expected)

@@ -172,7 +172,11 @@ class _Build:
 
     def _check_disk(self, spec: IndexSpec, size: SourceSize) -> None:
         sizes = estimate(
-            spec, n_passages=size.n_passages, dimension=self._encoder.dimension, text_bytes=size.text_bytes
+            spec,
+            n_passages=size.n_passages,
+            dimension=self._encoder.dimension,
+            text_bytes=size.text_bytes,
+            bm25=self._options.bm25 is not None,
         )
         check_disk(self._version, self._store.folder, sizes.building_bytes, self._work.n_bytes())
 

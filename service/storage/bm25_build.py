@@ -21,6 +21,12 @@ REPORT_EVERY = 4096
 # Times that bm25s walks over all passages, beside the one in which their words are made.
 WALKS = 3
 BATCH_ROWS = 1024
+# Of English text in passages of 100 words, with their titles: words that are kept, and different ones of a passage, a
+# byte; what each of them takes on the disk, and while they are sorted.
+WORDS_A_BYTE, PAIRS_A_BYTE = 0.106, 0.085
+WORD_BYTES, PAIR_BYTES, SORTED_BYTES = 4, 8, 36
+# The vocabulary grows as a power of the words (Heaps' law); a word of it has some six letters and two offsets.
+TERMS_FACTOR, TERMS_POWER, TERM_BYTES = 13, 0.6, 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,13 @@ def write_bm25(
     ):
         np.save(folder / name, content, allow_pickle=False)
     return Bm25Info(k1=parameters.k1, b=parameters.b, analyser=BM25_ANALYSERS[-1], n_terms=len(names))
+
+
+def estimated_bytes(text_bytes: int) -> tuple[int, int]:
+    """Of BM25 for so much text: on the disk, and in memory while it is made. Other languages are further off."""
+    n_words, n_pairs = text_bytes * WORDS_A_BYTE, text_bytes * PAIRS_A_BYTE
+    on_disk = PAIR_BYTES * n_pairs + TERM_BYTES * TERMS_FACTOR * n_words**TERMS_POWER
+    return round(on_disk), round(WORD_BYTES * n_words + SORTED_BYTES * n_pairs)
 
 
 class _Walked:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from service.errors import SettingInvalid
+from service.storage.bm25_build import estimated_bytes
 from service.storage.faiss_factory import layout_of
 
 GIGABYTE = 1e9
@@ -107,14 +108,16 @@ def plain_spec(index_type: str) -> IndexSpec:
     return choose_index(index_type, n_passages=1, dimension=1, memory_bytes=None)
 
 
-def estimate(spec: IndexSpec, *, n_passages: int, dimension: int, text_bytes: int) -> IndexEstimate:
-    """What `spec` will take for so many passages; `text_bytes` is their ids, titles and texts in UTF-8."""
+def estimate(spec: IndexSpec, *, n_passages: int, dimension: int, text_bytes: int, bm25: bool = False) -> IndexEstimate:
+    """What `spec` will take for so many passages; `text_bytes` is their ids, titles and texts in UTF-8. `bm25`: with
+    its files beside, which are less certain than the rest."""
     layout = layout_of(spec.factory, dimension)
     index_bytes = layout.index_bytes(n_passages)
     vectors_bytes = 128 + 2 * n_passages * dimension if spec.lossy else 0
     # three columns of offsets of four bytes
     passages_bytes = text_bytes + 12 * n_passages + 4096
-    disk_bytes = index_bytes + vectors_bytes + passages_bytes
+    bm25_bytes = estimated_bytes(text_bytes)[0] if bm25 else 0
+    disk_bytes = index_bytes + vectors_bytes + passages_bytes + bm25_bytes
     raw_bytes = n_passages * dimension * (2 if spec.lossy else 4)
     # a flat index is written as it comes; of another, two states are there while one is being written
     saved_bytes = 0 if spec.index_type == "flat" or spec.adopted else 2 * index_bytes
@@ -125,7 +128,7 @@ def estimate(spec: IndexSpec, *, n_passages: int, dimension: int, text_bytes: in
         passages_bytes=passages_bytes,
         disk_bytes=disk_bytes,
         building_bytes=disk_bytes + raw_bytes + passages_bytes + saved_bytes + sample_bytes,
-        resident_bytes=index_bytes if spec.lossy else index_bytes + passages_bytes,
+        resident_bytes=bm25_bytes + (index_bytes if spec.lossy else index_bytes + passages_bytes),
     )
 
 

@@ -1,8 +1,11 @@
 """BM25 on the command line: added to a version, built with one, and asked."""
 
 import json
+import re
 from pathlib import Path
 
+from service.offline.sources import open_source
+from service.storage.bm25_build import write_bm25
 from service.storage.index_store import IndexStore
 from tests.cli.conftest import QUESTION, Run
 
@@ -60,3 +63,20 @@ def test_a_version_is_built_with_bm25_at_once(run: Run, tmp_path: Path) -> None:
     rows, _ = snapshot.bm25().search(["which number is 4?"], 1)
     assert [one.passage_id for one in snapshot.passages(rows[0].tolist())] == ["p4"]
     snapshot.close()
+
+
+def test_an_estimate_counts_bm25_and_is_near_what_it_takes(run: Run, tmp_path: Path) -> None:
+    build = ("index", "build", "wiki-2016", "--name", "first", "--estimate")
+    without, with_bm25 = (after(run(*build, *more).err) for more in ((), ("--bm25",)))
+    passages = [one for batch in open_source("wiki-2016").batches() for one in batch.passages]
+    write_bm25(tmp_path, passages, len(passages))
+    taken = sum(path.stat().st_size for path in tmp_path.glob("bm25.*"))
+    # sentences of few patterns have fewer words than others
+    assert taken < with_bm25 - without < 1.5 * taken
+
+
+def after(said: str) -> float:
+    """The bytes that a version is said to take once it is built."""
+    found = re.search(r"while it is built, ([0-9.]+) MB afterwards", said.replace("\n", " "))
+    assert found is not None, said
+    return 1e6 * float(found[1])

@@ -1,9 +1,11 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from service.errors import SettingInvalid
+from service.storage.bm25_build import estimated_bytes
 from service.storage.faiss_building import write_index
 from service.storage.index_spec import choose_index, estimate
 
@@ -37,6 +39,26 @@ def test_ivfpq_of_a_million_takes_less_than_a_hundred_bytes_a_passage() -> None:
         assert found.resident_bytes == found.index_bytes
         assert found.vectors_bytes == pytest.approx(2 * 768 * n_passages, rel=1e-3)
         assert found.building_bytes > found.disk_bytes > found.vectors_bytes
+
+
+@pytest.mark.parametrize("index_type", ["flat", "ivfpq"])
+def test_bm25_is_counted_wherever_its_files_lie(index_type: str) -> None:
+    spec = choose_index(index_type, n_passages=1_000_000, dimension=768, memory_bytes=None)
+    without, with_bm25 = (
+        estimate(spec, n_passages=1_000_000, dimension=768, text_bytes=650_000_000, bm25=bm25) for bm25 in (False, True)
+    )
+    on_disk, in_memory = estimated_bytes(650_000_000)
+    assert 400_000_000 < on_disk < in_memory
+    for part in ("disk_bytes", "building_bytes", "resident_bytes"):
+        assert getattr(with_bm25, part) - getattr(without, part) == on_disk
+
+
+def test_an_index_that_is_adopted_is_written_once() -> None:
+    spec = choose_index("HNSW32", n_passages=1000, dimension=16, memory_bytes=None)
+    made, adopted = (
+        estimate(one, n_passages=1000, dimension=16, text_bytes=0) for one in (spec, replace(spec, adopted=True))
+    )
+    assert made.building_bytes - adopted.building_bytes == 2 * made.index_bytes
 
 
 def test_numbers_are_taken_where_they_mean_something() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from service.errors import DiskTooSmall
 from service.offline.sources import PassageSource
+from service.storage.bm25_build import estimated_bytes
 from service.storage.index_spec import IndexEstimate, IndexSpec, choose_index, estimate
 
 SAMPLE_PASSAGES = 4096
@@ -72,17 +73,20 @@ def estimate_build(
     dimension: int,
     n_workers: int,
     weights_bytes: int,
+    bm25: bool = False,
     **numbers: int | None,
 ) -> BuildEstimate:
-    """`index` and `numbers` are those of choose_index. Raises SettingInvalid as that does."""
+    """`index` and `numbers` are those of choose_index; `bm25` counts its files. Raises SettingInvalid as that does."""
     spec = sizes = None
+    scoring_bytes = estimated_bytes(size.text_bytes)[1] if bm25 and size is not None else 0
     if size is not None and size.n_passages:
         spec = choose_index(
             index, n_passages=size.n_passages, dimension=dimension, memory_bytes=machine_memory(), **numbers
         )
-        sizes = estimate(spec, n_passages=size.n_passages, dimension=dimension, text_bytes=size.text_bytes)
-    # FAISS holds what it fills; a worker holds the model
-    memory = max(n_workers * (weights_bytes + PROCESS_BYTES), PROCESS_BYTES + (sizes.index_bytes if sizes else 0))
+        sizes = estimate(spec, n_passages=size.n_passages, dimension=dimension, text_bytes=size.text_bytes, bm25=bm25)
+    # FAISS holds what it fills, and BM25, after it, all words; a worker holds the model
+    held_bytes = max(sizes.index_bytes if sizes else 0, scoring_bytes)
+    memory = max(n_workers * (weights_bytes + PROCESS_BYTES), PROCESS_BYTES + held_bytes)
     return BuildEstimate(size, spec, sizes, memory, free_disk(folder))
 
 
