@@ -105,6 +105,25 @@ def test_a_question_that_nobody_waits_for_leaves_and_the_others_are_answered_as_
         assert_same(together[number], engine.answer(SUBJECTS[number], snapshot, options))
 
 
+def test_who_has_left_is_not_scored_by_every_passage(engine: RagEngine, snapshot: IndexSnapshot) -> None:
+    """RAG-Sequence's thorough decoding scores a question's candidates when the search has ended."""
+    options = AnswerOptions(n_docs=3, model="sequence", num_beams=2, max_new_tokens=4)
+
+    def steps(gone: tuple[int, ...]) -> int:
+        calls = 0
+
+        def count() -> tuple[int, ...]:
+            nonlocal calls
+            calls += 1
+            # only when the search, of as many steps as an answer has tokens, is over
+            return gone if calls > 2 + options.max_new_tokens else ()
+
+        engine.answer_together(SUBJECTS, snapshot, options, between_steps=count)
+        return calls
+
+    assert steps(()) - steps((0, 2)) >= 2
+
+
 def test_what_one_question_raises_all_raise(engine: RagEngine, snapshot: IndexSnapshot) -> None:
     with pytest.raises(InvalidRequest, match="leaves no room for a passage"):
         engine.answer_together(["peru", "long " * 400], snapshot, AnswerOptions())
