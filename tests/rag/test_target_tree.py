@@ -1,5 +1,7 @@
 """Targets as trees: every token of every target is asked once, after the path that leads to it."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,11 +13,11 @@ targets_of_any_kind = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=
 few_or_many_nodes = st.sampled_from([4, target_tree.MAX_NODES])
 
 
-def grown(targets: list[list[int]], most: int) -> list[TargetTree]:
-    """The trees of at most so many nodes."""
+def grown(targets: list[list[int]], most: int) -> Iterator[TargetTree]:
+    """The trees of at most so many nodes, one at a time: what is yielded is read before the next is grown."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(target_tree, "MAX_NODES", most)
-        return list(grow_trees(targets))
+        yield from grow_trees(targets)
 
 
 def path(tree: TargetTree, node: int) -> list[int]:
