@@ -133,7 +133,10 @@ def fever(
             "order. Default: these words."
         ),
     ] = None,
-    retriever: Annotated[RetrieverKind, typer.Option(help="dense or bm25.")] = "dense",
+    retriever: Annotated[
+        RetrieverKind | None, typer.Option(help="dense or bm25. Default: dense, or none with --closed-book.")
+    ] = None,
+    closed_book: ClosedBook = False,
     model: Models = None,
     n_docs: Docs = 5,
     sample: Sample = None,
@@ -145,20 +148,23 @@ def fever(
     """Fact verification: which label is the likeliest, and whether the gold article is found (Table 2)."""
     from service.offline.evaluation.claim_files import LABELS, read_claims
     from service.offline.evaluation.claims import measure_claims
+    from service.offline.evaluation.index_asking import PaperPlan
 
     if target is not None and len(set(target)) != len(LABELS):
         raise SettingInvalid(setting="--target", reason=f"takes three different ones, for {', '.join(LABELS)}")
     claims = drawn(read_claims(file), sample, seed)
     (checkpoint,) = load_checkpoints(settings, None)
-    with ProgressBar() as progress, closing(open_index(settings, n_docs)) as snapshot:
+    found: Finding = "closed book" if closed_book and retriever is None else "dense"
+    with ProgressBar() as progress, open_for(PaperPlan((found,), n_docs=n_docs), settings) as snapshot:
         report = measure_claims(
             checkpoint,
             claims,
             snapshot,
             targets=target or LABELS,
             models=models(model),
-            retriever=retriever,
+            retriever=retriever or "dense",
             n_docs=n_docs,
+            closed_book=closed_book,
             work=work,
             progress=progress,
         )

@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+from service.rag.checkpoint import load_checkpoint
+from service.rag.generator import Generator
 from service.storage.bm25_publish import add_bm25
 from service.storage.index_store import IndexStore
 from tests.cli.conftest import Run
@@ -159,6 +162,39 @@ def test_fever_judges_by_the_likeliest_label_and_goes_on_from_what_it_has(run: R
     assert again.code == 0, again.err
     assert log.read_text() == written
     assert run(*command, "--target", "a fourth").err.startswith("error [setting_invalid]: --target")
+
+
+def test_a_claim_is_judged_without_passages_by_the_generator_alone(run: Run, here: Here, tiny_checkpoint: Path) -> None:
+    write_lines(Path("fever.jsonl"), [{"claim": "the king", "label": "REFUTES", "evidence": [[[1, 2, "Nowhere", 0]]]}])
+    targets = ("the president", "the capital", "the island")
+    said = ("--target", targets[0], "--target", targets[1], "--target", targets[2])
+    alone = ("--checkpoint", tiny_checkpoint, "--indexes", "nowhere", "--closed-book", "--work", "work")
+    ended = run("eval", "fever", "fever.jsonl", *alone, *said, "--json", "fever.json")
+    assert ended.code == 0, ended.err
+    (labels,) = json.loads(Path("fever.json").read_text())["tables"]
+    assert [(row["model"], row["labels"]) for row in labels["rows"]] == [
+        ("closed book", "3-way"),
+        ("closed book", "2-way"),
+    ]
+    # what transformers' BART makes of the claim alone
+    checkpoint = load_checkpoint(tiny_checkpoint)
+    claim = checkpoint.generator_tokenizer("the king", return_tensors="pt")
+    generator = Generator(checkpoint)
+    (log,) = Path("work").glob("*-claims.jsonl")
+    for line, target in zip(log.read_text().splitlines(), targets, strict=True):
+        ids = torch.tensor([[*generator.prefix, *generator.target_ids(target)]])  # (1, P + T)
+        with torch.no_grad():
+            logits = checkpoint.generator(**claim, decoder_input_ids=ids[:, :-1]).logits  # (1, P + T - 1, V)
+        steps = torch.log_softmax(logits.double(), dim=-1).gather(-1, ids[:, 1:, None])[0, :, 0]  # (P + T - 1,)
+        expected = float(steps[len(generator.prefix) - 1 :].sum())
+        assert json.loads(line)["log_prob"] == pytest.approx(expected, abs=1e-4)
+
+    both = run(
+        "eval", "fever", "fever.jsonl", *here, *said, "--closed-book", "--retriever", "dense", "--json", "b.json"
+    )
+    assert both.code == 0, both.err
+    rows = json.loads(Path("b.json").read_text())["tables"][0]["rows"]
+    assert [row["model"] for row in rows[::2]] == ["RAG-Token", "RAG-Sequence", "closed book"]
 
 
 def test_generation_measures_texts_beside_those_of_people(run: Run, here: Here) -> None:

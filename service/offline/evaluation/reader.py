@@ -11,7 +11,7 @@ from service.offline.evaluation.answer_log import GivenAnswer, digest_of
 from service.rag import decoding
 from service.rag.checkpoint import Checkpoint
 from service.rag.decoder import nothing
-from service.rag.engine_results import document_posterior
+from service.rag.engine_results import check_targets, document_posterior
 from service.rag.generator import EncodedPassages, Generator
 from service.rag.marginal import doc_log_prior
 from service.rag.provenance import as_written
@@ -79,6 +79,21 @@ class BatchReader:
                 for question, of_question in zip(questions, self._decode(encoded, log_prior, decode), strict=True)
             ]
             for decode in decodes
+        ]
+
+    @torch.inference_mode()
+    def score(self, question: OpenQuestion, targets: Sequence[str]) -> list[GivenAnswer]:
+        """log p(target | question) of each target, end-of-sequence included, as RAG-Sequence has it; of a closed book
+        both models agree. Raises InvalidRequest for two targets that are one to the generator."""
+        target_ids = [tuple(self._generator.target_ids(target)) for target in targets]
+        check_targets(targets, target_ids)
+        encoded, log_prior = self._encode([question])  # log_prior (1, K)
+        scored = decoding.score_targets(
+            self._generator, encoded, log_prior[0], target_ids, sequence=True, between_steps=nothing
+        )
+        return [
+            GivenAnswer(target, one.log_prob, document_posterior(one, "sequence") if question.passages else ())
+            for target, one in zip(targets, scored, strict=True)
         ]
 
     def _encode(self, questions: Sequence[OpenQuestion]) -> tuple[EncodedPassages, torch.Tensor]:

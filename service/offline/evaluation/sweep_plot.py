@@ -17,6 +17,7 @@ PANELS = {
 }
 # What tells lines apart; what is found does not depend on the decoding.
 _NAMES = ("checkpoint", "file", "retriever", "written by", "decoding")
+STYLES = ("-", "--", "-.", ":")
 Lines = dict[str, list[tuple[int, Interval]]]
 
 
@@ -48,10 +49,14 @@ def draw_sweep(report: Report, path: Path) -> None:
     figure: Any = Figure(figsize=(1 + 5 * max(1, len(panels)), 5), layout="constrained")
     for number, (measure, lines) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(1, len(panels), number)
-        for label, points in lines.items():
+        for place, (label, points) in enumerate(lines.items()):
             docs = [k for k, _ in points]
-            axes.plot(docs, [one.mean for _, one in points], marker="o", markersize=3, label=label)
+            # told apart without colour, and where one lies on another
+            style = STYLES[place % len(STYLES)]
+            axes.plot(docs, [one.mean for _, one in points], style, marker="o", markersize=3, label=label)
             axes.fill_between(docs, [one.low for _, one in points], [one.high for _, one in points], alpha=0.12)
+        bottom, top = axes.get_ylim()
+        axes.set_ylim(max(bottom, -1), min(top, 101))
         axes.set(xlabel="K, passages retrieved", ylabel=PANELS[measure])
         axes.legend(fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
