@@ -199,10 +199,10 @@ class BartState:
         x = self._decoder.embed(tokens, positions).view(rows, beams * new, -1)  # (R, B * T, d)
         hidden = None if visible is None else hide(visible, x.dtype)  # (T, t + T)
         for number, layer in enumerate(self._decoder.layers):
-            x = layer.own_norm(x + layer.own_out(self._read_own(number, layer, x, new, hidden)))
-            x = layer.cross_norm(x + layer.cross_out(self._read_passage(number, layer, x)))
+            x = layer.own_norm(layer.own_out(self._read_own(number, layer, x, new, hidden)).add_(x))
+            x = layer.cross_norm(layer.cross_out(self._read_passage(number, layer, x)).add_(x))
             inner = layer.fc1(x)  # (R, B * T, 4 d)
-            x = layer.norm(x + layer.fc2(inner if layer.activation is None else layer.activation(inner)))
+            x = layer.norm(layer.fc2(inner if layer.activation is None else layer.activation(inner)).add_(x))
         self._length = end
         return x.view(rows, beams, new, -1)
 

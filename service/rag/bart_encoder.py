@@ -55,9 +55,9 @@ class BartEncoder:
         groups = [(len(list(same)), length) for length, same in groupby(lengths)]
         for layer, (queries_keys_values, attended, fc1, fc2) in zip(encoder.layers, self._layers, strict=True):
             read = self._read(queries_keys_values(x), groups)  # (N, d)
-            x = layer.self_attn_layer_norm(x + attended(read))
+            x = layer.self_attn_layer_norm(attended(read).add_(x))
             hidden = fc1(x)  # (N, 4 d)
-            x = layer.final_layer_norm(x + fc2(hidden if self._activation is None else self._activation(hidden)))
+            x = layer.final_layer_norm(fc2(hidden if self._activation is None else self._activation(hidden)).add_(x))
         mask = torch.zeros(len(rows), lengths[-1], dtype=torch.long, device=device)  # (R, L)
         for row, tokens_of_row in enumerate(rows):
             mask[row, : len(tokens_of_row)] = 1

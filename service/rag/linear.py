@@ -5,7 +5,8 @@ decoder's few rows that costs more than the product. Here each weight is rearran
 
     float32, bfloat16   oneDNN's layout, on a processor that multiplies that type itself
     int8                a scale for each output of the weight, and one for each row of the input, found as it comes:
-                        what is in a batch beside a row does not touch it
+                        what is in a batch beside a row does not touch it. Small weights for few rows stay what they
+                        are
     anything else       as it is: a GPU, float64, a processor of another kind
 """
 
@@ -18,12 +19,17 @@ from torch import Tensor, nn
 
 LARGEST = 127  # of int8, the same on both sides of zero
 MIDDLE = 128  # oneDNN multiplies unsigned inputs: zero stands here
+# Weights below which rounding a decoder's few rows to bytes costs more than multiplying bytes saves.
+FEW_WEIGHTS = 1 << 20
 SMALLEST_ROW = 1e-12
 FEW_ROWS = 64
 
 
 class Linear(Protocol):
-    """x (..., n_in) -> x W' + b (..., n_out), through gelu where it was made so. Safe to call from several threads."""
+    """x (..., n_in) -> x W' + b (..., n_out), through gelu where it was made so. Safe to call from several threads.
+
+    What comes back is the caller's own, to be changed at will.
+    """
 
     def __call__(self, x: Tensor) -> Tensor: ...
 
@@ -53,7 +59,7 @@ def make_linear(
         own = [zeros if layer.bias is None else layer.bias.detach() for layer, zeros in zip(layers, none, strict=True)]
         bias = torch.cat(own)  # (n_out,)
     made: Linear
-    if int8:
+    if int8 and (output is not None or rows > FEW_ROWS or weight.numel() > FEW_WEIGHTS):
         made = Int8Linear(weight, bias, rows, gelu, output or weight.dtype)
     elif multiplies(weight.dtype, weight.device):
         made = _PackedLinear(weight, bias, rows, gelu)
@@ -123,9 +129,10 @@ class Int8Linear:
         rounded, scales = self.round_rows(x.reshape(-1, x.shape[-1]))  # (N, n_in), (N, 1)
         filled, rows = fill_up(rounded)  # (N', n_in)
         product = self.multiply(filled)[:rows]  # (N, n_out)
-        scaled = torch.addcmul(self._bias, product, scales.to(self._output))  # (N, n_out)
-        shaped = scaled.view(*x.shape[:-1], -1)  # (..., n_out)
-        return F.gelu(shaped) if self._gelu else shaped
+        # in its own place, as all that follows: new memory is paid page by page
+        torch.addcmul(self._bias, product, scales.to(self._output), out=product)
+        shaped = product.view(*x.shape[:-1], -1)  # (..., n_out)
+        return torch.ops.aten.gelu_(shaped) if self._gelu else shaped
 
     @staticmethod
     def round_rows(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,12 +13,14 @@ from transformers import BartForConditionalGeneration
 
 from service.entities import Hypothesis
 from service.errors import SettingInvalid
-from service.rag import decoding
+from service.rag import decoding, linear
 from service.rag.attention import attend, hide
+from service.rag.bart_decoder import BartDecoder
 from service.rag.bart_encoder import BartEncoder
 from service.rag.checkpoint import choose_dtype, load_checkpoint
 from service.rag.decoder import nothing
 from service.rag.generator import EncodedPassages, Generator
+from service.rag.linear import Int8Linear
 from tests.rag.conftest import Case, Subject, make_case
 
 OPTIONS: Any = {"max_new_tokens": 10, "between_steps": nothing}
@@ -103,6 +105,17 @@ def test_a_lower_precision_answers_in_every_mode(tiny: Subject, precision: str) 
             assert hypothesis.log_prob == pytest.approx(sum(hypothesis.token_log_probs), abs=1e-3)
             for column in hypothesis.posterior:
                 assert sum(column) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_in_int8_encoder_and_decoder_multiply_bytes(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "FEW_WEIGHTS", 0)
+    model = load_checkpoint(tiny_checkpoint).generator
+    encoder, decoder = BartEncoder(model, int8=True), BartDecoder(model, int8=True)
+    products = [product for layer in encoder._layers for product in layer]
+    products += [value for layer in decoder.layers for value in vars(layer).values() if callable(value)]
+    products = [one for one in products if not isinstance(one, torch.nn.Module)]
+    assert len(products) == 4 * len(encoder._layers) + 7 * len(decoder.layers)
+    assert {type(one) for one in [*products, decoder.words]} == {Int8Linear}
 
 
 def test_int8_is_refused_where_it_is_not(tiny_t5: Subject) -> None:

@@ -50,7 +50,7 @@ def test_bfloat16_is_as_near_as_its_digits() -> None:
 def test_int8_is_as_near_as_its_steps(gelu: bool) -> None:
     layers = some_layers(64, 32)
     x = torch.randn(2, 9, 48) * torch.logspace(-3, 3, 9)[:, None]  # rows of very different size
-    product = make_linear(layers, rows=9, int8=True, gelu=gelu)(x)
+    product = make_linear(layers, rows=800, int8=True, gelu=gelu)(x)
     wanted = F.gelu(expected(layers, x)) if gelu else expected(layers, x)
     error = (product - wanted).norm(dim=-1) / wanted.norm(dim=-1)
     assert product.shape == wanted.shape
@@ -58,7 +58,7 @@ def test_int8_is_as_near_as_its_steps(gelu: bool) -> None:
 
 
 def test_in_int8_a_row_does_not_depend_on_the_rows_beside_it() -> None:
-    product = make_linear(some_layers(64), rows=9, int8=True)
+    product = make_linear(some_layers(64), rows=800, int8=True)
     x = torch.randn(9, 48)
     x[3] *= 1e4
     together = product(x)
@@ -67,14 +67,14 @@ def test_in_int8_a_row_does_not_depend_on_the_rows_beside_it() -> None:
 
 
 def test_int8_gives_zero_for_zero() -> None:
-    assert not make_linear(some_layers(16, bias=False), rows=1, int8=True)(torch.zeros(2, 48)).any()
+    assert not make_linear(some_layers(16, bias=False), rows=800, int8=True)(torch.zeros(2, 48)).any()
 
 
 def test_int8_can_give_more_digits_than_it_takes() -> None:
     layers = [layer.bfloat16() for layer in some_layers(16)]
-    product = make_linear(layers, rows=1, int8=True, output=torch.float32)(torch.randn(2, 48).bfloat16())
+    product = make_linear(layers, rows=800, int8=True, output=torch.float32)(torch.randn(2, 48).bfloat16())
     assert product.dtype == torch.float32
-    assert make_linear(layers, rows=1, int8=True)(torch.randn(2, 48).bfloat16()).dtype == torch.bfloat16
+    assert make_linear(layers, rows=800, int8=True)(torch.randn(2, 48).bfloat16()).dtype == torch.bfloat16
 
 
 def test_weights_can_be_given_away() -> None:
@@ -107,7 +107,7 @@ def test_a_bias_may_stand_in_place_of_the_layers_own() -> None:
     layer, x, bias = nn.Linear(8, 16), torch.randn(3, 8), torch.arange(16.0)
     wanted = x @ layer.weight.T + bias
     assert torch.allclose(make_linear([layer], rows=3, bias=bias)(x), wanted, atol=1e-5)
-    assert torch.allclose(make_linear([layer], rows=3, bias=bias, int8=True)(x), wanted, atol=0.1)
+    assert torch.allclose(make_linear([layer], rows=800, bias=bias, int8=True)(x), wanted, atol=0.1)
 
 
 def test_the_numbers_of_rows_that_are_multiplied_are_few_and_what_is_added_is_zero() -> None:
@@ -126,3 +126,27 @@ def test_a_product_of_any_number_of_rows_has_as_many() -> None:
     for rows in (1, 63, 65, 200, 257, 300):
         x = torch.randn(rows, 48)
         assert torch.allclose(make_linear(layers, rows=rows)(x), expected(layers, x), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("n_out", "rows", "output", "in_bytes"),
+    [(16, 20, None, False), (16, 800, None, True), (16, 20, torch.float32, True), (1 << 18, 20, None, True)],
+    ids=["small for few rows", "for many rows", "with more digits", "large"],
+)
+def test_bytes_are_multiplied_where_that_is_faster(
+    n_out: int, rows: int, output: torch.dtype | None, in_bytes: bool
+) -> None:
+    layer = nn.Linear(8, n_out, bias=False).bfloat16()
+    assert isinstance(make_linear([layer], rows=rows, int8=True, output=output), Int8Linear) is in_bytes
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_comes_back_is_the_callers_own(int8: bool, dtype: torch.dtype) -> None:
+    product = make_linear([nn.Linear(8, 16).to(dtype)], rows=800, int8=int8)
+    x = torch.randn(5, 8, dtype=dtype)
+    before, first = x.clone(), product(x)
+    kept = first.clone()
+    first.zero_()
+    assert torch.equal(product(x), kept)
+    assert torch.equal(x, before)
