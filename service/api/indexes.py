@@ -22,7 +22,7 @@ from service.api.index_responses import (
 )
 from service.api.openapi import BODY_PROBLEMS, problem_responses
 from service.api.responses import Index
-from service.api.schemas import LoadRequest, RollbackRequest, SwapRequest
+from service.api.schemas import HistoryQuery, LoadRequest, RollbackRequest, SwapRequest
 from service.errors import (
     AdminDisabled,
     DrainTimedOut,
@@ -41,8 +41,6 @@ from service.errors import (
 )
 
 T = TypeVar("T")
-
-MAX_HISTORY = 1000
 
 LOAD_PROBLEMS: tuple[type[OpenbookError], ...] = (
     InvalidRequest,
@@ -87,12 +85,9 @@ async def swap_progress(services: TheServices) -> SwapProgressResponse:
     dependencies=[Depends(admin)],
     responses=problem_responses(InvalidRequest, Unauthorized, TooManyAttempts, AdminDisabled),
 )
-async def history(
-    services: TheServices,
-    limit: Annotated[int, Query(ge=1, le=MAX_HISTORY, description="The newest so many.")] = 20,
-) -> HistoryResponse:
+async def history(services: TheServices, asked: Annotated[HistoryQuery, Query()]) -> HistoryResponse:
     """Who swapped what, when and with which outcome, newest first: every service on the folder, restarts included."""
-    records = await asyncio.to_thread(services.history.last, limit)
+    records = await asyncio.to_thread(services.history.last, asked.limit)
     return HistoryResponse(swaps=[SwapRecordResponse.of(record) for record in records])
 
 

@@ -24,6 +24,7 @@ MAX_TIMEOUT_S = 600
 MAX_VERSION = 64
 MIN_COMPARED = 2
 MAX_COMPARED = 8
+MAX_HISTORY = 1000
 # Of each number of `search`: a search is not ended by the time that its question allows.
 MAX_SEARCH = 4_096
 
@@ -287,6 +288,12 @@ class LoadRequest(_Body):
     version: Version
     verify: Verify = "manifest"
     wait: Wait = True
+
+
+class HistoryQuery(_Body):
+    """What `GET /index/history` takes behind its question mark; anything else there is refused, as in a body."""
+
+    limit: int = Field(20, ge=1, le=MAX_HISTORY, description="The newest so many.")
 
 
 def limits(settings: Settings) -> dict[str, int]:

@@ -236,6 +236,12 @@ def test_how_much_of_the_history_is_asked_for_is_bounded(server: str, limit: str
     assert [error["field"] for error in response.json()["errors"]] == ["limit"]
 
 
+def test_what_the_history_does_not_know_is_refused(server: str) -> None:
+    response = get(f"{server}/index/history?limit=1&since=yesterday", headers=ADMIN)
+    assert response.status_code == 422
+    assert [error["field"] for error in response.json()["errors"]] == ["since"]
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
