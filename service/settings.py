@@ -34,8 +34,10 @@ class Settings(BaseSettings):
         description="Precision of the two models. auto takes bfloat16 where the hardware multiplies it; int8 has a "
         "processor make the generator's products in bytes, and is auto otherwise.",
     )
-    threads: int = Field(0, ge=0, description="Processor threads for one computation; 0 takes one a core.")
-    workers: int = Field(1, ge=1, le=64, description="Batches of questions computed at the same time.")
+    threads: int = Field(
+        0, ge=0, description="Processor threads of a batch, divided where several are computed; 0 takes one a core."
+    )
+    workers: int = Field(2, ge=1, le=64, description="Batches of questions computed at the same time.")
     max_batch: int = Field(
         8, ge=1, le=64, description="Questions that are computed together when they wait together; 1 never batches."
     )

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -50,6 +51,18 @@ def load_engine(settings: Settings) -> RagEngine:
     return RagEngine(load_checkpoint(settings.checkpoint, device=settings.device, dtype=settings.dtype))
 
 
+def share_threads(threads: int) -> Callable[[int], None]:
+    """Between how many batches a processor's threads are to be divided: a batch that is alone has them all.
+
+    torch has this number for each of Python's threads, so that it is set by the one that computes.
+    """
+
+    def share(computing: int) -> None:
+        torch.set_num_threads(max(1, threads // max(1, computing)))
+
+    return share
+
+
 def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | None = None) -> Services:
     """Everything that answers, with its index open and warm. Nothing is left open when it raises.
 
@@ -72,7 +85,12 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
         snapshot.close()
         raise
     live = LiveIndex(snapshot, residents=settings.residents)
-    pool = WorkPool(settings.workers, settings.max_queue, observe=telemetry.observe_batch)
+    pool = WorkPool(
+        settings.workers,
+        settings.max_queue,
+        observe=telemetry.observe_batch,
+        share=share_threads(settings.threads or torch.get_num_threads()),
+    )
     telemetry.watch(live, pool)
     telemetry.watch_memory(free_memory)
     logger.info("serving %s with %s", version, engine.checkpoint_name)

@@ -29,15 +29,22 @@ SHUTTING_DOWN = "The service is shutting down."
 class WorkPool:
     """`workers` threads of our own and `max_queue` places to wait. Not shared with anything else in the process.
 
-    `observe` is told of each batch that is begun how long each of its questions waited, in seconds.
+    `observe` is told of each batch that is begun how long each of its questions waited, in seconds. `share` is told, in
+    the thread that is to compute it, how many threads compute now.
     """
 
     def __init__(
-        self, workers: int, max_queue: int, *, observe: Callable[[Sequence[float]], None] = lambda waits: None
+        self,
+        workers: int,
+        max_queue: int,
+        *,
+        observe: Callable[[Sequence[float]], None] = lambda waits: None,
+        share: Callable[[int], None] = lambda computing: None,
     ) -> None:
         self._workers = workers
         self._max_queue = max_queue
         self._observe = observe
+        self._share = share
         self._executor = ThreadPoolExecutor(workers, thread_name_prefix="question")
         self._lock = threading.Lock()
         self._waiting: dict[Future[Any], Waiter[Any, Any]] = {}  # in the order of their coming
@@ -156,6 +163,7 @@ class WorkPool:
         while batch := self._next():
             started = time.monotonic()
             self._observe([waiter.turn.queue_seconds for waiter in batch])
+            self._share(self._serving)
             compute(batch)
             with self._lock:
                 self._mean_seconds += MEAN_WEIGHT * (time.monotonic() - started - self._mean_seconds)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from service.api import composition
-from service.api.composition import Services, close_services, open_services
+from service.api.composition import Services, close_services, open_services, share_threads
 from service.application.telemetry import Telemetry
 from service.errors import OpenbookError
 from service.rag.engine import RagEngine
@@ -129,3 +130,27 @@ def test_the_end_does_not_wait_for_ever_for_a_swap_that_the_follower_began(
     # nothing is wrong with what CURRENT names
     assert "cannot be served" not in caplog.text
     assert unmapped_soon(indexes_folder)
+
+
+def test_threads_are_divided_between_batches_without_a_word_to_those_that_are_computed() -> None:
+    share = share_threads(5)
+    found: dict[int, list[int]] = {}
+    other_has_its_share = threading.Barrier(2, timeout=10)
+
+    def run(computing: int) -> None:
+        share(computing)
+        mine = [torch.get_num_threads()]
+        other_has_its_share.wait()
+        mine.append(torch.get_num_threads())
+        found[computing] = mine
+
+    threads = [threading.Thread(target=run, args=(computing,)) for computing in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {1: [5, 5], 2: [2, 2]}
+    before = torch.get_num_threads()
+    share_threads(1)(3)
+    assert torch.get_num_threads() == 1
+    torch.set_num_threads(before)

@@ -264,3 +264,24 @@ def test_each_batch_tells_how_long_its_questions_waited(kitchen: Kitchen) -> Non
     pool.stop()
     assert [len(waits) for waits in told] == [1, 2]
     assert all(wait >= 0.04 for wait in told[1])
+
+
+def test_a_batch_is_told_how_many_are_computed_when_it_begins(kitchen: Kitchen) -> None:
+    told: list[tuple[str, int]] = []
+    pool = WorkPool(
+        workers=2, max_queue=6, share=lambda computing: told.append((threading.current_thread().name, computing))
+    )
+
+    async def main() -> None:
+        ask, first = await busy(pool, kitchen)
+        second = ask("b", like="another")
+        await until(lambda: len(told) == 2)
+        kitchen.let_go()
+        await asyncio.gather(first, second)
+        await asyncio.sleep(0.2)  # a thread looks for more before it ends
+        await ask("c")
+
+    asyncio.run(main())
+    pool.stop()
+    assert [computing for _, computing in told] == [1, 2, 1]
+    assert len({name for name, _ in told[:2]}) == 2, "each in the thread that computes it"
