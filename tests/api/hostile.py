@@ -6,6 +6,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
@@ -150,8 +151,11 @@ def _broken_json(random: Random) -> Hostile:
             case 2:
                 del body[place:]
                 break
-    # what damage has left sound is not hostile
-    return Hostile("broken JSON", (_request(bytes(body) + b"}", random.choice(PATHS)),))
+    body += b"}"
+    with suppress(ValueError):
+        json.loads(bytes(body))
+        return _broken_json(random)  # what damage has left sound is not hostile
+    return Hostile("broken JSON", (_request(bytes(body), random.choice(PATHS)),))
 
 
 def _nested(random: Random) -> Hostile:
