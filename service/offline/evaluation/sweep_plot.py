@@ -57,7 +57,11 @@ def draw_sweep(report: Report, path: Path) -> None:
             axes.fill_between(docs, [one.low for _, one in points], [one.high for _, one in points], alpha=0.12)
         bottom, top = axes.get_ylim()
         axes.set_ylim(max(bottom, -1), min(top, 101))
-        axes.set(xlabel="K, passages retrieved", ylabel=PANELS[measure])
+        asked = sorted({k for points in lines.values() for k, _ in points})
+        # what changes, changes between the first few
+        axes.set(xlabel="K, passages retrieved", ylabel=PANELS[measure], xscale="log")
+        axes.set_xticks(asked, labels=[str(k) for k in asked])
+        axes.minorticks_off()
         axes.legend(fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
