@@ -58,6 +58,8 @@ def share_threads(threads: int) -> Callable[[int], None]:
     """
 
     def share(computing: int) -> None:
+        # the first time that torch is asked in a thread it takes over what any thread set last: now, and not later
+        torch.get_num_threads()
         torch.set_num_threads(max(1, threads // max(1, computing)))
 
     return share
