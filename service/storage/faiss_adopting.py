@@ -16,7 +16,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import FaissFileRefused
+from service.errors import FaissFileRefused, SettingInvalid
 from service.storage.faiss_factory import FAISS, FLAT, GRAPHS, LISTS, core_of, essence, not_served, transforms_of
 from service.storage.faiss_index import FaissIndex, read_mapped
 from service.storage.faiss_parts import defect_of
@@ -69,7 +69,10 @@ def adoptable(path: Path, dimension: int, numbers: Mapping[str, int | None] | No
         reason = "its codes are of a kind that is not known" if factory is None else defect_of(index, factory)
     if factory is None or reason is not None:
         raise FaissFileRefused(source=path, reason=reason)
-    spec = choose_index(factory, n_passages=index.ntotal, dimension=dimension, memory_bytes=None, **dict(numbers or {}))
+    given = dict(numbers or {})
+    if given.get("ef_construction") is not None:
+        raise SettingInvalid(setting="ef_construction", reason="means nothing to an index that is made already")
+    spec = choose_index(factory, n_passages=index.ntotal, dimension=dimension, memory_bytes=None, **given)
     spec = dataclasses.replace(spec, build={}, adopted=True, reason=f"taken as it was made, from {path.name}")
     return Adoptable(path, spec, index.ntotal)
 

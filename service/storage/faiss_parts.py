@@ -42,12 +42,20 @@ def defect_of(index: Any, factory: str = "") -> str | None:
     """The first number that does not fit; None for an index that can be searched. Reads lists and links once."""
     core = core_of(index)
     return (
-        _defect_of_transforms(index, core)
+        _defect_of_training(index, core)
+        or _defect_of_transforms(index, core)
         or _defect_of_codes(core)
         or _defect_of_factory(index, core, factory)
         or (_defect_of_lists(core) if isinstance(core, LISTS) else None)
         or (_defect_of_graph(core) if isinstance(core, GRAPHS) else None)
     )
+
+
+def _defect_of_training(index: Any, core: Any) -> str | None:
+    # FAISS refuses to search it
+    if not all(part.is_trained for part in (index, core, *transforms_of(index))):
+        return "it has not been trained"
+    return None
 
 
 def _defect_of_transforms(index: Any, core: Any) -> str | None:

@@ -149,6 +149,17 @@ def test_a_graph_that_leads_out_of_the_index_is_refused_before_it_is_searched(tm
         adoptable(tmp_path / "f", D)
 
 
+@pytest.mark.parametrize("factory", ["PQ8x4", "IVF8,PQ8x4", "PCA12,IVF8,SQ8"])
+def test_an_index_that_says_it_has_learned_nothing_is_refused_before_it_is_searched(
+    tmp_path: Path, factory: str
+) -> None:
+    index: Any = faiss.read_index(str(written(tmp_path / "f", factory)))
+    of = faiss.downcast_VectorTransform(index.chain.at(0)) if factory.startswith("PCA") else index
+    of.is_trained = False
+    faiss.write_index(index, str(tmp_path / "f"))
+    refused(tmp_path, tmp_path / "f", "it has not been trained|FAISS cannot read it")
+
+
 @pytest.mark.parametrize("content", [b"", b"IxFI", b"\x89PNG" + bytes(500), b"not FAISS's"])
 def test_what_is_no_file_of_faiss_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "f").write_bytes(content)
@@ -180,7 +191,7 @@ def test_no_cut_or_flipped_file_ends_the_process(tmp_path: Path, factory: str) -
 def test_numbers_of_a_search_are_taken_and_others_refused(tmp_path: Path) -> None:
     file = written(tmp_path / "f", "HNSW16,SQ8")
     assert adoptable(file, D, {"ef_search": 40, "candidates": 20}).spec.search == {"efSearch": 40, "candidates": 20}
-    for number in ("m", "nlist", "code_bytes", "nprobe"):
+    for number in ("m", "ef_construction", "nlist", "code_bytes", "nprobe"):
         with pytest.raises(SettingInvalid, match=number):
             adoptable(file, D, {number: 8})
 
