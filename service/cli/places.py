@@ -14,8 +14,9 @@ def file_to_write(path: Path | None) -> Path | None:
         return None
     if path.is_dir():
         raise typer.BadParameter(f"{path} is a folder")
-    folder_to_fill(path.parent)
-    if path.exists() and not os.access(path, os.W_OK):
+    if not path.exists():
+        folder_to_fill(path.parent)
+    elif not os.access(path, os.W_OK):
         raise typer.BadParameter(f"{path} may not be written")
     return path
 
