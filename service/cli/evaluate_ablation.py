@@ -121,8 +121,10 @@ def seeds(
 
     arms: dict[str, list[Path]] = {}
     for one in reports:
-        arm, equals, file = one.rpartition("=")
-        arms.setdefault(arm if equals else "", []).append(Path(file))
+        arm, equals, file = one.partition("=")
+        # an equals sign may be the file's own
+        named = equals and not Path(one).exists()
+        arms.setdefault(arm if named else "", []).append(Path(file if named else one))
     report = measure_seeds(
         {arm: read_reports(files) for arm, files in arms.items()}, measures=measure or (), texts=row or ()
     )

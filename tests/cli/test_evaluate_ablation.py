@@ -47,5 +47,15 @@ def test_one_table_has_every_retriever_and_the_closed_book_and_seeds_have_their_
     assert {row["difference"]["mean"] for row in apart["rows"]} == {0.0}
 
 
+def test_a_report_may_have_an_equals_sign_in_its_place(run: Run) -> None:
+    place = Path("rate=1e-5/report.json")
+    place.parent.mkdir()
+    place.write_text(json.dumps({"tables": [{"title": "T", "rows": [{"text": "x", "EM": 1.0}]}]}))
+    for asked, arm in ((str(place), ""), (f"learned={place}", "learned")):
+        ended = run("eval", "seeds", asked, "--json", "s.json")
+        assert ended.code == 0, ended.err
+        assert json.loads(Path("s.json").read_text())["tables"][0]["rows"][0]["arm"] == arm
+
+
 def test_without_a_file_there_is_nothing_to_ask(run: Run) -> None:
     assert "name a file of questions, or one of --texts" in run("eval", "ablation").err
