@@ -44,6 +44,7 @@ def test_a_build_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_a_build_killed_before_any_line_is_finished_by_the_next(tmp_path: Path, tiny_encoder: Path) -> None:
     found = killed(tmp_path, tiny_encoder, 200)
     check(found)
