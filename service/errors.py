@@ -293,7 +293,7 @@ class SourceInvalid(OpenbookError):
 
 
 class FaissFileRefused(SourceInvalid):
-    message = "{source} cannot be adopted: {reason}. Import without --faiss: an index is then made of the vectors."
+    message = "{source} cannot be adopted: {reason}. Import without --faiss (and with --restart): one is made then."
 
 
 class SettingInvalid(OpenbookError):

@@ -50,6 +50,7 @@ class WorkPool:
         self._waiting: dict[Future[Any], Waiter[Any, Any]] = {}  # in the order of their coming
         self._running: dict[Future[Any], Waiter[Any, Any]] = {}
         self._serving = 0  # threads that compute, or are about to look for what waits
+        self._computing = 0  # those of them that hold a batch
         self._mean_seconds = 1.0
         self._closing = False
 
@@ -163,9 +164,13 @@ class WorkPool:
         while batch := self._next():
             started = time.monotonic()
             self._observe([waiter.turn.queue_seconds for waiter in batch])
-            self._share(self._serving)
+            with self._lock:
+                self._computing += 1
+                computing = self._computing
+            self._share(computing)
             compute(batch)
             with self._lock:
+                self._computing -= 1
                 self._mean_seconds += MEAN_WEIGHT * (time.monotonic() - started - self._mean_seconds)
 
     def _next(self) -> list[Waiter[Any, Any]]:

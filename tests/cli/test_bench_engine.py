@@ -32,7 +32,7 @@ def test_the_engine_is_measured_and_the_figures_are_written(run: Run, tiny_check
     ("option", "value", "reason"),
     [
         ("--contestants", "openbook float32,abacus", "'abacus' is none of: openbook float32, "),
-        ("--modes", "token", "'token' is none of: token greedy, token beams, sequence thorough"),
+        ("--modes", "tok", "'tok' is none of: token greedy, token beams, sequence thorough"),
         ("--shapes", "", "'' is none of: mini, bart-large"),
         ("--threads", "1,0", "'1,0' is no list of numbers above 0"),
         ("--threads", "two", "'two' is no list of numbers above 0"),

@@ -83,7 +83,7 @@ def refused(tmp_path: Path, file: Path, said: str, vectors: NDArray[np.float32] 
     with pytest.raises(FaissFileRefused, match=said) as refusal:
         publish(tmp_path / "indexes", file, vectors)
     assert str(refusal.value).startswith(f"{file} cannot be adopted: ")
-    assert str(refusal.value).endswith(". Import without --faiss: an index is then made of the vectors.")
+    assert str(refusal.value).endswith(". Import without --faiss (and with --restart): one is made then.")
     assert not (tmp_path / "indexes").exists() or list((tmp_path / "indexes").iterdir()) == []
 
 
