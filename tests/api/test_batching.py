@@ -60,7 +60,7 @@ def test_eight_clients_get_the_answers_that_one_client_gets(
 def test_under_load_the_requests_are_the_sum_of_their_outcomes(
     settings: Settings, engine: RagEngine, slow_search: SlowSearch
 ) -> None:
-    settings = settings.model_copy(update={"max_queue": 4})
+    settings = settings.model_copy(update={"workers": 1, "max_queue": 4})
     with serving(create_app(settings, engine=engine), settings) as server, slow_search:
         # one is computed, two of the four that wait will be late, one hangs up
         clients = [slow_search.ask(server, BODIES[0])]

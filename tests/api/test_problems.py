@@ -9,7 +9,7 @@ from fastapi import Request
 from starlette.testclient import TestClient
 
 from service.api import problems
-from service.api.schemas import AnswerRequest, SwapRequest
+from service.api.schemas import AnswerRequest, SearchParameters, SwapRequest
 from service.errors import InvalidRequest, OpenbookError, TooManyDocs
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "http.md"
@@ -130,7 +130,8 @@ def fields_of(heading: str) -> set[str]:
 
 
 def test_the_document_explains_every_field_of_a_request() -> None:
-    assert fields_of("POST /answer") == set(AnswerRequest.model_fields)
+    thoroughness = {field.alias or name for name, field in SearchParameters.model_fields.items()}
+    assert fields_of("POST /answer") == set(AnswerRequest.model_fields) | thoroughness
     assert fields_of("POST /index/swap") == set(SwapRequest.model_fields)
 
 

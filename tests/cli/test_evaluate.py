@@ -114,7 +114,8 @@ def test_open_shows_retrieval_answers_and_differences_and_asks_nothing_twice(
     ended = run(*command, "--json", "open.json")
     assert ended.code == 0, ended.err
     report = json.loads(Path("open.json").read_text())
-    retrieval, answers, differences = report["tables"]
+    retrieval, answers, differences, over_k = report["tables"]
+    assert [row["K"] for row in over_k["rows"]] == [2, 2]
     assert report["facts"]["passages"] == 6
     assert retrieval["title"] == "Retrieval from 6 passages"
     assert len(retrieval["rows"]) == 3 * 3

@@ -36,7 +36,7 @@ def test_an_option_wins_over_the_environment_which_wins_over_the_default(
     monkeypatch.setenv("OPENBOOK_PORT", "8001")
     monkeypatch.setenv("OPENBOOK_INDEXES", "books")
     command(port=None, indexes=Path("shelf"), workers=None)
-    assert (seen[0].port, seen[0].indexes, seen[0].workers) == (8001, Path("shelf"), 1)
+    assert (seen[0].port, seen[0].indexes, seen[0].workers) == (8001, Path("shelf"), 2)
 
 
 def test_a_wrong_option_is_named_as_it_was_given(bare: None) -> None:
