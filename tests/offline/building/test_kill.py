@@ -24,7 +24,7 @@ def killed(folder: Path, encoder: Path, kills: int) -> dict[str, Any]:
 def check(found: dict[str, Any]) -> None:
     for place, again in found["kills"].items():
         assert again.get("files") == found["whole"]["files"], (place, again)
-        assert again["articles"] == found["whole"]["articles"], place
+        assert again.get("was_there") or again["articles"] == found["whole"]["articles"], place
         assert again["left"] == ["v"], place
 
 
@@ -34,6 +34,7 @@ def test_a_build_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(
     found = killed(tmp_path, tiny_encoder, 0)
     check(found)
     kills = found["kills"]
+    assert not any(again.get("was_there") for again in kills.values())
     assert [place for place, again in kills.items() if again["killed"]] == [place for place, _ in PLACES]
     # of what was done when the process ended, less than a shard was done again
     assert kills["read"]["read_before"] > dict(PLACES)["read"] - SHARD
@@ -49,3 +50,5 @@ def test_a_build_killed_before_any_line_is_finished_by_the_next(tmp_path: Path, 
     found = killed(tmp_path, tiny_encoder, 200)
     check(found)
     assert sum(again["killed"] for again in found["kills"].values()) > 190
+    # the lines behind the last removal are few
+    assert sum(again.get("was_there", False) for again in found["kills"].values()) < 10
