@@ -8,9 +8,11 @@ import typer
 
 from service.cli.evaluate_paper import (
     READING,
+    Beams,
     DecodingOption,
     Docs,
     Models,
+    Patterns,
     Sample,
     drawn,
     models,
@@ -45,12 +47,10 @@ def ablation(
             "the questions search for --checkpoint's generator.",
         ),
     ] = None,
-    patterns: Annotated[
-        bool, typer.Option("--patterns", help="The answers are regular expressions (CuratedTrec as DrQA has it).")
-    ] = False,
+    patterns: Patterns = False,
     model: Models = None,
     n_docs: Docs = 5,
-    num_beams: Annotated[int, typer.Option(min=1, help="Width of the beam search; 1 is greedy.")] = 1,
+    num_beams: Beams = 1,
     decoding: DecodingOption = "thorough",
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest text of --texts, in tokens.")] = 64,
     sample: Sample = None,

@@ -73,6 +73,9 @@ Plot = Annotated[
         "--plot", metavar="FILE", callback=plot_to_write, help="Draw --k there, .png or .svg; needs matplotlib."
     ),
 ]
+Patterns = Annotated[
+    bool, typer.Option("--patterns", help="The answers are regular expressions (CuratedTrec as DrQA has it).")
+]
 Sample = Annotated[int | None, typer.Option(min=1, help="So many of each file, drawn by --seed. Default: all.")]
 
 
@@ -85,9 +88,7 @@ def qa(
             metavar="FILE...", help="Questions: NQ-open, TriviaQA, WebQuestions, CuratedTrec, DPR's .csv, SQuAD."
         ),
     ],
-    patterns: Annotated[
-        bool, typer.Option("--patterns", help="The answers are regular expressions (CuratedTrec as DrQA has it).")
-    ] = False,
+    patterns: Patterns = False,
     retriever: Retrievers = None,
     closed_book: ClosedBook = False,
     model: Models = None,
