@@ -10,7 +10,9 @@ import typer
 from service.cli.client import quieten_libraries
 from service.cli.consoles import messages
 from service.cli.progress import ProgressBar
+from service.errors import SettingInvalid
 
+WORLDS = 4
 Files = list[Path]
 Loss = Literal["token", "sequence", "both"]
 Dtype = Literal["auto", "float32", "bfloat16"]
@@ -30,13 +32,21 @@ def _files(help_text: str) -> Any:
 
 def train(
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="Folder of the checkpoint to write; a new one.")],
-    paragraphs: Annotated[Files, _files("Questions over paragraphs, such as SQuAD's; give it again for more.")],
+    paragraphs: Annotated[
+        Files | None, _files("Questions over paragraphs, such as SQuAD's; give it again for more.")
+    ] = None,
     sentences: Annotated[Files | None, _files("Questions over single sentences, such as QAMR's.")] = None,
     unanswerable: Annotated[
         Files | None, _files("Questions that their paragraph does not answer, such as SQuAD 2.0's.")
     ] = None,
     questions: Annotated[
         Files | None, _files("Questions alone, such as NQ-open's; passages are found for those with answers.")
+    ] = None,
+    texts: Annotated[
+        Files | None, _files("Texts to write, as of eval generation: MS-MARCO NLG's, Jeopardy's, your own.")
+    ] = None,
+    claims: Annotated[
+        Files | None, _files("Claims to judge, as of eval fever; the label's words are what is to be said.")
     ] = None,
     passages: Annotated[
         Files | None, _files("Passages to search beside the paragraphs, .jsonl or .tsv, either with .gz.")
@@ -52,7 +62,19 @@ def train(
         int,
         typer.Option(min=1, help="Questions to held-out articles that are measured with."),
     ] = 160,
-    worlds: Annotated[int, typer.Option(min=0, help="Invented worlds to learn to read from; 0: none.")] = 4,
+    worlds: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Invented worlds to learn to read from; 0: none. Default: 4, and none without --paragraphs."
+        ),
+    ] = None,
+    closed_book: Annotated[
+        bool,
+        typer.Option(
+            "--closed-book",
+            help="Learn to answer without any passage, as the paper's BART: reading alone, of what is asked.",
+        ),
+    ] = False,
     base: Annotated[
         Path | None,
         typer.Option(
@@ -136,9 +158,13 @@ def train(
     with gzip; what a file is, its content says. Nothing is downloaded. What a stage has made stays in --work: the same
     command goes on from there, after a kill too, and ends with the same weights.
     """
-    from service.offline.training.recipe import with_numbers
+    from service.offline.training.recipe import WRITTEN_TOKENS, with_numbers
     from service.offline.training.run import TrainingConfig, run
 
+    if not (paragraphs or questions or texts or claims):
+        raise SettingInvalid(
+            setting="--paragraphs", reason="nothing to train on: name --paragraphs, --questions, --texts or --claims"
+        )
     quieten_libraries()
     called = name or output.resolve().name
     parts = [part.value for part in freeze or ()]
@@ -146,16 +172,19 @@ def train(
     recipe = TrainingConfig(
         output=output,
         work=work or Path("runs") / f"{called}-{seed}",
-        paragraphs=tuple(paragraphs),
+        paragraphs=tuple(paragraphs or ()),
         sentences=tuple(sentences or ()),
         unanswerable=tuple(unanswerable or ()),
         questions=tuple(questions or ()),
+        texts=tuple(texts or ()),
+        claims=tuple(claims or ()),
         passages=tuple(passages or ()),
+        closed_book=closed_book,
         base=base,
         decoder_layers=tuple(decoder_layer or ()),
         held_out=tuple(held_out or ()),
         dev_questions=dev_questions,
-        worlds=worlds,
+        worlds=worlds if worlds is not None else WORLDS if paragraphs and not closed_book else 0,
         name=called,
         processes=processes,
         device=device,
@@ -165,13 +194,18 @@ def train(
     both: dict[str, Any] = {"accumulate": accumulate, "patience": patience, "freeze": frozen}
     if evaluate_every is not None:
         both["evaluate_every"] = evaluate_every
+    if texts:
+        both["max_target_length"] = WRITTEN_TOKENS
+    if closed_book:
+        # a question encoder is not needed, and stays what the base has
+        recipe = replace(recipe, distillation=replace(recipe.distillation, steps=0))
     recipe = replace(
         recipe,
         reading=replace(recipe.reading, **both, steps=_or_default(reading_steps, recipe.reading.steps)),
         joint=replace(
             recipe.joint,
             **both,
-            steps=_or_default(joint_steps, recipe.joint.steps),
+            steps=_or_default(joint_steps, 0 if closed_book else recipe.joint.steps),
             loss=loss,
             n_docs=n_docs or recipe.joint.n_docs,
         ),

@@ -1,4 +1,7 @@
+import json
 from pathlib import Path
+
+import pytest
 
 from tests.cli.conftest import Run
 
@@ -31,3 +34,32 @@ def test_a_number_that_the_recipe_does_not_have_ends_training_before_it_begins(r
     ended = run("train", "trained", "--paragraphs", "squad.jsonl", "--set", "joint.speed=3")
     assert ended.code == 2
     assert ended.err.startswith("error [setting_invalid]: --set: joint has no number 'speed', but steps, ")
+
+
+def test_a_closed_book_is_trained_on_texts_alone_with_room_for_them(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "clues.jsonl").write_text(json.dumps({"input": "Lima", "references": ["It is the capital of Peru."]}))
+    numbers = ("--reading-steps", "1", "--set", "reading.examples_per_pool=2")
+    ended = run("train", "closed", "--closed-book", "--texts", "clues.jsonl", "--work", "work", *numbers)
+    assert ended.code == 0, ended.err
+    recipe = json.loads((tmp_path / "work" / "recipe.json").read_text())
+    assert recipe["closed_book"]
+    assert (recipe["worlds"], recipe["distillation"]["steps"], recipe["joint"]["steps"]) == (0, 0, 0)
+    assert recipe["reading"]["max_target_length"] == 64
+    assert (tmp_path / "closed" / "openbook.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (("--closed-book", "--joint-steps", "3"), "joint.steps: with a closed book there are no passages to be found"),
+        (("--reading-steps", "1"), "paragraphs: reading learns from questions over paragraphs, and there are none"),
+    ],
+)
+def test_pairs_alone_are_told_what_they_cannot_be_trained_for(
+    run: Run, tmp_path: Path, given: tuple[str, ...], reason: str
+) -> None:
+    (tmp_path / "nq.jsonl").write_text(json.dumps({"question": "Where is Lima?", "answer": ["Peru"]}))
+    ended = run("train", "mine", "--questions", "nq.jsonl", "--work", "work", *given)
+    assert ended.code != 0
+    assert reason in ended.err
+    assert not (tmp_path / "mine").exists()

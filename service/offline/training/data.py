@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.entities import Passage
-from service.errors import SourceInvalid
+from service.errors import SettingInvalid, SourceInvalid
+from service.offline.evaluation.claim_files import read_claims
+from service.offline.evaluation.generation_files import read_prompts
 from service.offline.sources import open_source
 from service.offline.training.agreement import agreed_upon
 from service.offline.training.examples import Question
@@ -18,19 +20,33 @@ from service.offline.training.recipe import HELD_OUT_ARTICLES, TrainingConfig, c
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """The question files, read: what is trained on, and what is held out. `dev` is a sample of `held_out`."""
+    """The question files, read: what is trained on, and what is held out. `dev` is a sample of `held_out`.
+
+    Of `prompts` the answers are what people wrote for them, of `claims` the label.
+    """
 
     paragraphs: list[Question]
     sentences: list[Question]
     unanswerable: list[Question]
     alone: list[Question]
+    prompts: list[Question]
+    claims: list[Question]
     held_out: list[Question]
     dev: list[Question]
     passages: list[Passage]
 
     def texts(self) -> list[str]:
         """The wording of all that is trained on, in this order."""
-        return [q.text for q in (*self.paragraphs, *self.sentences, *self.unanswerable, *self.alone)]
+        asked = (*self.paragraphs, *self.sentences, *self.unanswerable, *self.alone, *self.prompts, *self.claims)
+        return [question.text for question in asked]
+
+    def to_joint_training(self) -> list[Question]:
+        """Those that joint training can learn from."""
+        return [q for q in (*self.paragraphs, *self.alone, *self.prompts, *self.claims) if q.answers]
+
+    def pairs(self) -> list[Question]:
+        """All that have answers: what a closed book learns from."""
+        return [*self.to_joint_training(), *self.sentences]
 
 
 def read_all(config: TrainingConfig) -> Questions:
@@ -50,6 +66,8 @@ def read_all(config: TrainingConfig) -> Questions:
         sentences=_read(config.sentences),
         unanswerable=[question for question in unanswerable if question.title not in held_out],
         alone=_read(config.questions),
+        prompts=[Question(one.text, one.references) for path in config.texts for one in read_prompts(path)],
+        claims=[Question(one.text, (one.label,)) for path in config.claims for one in read_claims(path)],
         held_out=dev,
         dev=random.Random(config.seed).sample(dev, min(config.dev_questions, len(dev))),
         passages=[passage for path in config.passages for passage in open_source(str(path)).passages()],
@@ -65,6 +83,10 @@ def check_folders(config: TrainingConfig) -> None:
     if config.processes < 1:
         raise SourceInvalid(source="processes", reason=f"{config.processes} processes cannot train")
     check_numbers(config)
+    if config.closed_book and config.joint.steps:
+        raise SettingInvalid(
+            setting="joint.steps", reason="with a closed book there are no passages to be found, so it can but be 0"
+        )
     for path in config.files:
         if not path.is_file():
             raise SourceInvalid(source=path, reason="there is no such file")
@@ -87,21 +109,33 @@ def check_questions(config: TrainingConfig, questions: Questions) -> None:
                     source=", ".join(str(file) for file in files),
                     reason=f"{question.text!r} has no {lacks}, as {what} need",
                 )
-    needed = config.joint.questions_per_step
-    if len(questions.paragraphs) < needed:
+    if config.closed_book and not questions.pairs():
+        raise SourceInvalid(source="questions", reason="none of them has an answer, so there is nothing to train on")
+    if config.reading.steps and not config.closed_book and not questions.paragraphs:
         raise SourceInvalid(
             source="paragraphs",
-            reason=f"{len(questions.paragraphs)} questions with answers are left to train on, "
-            f"and a step takes {needed}",
+            reason="reading learns from questions over paragraphs, and there are none: name a file with --paragraphs, "
+            "or leave reading out with --reading-steps 0",
+        )
+    if config.joint.steps:
+        _check_joint(config, questions)
+    if (config.reading.patience or config.joint.patience) and not questions.dev:
+        raise SourceInvalid(
+            source="patience", reason="stopping early needs held-out questions: name an article with --held-out"
+        )
+
+
+def _check_joint(config: TrainingConfig, questions: Questions) -> None:
+    needed, given = config.joint.questions_per_step, len(questions.to_joint_training())
+    if given < needed:
+        raise SourceInvalid(
+            source="questions",
+            reason=f"{given} questions with answers are left to train on, and a step takes {needed}",
         )
     searched = len(titled_pieces(questions.paragraphs)) + len(questions.passages)
     if searched < config.joint.n_docs:
         raise SourceInvalid(
             source="n-docs", reason=f"{config.joint.n_docs} passages a question, and {searched} are there to be found"
-        )
-    if (config.reading.patience or config.joint.patience) and not questions.dev:
-        raise SourceInvalid(
-            source="patience", reason="stopping early needs held-out questions: name an article with --held-out"
         )
 
 

@@ -54,10 +54,13 @@ def library_questions(
     *,
     unanswerable: Sequence[Question] = (),
     alone: Sequence[Question] = (),
+    texts: Sequence[Question] = (),
+    claims: Sequence[Question] = (),
 ) -> dict[str, list[LibraryQuestion]]:
     """The questions to each library; those to a world know their passages, which stand behind the paragraphs'.
 
-    `unanswerable` and `alone` are asked of the paragraphs under kinds of their own.
+    All but `paragraphs` are asked of the paragraphs under kinds of their own; the answers to `texts` and `claims` are
+    written, not found.
     """
     pieces = len(titled_pieces(paragraphs))
     questions = {
@@ -65,6 +68,8 @@ def library_questions(
             *(LibraryQuestion(q.text, q.answers, PARAGRAPHS, "paragraph") for q in paragraphs if q.answers),
             *(LibraryQuestion(q.text, (), PARAGRAPHS, "unanswerable") for q in unanswerable),
             *(LibraryQuestion(q.text, q.answers, PARAGRAPHS, "alone") for q in alone if q.answers),
+            *(LibraryQuestion(q.text, q.answers, PARAGRAPHS, "text", written=True) for q in texts),
+            *(LibraryQuestion(q.text, q.answers, PARAGRAPHS, "claim", written=True) for q in claims),
         ],
     }
     for world in worlds:
@@ -85,7 +90,8 @@ def draw_from(
     """Draw a question of an invented world with probability `world_share`, else one over the paragraphs.
 
     Of the former, `office_share` ask who holds an office; the other kinds of fact come as often as each other. Of the
-    latter, each kind comes as often as its weight in `paragraph_kinds` says; without weights, every question does.
+    latter, each kind comes as often as its weight in `paragraph_kinds` says; without weights, every question does. Of
+    several texts that were written for one prompt, each comes as often as another.
     """
     worlds = {name: _by_kind(of_world) for name, of_world in questions.items() if name != PARAGRAPHS and of_world}
     over_paragraphs = _by_kind(questions[PARAGRAPHS])
@@ -102,6 +108,8 @@ def draw_from(
         else:
             (kind,) = random_state.choices(list(weights), list(weights.values()))
             question = random_state.choice(over_paragraphs[kind])
+        if question.written:
+            return replace(question, answers=(random_state.choice(question.answers),))
         return replace(question, text=asked(question.text, random_state))
 
     return draw

@@ -41,6 +41,8 @@ DEFAULT_SHARES: Mapping[str, Share] = {
     "distant": Share(0.02, 0.01),
     "world": Share(0.12, 0.14),
     "world_distractor": Share(0.04, 0.05),
+    # of a closed book, and then the only one
+    "pair": Share(1.0, 1.0),
 }
 
 
@@ -67,6 +69,16 @@ class Mixture:
             if example is not None:
                 examples.append(example)
         return examples
+
+
+def closed_book_source(pairs: Sequence[Question]) -> Source:
+    """What is asked and what is to be said, without any passage; each pair as often as another."""
+
+    def pair(random_state: random.Random) -> ReadingExample:
+        question = random_state.choice(pairs)
+        return ReadingExample(question.text, "", "", random_state.choice(question.answers), None)
+
+    return pair
 
 
 def pieces_of(text: str, *, words: int = 100) -> list[str]:

@@ -18,6 +18,9 @@ RECIPE_FILE = "recipe.json"
 # what a training may be called, and where it goes, without becoming another
 NOT_THE_RECIPES = frozenset({"output", "work", "name"})
 
+# texts are longer than answers: so many tokens of one are learnt
+WRITTEN_TOKENS = 64
+
 Dtype = Literal["auto", "float32", "bfloat16"]
 
 
@@ -31,18 +34,24 @@ class TrainingConfig:
     unanswerable   questions that their paragraph does not answer (SQuAD 2.0); those with answers are left aside
     questions      questions alone: the question encoder learns from them, and those with answers are asked of all
                    passages in joint training
+    texts          prompts and what people wrote for them (MS-MARCO NLG, Jeopardy), in joint training
+    claims         claims and their labels (FEVER), in joint training: the label's words are what is to be said
     passages       passages that nobody asked anything about (.jsonl, .tsv): searched beside the paragraphs
+    closed_book    reading learns from what is asked alone, without any passage, and there is no joint training
     held_out       articles that are for dev; without any, HELD_OUT_ARTICLES as far as they occur
     processes      how many train together, each on one thread; 1 alone on all threads
     """
 
     output: Path
     work: Path
-    paragraphs: tuple[Path, ...]
+    paragraphs: tuple[Path, ...] = ()
     sentences: tuple[Path, ...] = ()
     unanswerable: tuple[Path, ...] = ()
     questions: tuple[Path, ...] = ()
+    texts: tuple[Path, ...] = ()
+    claims: tuple[Path, ...] = ()
     passages: tuple[Path, ...] = ()
+    closed_book: bool = False
     base: Path | None = None
     decoder_layers: tuple[int, ...] = ()
     held_out: tuple[str, ...] = ()
@@ -50,7 +59,7 @@ class TrainingConfig:
     name: str = "openbook-mini"
     worlds: int = 4
     paragraph_kinds: Mapping[str, float] = field(
-        default_factory=lambda: {"paragraph": 0.85, "unanswerable": 0.1, "alone": 0.05}
+        default_factory=lambda: {"paragraph": 0.85, "unanswerable": 0.1, "alone": 0.05, "text": 1.0, "claim": 1.0}
     )
     processes: int = 1
     device: str = "auto"
@@ -71,9 +80,10 @@ class TrainingConfig:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        return (*self.paragraphs, *self.sentences, *self.unanswerable, *self.questions, *self.passages)
+        return tuple(path for name in FILES for path in getattr(self, name))
 
 
+FILES = ("paragraphs", "sentences", "unanswerable", "questions", "texts", "claims", "passages")
 STAGES = ("reading", "distillation", "joint")
 # numbers that may be nothing, and those that are a part of a whole
 MAY_BE_ZERO = frozenset(
@@ -155,7 +165,7 @@ def remember(config: TrainingConfig) -> None:
 
 def _recipe(config: TrainingConfig) -> dict[str, Any]:
     recipe = {name: value for name, value in asdict(config).items() if name not in NOT_THE_RECIPES}
-    for name in ("paragraphs", "sentences", "unanswerable", "questions", "passages"):
+    for name in FILES:
         recipe[name] = [_sha256(path) for path in recipe[name]]
     recipe["base"] = None if config.base is None else _sha256(config.base / "config.json")
     content: dict[str, Any] = json.loads(json.dumps(recipe))

@@ -27,7 +27,8 @@ class Library:
 class LibraryQuestion:
     """A question to one library. Any of `answers` is right; the first that was found is the one to be generated.
 
-    `rows` are passages known to hold it, where they are known. Without `answers` the library does not answer it.
+    `rows` are passages known to hold it, where they are known. Without `answers` the library does not answer it. What
+    is `written` need stand in no passage: it is generated whatever was found.
     """
 
     text: str
@@ -35,6 +36,7 @@ class LibraryQuestion:
     library: str
     kind: str = ""
     rows: tuple[int, ...] = ()
+    written: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,5 +73,7 @@ def found_answer(found: Found, libraries: Mapping[str, Library]) -> str | None:
     """
     if not found.question.answers:
         return NO_ANSWER
+    if found.question.written:
+        return found.question.answers[0]
     texts = [libraries[found.question.library].passages[row].text for row in found.rows]
     return next((answer for answer in found.question.answers if any(occurrences(answer, text) for text in texts)), None)

@@ -18,6 +18,7 @@ from transformers.utils import logging
 from service.offline.training.curves import LOG_FILE, can_draw, draw_curves
 from service.offline.training.data import check_folders, check_questions
 from service.offline.training.distillation import distil_question_encoder
+from service.offline.training.examples import Question
 from service.offline.training.joint import train_joint
 from service.offline.training.loop import Replicas, Report, save_state
 from service.offline.training.reading import train_reading
@@ -46,6 +47,10 @@ def run(config: TrainingConfig, report: Report, progress: Progress = no_progress
     remember(config)
     questions, machine = workshop.questions, workshop.machine
     report(f"{len(questions.paragraphs):,} questions over paragraphs, {len(questions.held_out):,} held out")
+    pairs = {"questions alone": questions.alone, "texts to write": questions.prompts, "claims": questions.claims}
+    for what, given in pairs.items():
+        if given:
+            report(f"{len(given):,} {what}")
     report(f"{config.processes} process(es), {machine.device}, {str(machine.dtype).removeprefix('torch.')}")
     if not questions.dev:
         report("no article is held out, so there will be no dev scores: name some with --held-out")
@@ -143,14 +148,17 @@ def read(workshop: Workshop, *, log: Log, progress: Progress) -> None:
     """The reading stage, in one of its processes."""
     config = workshop.config
     _, generator = workshop.models()
+    wording, dev = workshop.base.wording(generator), workshop.questions.dev
+    if config.closed_book:
+        wording, dev = wording.without_passages(), [Question(q.text, q.answers) for q in dev]
     train_reading(
         generator,
-        workshop.base.wording(generator),
+        wording,
         workshop.mixture().pool,
         config.reading,
         state_file=config.work / "reading_state.pt",
         log=log,
-        dev=workshop.questions.dev,
+        dev=dev,
         machine=workshop.machine,
         progress=progress,
     )

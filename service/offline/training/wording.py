@@ -1,7 +1,7 @@
 """How a generator is spoken to: what it reads and says as token ids, the same in training as in serving."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -55,6 +55,10 @@ class Wording:
             longest_input=positions,
             longest_answer=None if positions is None else positions + 1 - len(prefix),
         )
+
+    def without_passages(self) -> "Wording":
+        """The same for a closed book, which reads a question with no title, no passage and nothing to join them."""
+        return replace(self, title_sep="", doc_sep="")
 
     def head(self, title: str) -> str:
         """What stands before the passage's text."""

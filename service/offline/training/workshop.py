@@ -20,7 +20,7 @@ from service.offline.training.libraries import (
     make_libraries,
 )
 from service.offline.training.loop import Replicas
-from service.offline.training.mixture import Mixture, Source, question_sources
+from service.offline.training.mixture import Mixture, Source, closed_book_source, question_sources
 from service.offline.training.parts import train_logits_bias
 from service.offline.training.recipe import TrainingConfig
 from service.offline.training.replicas import machine_of
@@ -77,6 +77,8 @@ class Workshop:
     @cached_property
     def sources(self) -> Mapping[str, Source]:
         """What reading draws from."""
+        if self.config.closed_book:
+            return {"pair": closed_book_source(self.questions.pairs())}
         sources, pool = question_sources(
             self.questions.paragraphs,
             self.questions.sentences,
@@ -101,8 +103,10 @@ class Workshop:
             more_passages=self.questions.passages,
         )
 
-    def dev_library(self) -> Library:
-        """What the dev questions are asked of."""
+    def dev_library(self) -> Library | None:
+        """What the dev questions are asked of, where there are any."""
+        if not self.questions.held_out:
+            return None
         return dev_library(self.libraries[PARAGRAPHS], self.questions.held_out, encoder=self.vectors)
 
     def draw(self) -> Draw:
@@ -110,7 +114,12 @@ class Workshop:
         config, questions = self.config, self.questions
         return draw_from(
             library_questions(
-                questions.paragraphs, self.worlds, unanswerable=questions.unanswerable, alone=questions.alone
+                questions.paragraphs,
+                self.worlds,
+                unanswerable=questions.unanswerable,
+                alone=questions.alone,
+                texts=questions.prompts,
+                claims=questions.claims,
             ),
             world_share=config.joint.world_share,
             office_share=config.joint.office_share,

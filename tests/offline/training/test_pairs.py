@@ -1,0 +1,170 @@
+"""Training on pairs alone: questions without paragraphs, texts to write, claims; with passages and without any."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from service.entities import Passage
+from service.errors import OpenbookError
+from service.offline.evaluation.reader import GREEDY, BatchReader, OpenQuestion
+from service.offline.training.batches import encode_examples
+from service.offline.training.data import read_all
+from service.offline.training.distillation import DistillationConfig
+from service.offline.training.examples import Question, ReadingExample
+from service.offline.training.joint import JointConfig
+from service.offline.training.libraries import PARAGRAPHS, draw_from, library_questions
+from service.offline.training.mixture import closed_book_source
+from service.offline.training.reading import ReadingConfig
+from service.offline.training.retrieval import Found, Library, found_answer
+from service.offline.training.run import TrainingConfig, run
+from service.offline.training.wording import Wording
+from service.rag.checkpoint import load_checkpoint
+
+PASSAGES = (
+    {"id": "1", "title": "Peru", "text": "Lima is the capital of Peru."},
+    {"id": "2", "title": "Ecuador", "text": "Quito is the capital of Ecuador."},
+)
+ASKED = ({"question": "What is the capital of Peru?", "answer": ["Lima"]}, {"question": "Who?", "answer": ["Quito"]})
+CLUES = (
+    {"input": "Lima", "references": ["the capital of peru", "a city in peru"]},
+    {"input": "Maria Lopez", "references": ["who was president"]},
+)
+CLAIMS = (
+    {"claim": "Lima is the capital of Peru.", "label": "SUPPORTS", "evidence": []},
+    {"claim": "Lima is the capital of Ecuador.", "label": "REFUTES", "evidence": []},
+)
+
+
+def lines(path: Path, records: Sequence[object]) -> Path:
+    path.write_text("\n".join(json.dumps(record) for record in records))
+    return path
+
+
+@pytest.fixture
+def config(tmp_path: Path, bert_folder: Path) -> TrainingConfig:
+    """Nothing to ask yet; the passages are all that is searched."""
+    return TrainingConfig(
+        output=tmp_path / "mine",
+        work=tmp_path / "work",
+        passages=(lines(tmp_path / "passages.jsonl", PASSAGES),),
+        base=bert_folder,
+        name="mine",
+        worlds=0,
+        reading=ReadingConfig(steps=0, tokens_per_step=300, examples_per_pool=8),
+        distillation=DistillationConfig(steps=0),
+        joint=JointConfig(steps=2, questions_per_step=2, n_docs=2),
+    )
+
+
+def logged(config: TrainingConfig, stage: str) -> list[dict[str, float]]:
+    entries = [json.loads(line) for line in (config.work / "log.jsonl").read_text().splitlines()]
+    return [entry for entry in entries if entry["stage"] == stage]
+
+
+def test_what_is_written_is_learnt_whatever_was_found_and_what_is_found_only_if_it_was() -> None:
+    clue, claim = Question("Lima", ("a city in Peru",)), Question("Lima is in Peru.", ("SUPPORTS",))
+    asked = library_questions([], [], alone=[clue], texts=[clue], claims=[claim])[PARAGRAPHS]
+    library = {PARAGRAPHS: Library([Passage("1", "Quito", "Quito is in Ecuador.")], torch.zeros(1, 2))}
+    learnt = {question.kind: found_answer(Found(question, [0]), library) for question in asked}
+    assert learnt == {"alone": None, "text": "a city in Peru", "claim": "SUPPORTS"}
+
+
+def test_each_text_that_was_written_for_a_prompt_is_drawn_as_often_as_another() -> None:
+    texts = [Question("Lima?", ("one", "two", "three"))]
+    draw = draw_from(library_questions([], [], texts=texts), world_share=0.0, office_share=0.0)
+    random_state = random.Random(0)
+    drawn = [draw(random_state) for _ in range(300)]
+    assert all(count > 70 for count in Counter(question.answers for question in drawn).values())
+    assert {len(question.answers) for question in drawn} == {1}
+    # a prompt is no question that somebody types: it stays as it is
+    assert {question.text for question in drawn} == {"Lima?"}
+
+
+def test_a_closed_book_reads_in_training_what_it_reads_when_it_is_asked(
+    wording: Wording, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    example = closed_book_source([Question("who was king", ("juan perez",))])(random.Random(0))
+    assert example == ReadingExample("who was king", "", "", "juan perez", None)
+    (encoded,) = encode_examples([example], wording.without_passages(), max_input_length=96, max_target_length=24)
+    assert encoded.input_ids == tokenizer("who was king")["input_ids"]
+
+
+def test_questions_with_their_answers_and_passages_are_enough(config: TrainingConfig, tmp_path: Path) -> None:
+    config = replace(config, questions=(lines(tmp_path / "nq.jsonl", ASKED),))
+    said: list[str] = []
+    run(config, said.append)
+    assert "2 questions alone" in said
+    assert [entry["step"] for entry in logged(config, "joint")] == [2]
+    assert load_checkpoint(config.output).facts.name == "mine"
+
+
+def test_texts_and_claims_are_learnt_beside_passages_that_do_not_hold_them(
+    config: TrainingConfig, tmp_path: Path
+) -> None:
+    texts, claims = lines(tmp_path / "clues.jsonl", CLUES), lines(tmp_path / "fever.jsonl", CLAIMS)
+    config = replace(config, texts=(texts,), claims=(claims,))
+    said: list[str] = []
+    run(config, said.append)
+    assert {"2 texts to write", "2 claims"} <= set(said)
+    assert [entry["found"] for entry in logged(config, "joint")] == [1.0]
+    assert load_checkpoint(config.output).facts.name == "mine"
+
+
+def test_the_question_encoder_is_shown_what_is_asked_of_texts_and_claims(
+    config: TrainingConfig, tmp_path: Path
+) -> None:
+    texts, claims = lines(tmp_path / "clues.jsonl", CLUES), lines(tmp_path / "fever.jsonl", CLAIMS)
+    read = read_all(replace(config, texts=(texts,), claims=(claims,)))
+    assert read.texts() == ["Lima", "Maria Lopez", *(claim["claim"] for claim in CLAIMS)]
+
+
+def test_a_closed_book_learns_to_write_without_any_passage(config: TrainingConfig, tmp_path: Path) -> None:
+    reading = replace(
+        config.reading, steps=60, warm_up=5, encoder_rate=1e-2, decoder_rate=1e-2, dropout=0.0, examples_per_pool=16
+    )
+    clues = [{"input": "lima", "references": ["the capital"]}, {"input": "maria", "references": ["who was president"]}]
+    config = replace(
+        config,
+        texts=(lines(tmp_path / "clues.jsonl", clues),),
+        passages=(),
+        closed_book=True,
+        reading=reading,
+        joint=replace(config.joint, steps=0),
+    )
+    run(config, lambda _: None)
+    reader = BatchReader(load_checkpoint(config.output))
+    (written,) = reader.read([OpenQuestion("lima", (), ()), OpenQuestion("maria", (), ())], [GREEDY])
+    assert [answer.text for answer in written] == ["the capital", "who was president"]
+
+
+def refused(config: TrainingConfig, reason: str) -> None:
+    with pytest.raises(OpenbookError, match=reason):
+        run(config, lambda _: None)
+    assert not (config.work / "recipe.json").exists()
+
+
+def test_pairs_that_nothing_can_be_learnt_from_are_refused_before_anything_begins(
+    config: TrainingConfig, tmp_path: Path
+) -> None:
+    asked = lines(tmp_path / "nq.jsonl", ASKED)
+    unanswered = lines(tmp_path / "unanswered.jsonl", [{"question": "Who?", "answers": []}])
+    closed = replace(config, closed_book=True, questions=(asked,))
+    refused(closed, r"joint\.steps: with a closed book there are no passages")
+    without = replace(closed, joint=replace(config.joint, steps=0), questions=(unanswered,))
+    refused(without, "none of them has an answer, so there is nothing to train on")
+    refused(
+        replace(config, questions=(unanswered,)), "0 questions with answers are left to train on, and a step takes 2"
+    )
+    reads = replace(config, questions=(asked,), reading=replace(config.reading, steps=1))
+    refused(reads, "reading learns from questions over paragraphs, and there are none: name a file with --paragraphs")
+    nowhere = replace(config, texts=(tmp_path / "nowhere.jsonl",))
+    refused(nowhere, "nowhere.jsonl: there is no such file")
+    bad = lines(tmp_path / "bad.jsonl", [*CLUES, {"input": "Lima"}])
+    refused(replace(config, texts=(bad,)), "bad.jsonl:3")
