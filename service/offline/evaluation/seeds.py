@@ -27,6 +27,10 @@ Place = tuple[str, str]
 Figures = dict[Place, float]
 
 
+class TwoRows(ValueError):
+    """Two rows of a report are told apart by their checkpoints alone."""
+
+
 def read_reports(files: Sequence[Path]) -> list[Figures]:
     """The figures of each report, by row and measure. Raises SourceInvalid for a file that is no report."""
     found = []
@@ -36,13 +40,22 @@ def read_reports(files: Sequence[Path]) -> list[Figures]:
             found.append(figures_of(content))
         except OSError as error:
             raise SourceInvalid(source=file, reason=str(error.strerror)) from error
+        except TwoRows as error:
+            raise SourceInvalid(
+                source=file,
+                reason=f"two of its rows are both {str(error)!r} once the checkpoints' names are left out, as they are "
+                "from seed to seed: write a report of each checkpoint, and name them as arms",
+            ) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SourceInvalid(source=file, reason=f"no report, as --json writes it: {error!r}") from error
     return found
 
 
 def figures_of(report: Mapping[str, Any]) -> Figures:
-    """Every mean and every number with a fraction. What else a row holds says which row it is; checkpoints do not."""
+    """Every mean and every number with a fraction. What else a row holds says which row it is; checkpoints do not.
+
+    Raises TwoRows where that leaves two rows alike.
+    """
     figures: Figures = {}
     for table in report["tables"]:
         for row in table["rows"]:
@@ -54,7 +67,7 @@ def figures_of(report: Mapping[str, Any]) -> Figures:
                 mean = value["mean"] if isinstance(value, dict) else value
                 if isinstance(mean, float) or isinstance(value, dict):
                     if (place, measure) in figures:
-                        raise ValueError(f"two rows read {place!r}")
+                        raise TwoRows(place)
                     figures[place, measure] = math.nan if mean is None else float(mean)
     return figures
 

@@ -75,6 +75,14 @@ def test_what_is_no_report_is_named(tmp_path: Path) -> None:
             read_reports([tmp_path / name])
 
 
+def test_a_report_of_two_checkpoints_is_told_why_it_cannot_be_paired(tmp_path: Path) -> None:
+    rows = tuple((f"mine@{number:012x}", "greedy", Interval(40.0, 30.0, 50.0)) for number in (1, 2))
+    report = Report("open", {}, (Table("Answers", ("checkpoint", "decoding", "EM"), rows),))
+    (tmp_path / "two.json").write_text(json.dumps(report.as_json()))
+    with pytest.raises(SourceInvalid, match="two of its rows are both 'Answers, greedy' once .* a report of each"):
+        read_reports([tmp_path / "two.json"])
+
+
 def test_students_quantiles_are_scipys() -> None:
     stats = pytest.importorskip("scipy.stats")
     assert pytest.approx([float(stats.t.ppf(0.975, n)) for n in range(1, 31)], abs=6e-4) == T_95
