@@ -79,7 +79,7 @@ def test_a_report_of_two_checkpoints_is_told_why_it_cannot_be_paired(tmp_path: P
     rows = tuple((f"mine@{number:012x}", "greedy", Interval(40.0, 30.0, 50.0)) for number in (1, 2))
     report = Report("open", {}, (Table("Answers", ("checkpoint", "decoding", "EM"), rows),))
     (tmp_path / "two.json").write_text(json.dumps(report.as_json()))
-    with pytest.raises(SourceInvalid, match="two of its rows are both 'Answers, greedy' once .* a report of each"):
+    with pytest.raises(SourceInvalid, match=r"two of its rows are both 'Answers, greedy' once .* a report of each"):
         read_reports([tmp_path / "two.json"])
 
 

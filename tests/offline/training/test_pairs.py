@@ -130,15 +130,20 @@ def test_a_closed_book_learns_to_write_without_any_passage(config: TrainingConfi
         config.reading, steps=60, warm_up=5, encoder_rate=1e-2, decoder_rate=1e-2, dropout=0.0, examples_per_pool=16
     )
     clues = [{"input": "lima", "references": ["the capital"]}, {"input": "maria", "references": ["who was president"]}]
+    # held out with a paragraph that a closed book must not be shown
+    asked = {"question": "lima", "answers": ["the capital"], "title": "Peru", "context": "Quito, the capital, is here."}
     config = replace(
         config,
         texts=(lines(tmp_path / "clues.jsonl", clues),),
+        paragraphs=(lines(tmp_path / "squad.jsonl", [asked]),),
+        held_out=("Peru",),
         passages=(),
         closed_book=True,
         reading=reading,
         joint=replace(config.joint, steps=0),
     )
     run(config, lambda _: None)
+    assert logged(config, "reading")[-1]["dev_exact_match"] == 100
     reader = BatchReader(load_checkpoint(config.output))
     (written,) = reader.read([OpenQuestion("lima", (), ()), OpenQuestion("maria", (), ())], [GREEDY])
     assert [answer.text for answer in written] == ["the capital", "who was president"]
