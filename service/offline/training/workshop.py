@@ -103,10 +103,8 @@ class Workshop:
             more_passages=self.questions.passages,
         )
 
-    def dev_library(self) -> Library | None:
-        """What the dev questions are asked of, where there are any."""
-        if not self.questions.held_out:
-            return None
+    def dev_library(self) -> Library:
+        """What the dev questions are asked of."""
         return dev_library(self.libraries[PARAGRAPHS], self.questions.held_out, encoder=self.vectors)
 
     def draw(self) -> Draw:

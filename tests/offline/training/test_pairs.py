@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,7 +33,7 @@ PASSAGES = (
     {"id": "2", "title": "Ecuador", "text": "Quito is the capital of Ecuador."},
 )
 ASKED = ({"question": "What is the capital of Peru?", "answer": ["Lima"]}, {"question": "Who?", "answer": ["Quito"]})
-CLUES = (
+CLUES: tuple[dict[str, Any], ...] = (
     {"input": "Lima", "references": ["the capital of peru", "a city in peru"]},
     {"input": "Maria Lopez", "references": ["who was president"]},
 )
@@ -105,14 +106,17 @@ def test_questions_with_their_answers_and_passages_are_enough(config: TrainingCo
     assert load_checkpoint(config.output).facts.name == "mine"
 
 
+@pytest.mark.parametrize(
+    ("kind", "records", "told"), [("texts", CLUES, "2 texts to write"), ("claims", CLAIMS, "2 claims")]
+)
 def test_texts_and_claims_are_learnt_beside_passages_that_do_not_hold_them(
-    config: TrainingConfig, tmp_path: Path
+    config: TrainingConfig, tmp_path: Path, kind: str, records: Sequence[object], told: str
 ) -> None:
-    texts, claims = lines(tmp_path / "clues.jsonl", CLUES), lines(tmp_path / "fever.jsonl", CLAIMS)
-    config = replace(config, texts=(texts,), claims=(claims,))
+    file = lines(tmp_path / "pairs.jsonl", records)
+    config = replace(config, texts=(file,)) if kind == "texts" else replace(config, claims=(file,))
     said: list[str] = []
     run(config, said.append)
-    assert {"2 texts to write", "2 claims"} <= set(said)
+    assert told in said
     assert [entry["found"] for entry in logged(config, "joint")] == [1.0]
     assert load_checkpoint(config.output).facts.name == "mine"
 
@@ -147,6 +151,26 @@ def test_a_closed_book_learns_to_write_without_any_passage(config: TrainingConfi
     reader = BatchReader(load_checkpoint(config.output))
     (written,) = reader.read([OpenQuestion("lima", (), ()), OpenQuestion("maria", (), ())], [GREEDY])
     assert [answer.text for answer in written] == ["the capital", "who was president"]
+
+
+def test_a_closed_books_loss_is_what_its_evaluation_says_of_the_same_text(
+    config: TrainingConfig, tmp_path: Path, wording: Wording
+) -> None:
+    # one step at a rate that moves nothing: the loss is that of the folder
+    still = replace(config.reading, steps=1, encoder_rate=1e-12, decoder_rate=1e-12, dropout=0.0, log_every=1)
+    config = replace(
+        config,
+        texts=(lines(tmp_path / "clues.jsonl", CLUES[1:]),),
+        closed_book=True,
+        dtype="float32",
+        reading=still,
+        joint=replace(config.joint, steps=0),
+    )
+    run(config, lambda _: None)
+    (target,) = wording.targets(CLUES[1]["references"], 24)
+    reader = BatchReader(load_checkpoint(config.output))
+    (scored,) = reader.score(OpenQuestion("Maria Lopez", (), ()), CLUES[1]["references"])
+    assert logged(config, "reading")[0]["nll"] == pytest.approx(-scored.log_prob / len(target), rel=1e-3)
 
 
 def refused(config: TrainingConfig, reason: str) -> None:
