@@ -40,16 +40,22 @@ def train(
         Files | None, _files("Questions that their paragraph does not answer, such as SQuAD 2.0's.")
     ] = None,
     questions: Annotated[
-        Files | None, _files("Questions alone, such as NQ-open's; passages are found for those with answers.")
+        Files | None,
+        _files("Questions alone: NQ-open's, TriviaQA's, WebQuestions'; passages are found for those with answers."),
     ] = None,
     texts: Annotated[
-        Files | None, _files("Texts to write, as of eval generation: MS-MARCO NLG's, Jeopardy's, your own.")
+        Files | None,
+        _files('Texts to write: MS-MARCO NLG\'s, Jeopardy\'s, or lines of {"input", "references": [...]}.'),
     ] = None,
     claims: Annotated[
-        Files | None, _files("Claims to judge, as of eval fever; the label's words are what is to be said.")
+        Files | None, _files("Claims to judge, FEVER's lines; the label's words are what is to be said.")
     ] = None,
     passages: Annotated[
         Files | None, _files("Passages to search beside the paragraphs, .jsonl or .tsv, either with .gz.")
+    ] = None,
+    dev: Annotated[
+        Files | None,
+        _files("Questions with answers to measure with, in place of held-out articles; of the files of --questions."),
     ] = None,
     held_out: Annotated[
         list[str] | None,
@@ -60,7 +66,7 @@ def train(
     ] = None,
     dev_questions: Annotated[
         int,
-        typer.Option(min=1, help="Questions to held-out articles that are measured with."),
+        typer.Option(min=1, help="Questions of --dev, or to held-out articles, that are measured with."),
     ] = 160,
     worlds: Annotated[
         int | None,
@@ -98,11 +104,20 @@ def train(
     name: Annotated[str | None, typer.Option(help="What answers call the checkpoint. Default: OUTPUT's name.")] = None,
     seed: Annotated[int, typer.Option(help="Everything that is drawn follows from it.")] = 0,
     reading_steps: Annotated[
-        int | None, typer.Option(min=0, help="Steps of reading. Default: 2400; 0: left out.")
+        int | None,
+        typer.Option(min=0, help="Steps of reading. Default: 2400, and 0 without --paragraphs; 0: left out."),
     ] = None,
     joint_steps: Annotated[
-        int | None, typer.Option(min=0, help="Steps of joint training. Default: 320; 0: left out.")
+        int | None,
+        typer.Option(min=0, help="Steps of joint training. Default: 320, and 0 of a closed book; 0: left out."),
     ] = None,
+    unfound: Annotated[
+        bool,
+        typer.Option(
+            "--unfound",
+            help="Learn from a question though no passage that it found holds an answer, as the paper does.",
+        ),
+    ] = False,
     loss: Annotated[
         Loss,
         typer.Option(help="Marginal of joint training: RAG-Token's, RAG-Sequence's, half of each."),
@@ -161,7 +176,7 @@ def train(
     from service.offline.training.recipe import WRITTEN_TOKENS, with_numbers
     from service.offline.training.run import TrainingConfig, run
 
-    if not (paragraphs or questions or texts or claims):
+    if not (paragraphs or questions or texts or claims or (closed_book and sentences)):
         raise SettingInvalid(
             setting="--paragraphs", reason="nothing to train on: name --paragraphs, --questions, --texts or --claims"
         )
@@ -178,6 +193,8 @@ def train(
         questions=tuple(questions or ()),
         texts=tuple(texts or ()),
         claims=tuple(claims or ()),
+        dev=tuple(dev or ()),
+        unfound=unfound,
         passages=tuple(passages or ()),
         closed_book=closed_book,
         base=base,
@@ -196,12 +213,10 @@ def train(
         both["evaluate_every"] = evaluate_every
     if texts:
         both["max_target_length"] = WRITTEN_TOKENS
-    if closed_book:
-        # a question encoder is not needed, and stays what the base has
-        recipe = replace(recipe, distillation=replace(recipe.distillation, steps=0))
+    reads = paragraphs or closed_book
     recipe = replace(
         recipe,
-        reading=replace(recipe.reading, **both, steps=_or_default(reading_steps, recipe.reading.steps)),
+        reading=replace(recipe.reading, **both, steps=_or_default(reading_steps, recipe.reading.steps if reads else 0)),
         joint=replace(
             recipe.joint,
             **both,

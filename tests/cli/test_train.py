@@ -24,8 +24,8 @@ def test_the_help_names_the_recipes_own_numbers(run: Run) -> None:
 
     recipe = TrainingConfig(Path("a"), Path("b"), ())
     told = " ".join(run("train", "--help").out.split())
-    assert f"Steps of reading. Default: {recipe.reading.steps}; 0: left out." in told
-    assert f"Steps of joint training. Default: {recipe.joint.steps}; 0: left out." in told
+    assert f"Steps of reading. Default: {recipe.reading.steps}, and 0 without" in told
+    assert f"Steps of joint training. Default: {recipe.joint.steps}, and 0 of" in told
     assert f"in joint training. Default: {recipe.joint.n_docs}." in told
     assert f"Default: {recipe.reading.evaluate_every}, and {recipe.joint.evaluate_every} in joint" in told
 
@@ -38,12 +38,12 @@ def test_a_number_that_the_recipe_does_not_have_ends_training_before_it_begins(r
 
 def test_a_closed_book_is_trained_on_texts_alone_with_room_for_them(run: Run, tmp_path: Path) -> None:
     (tmp_path / "clues.jsonl").write_text(json.dumps({"input": "Lima", "references": ["It is the capital of Peru."]}))
-    numbers = ("--reading-steps", "1", "--set", "reading.examples_per_pool=2")
+    numbers = ("--reading-steps", "1", "--set", "reading.examples_per_pool=2", "--set", "distillation.steps=0")
     ended = run("train", "closed", "--closed-book", "--texts", "clues.jsonl", "--work", "work", *numbers)
     assert ended.code == 0, ended.err
     recipe = json.loads((tmp_path / "work" / "recipe.json").read_text())
     assert recipe["closed_book"]
-    assert (recipe["worlds"], recipe["distillation"]["steps"], recipe["joint"]["steps"]) == (0, 0, 0)
+    assert (recipe["worlds"], recipe["joint"]["steps"]) == (0, 0)
     assert recipe["reading"]["max_target_length"] == 64
     assert (tmp_path / "closed" / "openbook.json").is_file()
 

@@ -44,17 +44,24 @@ def read_qa(path: Path, *, patterns: bool = False) -> list[QaQuestion]:
     return questions
 
 
-def _read(file: TextFile, patterns: bool) -> Iterator[QaQuestion]:
+def read_published(file: TextFile, *, patterns: bool = False) -> Iterator[QaQuestion] | None:
+    """The questions of a file in a form of its own, TriviaQA's, WebQuestions' or DPR's; None of any other file."""
     content = file.value()
     first = file.first_line()
     if isinstance(content, dict) and "Data" in content:
-        yield from file.entries(content["Data"], "Data", _of_trivia_qa)
-    elif isinstance(content, list):
-        yield from file.entries(content, "", _of_web_questions)
-    elif "\t" in first and not first.lstrip().startswith("{"):
-        for place, line in file.lines():
-            yield _of_dpr(place, line, patterns)
-    elif patterns or '"answer_pattern"' in first:
+        return file.entries(content["Data"], "Data", _of_trivia_qa)
+    if isinstance(content, list):
+        return file.entries(content, "", _of_web_questions)
+    if "\t" in first and not first.lstrip().startswith("{"):
+        return (_of_dpr(place, line, patterns) for place, line in file.lines())
+    return None
+
+
+def _read(file: TextFile, patterns: bool) -> Iterator[QaQuestion]:
+    published = read_published(file, patterns=patterns)
+    if published is not None:
+        yield from published
+    elif patterns or '"answer_pattern"' in file.first_line():
         yield from file.objects(_of_curated_trec)
     else:
         for number, question in enumerate(questions_of(file), start=1):

@@ -109,7 +109,8 @@ class BatchReader:
 
     def _question_ids(self, text: str) -> list[int]:
         """The question without what joins it to a passage: an empty passage would be one more thing to be read."""
-        ids: list[int] = self._generator.tokenizer(text, verbose=False)["input_ids"]
+        # one space for two, as beside a passage
+        ids: list[int] = self._generator.tokenizer(text.replace("  ", " "), verbose=False)["input_ids"]
         positions: int | None = getattr(self._checkpoint.generator.config, "max_position_embeddings", None)
         limit = min(self._checkpoint.config.max_combined_length, positions or len(ids))
         if len(ids) > limit:

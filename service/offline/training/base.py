@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from transformers import (
+    AutoConfig,
     AutoTokenizer,
     BartForConditionalGeneration,
     DPRQuestionEncoder,
@@ -16,6 +17,7 @@ from transformers import (
 from service.errors import SourceInvalid
 from service.offline.training.warm_start import (
     check_encoder,
+    positions_of,
     warm_start_generator,
     warm_start_question_encoder,
 )
@@ -75,17 +77,34 @@ class Base:
             return AutoTokenizer.from_pretrained(self.folder / QUESTION_TOKENIZER)
         return AutoTokenizer.from_pretrained(minilm_folder() if self.kind == "generator" else self.folder)
 
+    def generator_tokenizer(self) -> Any:
+        if self.kind == "checkpoint":
+            generator = AutoConfig.for_model(**_config(self.folder)["generator"])
+            return AutoTokenizer.from_pretrained(self.folder / GENERATOR_TOKENIZER, config=generator)
+        return AutoTokenizer.from_pretrained(self.folder)
+
+    @property
+    def positions(self) -> int | None:
+        """How many tokens the generator can read; None where positions are relative (T5)."""
+        config = _config(self.folder)
+        if self.kind == "encoder":
+            return positions_of(config)
+        positions: int | None = (config["generator"] if self.kind == "checkpoint" else config).get(
+            "max_position_embeddings"
+        )
+        return positions
+
     def wording(self, generator: PreTrainedModel) -> Wording:
         """How `generator`, which is this base's, is spoken to."""
         if self.kind == "checkpoint":
             config = _config(self.folder)
             return Wording.of(
                 generator,
-                AutoTokenizer.from_pretrained(self.folder / GENERATOR_TOKENIZER, config=generator.config),
+                self.generator_tokenizer(),
                 title_sep=config.get("title_sep", TITLE_SEPARATOR),
                 doc_sep=config.get("doc_sep", QUESTION_SEPARATOR),
             )
-        return Wording.of(generator, AutoTokenizer.from_pretrained(self.folder))
+        return Wording.of(generator, self.generator_tokenizer())
 
 
 def find_base(folder: Path | None, *, passage_encoder: PassageEncoder, decoder_layers: tuple[int, ...] = ()) -> Base:

@@ -146,8 +146,11 @@ class JointTask:
     def evaluate(self) -> Mapping[str, float]:
         if not self._dev:
             return {}
-        matched, overlap = reading_scores(self._generator, self._wording, self._dev)
-        scores = {"dev_exact_match": matched, "dev_f1": overlap, "questions": len(self._dev)}
+        scores: dict[str, float] = {"questions": len(self._dev)}
+        over_paragraphs = [question for question in self._dev if question.context]
+        if over_paragraphs:
+            matched, overlap = reading_scores(self._generator, self._wording, over_paragraphs)
+            scores |= {"dev_exact_match": matched, "dev_f1": overlap}
         if self._dev_library is None:
             return scores
         library = self._dev_library
@@ -162,7 +165,10 @@ class JointTask:
         return scores | {"open_exact_match": matched, "open_f1": overlap}
 
     def _vectors(self, questions: Sequence[str]) -> Tensor:
-        return encode_questions(self._question_encoder, self._question_tokenizer, questions)  # (B, d)
+        longest: int = self._question_encoder.config.max_position_embeddings
+        return encode_questions(
+            self._question_encoder, self._question_tokenizer, questions, max_length=longest
+        )  # (B, d)
 
     def _find(self, random_state: random.Random) -> tuple[list[Found], float]:
         """This process's questions of a step with their passages, and how many of those drawn found an answer."""

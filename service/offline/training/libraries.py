@@ -56,20 +56,28 @@ def library_questions(
     alone: Sequence[Question] = (),
     texts: Sequence[Question] = (),
     claims: Sequence[Question] = (),
+    unfound: bool = False,
 ) -> dict[str, list[LibraryQuestion]]:
     """The questions to each library; those to a world know their passages, which stand behind the paragraphs'.
 
     All but `paragraphs` are asked of the paragraphs under kinds of their own; the answers to `texts` and `claims` are
-    written, not found.
+    written, not found, and with `unfound` so are those to questions.
     """
     pieces = len(titled_pieces(paragraphs))
     questions = {
         PARAGRAPHS: [
-            *(LibraryQuestion(q.text, q.answers, PARAGRAPHS, "paragraph") for q in paragraphs if q.answers),
             *(LibraryQuestion(q.text, (), PARAGRAPHS, "unanswerable") for q in unanswerable),
-            *(LibraryQuestion(q.text, q.answers, PARAGRAPHS, "alone") for q in alone if q.answers),
-            *(LibraryQuestion(q.text, q.answers, PARAGRAPHS, "text", written=True) for q in texts),
-            *(LibraryQuestion(q.text, q.answers, PARAGRAPHS, "claim", written=True) for q in claims),
+            *(
+                LibraryQuestion(q.text, q.answers, PARAGRAPHS, kind, written=written)
+                for kind, of_kind, written in (
+                    ("paragraph", paragraphs, unfound),
+                    ("alone", alone, unfound),
+                    ("text", texts, True),
+                    ("claim", claims, True),
+                )
+                for q in of_kind
+                if q.answers
+            ),
         ],
     }
     for world in worlds:
@@ -108,9 +116,9 @@ def draw_from(
         else:
             (kind,) = random_state.choices(list(weights), list(weights.values()))
             question = random_state.choice(over_paragraphs[kind])
-        if question.written:
+        if question.kind == "text":
             return replace(question, answers=(random_state.choice(question.answers),))
-        return replace(question, text=asked(question.text, random_state))
+        return question if question.kind == "claim" else replace(question, text=asked(question.text, random_state))
 
     return draw
 

@@ -164,7 +164,8 @@ class ReadingTask:
         return list(
             batches_by_length(
                 encoded,
-                [len(example.input_ids) for example in encoded],
+                # an answer is shorter than what it is read from, but for a closed book
+                [max(len(example.input_ids), len(example.target_ids)) for example in encoded],
                 tokens=config.tokens_per_step // self._machine.replicas.count,
                 random_state=random_of(config.seed, "batches", number),
             )

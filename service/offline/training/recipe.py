@@ -36,8 +36,10 @@ class TrainingConfig:
                    passages in joint training
     texts          prompts and what people wrote for them (MS-MARCO NLG, Jeopardy), in joint training
     claims         claims and their labels (FEVER), in joint training: the label's words are what is to be said
+    dev            questions with answers that are measured with, in place of the held-out articles
     passages       passages that nobody asked anything about (.jsonl, .tsv): searched beside the paragraphs
     closed_book    reading learns from what is asked alone, without any passage, and there is no joint training
+    unfound        joint training learns an answer whatever was found, as the paper's does; else one that was found
     held_out       articles that are for dev; without any, HELD_OUT_ARTICLES as far as they occur
     processes      how many train together, each on one thread; 1 alone on all threads
     """
@@ -50,8 +52,10 @@ class TrainingConfig:
     questions: tuple[Path, ...] = ()
     texts: tuple[Path, ...] = ()
     claims: tuple[Path, ...] = ()
+    dev: tuple[Path, ...] = ()
     passages: tuple[Path, ...] = ()
     closed_book: bool = False
+    unfound: bool = False
     base: Path | None = None
     decoder_layers: tuple[int, ...] = ()
     held_out: tuple[str, ...] = ()
@@ -83,7 +87,7 @@ class TrainingConfig:
         return tuple(path for name in FILES for path in getattr(self, name))
 
 
-FILES = ("paragraphs", "sentences", "unanswerable", "questions", "texts", "claims", "passages")
+FILES = ("paragraphs", "sentences", "unanswerable", "questions", "texts", "claims", "dev", "passages")
 STAGES = ("reading", "distillation", "joint")
 # numbers that may be nothing, and those that are a part of a whole
 MAY_BE_ZERO = frozenset(
@@ -150,7 +154,10 @@ def remember(config: TrainingConfig) -> None:
     path = config.work / RECIPE_FILE
     recipe = _recipe(config)
     if path.is_file():
-        different = sorted(_differences(json.loads(path.read_text(encoding="utf-8")), recipe))
+        # what an older version had no name for was as it is by default
+        defaults = _recipe(TrainingConfig(output=config.output, work=config.work))
+        before = _filled(json.loads(path.read_text(encoding="utf-8")), defaults)
+        different = sorted(_differences(before, recipe))
         if different:
             raise SourceInvalid(
                 source=config.work,
@@ -167,9 +174,19 @@ def _recipe(config: TrainingConfig) -> dict[str, Any]:
     recipe = {name: value for name, value in asdict(config).items() if name not in NOT_THE_RECIPES}
     for name in FILES:
         recipe[name] = [_sha256(path) for path in recipe[name]]
-    recipe["base"] = None if config.base is None else _sha256(config.base / "config.json")
+    recipe["base"] = None if config.base is None else _sha256_of_folder(config.base)
     content: dict[str, Any] = json.loads(json.dumps(recipe))
     return content
+
+
+def _filled(recipe: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """`recipe` with the defaults of what it does not name."""
+    return {
+        name: _filled(recipe[name], default)
+        if isinstance(default, dict) and isinstance(recipe.get(name), dict)
+        else recipe.get(name, default)
+        for name, default in defaults.items()
+    } | {name: value for name, value in recipe.items() if name not in defaults}
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], within: str = "") -> list[str]:
@@ -182,6 +199,14 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], within: str 
             short = not isinstance(old, list) and not isinstance(new, list)
             different.append(f"{within}{name} was {old}, is {new}" if short else f"{within}{name} differs")
     return different
+
+
+def _sha256_of_folder(folder: Path) -> str:
+    """Of all that lies in it: two bases of one shape differ in their weights alone."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()} {_sha256(path)}\n".encode())
+    return digest.hexdigest()
 
 
 def _sha256(path: Path) -> str:

@@ -28,7 +28,7 @@ class LibraryQuestion:
     """A question to one library. Any of `answers` is right; the first that was found is the one to be generated.
 
     `rows` are passages known to hold it, where they are known. Without `answers` the library does not answer it. What
-    is `written` need stand in no passage: it is generated whatever was found.
+    is `written` need stand in no passage: where none of the answers was found, the first is generated.
     """
 
     text: str
@@ -73,7 +73,7 @@ def found_answer(found: Found, libraries: Mapping[str, Library]) -> str | None:
     """
     if not found.question.answers:
         return NO_ANSWER
-    if found.question.written:
-        return found.question.answers[0]
+    answers = found.question.answers
     texts = [libraries[found.question.library].passages[row].text for row in found.rows]
-    return next((answer for answer in found.question.answers if any(occurrences(answer, text) for text in texts)), None)
+    there = (answer for answer in answers if any(occurrences(answer, text) for text in texts))
+    return next(there, answers[0] if found.question.written else None)

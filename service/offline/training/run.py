@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import torch
 from transformers.utils import logging
 
+from service.offline.training.checks import check_folders, check_questions
 from service.offline.training.curves import LOG_FILE, can_draw, draw_curves
-from service.offline.training.data import check_folders, check_questions
 from service.offline.training.distillation import distil_question_encoder
 from service.offline.training.examples import Question
 from service.offline.training.joint import train_joint
@@ -43,7 +43,6 @@ def run(config: TrainingConfig, report: Report, progress: Progress = no_progress
     check_folders(config)
     workshop = Workshop(config, Replicas())
     check_questions(config, workshop.questions)
-    _ = workshop.base
     remember(config)
     questions, machine = workshop.questions, workshop.machine
     report(f"{len(questions.paragraphs):,} questions over paragraphs, {len(questions.held_out):,} held out")
@@ -53,7 +52,13 @@ def run(config: TrainingConfig, report: Report, progress: Progress = no_progress
             report(f"{len(given):,} {what}")
     report(f"{config.processes} process(es), {machine.device}, {str(machine.dtype).removeprefix('torch.')}")
     if not questions.dev:
-        report("no article is held out, so there will be no dev scores: name some with --held-out")
+        report(
+            "nothing is held out, so there will be no dev scores: name a file with --dev, an article with --held-out"
+        )
+    if questions.left_out:
+        report(f"{questions.left_out:,} are longer than {workshop.longest_question} tokens, and are left out")
+    if workshop.base.kind == "encoder" and not config.reading.steps:
+        report(f"{workshop.base.folder.name} cannot write yet, and reading is left out: begin with a BART, T5 or RAG")
     if not can_draw():
         report("matplotlib is not installed, so there will be no curves.png: pip install 'openbook[plots]'")
     stages = {
@@ -151,6 +156,8 @@ def read(workshop: Workshop, *, log: Log, progress: Progress) -> None:
     wording, dev = workshop.base.wording(generator), workshop.questions.dev
     if config.closed_book:
         wording, dev = wording.without_passages(), [Question(q.text, q.answers) for q in dev]
+    else:
+        dev = [question for question in dev if question.context]
     train_reading(
         generator,
         wording,

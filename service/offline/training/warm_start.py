@@ -126,6 +126,12 @@ def check_encoder(base: Path, config: Mapping[str, Any]) -> None:
         raise SourceInvalid(source=base, reason="it is a decoder, and an encoder is needed")
 
 
+def positions_of(config: Mapping[str, Any]) -> int:
+    """How many tokens an encoder of this configuration can read."""
+    _, first = ENCODERS[config["model_type"]]
+    return int(config["max_position_embeddings"]) - first
+
+
 def _load_bert(base: Path) -> PreTrainedModel:
     config = json.loads((base / "config.json").read_text(encoding="utf-8"))
     check_encoder(base, config)

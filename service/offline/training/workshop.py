@@ -1,6 +1,6 @@
 """What the stages of one training work with: questions, worlds, passages with their vectors, and both models."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -58,7 +58,22 @@ class Workshop:
 
     @cached_property
     def questions(self) -> Questions:
-        return read_all(self.config)
+        """All but what is too long to be asked."""
+        tokenizer = self.base.generator_tokenizer()
+
+        def too_long(texts: Sequence[str]) -> list[bool]:
+            read = tokenizer(list(texts), verbose=False)["input_ids"] if texts else []
+            return [len(ids) > self.longest_question for ids in read]
+
+        return read_all(self.config).without(too_long)
+
+    @property
+    def longest_question(self) -> int:
+        """In tokens: half of what is read, so that there is room for a passage, and all of it in a closed book."""
+        lengths = [self.config.reading.max_input_length, self.config.joint.max_input_length]
+        positions = self.base.positions
+        read = min(lengths if positions is None else [*lengths, positions])
+        return read if self.config.closed_book else read // 2
 
     @cached_property
     def worlds(self) -> list[InventedWorld]:
@@ -118,10 +133,12 @@ class Workshop:
                 alone=questions.alone,
                 texts=questions.prompts,
                 claims=questions.claims,
+                unfound=config.unfound,
             ),
             world_share=config.joint.world_share,
             office_share=config.joint.office_share,
-            paragraph_kinds=config.paragraph_kinds,
+            # pairs alone come each as often as another
+            paragraph_kinds=config.paragraph_kinds if questions.paragraphs else None,
         )
 
     def models(self, *files: Path) -> tuple[DPRQuestionEncoder, PreTrainedModel]:

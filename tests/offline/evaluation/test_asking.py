@@ -165,3 +165,10 @@ def test_a_difference_is_over_the_questions_that_both_have() -> None:
     second = Marks((0.0, None, 1.0, 0.0), (0.5, None, 1.0, 0.0))
     questions, matched, overlap = difference(first, second)
     assert (questions, matched.mean, overlap.mean) == (2, 50.0, 25.0)
+
+
+def test_two_spaces_are_one_to_a_closed_book_as_they_are_beside_a_passage(tiny_bart_checkpoint: Path) -> None:
+    # byte pairs tell them apart, word pieces do not
+    reader = BatchReader(load_checkpoint(tiny_bart_checkpoint))
+    ((one, two),) = reader.read([OpenQuestion("where is", (), ()), OpenQuestion("where  is", (), ())], [GREEDY])
+    assert one.log_prob == pytest.approx(two.log_prob, abs=1e-6)

@@ -15,17 +15,21 @@ from transformers import PreTrainedTokenizerBase
 from service.entities import Passage
 from service.errors import OpenbookError
 from service.offline.evaluation.reader import GREEDY, BatchReader, OpenQuestion
-from service.offline.training.batches import encode_examples
+from service.offline.training.batches import collate, encode_examples
 from service.offline.training.data import read_all
 from service.offline.training.distillation import DistillationConfig
 from service.offline.training.examples import Question, ReadingExample
 from service.offline.training.joint import JointConfig
 from service.offline.training.libraries import PARAGRAPHS, draw_from, library_questions
+from service.offline.training.loop import Replicas
 from service.offline.training.mixture import closed_book_source
-from service.offline.training.reading import ReadingConfig
+from service.offline.training.reading import ReadingConfig, ReadingTask
 from service.offline.training.retrieval import Found, Library, found_answer
 from service.offline.training.run import TrainingConfig, run
+from service.offline.training.stage import Machine
+from service.offline.training.warm_start import warm_start_generator
 from service.offline.training.wording import Wording
+from service.offline.training.workshop import Workshop
 from service.rag.checkpoint import load_checkpoint
 
 PASSAGES = (
@@ -77,6 +81,73 @@ def test_what_is_written_is_learnt_whatever_was_found_and_what_is_found_only_if_
     assert learnt == {"alone": None, "text": "a city in Peru", "claim": "SUPPORTS"}
 
 
+def test_with_unfound_an_answer_is_learnt_whatever_was_found_and_one_that_was_first() -> None:
+    alone = [Question("Which city?", ("Lima", "Quito"))]
+    library = {PARAGRAPHS: Library([Passage("1", "", "Quito is there."), Passage("2", "", "None.")], torch.zeros(2, 2))}
+    (strict,) = library_questions([], [], alone=alone)[PARAGRAPHS]
+    (free,) = library_questions([], [], alone=alone, unfound=True)[PARAGRAPHS]
+    (over,) = library_questions(alone, [], unfound=True)[PARAGRAPHS]
+    assert [found_answer(Found(one, [0]), library) for one in (strict, free, over)] == ["Quito"] * 3
+    assert [found_answer(Found(one, [1]), library) for one in (strict, free, over)] == [None, "Lima", "Lima"]
+
+
+def test_pairs_alone_come_each_as_often_as_another_and_with_paragraphs_by_their_kind(
+    config: TrainingConfig, tmp_path: Path, questions: list[Question]
+) -> None:
+    asked = lines(tmp_path / "nq.jsonl", [*ASKED, *ASKED])
+    config = replace(config, questions=(asked,), texts=(lines(tmp_path / "clues.jsonl", CLUES[1:]),))
+    draw, random_state = Workshop(config, Replicas()).draw(), random.Random(0)
+    assert 60 < Counter(draw(random_state).kind for _ in range(500))["text"] < 140
+    over = [{"question": q.text, "answers": q.answers, "title": q.title, "context": q.context} for q in questions]
+    config = replace(config, paragraphs=(lines(tmp_path / "squad.jsonl", over),))
+    draw = Workshop(config, Replicas()).draw()
+    # weights of 1, 0.85 and 0.05
+    assert 210 < Counter(draw(random_state).kind for _ in range(500))["text"] < 320
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        json.dumps({"Data": [{"Question": "Where?", "Answer": {"Value": "Peru", "Aliases": ["Peru", "Republic"]}}]}),
+        json.dumps([{"utterance": "Where?", "targetValue": '(list (description Peru) (description "Republic"))'}]),
+        "Where?\t['Peru', 'Republic']",
+    ],
+    ids=["TriviaQA", "WebQuestions", "DPR"],
+)
+def test_questions_alone_come_in_the_forms_of_the_public_files(
+    config: TrainingConfig, tmp_path: Path, content: str
+) -> None:
+    (tmp_path / "published").write_text(content)
+    read = read_all(replace(config, questions=(tmp_path / "published",)))
+    assert read.alone == [Question("Where?", ("Peru", "Republic"))]
+
+
+def test_training_on_pairs_is_judged_by_questions_of_its_own_and_stops_early(
+    config: TrainingConfig, tmp_path: Path
+) -> None:
+    asked = lines(tmp_path / "nq.jsonl", ASKED)
+    joint = replace(config.joint, steps=9, evaluate_every=1, patience=2, encoder_rate=1e-12, decoder_rate=1e-12)
+    config = replace(config, questions=(asked,), dev=(lines(tmp_path / "dev.jsonl", ASKED[:1]),), joint=joint)
+    run(config, lambda _: None)
+    judged = [entry for entry in logged(config, "joint") if "open_exact_match" in entry]
+    # the first is the best so far, and two are no better
+    assert [entry["step"] for entry in judged[:-1]] == [1, 2, 3]
+    assert all("dev_exact_match" not in entry for entry in judged)
+    assert "kept" in judged[-1]
+
+
+def test_what_is_too_long_to_be_asked_is_left_out_and_said(config: TrainingConfig, tmp_path: Path) -> None:
+    # the generator reads 96 tokens, and half of them are for the passage
+    long, fits = {"question": "lima " * 50, "answer": ["Lima"]}, {"question": "lima " * 40, "answer": ["Lima"]}
+    config = replace(config, questions=(lines(tmp_path / "nq.jsonl", [long, fits, fits, long]),))
+    said: list[str] = []
+    run(config, said.append)
+    assert "2 questions alone" in said
+    assert "2 are longer than 48 tokens, and are left out" in said
+    closed = replace(config, closed_book=True, passages=())
+    assert len(Workshop(closed, Replicas()).questions.alone) == 4
+
+
 def test_each_text_that_was_written_for_a_prompt_is_drawn_as_often_as_another() -> None:
     texts = [Question("Lima?", ("one", "two", "three"))]
     draw = draw_from(library_questions([], [], texts=texts), world_share=0.0, office_share=0.0)
@@ -95,6 +166,14 @@ def test_a_closed_book_reads_in_training_what_it_reads_when_it_is_asked(
     assert example == ReadingExample("who was king", "", "", "juan perez", None)
     (encoded,) = encode_examples([example], wording.without_passages(), max_input_length=96, max_target_length=24)
     assert encoded.input_ids == tokenizer("who was king")["input_ids"]
+
+
+def test_a_batch_of_a_closed_book_is_as_large_as_what_is_written_allows(bert_folder: Path, wording: Wording) -> None:
+    examples = [ReadingExample("lima", "", "", "who was president of peru and king of ecuador", None)] * 40
+    config = ReadingConfig(tokens_per_step=64)
+    task = ReadingTask(warm_start_generator(bert_folder), wording, lambda *_: examples, config, Machine(), ())
+    sizes = [collate(batch, wording).targets.numel() for batch in task.pool(0)]
+    assert max(sizes) <= 64
 
 
 def test_questions_with_their_answers_and_passages_are_enough(config: TrainingConfig, tmp_path: Path) -> None:
@@ -161,6 +240,7 @@ def test_a_closed_books_loss_is_what_its_evaluation_says_of_the_same_text(
     config = replace(
         config,
         texts=(lines(tmp_path / "clues.jsonl", CLUES[1:]),),
+        passages=(),
         closed_book=True,
         dtype="float32",
         reading=still,
@@ -186,13 +266,24 @@ def test_pairs_that_nothing_can_be_learnt_from_are_refused_before_anything_begin
     unanswered = lines(tmp_path / "unanswered.jsonl", [{"question": "Who?", "answers": []}])
     closed = replace(config, closed_book=True, questions=(asked,))
     refused(closed, r"joint\.steps: with a closed book there are no passages")
-    without = replace(closed, joint=replace(config.joint, steps=0), questions=(unanswered,))
-    refused(without, "none of them has an answer, so there is nothing to train on")
+    closed = replace(closed, joint=replace(config.joint, steps=0))
+    refused(closed, r"reading\.steps: a closed book learns by reading alone")
+    closed = replace(closed, reading=replace(config.reading, steps=1))
+    refused(closed, "passages: a closed book has no use for them")
+    closed = replace(closed, passages=())
+    refused(replace(closed, worlds=1), "worlds: a closed book has no use for them")
+    refused(replace(closed, questions=(unanswered,)), "none of them has an answer, so there is nothing to train on")
     refused(
         replace(config, questions=(unanswered,)), "0 questions with answers are left to train on, and a step takes 2"
     )
     reads = replace(config, questions=(asked,), reading=replace(config.reading, steps=1))
     refused(reads, "reading learns from questions over paragraphs, and there are none: name a file with --paragraphs")
+    both = replace(reads.reading, freeze=("generator-encoder", "generator-decoder"))
+    refused(replace(reads, reading=both), "with both parts of the generator frozen reading has nothing to learn")
+    patient = replace(config, questions=(asked,), joint=replace(config.joint, patience=1))
+    refused(patient, "stopping early needs held-out questions with answers: name a file with --dev")
+    refused(replace(config, questions=(asked,), dev=(unanswered,)), "a question to measure with needs an answer")
+    refused(replace(config, questions=(asked,), passages=()), "0 are there to be found: name some with --passages")
     nowhere = replace(config, texts=(tmp_path / "nowhere.jsonl",))
     refused(nowhere, "nowhere.jsonl: there is no such file")
     bad = lines(tmp_path / "bad.jsonl", [*CLUES, {"input": "Lima"}])

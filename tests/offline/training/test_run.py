@@ -1,6 +1,7 @@
 """The whole training on a few questions: a folder that loads and answers, and nothing done twice."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,7 +125,7 @@ def test_what_cannot_end_well_does_not_begin(config: TrainingConfig, tmp_path: P
 
 def test_stopping_early_needs_held_out_questions(config: TrainingConfig) -> None:
     nothing_held_out = replace(config, held_out=(), reading=replace(config.reading, patience=1))
-    refused(nothing_held_out, "stopping early needs held-out questions")
+    refused(nothing_held_out, "stopping early in reading needs held-out questions with their paragraphs")
 
 
 def test_a_work_folder_holds_one_recipe(config: TrainingConfig, tmp_path: Path) -> None:
@@ -168,3 +169,37 @@ def test_unanswerable_questions_among_the_paragraphs_are_told_apart(config: Trai
     assert [question.text for question in questions.unanswerable] == ["Who sank it?"]
     assert len(questions.paragraphs) == 3
     assert len(questions.held_out) == len(questions.dev) == 2
+
+
+def test_a_work_folder_holds_one_base_down_to_its_weights(
+    config: TrainingConfig, bert_folder: Path, tmp_path: Path
+) -> None:
+    base = shutil.copytree(bert_folder, tmp_path / "base")
+    config.work.mkdir()
+    remember(replace(config, base=base))
+    remember(replace(config, base=bert_folder))
+    weights = base / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    with pytest.raises(SourceInvalid, match=r"base was .*, is "):
+        remember(replace(config, base=base))
+
+
+def test_a_run_of_an_older_version_goes_on_where_what_is_new_is_not_used(config: TrainingConfig) -> None:
+    config.work.mkdir()
+    remember(config)
+    path = config.work / "recipe.json"
+    recipe = json.loads(path.read_text())
+    del recipe["unfound"], recipe["paragraph_kinds"]["claim"]
+    path.write_text(json.dumps(recipe))
+    remember(config)
+    with pytest.raises(SourceInvalid, match="unfound was False, is True"):
+        remember(replace(config, unfound=True))
+
+
+def test_a_closed_book_teaches_the_question_encoder_that_its_base_does_not_bring(
+    config: TrainingConfig, bert_folder: Path
+) -> None:
+    closed = replace(config, base=bert_folder, closed_book=True, joint=replace(config.joint, steps=0))
+    said: list[str] = []
+    run(closed, said.append)
+    assert {"distillation: begins", "joint: left out"} <= set(said)
