@@ -121,3 +121,20 @@ def code_of(page: Path) -> str:
     blocks = re.findall(r"^```.*?$(.*?)^```", text, re.MULTILINE | re.DOTALL)
     inline = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
     return "\n".join([*blocks, *inline])
+
+
+def test_the_first_page_credits_all_that_the_default_checkpoint_learnt_from() -> None:
+    card = (ROOT / "checkpoints/openbook-mini/README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \|", card.partition("## Training data")[2].partition("\n## ")[0], re.MULTILINE)
+    # a data set's name, or the package that it comes in
+    names = [re.search(r"\b(?:[\w-]*[A-Z]{2}[\w-]*|[a-z]+-[\w-]+|[A-Z]\w+)", row) for row in rows[2:]]
+    credited = README.partition("## Licence and sources")[2]
+    assert len(names) >= 6
+    assert not [name.group() for name in names if name is not None and name.group() not in credited]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_of_the_package_that_a_page_names_is_there(page: Path) -> None:
+    rooms = "|".join(sorted(folder.name for folder in (ROOT / "service").iterdir() if folder.is_dir()))
+    named = re.findall(rf"`((?:service/)?(?:{rooms})/[\w/]+\.py)`", page.read_text(encoding="utf-8"))
+    assert not [name for name in named if not (ROOT / "service" / name.removeprefix("service/")).is_file()]

@@ -34,7 +34,8 @@ from transformers import (
 )
 
 from service.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
-from service.rag.weights import BaseTensors, first_line, read_models, sha256_of
+from service.rag.weights import BaseTensors, first_line, read_models
+from service.storage.durable import sha256_of
 
 Dtype = Literal["auto", "float32", "bfloat16", "int8", "float64"]
 

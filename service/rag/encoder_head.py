@@ -1,6 +1,5 @@
 """How the last hidden states of an encoder become one vector, as the modules.json of sentence-transformers says."""
 
-import hashlib
 import json
 import pickle
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from service.errors import CheckpointInvalid
 from service.rag.weights import first_line
+from service.storage.durable import sha256_of
 
 # "pooler" is DPR's: the model itself gives one vector.
 Pooling = Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", "pooler"]
@@ -161,6 +161,4 @@ def _dense(folder: Path) -> Dense:
         weight, bias = tensors["linear.weight"].float(), tensors.get("linear.bias")
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, KeyError, OSError) as error:
         raise CheckpointInvalid(checkpoint=folder, reason=f"its weights: {first_line(error)}") from error
-    with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return Dense(weight, None if bias is None else bias.float(), activation, sha256)
+    return Dense(weight, None if bias is None else bias.float(), activation, sha256_of(path))

@@ -50,8 +50,8 @@ class Generator:
         eos = generation.eos_token_id
         self.eos: int = eos[0] if isinstance(eos, list) else eos
         self.pad: int = generation.pad_token_id
-        # T5's positions are relative: nothing is too long for it
         self.shortest_answer: int = _shortest_answer(checkpoint, len(self.prefix))
+        # T5's positions are relative: nothing is too long for it
         positions: int | None = getattr(generation, "max_position_embeddings", None)
         self.longest_answer: int | None = None if positions is None else positions + 1 - len(self.prefix)
         self._bart: tuple[BartEncoder, BartDecoder] | None = None

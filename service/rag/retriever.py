@@ -1,7 +1,6 @@
 """question -> the K passages with the largest inner products, and those inner products."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -11,12 +10,6 @@ from service.entities import RetrievedPassages, SearchChanges
 from service.errors import TooManyDocs
 from service.rag.checkpoint import Checkpoint
 from service.storage.snapshot import IndexSnapshot
-
-
-class Retriever(Protocol):
-    """Finds passages in a snapshot that its caller has leased; a retriever keeps no index of its own."""
-
-    def retrieve(self, questions: Sequence[str], snapshot: IndexSnapshot, n_docs: int) -> list[RetrievedPassages]: ...
 
 
 class QuestionEncoder:

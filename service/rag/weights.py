@@ -1,6 +1,5 @@
 """The weights of a checkpoint folder, and those that it leaves to a published package."""
 
-import hashlib
 import importlib.metadata
 import importlib.util
 import pickle
@@ -16,6 +15,7 @@ from transformers import RagConfig, RagTokenForGeneration
 from transformers.utils import logging as hf_logging
 
 from service.errors import BaseWeightsMissing, CheckpointInvalid
+from service.storage.durable import sha256_of
 
 WEIGHT_PATTERNS = ("*.safetensors", "pytorch_model*.bin")
 
@@ -107,12 +107,6 @@ def _quiet() -> Iterator[None]:
         hf_logging.set_verbosity(verbosity)
         if bars:
             hf_logging.enable_progress_bar()
-
-
-def sha256_of(path: Path) -> str:
-    """The file's sha256 in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def first_line(error: BaseException) -> str:

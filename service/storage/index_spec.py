@@ -15,7 +15,7 @@ FLAT_PASSAGES = 50_000
 # The share of the memory that an index may take: the models, and a second version while a swap lasts, take the rest.
 MEMORY_SHARE = 0.4
 # Of 100 words with a title and an id, as in DPR's psgs_w100.tsv: 13 GB of 21 million.
-PASSAGE_BYTES = 650
+PASSAGE_BYTES = 700
 
 HNSW_LINKS = 32  # M: links of a vector in the layers above the lowest; twice as many in the lowest
 HNSW_EF_CONSTRUCTION = 200  # candidates looked at when a vector is linked

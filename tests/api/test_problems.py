@@ -85,7 +85,7 @@ def test_an_error_comes_as_one_exact_body(client: TestClient) -> None:
         ("GET", "/static/nothing.js", 404, "not_found", "There is nothing at this address. /docs lists every call."),
         (
             "GET",
-            "/static/..%2froutes.py",
+            "/static/..%2fquestions.py",
             404,
             "not_found",
             "There is nothing at this address. /docs lists every call.",

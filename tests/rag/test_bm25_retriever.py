@@ -10,7 +10,6 @@ from service.entities import AnswerOptions
 from service.errors import RetrieverUnavailable, TooManyDocs
 from service.rag.bm25_retriever import Bm25Retriever
 from service.rag.engine import RagEngine
-from service.rag.retriever import Retriever
 from service.storage.bm25_publish import add_bm25
 from service.storage.index_store import IndexStore
 from service.storage.snapshot import IndexSnapshot
@@ -36,7 +35,7 @@ def engine(tiny: Subject) -> RagEngine:
 
 
 def test_passages_come_best_first_with_the_scores_of_bm25(snapshot: IndexSnapshot) -> None:
-    retriever: Retriever = Bm25Retriever()
+    retriever = Bm25Retriever()
     first, second = retriever.retrieve([QUESTION, "the long river"], snapshot, 4)
     assert first.passages[0].passage_id == "peru"
     assert second.passages[0].passage_id == "river"

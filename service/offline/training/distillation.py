@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from transformers import DPRQuestionEncoder
 
@@ -114,19 +112,6 @@ def fold_scale(encoder: DPRQuestionEncoder, tokenizer: Any, questions: Sequence[
     last = inner.encode_proj if projected else inner.bert_model.encoder.layer[-1].output.LayerNorm
     last.weight.mul_(scale / length)
     last.bias.mul_(scale / length)
-
-
-@torch.inference_mode()
-def question_vectors(
-    encoder: DPRQuestionEncoder, tokenizer: Any, questions: Sequence[str], *, batch_size: int = 256
-) -> NDArray[np.float32]:
-    """The vectors of many questions, in their order: (N, d)."""
-    order = sorted(range(len(questions)), key=lambda i: len(questions[i]))
-    vectors = np.empty((len(questions), dimension_of(encoder)), dtype=np.float32)  # (N, d)
-    for start in range(0, len(order), batch_size):
-        rows = order[start : start + batch_size]
-        vectors[rows] = encode_questions(encoder, tokenizer, [questions[i] for i in rows]).cpu().numpy()
-    return vectors
 
 
 def dimension_of(encoder: DPRQuestionEncoder) -> int:

@@ -12,6 +12,7 @@ from service.errors import SettingInvalid, SourceInvalid
 from service.offline.training.distillation import DistillationConfig
 from service.offline.training.joint import JointConfig
 from service.offline.training.reading import ReadingConfig
+from service.storage.durable import sha256_of
 
 HELD_OUT_ARTICLES = ("Apollo program", "Kenya", "Normans", "Pharmacy")
 RECIPE_FILE = "recipe.json"
@@ -173,7 +174,7 @@ def remember(config: TrainingConfig) -> None:
 def _recipe(config: TrainingConfig) -> dict[str, Any]:
     recipe = {name: value for name, value in asdict(config).items() if name not in NOT_THE_RECIPES}
     for name in FILES:
-        recipe[name] = [_sha256(path) for path in recipe[name]]
+        recipe[name] = [sha256_of(path) for path in recipe[name]]
     recipe["base"] = None if config.base is None else _sha256_of_folder(config.base)
     content: dict[str, Any] = json.loads(json.dumps(recipe))
     return content
@@ -205,10 +206,5 @@ def _sha256_of_folder(folder: Path) -> str:
     """Of all that lies in it: two bases of one shape differ in their weights alone."""
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        digest.update(f"{path.relative_to(folder).as_posix()} {_sha256(path)}\n".encode())
+        digest.update(f"{path.relative_to(folder).as_posix()} {sha256_of(path)}\n".encode())
     return digest.hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

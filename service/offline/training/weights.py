@@ -21,7 +21,7 @@ from service.offline.training.examples import NO_ANSWER
 from service.offline.training.wording import Wording
 from service.rag.checkpoint import FACTS_FILE, GENERATOR_TOKENIZER, QUESTION_TOKENIZER, Checkpoint, Facts
 from service.rag.passage_encoder import MINILM_MODULE, MINILM_PACKAGE, MINILM_VERSION, PassageEncoder, minilm_folder
-from service.rag.weights import sha256_of
+from service.storage.durable import sha256_of
 
 QUESTION_EMBEDDINGS = "rag.question_encoder.question_encoder.bert_model.embeddings.word_embeddings.weight"
 GENERATOR_EMBEDDINGS = (
