@@ -18,7 +18,7 @@ from service.cli.evaluate_paper import (
     models,
     open_index,
 )
-from service.cli.evaluate_questions import WORK, Encoder, Seed, Work, load_checkpoints
+from service.cli.evaluate_questions import WORK, Encoder, Seed, Work, kept_in, load_checkpoints
 from service.cli.options import takes_settings
 from service.cli.progress import ProgressBar
 from service.cli.reports import JsonFile, MarkdownFile, show
@@ -79,7 +79,8 @@ def ablation(
     prompts = [(file.name, drawn(read_prompts(file), sample, seed)) for file in texts or ()]
     checkpoint, *others = load_checkpoints(settings, [frozen] if frozen else None)
     plan = PaperPlan(("dense",), models(model), n_docs, num_beams, decoding, encoder)
-    with ProgressBar() as progress, closing(open_index(settings, n_docs)) as snapshot:
+    opened = open_index(settings, n_docs, checkpoint, *others)
+    with ProgressBar(stopped=kept_in(work)) as progress, closing(opened) as snapshot:
         report = measure_ablation(
             arms_of(checkpoint, *others),
             asked,

@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from service.cli.evaluate_questions import WORK, Encoder, Seed, Work, load_checkpoints
+from service.cli.evaluate_questions import WORK, Encoder, Seed, Work, kept_in, load_checkpoints
 from service.cli.options import takes_settings
 from service.cli.places import plot_to_write
 from service.cli.progress import ProgressBar
 from service.cli.reports import JsonFile, MarkdownFile, show
 from service.entities import Decoding, ModelKind, RetrieverKind
-from service.errors import SettingInvalid, TooManyDocs
+from service.errors import OpenbookError, SettingInvalid, TooManyDocs
 from service.settings import Settings
 from service.storage.index_store import IndexStore
+from service.storage.verification import check_compatible
 
 if TYPE_CHECKING:
     from service.offline.evaluation.index_asking import Finding, PaperPlan
     from service.offline.evaluation.tables import Report
+    from service.rag.checkpoint import Checkpoint
     from service.storage.snapshot import IndexSnapshot
 
 T = TypeVar("T")
@@ -117,7 +119,7 @@ def qa(
     asked = [(file.name, drawn(read_qa(file, patterns=patterns), sample, seed)) for file in files]
     (checkpoint,) = load_checkpoints(settings, None)
     plan = PaperPlan(finders(retriever, closed_book), models(model), n_docs, num_beams, decoding, encoder, sweep(k))
-    with ProgressBar() as progress, open_for(plan, settings) as snapshot:
+    with ProgressBar(stopped=kept_in(work)) as progress, open_for(plan, settings, checkpoint) as snapshot:
         report = measure_qa(checkpoint, asked, snapshot, plan, work=work, progress=progress)
     show(report, json_file, markdown_file)
     draw(report, plot)
@@ -156,7 +158,8 @@ def fever(
     claims = drawn(read_claims(file), sample, seed)
     (checkpoint,) = load_checkpoints(settings, None)
     found: Finding = "closed book" if closed_book and retriever is None else "dense"
-    with ProgressBar() as progress, open_for(PaperPlan((found,), n_docs=n_docs), settings) as snapshot:
+    plan = PaperPlan((found,), n_docs=n_docs)
+    with ProgressBar(stopped=kept_in(work)) as progress, open_for(plan, settings, checkpoint) as snapshot:
         report = measure_claims(
             checkpoint,
             claims,
@@ -207,7 +210,7 @@ def generation(
     prompts = [(file.name, drawn(read_prompts(file), sample, seed)) for file in files]
     (checkpoint,) = load_checkpoints(settings, None)
     plan = PaperPlan(finders(retriever, closed_book), models(model), n_docs, num_beams, decoding, encoder, sweep(k))
-    with ProgressBar() as progress, open_for(plan, settings) as snapshot:
+    with ProgressBar(stopped=kept_in(work)) as progress, open_for(plan, settings, checkpoint) as snapshot:
         report = measure_generation(
             checkpoint, prompts, snapshot, plan, max_new_tokens=max_new_tokens, work=work, progress=progress
         )
@@ -253,20 +256,34 @@ def draw(report: "Report", plot: Path | None) -> None:
 
 
 @contextmanager
-def open_for(plan: "PaperPlan", settings: Settings) -> "Iterator[IndexSnapshot | None]":
-    """The index that the plan needs; None where it asks a closed book alone."""
+def open_for(plan: "PaperPlan", settings: Settings, checkpoint: "Checkpoint") -> "Iterator[IndexSnapshot | None]":
+    """The index that the plan needs; None where it asks a closed book alone.
+
+    Raises IndexIncompatible where the checkpoint's question encoder is to search vectors of another passage encoder.
+    """
     if all(retriever == "closed book" for retriever in plan.retrievers):
         yield None
         return
-    with closing(open_index(settings, max(plan.n_docs, *plan.sweep, 1))) as snapshot:
+    asking = [checkpoint] if "dense" in plan.retrievers else []
+    with closing(open_index(settings, max(plan.n_docs, *plan.sweep, 1), *asking)) as snapshot:
         yield snapshot
 
 
-def open_index(settings: Settings, n_docs: int) -> "IndexSnapshot":
-    """The version that the settings name, or the live one. The caller closes it. Raises TooManyDocs."""
+def open_index(settings: Settings, n_docs: int, *asking: "Checkpoint") -> "IndexSnapshot":
+    """The version that the settings name, or the live one. The caller closes it.
+
+    Raises IndexIncompatible where it is not for each checkpoint `asking`, TooManyDocs.
+    """
     store = IndexStore(settings.indexes)
     snapshot = store.open(settings.index or store.default_version())
-    if n_docs > len(snapshot):
+    try:
+        for checkpoint in asking:
+            encoder = checkpoint.question_encoder.config
+            dimension = int(encoder.projection_dim or encoder.hidden_size)
+            check_compatible(snapshot.info, checkpoint.facts.encoder_fingerprint, dimension)
+        if n_docs > len(snapshot):
+            raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
+    except OpenbookError:
         snapshot.close()
-        raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
+        raise
     return snapshot

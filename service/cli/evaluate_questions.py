@@ -82,7 +82,7 @@ def reading(
 
     asked = choose_questions(questions, held_out=_titles(held_out, every), sample=sample, seed=seed)
     checkpoints = load_checkpoints(settings, against)
-    with ProgressBar() as progress:
+    with ProgressBar(stopped=kept_in(work)) as progress:
         report = read_paragraphs(
             checkpoints, asked, work=work, num_beams=num_beams or [1], seed=seed, progress=progress
         )
@@ -146,7 +146,7 @@ def open_domain(
     checkpoints = load_checkpoints(settings, against)
     plan = OpenPlan([one.value for one in part] if part else PARTS, n_docs, num_beams, tuple(k or K_SWEEP))
     with (
-        ProgressBar() as progress,
+        ProgressBar(stopped=kept_in(work)) as progress,
         closing(
             open_book(book, work, asked_by=checkpoints, encoder_folder=encoder, progress=progress, bm25=bm25)
         ) as snapshot,
@@ -217,7 +217,7 @@ def posteriors(
     book = write_book([*asked.every, *impossible.every], passages or [])
     (checkpoint,) = load_checkpoints(settings, None)
     with (
-        ProgressBar() as progress,
+        ProgressBar(stopped=kept_in(work)) as progress,
         closing(open_book(book, work, asked_by=[checkpoint], encoder_folder=encoder, progress=progress)) as snapshot,
     ):
         report, outcomes = measure_posteriors(
@@ -241,6 +241,11 @@ def _titles(held_out: list[str] | None, every: bool) -> list[str] | None:
     from service.offline.training.recipe import HELD_OUT_ARTICLES
 
     return None if every else held_out or list(HELD_OUT_ARTICLES)
+
+
+def kept_in(work: Path) -> str:
+    """What is said where Ctrl-C ends a measurement."""
+    return f"stopped; the same command goes on from the answers in {work}"
 
 
 def load_checkpoints(settings: Settings, others: list[str] | None) -> "list[Checkpoint]":

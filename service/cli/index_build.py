@@ -136,12 +136,8 @@ def build(
         engine=on_cluster,
         bm25=Bm25Parameters() if bm25 else None,
     )
-    try:
-        with ProgressBar() as progress:
-            built = build_index(store, version, opened, loaded, options, report=progress)
-    except KeyboardInterrupt:
-        console.print(f"{version} is stopped; the same command goes on with it", markup=False)
-        raise
+    with ProgressBar(stopped=f"{version} is stopped; the same command goes on with it") as progress:
+        built = build_index(store, version, opened, loaded, options, report=progress)
     show_report(console, built)
     make_current(store, version, console)
 

@@ -32,10 +32,14 @@ class Rate(ProgressColumn):
 
 
 class Bars:
-    """A bar for each stage while this is entered; `columns` are what stands in it beside the stage's name."""
+    """A bar for each stage while this is entered; `columns` are what stands in it beside the stage's name.
 
-    def __init__(self, *columns: ProgressColumn, transient: bool = False) -> None:
+    `stopped` is said where Ctrl-C ends the work: what is kept, and how to go on.
+    """
+
+    def __init__(self, *columns: ProgressColumn, transient: bool = False, stopped: str = "") -> None:
         self._console = messages()
+        self._stopped = stopped
         self._progress = Progress(
             TextColumn("{task.description:<9}"),
             BarColumn(bar_width=24),
@@ -53,8 +57,10 @@ class Bars:
         self._progress.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self._progress.stop()
+        if self._stopped and error is KeyboardInterrupt:
+            self._say(self._stopped)
 
     def _draw(self, stage: str, done: float, total: float | None) -> None:
         if stage not in self._tasks:
@@ -75,8 +81,8 @@ class ProgressBar(Bars):
     What a stage had done when it was first heard of was done before, and says nothing of its speed.
     """
 
-    def __init__(self) -> None:
-        super().__init__(MofNCompleteColumn(), Rate(), TimeRemainingColumn(elapsed_when_finished=True))
+    def __init__(self, *, stopped: str = "") -> None:
+        super().__init__(MofNCompleteColumn(), Rate(), TimeRemainingColumn(elapsed_when_finished=True), stopped=stopped)
         self._begun: dict[str, tuple[float, int]] = {}
 
     def update(self, done: int, total: int | None, what: str) -> None:

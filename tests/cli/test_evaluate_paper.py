@@ -125,6 +125,21 @@ def test_a_plot_without_a_sweep_and_a_k_beyond_the_index_are_refused_at_once(run
     assert "50 passages were asked for" in run("eval", "qa", "nq.jsonl", *here, "--k", 50).err
 
 
+@pytest.mark.parametrize("command", [("qa",), ("fever",), ("ablation",)], ids=lambda command: str(command[0]))
+def test_an_index_of_another_passage_encoder_is_refused_where_its_vectors_are_searched(
+    run: Run, here: Here, checkpoint_folder: Path, indexes_folder: Path, command: tuple[str, ...]
+) -> None:
+    add_bm25(IndexStore(indexes_folder), "tiny-2016")
+    write_lines(Path("nq.jsonl"), [{"question": "who is king", "answer": ["a"]}])
+    write_lines(Path("claims.jsonl"), [{"claim": "lima is in peru", "label": "SUPPORTS", "evidence": []}])
+    asked = ("eval", *command, "claims.jsonl" if command == ("fever",) else "nq.jsonl", *here, "--work", "work")
+    of_another = ("--checkpoint", checkpoint_folder)
+    assert "error [index_incompatible]: The index 'tiny-2016' was built with" in run(*asked, *of_another).err
+    if command == ("qa",):
+        # words are compared by BM25, and no vectors
+        assert run(*asked, *of_another, "--retriever", "bm25").code == 0
+
+
 def test_qa_names_the_line_that_is_no_question(run: Run, here: Here) -> None:
     write_lines(Path("nq.jsonl"), [{"question": "q", "answer": ["a"]}, {"question": "q"}])
     ended = run("eval", "qa", "nq.jsonl", *here)

@@ -88,6 +88,17 @@ def test_on_a_terminal_the_stages_before_have_ended_and_this_one_shows_its_share
     assert terminal.getvalue() != shown, "a swap's bars are taken away at the end"
 
 
+def test_ctrl_c_is_told_what_is_kept_and_any_other_end_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), ProgressBar(stopped="the same command goes on"):
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err == "the same command goes on\n"
+    with pytest.raises(OSError, match="full"), ProgressBar(stopped="the same command goes on"):
+        raise OSError("full")
+    with ProgressBar(stopped="the same command goes on"):
+        pass
+    assert capsys.readouterr().err == ""
+
+
 def test_quantities_are_short_enough_to_be_read() -> None:
     assert [duration(seconds) for seconds in (42, 1020, 19_000, 1_036_800)] == ["42 s", "17 min", "5.3 h", "12 days"]
     assert [size(n) for n in (999, 71_200, 71.2e9, 5.5e12)] == ["999 bytes", "71.2 kB", "71.2 GB", "5.5 TB"]

@@ -51,7 +51,10 @@ def test_a_closed_book_is_trained_on_texts_alone_with_room_for_them(run: Run, tm
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (("--closed-book", "--joint-steps", "3"), "joint.steps: with a closed book there are no passages to be found"),
+        (
+            ("--closed-book", "--joint-steps", "3"),
+            "--joint-steps: with a closed book there are no passages to be found",
+        ),
         (("--reading-steps", "1"), "paragraphs: reading learns from questions over paragraphs, and there are none"),
     ],
 )

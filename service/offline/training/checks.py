@@ -28,19 +28,19 @@ def check_folders(config: TrainingConfig) -> None:
 def _check_stages(config: TrainingConfig) -> None:
     if {"generator-encoder", "generator-decoder"} <= set(config.reading.freeze) and config.reading.steps:
         raise SettingInvalid(
-            setting="freeze", reason="with both parts of the generator frozen reading has nothing to learn: steps 0"
+            setting="--freeze", reason="with both parts of the generator frozen reading has nothing to learn: steps 0"
         )
     if not config.closed_book:
         return
     if config.joint.steps:
         raise SettingInvalid(
-            setting="joint.steps", reason="with a closed book there are no passages to be found, so it can but be 0"
+            setting="--joint-steps", reason="with a closed book there are no passages to be found, so it can but be 0"
         )
     if not config.reading.steps:
-        raise SettingInvalid(setting="reading.steps", reason="a closed book learns by reading alone, so it takes some")
+        raise SettingInvalid(setting="--reading-steps", reason="a closed book learns by reading alone")
     for name in ("passages", "unanswerable", "worlds"):
         if getattr(config, name):
-            raise SettingInvalid(setting=name, reason="a closed book has no use for them: leave them out")
+            raise SettingInvalid(setting=f"--{name}", reason="a closed book has no use for them: leave them out")
 
 
 def check_questions(config: TrainingConfig, questions: Questions) -> None:
@@ -72,14 +72,14 @@ def check_questions(config: TrainingConfig, questions: Questions) -> None:
 def _check_patience(config: TrainingConfig, questions: Questions) -> None:
     over_paragraphs = config.reading.patience and config.reading.steps and not config.closed_book
     if over_paragraphs and not any(question.context for question in questions.dev):
-        raise SourceInvalid(
-            source="patience",
+        raise SettingInvalid(
+            setting="--patience",
             reason="stopping early in reading needs held-out questions with their paragraphs: name an article with "
             "--held-out",
         )
     if (config.reading.patience or config.joint.patience) and not questions.dev:
-        raise SourceInvalid(
-            source="patience", reason="stopping early needs held-out questions with answers: name a file with --dev"
+        raise SettingInvalid(
+            setting="--patience", reason="stopping early needs held-out questions with answers: name a file with --dev"
         )
 
 
@@ -88,12 +88,13 @@ def _check_joint(config: TrainingConfig, questions: Questions) -> None:
     if given < needed:
         raise SourceInvalid(
             source="questions",
-            reason=f"{given} questions with answers are left to train on, and a step takes {needed}",
+            reason=f"{given} questions with answers are left to train on, and a step takes {needed}: give more, or "
+            "take fewer with --set joint.questions_per_step=N",
         )
     searched = len(titled_pieces(questions.paragraphs)) + len(questions.passages)
     if searched < config.joint.n_docs:
-        raise SourceInvalid(
-            source="n-docs",
+        raise SettingInvalid(
+            setting="--n-docs",
             reason=f"{config.joint.n_docs} passages a question, and {searched} are there to be found: "
             "name some with --passages",
         )

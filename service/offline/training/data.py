@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from service.entities import Passage
-from service.errors import SourceInvalid
+from service.errors import SettingInvalid, SourceInvalid
 from service.offline.evaluation.claim_files import read_claims
 from service.offline.evaluation.generation_files import read_prompts
 from service.offline.evaluation.question_files import read_published
@@ -71,7 +71,7 @@ def read_all(config: TrainingConfig) -> Questions:
     held_out = named or {title for title in HELD_OUT_ARTICLES if title in titles}
     unknown = sorted(held_out - titles)
     if unknown:
-        raise SourceInvalid(source="held-out", reason=f"no question over a paragraph is about {unknown[0]!r}")
+        raise SettingInvalid(setting="--held-out", reason=f"no question over a paragraph is about {unknown[0]!r}")
     unanswerable = [q for q in (*over_paragraphs, *_read(config.unanswerable)) if not q.answers and q.context]
     paragraphs = [question for question in over_paragraphs if question.answers]
     apart = [question for question in paragraphs if question.title in held_out]

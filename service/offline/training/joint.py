@@ -115,7 +115,7 @@ class JointTask:
 
     def learn(self, step: int, gather: Callable[[], None]) -> Mapping[str, float]:
         config = self._config
-        found, share_found = self._find(random_of(config.seed, "joint", step, self._machine.replicas.rank))
+        found, hits = self._find(random_of(config.seed, "joint", step, self._machine.replicas.rank))
         parts = parts_of(found, config.accumulate)
         batches = [self._batch(part) for part in parts]
         wanted = [(batch.targets != IGNORED)[:: config.n_docs] for batch in batches]  # (B, T) each
@@ -134,7 +134,8 @@ class JointTask:
             gather()
             total += float(loss.detach())
             length += float(vectors.detach().norm(dim=-1).sum()) / len(found)
-        return {"nll": total, "found": share_found, "length": length}
+        looked_for = {"found": sum(hits) / len(hits)} if hits else {}
+        return {"nll": total, **looked_for, "length": length}
 
     def place(self) -> Mapping[str, int]:
         return {}
@@ -170,24 +171,32 @@ class JointTask:
             self._question_encoder, self._question_tokenizer, questions, max_length=longest
         )  # (B, d)
 
-    def _find(self, random_state: random.Random) -> tuple[list[Found], float]:
-        """This process's questions of a step with their passages, and how many of those drawn found an answer."""
+    def _find(self, random_state: random.Random) -> tuple[list[Found], list[bool]]:
+        """This process's questions of a step with their passages; and of each drawn whose answer must be found,
+        whether it was."""
         share = max(1, self._config.questions_per_step // self._machine.replicas.count)
         found: list[Found] = []
+        hits: list[bool] = []
         asked = rounds = 0
         while len(found) < share:
             drawn = [self._draw(random_state) for _ in range(share)]
             with torch.no_grad():
                 vectors = self._vectors([question.text for question in drawn])  # (B, d)
             retrieved = retrieve(drawn, vectors, self._libraries, self._config.n_docs)
-            found += [item for item in retrieved if found_answer(item, self._libraries) is not None]
+            learnt = [found_answer(item, self._libraries) is not None for item in retrieved]
+            found += [item for item, is_learnt in zip(retrieved, learnt, strict=True) if is_learnt]
+            hits += [
+                is_learnt
+                for question, is_learnt in zip(drawn, learnt, strict=True)
+                if question.answers and not question.written
+            ]
             asked, rounds = asked + len(drawn), rounds + 1
             if rounds == FRUITLESS_ROUNDS and not found:
                 raise SourceInvalid(
                     source="joint training",
                     reason=f"of {asked} questions not one found a passage that holds an answer of its",
                 )
-        return found[:share], len(found) / asked
+        return found[:share], hits
 
     def _batch(self, found: Sequence[Found]) -> ReadingBatch:
         """Every found passage with its question and the answer that was found: R = B * K rows, question by question."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from transformers.utils import logging
 
+from service.errors import SettingInvalid
 from service.offline.training.checks import check_folders, check_questions
 from service.offline.training.curves import LOG_FILE, can_draw, draw_curves
 from service.offline.training.distillation import distil_question_encoder
@@ -43,6 +44,8 @@ def run(config: TrainingConfig, report: Report, progress: Progress = no_progress
     check_folders(config)
     workshop = Workshop(config, Replicas())
     check_questions(config, workshop.questions)
+    if not results_of(workshop):
+        raise SettingInvalid(setting="--joint-steps", reason="no stage has a step, so there is nothing to train")
     remember(config)
     questions, machine = workshop.questions, workshop.machine
     report(f"{len(questions.paragraphs):,} questions over paragraphs, {len(questions.held_out):,} held out")

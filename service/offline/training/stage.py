@@ -183,4 +183,6 @@ def train_stage(
 
 
 def _means(heard: list[Mapping[str, float]]) -> dict[str, float]:
-    return {name: sum(line[name] for line in heard) / len(heard) for name in heard[0]} if heard else {}
+    """Of each number over the lines that have it."""
+    told = {name: [line[name] for line in heard if name in line] for line in heard for name in line}
+    return {name: sum(values) / len(values) for name, values in told.items()}
