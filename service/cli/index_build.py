@@ -161,16 +161,16 @@ def show_estimate(console: Console, expected: BuildEstimate) -> None:
     )
 
 
-def show_report(console: Console, built: BuildReport) -> None:
-    """What came of it."""
+def show_report(console: Console, built: BuildReport, *, embedded: bool = True) -> None:
+    """What came of it; `embedded` says whether vectors were made, or taken as they were."""
     info = built.info
     console.print(
         f"built {info.version}: {info.n_passages:,} passages of {built.n_articles:,} articles in "
         f"{duration(built.seconds)} (reading {duration(built.read_seconds)}, "
-        f"embedding {duration(built.embed_seconds)}, publishing {duration(built.publish_seconds)})",
+        f"{'embedding' if embedded else 'vectors'} {duration(built.embed_seconds)}, publishing {duration(built.publish_seconds)})",
         markup=False,
     )
-    if built.embedded_per_second:
+    if embedded and built.embedded_per_second:
         earlier = f", {built.resumed:,} were embedded before" if built.resumed else ""
         console.print(f"embedded {built.embedded_per_second:,.1f} passages/s{earlier}", markup=False)
     if built.skipped:

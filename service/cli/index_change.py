@@ -119,7 +119,7 @@ def import_vectors(
     console = messages()
     with ProgressBar() as progress:
         built = build_index(store, name, opened, named, options, report=progress)
-    show_report(console, built)
+    show_report(console, built, embedded=False)
     if not built.info.encoder_fingerprint:
         console.print("the encoder's fingerprint is not known: no checkpoint can be held to it", markup=False)
     make_current(store, name, console)
@@ -172,7 +172,7 @@ def merge(
         for snapshot in snapshots:
             snapshot.close()
     console = messages()
-    show_report(console, built)
+    show_report(console, built, embedded=False)
     make_current(store, name, console)
 
 

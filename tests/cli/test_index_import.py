@@ -18,6 +18,7 @@ def test_a_dataset_folder_is_imported_with_its_faiss_file(run: Run, tmp_path: Pa
     made = run(*importing, "--ef-search", 50, "--candidates", 20)
     assert made.code == 0, made.err
     assert "taken as it was made, from HNSW8_SQ8-IP.faiss; of the 10 best for each of 30 of its own" in made.err
+    assert "embedded" not in made.err
     info = IndexStore(tmp_path / "indexes").info("dpr")
     assert (info.factory, info.search) == ("HNSW8,SQ8", {"efSearch": 50, "candidates": 20})
     shown = run("index", "info", "dpr").out
