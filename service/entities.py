@@ -167,7 +167,7 @@ class Bm25Info:
 class IndexInfo:
     """The manifest of one index version: what it is, what made it, and what its files must be.
 
-    `factory` is the FAISS factory string of the index; empty where an early Openbook wrote the manifest.
+    `factory` is the FAISS factory string of the index; empty where the manifest lacks it.
     `attribution` is what a reader of the text must be shown, `index_reason` a sentence on why the index is of its type.
     """
 

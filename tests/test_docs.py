@@ -1,5 +1,6 @@
 """What is written about the project against the project itself: a page that drifts from the code fails here."""
 
+import json
 import re
 from pathlib import Path
 
@@ -138,3 +139,16 @@ def test_every_file_of_the_package_that_a_page_names_is_there(page: Path) -> Non
     rooms = "|".join(sorted(folder.name for folder in (ROOT / "service").iterdir() if folder.is_dir()))
     named = re.findall(rf"`((?:service/)?(?:{rooms})/[\w/]+\.py)`", page.read_text(encoding="utf-8"))
     assert not [name for name in named if not (ROOT / "service" / name.removeprefix("service/")).is_file()]
+
+
+def test_the_page_of_the_calls_shows_one_service_in_one_run() -> None:
+    page = (ROOT / "docs/http.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"<!-- output: ([\w, ]+) -->\n\n```(?:json)?\n(.*?)\n```", page, re.DOTALL))
+    of_answer = re.search(r'"log_prob": (-[\d.]+)', shown["answer"])
+    of_compare = re.search(r'"log_prob": (-[\d.]+)', shown["compare, shortened"])
+    assert of_answer is not None
+    assert of_compare is not None
+    # the same question of the same version, with as many passages
+    assert float(of_answer.group(1)) == pytest.approx(float(of_compare.group(1)), rel=0.01)
+    assert json.loads(shown["swap"])["seconds"] == json.loads(shown["progress"])["seconds"]
+    assert json.loads(shown["rollback"])["seconds"]["total"] == json.loads(shown["history"])["swaps"][0]["seconds"]

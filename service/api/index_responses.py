@@ -46,7 +46,7 @@ class ManifestResponse(BaseModel):
     licence: str
     attribution: Annotated[str, Field(description="What a reader of the text must be shown; empty where nothing.")]
     factory: Annotated[
-        str, Field(description="The FAISS factory string of the index; empty where an early Openbook made it.")
+        str, Field(description="The FAISS factory string of the index; empty where the manifest lacks it.")
     ]
     index_reason: Annotated[str, Field(description="Why the index is of its type; empty where nobody said.")]
     search: Annotated[dict[str, int], Field(description="How thoroughly it is searched, unless a question says.")]

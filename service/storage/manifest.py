@@ -53,7 +53,7 @@ def sealed(fields: Mapping[str, Any]) -> bytes:
 
 
 def check_sealed(folder: Path, version: str) -> None:
-    """Raise ManifestInvalid where the manifest has no seal, as those of an early Openbook, or another one's."""
+    """Raise ManifestInvalid where the manifest has no seal, or the seal of another."""
     defect = _broken_seal((folder / MANIFEST).read_bytes())
     if defect is not None:
         raise ManifestInvalid(version=version, reason=defect)
