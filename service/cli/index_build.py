@@ -167,7 +167,8 @@ def show_report(console: Console, built: BuildReport, *, embedded: bool = True) 
     console.print(
         f"built {info.version}: {info.n_passages:,} passages of {built.n_articles:,} articles in "
         f"{duration(built.seconds)} (reading {duration(built.read_seconds)}, "
-        f"{'embedding' if embedded else 'vectors'} {duration(built.embed_seconds)}, publishing {duration(built.publish_seconds)})",
+        f"{'embedding' if embedded else 'vectors'} {duration(built.embed_seconds)}, "
+        f"publishing {duration(built.publish_seconds)})",
         markup=False,
     )
     if embedded and built.embedded_per_second:
