@@ -163,7 +163,7 @@ def test_every_cut_breaks_the_seal(tmp_path: Path) -> None:
 
 
 def test_a_manifest_without_a_seal_is_read_and_not_believed(tmp_path: Path) -> None:
-    """One without a seal and without what came later."""
+    """One without a seal."""
     write_manifest(tmp_path, INFO)
     fields = json.loads((tmp_path / MANIFEST).read_text(encoding="utf-8"))
     del fields["manifest_sha256"]
