@@ -30,6 +30,10 @@ def _check_stages(config: TrainingConfig) -> None:
         raise SettingInvalid(
             setting="--freeze", reason="with both parts of the generator frozen reading has nothing to learn: steps 0"
         )
+    if {"question-encoder", "generator-encoder", "generator-decoder"} <= set(
+        config.joint.freeze
+    ) and config.joint.steps:
+        raise SettingInvalid(setting="--freeze", reason="with all three parts frozen there is nothing to learn")
     if not config.closed_book:
         return
     if config.joint.steps:

@@ -282,6 +282,8 @@ def test_pairs_that_nothing_can_be_learnt_from_are_refused_before_anything_begin
     refused(reads, "reading learns from questions over paragraphs, and there are none: name a file with --paragraphs")
     both = replace(reads.reading, freeze=("generator-encoder", "generator-decoder"))
     refused(replace(reads, reading=both), "with both parts of the generator frozen reading has nothing to learn")
+    every = replace(config.joint, freeze=("question-encoder", "generator-encoder", "generator-decoder"))
+    refused(replace(config, questions=(asked,), joint=every), "with all three parts frozen there is nothing to learn")
     patient = replace(config, questions=(asked,), joint=replace(config.joint, patience=1))
     refused(patient, "stopping early needs held-out questions with answers: name a file with --dev")
     refused(replace(config, questions=(asked,), dev=(unanswered,)), "a question to measure with needs an answer")
