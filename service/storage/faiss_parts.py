@@ -113,7 +113,7 @@ def _defect_of_scalar(quantizer: Any, dimension: int, code_size: int) -> str | N
 def _defect_of_rows(core: Any) -> str | None:
     if isinstance(core, FLAT) and core.code_size != 4 * core.d:
         return "its vectors are not of its dimension"
-    if core.ntotal < 0 or core.codes.size() != core.ntotal * core.code_size:
+    if core.codes.size() != core.ntotal * core.code_size:
         return f"it has not as many vectors as its {core.ntotal} rows"
     return None
 

@@ -111,14 +111,27 @@ def set_field(path: str, value: int) -> Callable[[Any], None]:
     return change
 
 
+def set_code_sizes(index: Any) -> None:
+    """Of the index and of its codewords alike."""
+    index.code_size = index.pq.code_size = 3
+
+
 @pytest.mark.parametrize(
     ("factory", "change", "said"),
     [
         ("RR8,IVF8,PQ4x4", set_transform, "a transform of its vectors does not fit them"),
         ("RR8,IVF8,PQ4x4", set_field("ntotal", N - 1), "what it searches is not"),
         ("PCA4,SQfp16", shorten_bias, "a transform of its vectors does not fit them"),
+        ("PCA4,SQfp16", lambda index: setattr(index, "d", 9), "a transform of its vectors does not fit them"),
+        ("PCA4,SQfp16", set_field("d", 5), "what it searches is not"),
         ("PQ4x4", shorten("pq.centroids"), "its codewords are not those of its codes"),
         ("PQ4x4", set_field("pq.ksub", 8), "its codewords are not those of its codes"),
+        ("PQ4x4", set_field("pq.d", 4), "its codewords are not those of its codes"),
+        ("PQ4x4", set_field("pq.dsub", 3), "its codewords are not those of its codes"),
+        ("PQ2x4", set_field("pq.nbits", 3), "its codewords are not those of its codes"),
+        ("PQ4x4", set_code_sizes, "its codewords are not those of its codes"),
+        ("SQ8", set_field("sq.d", 4), "its codes are of a kind that is not known"),
+        ("SQ8", set_field("sq.code_size", 16), "its codes are not of their length"),
         ("Flat", set_field("code_size", 16), "its vectors are not of its dimension"),
         ("Flat", shorten("codes"), f"it has not as many vectors as its {N} rows"),
         ("SQ8", shorten("sq.trained"), "its codes are not of their length"),
