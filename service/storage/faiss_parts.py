@@ -181,7 +181,7 @@ def _defect_of_lists(core: Any) -> str | None:
     if core.direct_map.type != FAISS.DirectMap.NoMap:
         return "it has a map of its rows, which Openbook never writes"
     sizes = [lists.list_size(number) for number in range(core.nlist)]
-    if min(sizes) < 0 or sum(sizes) != core.ntotal:
+    if sum(sizes) != core.ntotal:
         return f"its lists hold {sum(sizes)} rows where it has {core.ntotal}"
     seen = np.zeros(core.ntotal, dtype=bool)  # (N,)
     for number, size in enumerate(sizes):
