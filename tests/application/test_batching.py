@@ -23,13 +23,14 @@ class Kitchen:
     batches: list[tuple[str, ...]] = field(default_factory=list)
     turns: list[tuple[Turn, ...]] = field(default_factory=list)
     whole: list[tuple[str, ...]] = field(default_factory=list)
+    gone: list[tuple[int, ...]] = field(default_factory=list)
 
     def compute(self, batch: Batch[str]) -> list[str]:
         self.turns.append(batch.turns)
         self.batches.append(batch.questions)
         for _ in range(self.steps):
             assert self._go.acquire(timeout=10)
-            batch.check()
+            self.gone.append(batch.check())
         if "poison" in batch.questions:
             raise KeyError("poison")
         self.whole.append(batch.questions)
@@ -174,6 +175,8 @@ def test_one_that_leaves_frees_its_place_between_two_steps_and_the_others_go_on(
 
     asyncio.run(main())
     assert kitchen.whole == [("a",), ("stays", "goes")]
+    # three steps of "a", and those of the batch: whose rows need no computing is said at each
+    assert kitchen.gone == [(), (), (), (), (1,), (1,)]
 
 
 def test_a_full_queue_refuses_at_once_also_while_a_batch_is_computed(kitchen: Kitchen) -> None:
