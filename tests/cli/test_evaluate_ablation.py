@@ -59,3 +59,13 @@ def test_a_report_may_have_an_equals_sign_in_its_place(run: Run) -> None:
 
 def test_without_a_file_there_is_nothing_to_ask(run: Run) -> None:
     assert "name a file of questions, or one of --texts" in run("eval", "ablation").err
+
+
+def test_a_frozen_checkpoint_of_another_passage_encoder_is_refused(
+    run: Run, tiny_checkpoint: Path, checkpoint_folder: Path, indexes_folder: Path
+) -> None:
+    add_bm25(IndexStore(indexes_folder), "tiny-2016")
+    write_lines(Path("nq.jsonl"), [{"question": "who is king", "answer": ["a"]}])
+    here = ("--checkpoint", tiny_checkpoint, "--indexes", indexes_folder, "--index", "tiny-2016", "--n-docs", 2)
+    ended = run("eval", "ablation", "nq.jsonl", *here, "--frozen", checkpoint_folder, "--work", "work")
+    assert (ended.code, "error [index_incompatible]" in ended.err) == (1, True)

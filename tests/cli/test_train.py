@@ -48,6 +48,27 @@ def test_a_closed_book_is_trained_on_texts_alone_with_room_for_them(run: Run, tm
     assert (tmp_path / "closed" / "openbook.json").is_file()
 
 
+def test_questions_alone_go_straight_to_joint_training(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "nq.jsonl").write_text(json.dumps({"question": "Where is Lima?", "answer": ["Peru"]}))
+    (tmp_path / "book.jsonl").write_text(json.dumps({"id": "1", "title": "Lima", "text": "A city, far from Quito."}))
+    numbers = (
+        "--joint-steps",
+        1,
+        "--n-docs",
+        1,
+        "--set",
+        "joint.questions_per_step=1",
+        "--set",
+        "distillation.steps=0",
+    )
+    files = ("--questions", "nq.jsonl", "--dev", "nq.jsonl", "--passages", "book.jsonl", "--unfound")
+    ended = run("train", "mine", *files, "--work", "work", *numbers)
+    assert ended.code == 0, ended.err
+    recipe = json.loads((tmp_path / "work" / "recipe.json").read_text())
+    assert (recipe["reading"]["steps"], recipe["worlds"], recipe["unfound"], len(recipe["dev"])) == (0, 0, True, 1)
+    assert "cannot write yet, and reading is left out" in ended.err
+
+
 @pytest.mark.parametrize(
     ("given", "reason"),
     [

@@ -32,15 +32,18 @@ class DistillationConfig:
 
 
 def encode_questions(
-    encoder: DPRQuestionEncoder, tokenizer: Any, questions: Sequence[str], *, max_length: int = 64
+    encoder: DPRQuestionEncoder, tokenizer: Any, questions: Sequence[str], *, max_length: int | None = None
 ) -> Tensor:
-    """The vectors q(x) in float32, with a gradient where one is wanted: (B, d)."""
+    """The vectors q(x) in float32, with a gradient where one is wanted: (B, d).
+
+    A question is cut to `max_length` tokens; None: to those that the encoder can read, as in serving.
+    """
     inputs = tokenizer(
         list(questions),
         padding=True,
         pad_to_multiple_of=8,
         truncation=True,
-        max_length=max_length,
+        max_length=max_length or encoder.config.max_position_embeddings,
         return_tensors="pt",
     )
     inputs = inputs.to(encoder.device)

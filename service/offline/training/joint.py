@@ -166,10 +166,7 @@ class JointTask:
         return scores | {"open_exact_match": matched, "open_f1": overlap}
 
     def _vectors(self, questions: Sequence[str]) -> Tensor:
-        longest: int = self._question_encoder.config.max_position_embeddings
-        return encode_questions(
-            self._question_encoder, self._question_tokenizer, questions, max_length=longest
-        )  # (B, d)
+        return encode_questions(self._question_encoder, self._question_tokenizer, questions)  # (B, d)
 
     def _find(self, random_state: random.Random) -> tuple[list[Found], list[bool]]:
         """This process's questions of a step with their passages; and of each drawn whose answer must be found,

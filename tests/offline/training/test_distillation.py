@@ -45,6 +45,18 @@ def test_the_scale_is_the_mean_length_of_the_vectors(bert_folder: Path, tokenize
     )
 
 
+def test_a_long_question_is_read_as_far_as_the_encoder_can(
+    bert_folder: Path, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    encoder = warm_start_question_encoder(bert_folder).eval()
+    alike = "lima " * 80
+    with torch.no_grad():
+        one, other = encode_questions(encoder, tokenizer, [f"{alike}peru", f"{alike}quito"])
+        cut, same = encode_questions(encoder, tokenizer, [f"{alike}peru", f"{alike}quito"], max_length=64)
+    assert float((one - other).abs().max()) > 1e-3
+    assert torch.equal(cut, same)
+
+
 def test_distillation_brings_the_vectors_to_the_teachers(
     bert_folder: Path, tokenizer: PreTrainedTokenizerBase, passage_encoder: PassageEncoder
 ) -> None:

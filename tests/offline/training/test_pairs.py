@@ -91,6 +91,21 @@ def test_with_unfound_an_answer_is_learnt_whatever_was_found_and_one_that_was_fi
     assert [found_answer(Found(one, [1]), library) for one in (strict, free, over)] == [None, "Lima", "Lima"]
 
 
+def test_unfound_reaches_what_is_drawn(config: TrainingConfig, tmp_path: Path) -> None:
+    config = replace(config, questions=(lines(tmp_path / "nq.jsonl", ASKED),))
+    for unfound in (False, True):
+        draw = Workshop(replace(config, unfound=unfound), Replicas()).draw()
+        assert draw(random.Random(0)).written is unfound
+
+
+def test_a_closed_book_learns_the_first_of_several_answers_and_every_text(
+    config: TrainingConfig, tmp_path: Path
+) -> None:
+    asked = lines(tmp_path / "nq.jsonl", [{"question": "Who?", "answer": ["Ana", "Ana Torres"]}])
+    read = read_all(replace(config, questions=(asked,), texts=(lines(tmp_path / "clues.jsonl", CLUES[:1]),)))
+    assert [pair.answers for pair in read.pairs()] == [("Ana",), ("the capital of peru", "a city in peru")]
+
+
 def test_pairs_alone_come_each_as_often_as_another_and_with_paragraphs_by_their_kind(
     config: TrainingConfig, tmp_path: Path, questions: list[Question]
 ) -> None:
@@ -136,6 +151,18 @@ def test_training_on_pairs_is_judged_by_questions_of_its_own_and_stops_early(
     assert "kept" in judged[-1]
 
 
+def test_reading_is_not_judged_by_questions_without_their_paragraphs(
+    config: TrainingConfig, tmp_path: Path, questions: list[Question]
+) -> None:
+    over = [{"question": q.text, "answers": q.answers, "title": q.title, "context": q.context} for q in questions]
+    reads = replace(config.reading, steps=1, evaluate_every=1, patience=1)
+    dev = (lines(tmp_path / "dev.jsonl", ASKED),)
+    config = replace(config, paragraphs=(lines(tmp_path / "squad.jsonl", over),), dev=dev, reading=reads)
+    refused(config, "stopping early in reading needs held-out questions with their paragraphs")
+    run(replace(config, reading=replace(reads, patience=0)), lambda _: None)
+    assert not any("dev_exact_match" in entry for entry in logged(config, "reading"))
+
+
 def test_what_is_too_long_to_be_asked_is_left_out_and_said(config: TrainingConfig, tmp_path: Path) -> None:
     # the generator reads 96 tokens, and half of them are for the passage
     long, fits = {"question": "lima " * 50, "answer": ["Lima"]}, {"question": "lima " * 40, "answer": ["Lima"]}
@@ -169,7 +196,7 @@ def test_a_closed_book_reads_in_training_what_it_reads_when_it_is_asked(
 
 
 def test_a_batch_of_a_closed_book_is_as_large_as_what_is_written_allows(bert_folder: Path, wording: Wording) -> None:
-    examples = [ReadingExample("lima", "", "", "who was president of peru and king of ecuador", None)] * 40
+    examples = [ReadingExample("lima", "", "", "who was president of peru and king of ecuador " * 3, None)] * 40
     config = ReadingConfig(tokens_per_step=64)
     task = ReadingTask(warm_start_generator(bert_folder), wording, lambda *_: examples, config, Machine(), ())
     sizes = [collate(batch, wording).targets.numel() for batch in task.pool(0)]
