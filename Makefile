@@ -3,13 +3,15 @@
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
+# Beside openbook itself: what trains and measures it, and its default checkpoint.
+PARTS := service/openbook_lab checkpoints/openbook-mini
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 OPENBOOK := $(BIN)/openbook
 INDEXES := $(or $(OPENBOOK_INDEXES),indexes)
 DEMO := $(INDEXES)/wiki-2016/manifest.json $(INDEXES)/wiki-2018/manifest.json
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-browser test-slow test-docker check indexes install clean
+.PHONY: help serve test test-browser test-slow test-docker check indexes wheels lock install clean
 # A manifest is the last file of a version that is published whole: make must not remove it, whatever happens after.
 .PRECIOUS: $(INDEXES)/%/manifest.json
 
@@ -40,6 +42,25 @@ check: $(BIN)/.installed-test ## formatting, linting and types
 
 indexes: $(DEMO) ## build the demo indexes wiki-2016 and wiki-2018 if they are missing
 
+# Each is built from a copy: setuptools leaves a folder where it builds.
+wheels: $(DEMO) ## build the wheels of openbook, openbook-lab and openbook-mini into dist/
+	rm -rf build dist && mkdir -p build/wheels/openbook
+	cp -R pyproject.toml LICENSE docs service build/wheels/openbook
+	cp -R $(PARTS) build/wheels
+	mkdir build/wheels/openbook-mini/indexes && cp -R $(dir $(DEMO)) build/wheels/openbook-mini/indexes
+	$(PIP) wheel --quiet --no-deps --wheel-dir dist ./build/wheels/*
+	@ls -l dist
+
+# torch stays where it is: on Linux a newer one may bring gigabytes of CUDA.
+lock: | $(BIN)/python ## write constraints.txt anew: the newest version of everything that any extra needs
+	rm -rf build/lock && $(BIN)/python -m venv build/lock
+	grep '^torch==' constraints.txt > build/lock/torch.txt
+	build/lock/bin/python -m pip install --quiet -c build/lock/torch.txt -e . $(addprefix -e ,$(PARTS)) \
+	  -e '.[mini,lab,dump,plots,ray,tracing,browser,test,check]' -e './service/openbook_lab[ctranslate2]'
+	(echo '# Every package at the version that is tested: make lock writes this file, CI and the image install by it.'; \
+	  build/lock/bin/python -m pip freeze --exclude-editable | sed 's/+cpu$$//') > build/lock/constraints.txt
+	mv build/lock/constraints.txt constraints.txt
+
 install: $(BIN)/.installed ## make .venv and install the service into it
 
 clean: ## remove .venv and every cache; indexes stay, since some take hours to build
@@ -51,17 +72,17 @@ $(INDEXES)/%/manifest.json: | $(BIN)/.installed
 	$(OPENBOOK) index build $*
 
 # The stamps lie inside .venv, so that they go when it goes.
-$(BIN)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+$(BIN)/.installed: pyproject.toml $(addsuffix /pyproject.toml,$(PARTS)) constraints.txt | $(BIN)/python
 	@echo 'Installing Openbook and what it needs into $(VENV); the first time takes a few minutes.'
-	$(PIP) -e '.[mini]'
+	$(PIP) -e '.[mini,lab]' $(addprefix -e ,$(PARTS))
 	@touch $@
 
 $(BIN)/.installed-test: $(BIN)/.installed
-	$(PIP) -e '.[mini,test,check]'
+	$(PIP) -e '.[mini,lab,test,check]' $(addprefix -e ,$(PARTS))
 	@touch $@
 
 $(BIN)/.installed-browser: $(BIN)/.installed-test
-	$(PIP) -e '.[mini,test,check,browser]'
+	$(PIP) -e '.[mini,lab,test,check,browser]' $(addprefix -e ,$(PARTS))
 	@touch $@
 
 # The first Python that is new enough, unless PYTHON names one.

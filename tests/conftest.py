@@ -11,7 +11,12 @@ import pytest
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
-pytest_plugins = ["tests.fixtures.checkpoints", "tests.fixtures.evaluation", "tests.fixtures.indexes"]
+pytest_plugins = [
+    "tests.fixtures.checkpoints",
+    "tests.fixtures.command_line",
+    "tests.fixtures.evaluation",
+    "tests.fixtures.indexes",
+]
 
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 

@@ -7,16 +7,19 @@ from pathlib import Path
 import pytest
 import typer
 from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
-import service
-from service import errors
-from service.cli.app import build
-from service.cli.serve import DEMO_TOKEN, welcome
-from service.settings import Settings
+import openbook
+from openbook import errors
+from openbook.cli.app import build
+from openbook.cli.serve import DEMO_TOKEN, welcome
+from openbook.settings import Settings
+from tests.places import ROOT
 from tests.test_makefile import TARGETS
 
-ROOT = Path(service.__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
 FOLDERS = ("docs", "indexes", "checkpoints", "deploy")
 PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
 
@@ -33,17 +36,21 @@ def commands(group: object, path: str = "") -> set[str]:
 COMMANDS = commands(typer.main.get_command(build()))
 
 
+def default_of(field: FieldInfo) -> str:
+    return "" if field.default in (None, PydanticUndefined) else str(field.default)
+
+
 def test_the_table_of_settings_is_the_settings() -> None:
-    rows = [line.split(" | ", 2) for line in README.splitlines() if line.startswith("| `OPENBOOK_")]
+    rows = [line.split(" | ", 2) for line in REFERENCE.splitlines() if line.startswith("| `OPENBOOK_")]
     table = [(name.strip("| `"), default.strip("| `"), text.removesuffix(" |")) for name, default, text in rows]
     assert table == [
-        (f"OPENBOOK_{name.upper()}", "" if field.default is None else str(field.default), field.description)
+        (f"OPENBOOK_{name.upper()}", default_of(field), field.description)
         for name, field in Settings.model_fields.items()
     ]
 
 
 def test_the_table_of_commands_is_the_commands() -> None:
-    listed = re.findall(r"^\| `openbook ([a-z0-9 ]+?)(?: [\[A-Z].*?)?` \|", README, re.MULTILINE)
+    listed = re.findall(r"^\| `openbook ([a-z0-9 ]+?)(?: [\[A-Z].*?)?` \|", REFERENCE, re.MULTILINE)
     assert sorted(listed) == sorted(COMMANDS)
 
 
@@ -76,7 +83,7 @@ def test_the_first_page_was_filled_from_a_real_run() -> None:
 def test_the_newest_version_of_the_changelog_is_the_packages() -> None:
     newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert newest is not None
-    assert newest[1] == service.__version__
+    assert newest[1] == openbook.__version__
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -94,7 +101,7 @@ def test_the_map_of_the_docs_has_every_page() -> None:
 
 
 def test_the_table_of_errors_has_every_code_with_its_status() -> None:
-    from service.api.problems import HTTP_CODES, status_of
+    from openbook.api.problems import HTTP_CODES, status_of
 
     text = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
     for error in [errors.OpenbookError, *descendants(errors.OpenbookError)]:

@@ -6,10 +6,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import service
+from tests.places import ROOT
 
-ROOT = Path(service.__file__).parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+PYPROJECTS = ("pyproject.toml", "service/openbook_lab/pyproject.toml", "checkpoints/openbook-mini/pyproject.toml")
 TARGETS = dict(re.findall(r"^([a-z][a-z-]*):.*?(?:## (.*))?$", MAKEFILE, re.MULTILINE))
 
 
@@ -18,6 +18,12 @@ def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[st
     # as if typed anew: not below the make that runs the tests, and without anybody's settings
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "OPENBOOK_"))}
     return subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, check=False, timeout=60)
+
+
+def copy_what_make_reads(folder: Path) -> None:
+    for name in ("Makefile", "constraints.txt", *PYPROJECTS):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
 
 
 def test_every_phony_target_has_a_rule_and_a_line_of_help() -> None:
@@ -38,20 +44,18 @@ def test_make_alone_is_make_help() -> None:
 
 
 def test_serve_installs_builds_what_is_missing_and_serves_in_this_order(tmp_path: Path) -> None:
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, tmp_path)
+    copy_what_make_reads(tmp_path)
     (tmp_path / "indexes" / "wiki-2016").mkdir(parents=True)
     (tmp_path / "indexes" / "wiki-2016" / "manifest.json").touch()
     planned = make("--dry-run", "serve", folder=tmp_path).stdout
-    order = ["-m venv .venv", "-e '.[mini]'", "openbook index build wiki-2018", "openbook serve --demo"]
+    order = ["-m venv .venv", "-e '.[mini,lab]'", "openbook index build wiki-2018", "openbook serve --demo"]
     assert [planned.find(step) for step in order] == sorted(planned.find(step) for step in order)
     assert all(step in planned for step in order)
     assert "index build wiki-2016" not in planned
 
 
 def test_a_python_that_is_too_old_is_named_with_the_remedy(tmp_path: Path) -> None:
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, tmp_path)
+    copy_what_make_reads(tmp_path)
     old = tmp_path / "python3.9"
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.9.2" && exit 0\nexit 1\n')
     old.chmod(0o755)

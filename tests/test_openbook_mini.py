@@ -9,16 +9,18 @@ from fastapi.testclient import TestClient
 from pydantic import SecretStr
 from transformers import RagSequenceForGeneration, RagTokenForGeneration
 
-from service.api.app import create_app
-from service.entities import Passage
-from service.offline.encyclopedia import articles, load_world
-from service.offline.splitting import passages
-from service.rag.checkpoint import load_checkpoint, save_checkpoint
-from service.rag.passage_encoder import PassageEncoder
-from service.settings import Settings
-from service.storage.index_store import IndexStore
+from openbook.api.app import create_app
+from openbook.entities import Passage
+from openbook.indexing.passage_encoder import PassageEncoder
+from openbook.indexing.publishing import publish
+from openbook.indexing.splitting import passages
+from openbook.rag.checkpoint import load_checkpoint, save_checkpoint
+from openbook.settings import Settings
+from openbook.storage.index_store import IndexStore
+from openbook_lab.encyclopedia import articles, load_world
+from tests.places import ROOT
 
-CHECKPOINT = Path(__file__).parent.parent / "checkpoints" / "openbook-mini"
+CHECKPOINT = ROOT / "checkpoints" / "openbook-mini"
 
 # Offices that changed hands between the two snapshots, and a few countries around them to find them among.
 OFFICES = {
@@ -43,7 +45,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     for year, date in ((2016, "2016-11-30"), (2018, "2018-12-20")):
         some = some_passages(year)
         assert len(some) > 20
-        store.publish(
+        publish(
+            store,
             f"wiki-{year}",
             vectors=encoder.encode(some),
             passages=some,

@@ -3,14 +3,14 @@
 import re
 from pathlib import Path
 
-import service
-from service.application.admission import WorkPool
-from service.application.live_index import LiveIndex
-from service.application.telemetry import Telemetry
-from service.settings import Settings
-from service.storage.index_store import IndexStore
+from openbook.application.admission import WorkPool
+from openbook.application.live_index import LiveIndex
+from openbook.application.telemetry import Telemetry
+from openbook.settings import Settings
+from openbook.storage.index_store import IndexStore
+from tests.places import ROOT
 
-PAGE = (Path(service.__file__).parent.parent / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
 def test_every_metric_that_the_page_names_is_exported(tiny_indexes: Path) -> None:

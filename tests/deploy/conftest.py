@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import service
+from tests.places import ROOT
 
-ROOT = Path(service.__file__).parent.parent
 PROMETHEUS = ROOT / "deploy" / "prometheus"
 DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "openbook.json"
 PROMETHEUS_IMAGE = "prom/prometheus"

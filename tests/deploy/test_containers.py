@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-import service
+import openbook
 from tests.deploy.conftest import ROOT, Summary, run, succeeds
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(5400)]
@@ -287,7 +287,7 @@ def test_the_image_is_small_labelled_and_holds_what_the_constraints_say(image: s
     summary(f"{size / 1e6:.0f} MB, of which {base / 1e6:.0f} MB are python:3.11-slim")
     assert size - base < MAX_BYTES_BEYOND_PYTHON
     labels = json.loads(run("docker", "inspect", "-f", "{{json .Config.Labels}}", image).stdout)
-    assert labels["org.opencontainers.image.version"] == service.__version__
+    assert labels["org.opencontainers.image.version"] == openbook.__version__
     listing = "from importlib.metadata import distributions as d; print(*(f'{p.name}=={p.version}' for p in d()))"
     held = run("docker", "run", "--rm", "--entrypoint", "python3", image, "-c", listing).stdout.split()
     pinned = {

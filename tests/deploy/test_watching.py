@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from service.application.admission import WorkPool
-from service.application.live_index import LiveIndex
-from service.application.telemetry import Telemetry
-from service.storage.index_store import IndexStore
+from openbook.application.admission import WorkPool
+from openbook.application.live_index import LiveIndex
+from openbook.application.telemetry import Telemetry
+from openbook.storage.index_store import IndexStore
 from tests.deploy.conftest import DASHBOARD, PROMETHEUS, ROOT
 
 Promtool = Callable[..., subprocess.CompletedProcess[str]]

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from service.application.live_index import LiveIndex
-from service.application.swap_index import SwapIndex, SwapPolicy
-from service.application.telemetry import Telemetry
-from service.entities import Passage
-from service.storage.faiss_index import IndexType
-from service.storage.history import SwapHistory
-from service.storage.index_store import IndexStore
+from openbook.application.live_index import LiveIndex
+from openbook.application.swap_index import SwapIndex, SwapPolicy
+from openbook.application.telemetry import Telemetry
+from openbook.entities import Passage
+from openbook.indexing.publishing import publish
+from openbook.storage.faiss_index import IndexType
+from openbook.storage.history import SwapHistory
+from openbook.storage.index_store import IndexStore
 
 N_PASSAGES = 3
 DIMENSION = 4
@@ -42,7 +43,8 @@ def publish_book(
     replace: bool = False,
 ) -> None:
     """A version of `content`, or of its own name."""
-    store.publish(
+    publish(
+        store,
         version,
         vectors=book_vectors(content or version, n_passages),
         passages=book(content or version, n_passages),

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
 
-from service.entities import Passage
-from service.storage.index_store import IndexStore
+from openbook.entities import Passage
+from openbook.indexing.publishing import publish
+from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import ENCODER, tiny_vectors
 from tests.soak.servers import Connection
 
@@ -45,7 +46,8 @@ def publish_coloured(store: IndexStore, version: str) -> None:
         )
         for row in range(N_PASSAGES)
     ]
-    store.publish(
+    publish(
+        store,
         version,
         vectors=tiny_vectors(passages),
         passages=passages,

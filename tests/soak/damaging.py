@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from service.errors import IndexCorrupt
-from service.storage.index_store import IndexStore
+from openbook.errors import IndexCorrupt
+from openbook.storage.index_store import IndexStore
 from tests.soak.books import DIMENSION, publish_book
 from tests.soak.killing import in_child
 

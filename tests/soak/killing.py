@@ -20,14 +20,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import service
-from service.storage import durable
-from service.storage.history import SwapHistory
-from service.storage.index_store import IndexStore
+import openbook
+from openbook.storage import durable
+from openbook.storage.history import SwapHistory
+from openbook.storage.index_store import IndexStore
 from tests.soak.books import check_book, publish_book, swap_to
 
-PACKAGE = Path(service.__file__).parent
-TRACED = tuple(str(PACKAGE / room) for room in ("storage", "application"))
+PACKAGE = Path(openbook.__file__).parent
+TRACED = tuple(str(PACKAGE / room) for room in ("storage", "indexing", "application"))
 # Longer than any child of these takes on a busy machine.
 STUCK_AFTER_S = 60
 

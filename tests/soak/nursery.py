@@ -9,8 +9,8 @@ import os
 import signal
 import sys
 
-from service.api.server import serve
-from service.settings import Settings
+from openbook.api.server import serve
+from openbook.settings import Settings
 
 
 def main() -> None:

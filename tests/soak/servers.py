@@ -13,9 +13,8 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
-import service
+from tests.places import ROOT
 
-ROOT = Path(service.__file__).parent.parent
 TOKEN = "open sesame"
 # Longer than anything takes on a machine that is busy with other things.
 PATIENCE_S = 600.0

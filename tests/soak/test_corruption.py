@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-import service
-from service.storage.index_store import IndexStore
+from openbook.storage.index_store import IndexStore
+from tests.places import ROOT
 from tests.soak.clients import COLOURS, QUESTIONS, body_of, mixture, publish_coloured
 from tests.soak.conftest import Summary
 from tests.soak.servers import Nursery, Server
 
-ROOT = Path(service.__file__).parent.parent
 FILES = ("manifest.json", "index.faiss", "passages.arrow")
 
 

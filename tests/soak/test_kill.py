@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-import service
+from tests.places import ROOT
 from tests.soak.conftest import Summary
 from tests.soak.killing import OPERATIONS
 
-ROOT = Path(service.__file__).parent.parent
 # Kills that the short form spreads over an operation.
 SHORT_KILLS = 12
 

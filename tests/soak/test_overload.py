@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from service.storage.index_store import IndexStore
+from openbook.storage.index_store import IndexStore
 from tests.soak.clients import QUESTIONS, body_of, publish_coloured
 from tests.soak.conftest import Summary
 from tests.soak.servers import Connection, Nursery, Server, until

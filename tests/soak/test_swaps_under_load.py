@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.storage.index_store import IndexStore
+from openbook.storage.index_store import IndexStore
 from tests.soak.clients import COLOURS, QUESTIONS, Asked, Clients, body_of, mixture, p99_ms, publish_coloured
 from tests.soak.conftest import Summary
 from tests.soak.servers import Nursery, Server, until

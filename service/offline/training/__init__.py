@@ -1,4 +1,0 @@
-"""Training: warm start, reading, distillation of the question encoder, joint training, a checkpoint folder.
-
-`service.offline.training.run.run` goes through all of it; docs/training.md is the guide.
-"""

@@ -1,0 +1,82 @@
+"""The composition root: `create_app` makes the ASGI application, its lifespan loads what it serves with."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from openbook import __version__
+from openbook.api import indexes, openapi, operations, questions
+from openbook.api.attempts import FailedAttempts
+from openbook.api.body import BODY_TIMEOUT_S
+from openbook.api.composition import close_services, open_services
+from openbook.api.middleware import RequestContext
+from openbook.api.page import page_router
+from openbook.api.problems import handle_error
+from openbook.api.tracing import traces_to
+from openbook.application.telemetry import Telemetry
+from openbook.errors import OpenbookError
+from openbook.rag.engine import RagEngine
+from openbook.settings import Settings
+
+FRAMEWORK_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+DESCRIPTION = (
+    "Questions answered by retrieval-augmented generation. Every answer names the index version that it came from, "
+    "the passages that it used and the posterior of each passage at each token."
+)
+
+
+def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAPI:
+    """The application. Nothing is loaded before its lifespan begins; an `engine` that is given is not loaded again.
+
+    A lifespan that cannot begin raises the OpenbookError that says why, and keeps it in `app.state.startup_failure`.
+    """
+    telemetry = Telemetry()
+    traces = traces_to(settings.traces_url)
+    if traces is not None:
+        telemetry.on_swap(traces.swap)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        try:
+            services = await asyncio.to_thread(open_services, settings, telemetry, engine)
+        except OpenbookError as error:
+            app.state.startup_failure = error
+            raise
+        app.state.services = services
+        try:
+            yield
+        finally:
+            await close_services(services)
+            if traces is not None:
+                await asyncio.to_thread(traces.close)
+
+    app = FastAPI(
+        title="Openbook",
+        version=__version__,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        # its own would be on wherever a provider is, and would put what clients sent into it
+        telemetry=FRAMEWORK_TELEMETRY,
+    )
+    app.state.settings = settings
+    app.state.telemetry = telemetry
+    app.state.max_body_bytes = settings.max_body_bytes
+    app.state.body_timeout_s = BODY_TIMEOUT_S
+    app.state.attempts = FailedAttempts()
+    for calls in (questions, indexes, operations):
+        app.include_router(calls.router)
+    app.include_router(page_router())
+    for error in (OpenbookError, HTTPException, RequestValidationError):
+        app.add_exception_handler(error, handle_error)
+    app.add_middleware(RequestContext, telemetry=telemetry, traces=traces)
+    document = openapi.document(app, settings)
+    app.openapi = lambda: document  # type: ignore[method-assign]
+    return app

@@ -1,0 +1,171 @@
+"""Puts the service together: from settings to the use cases, and apart again at the end."""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from openbook.api.memory import free_memory
+from openbook.application.admission import WorkPool
+from openbook.application.answer_question import AnswerQuestion
+from openbook.application.follow_current import FollowCurrent
+from openbook.application.live_index import LiveIndex
+from openbook.application.swap_index import SwapIndex
+from openbook.application.telemetry import Telemetry
+from openbook.errors import OpenbookError
+from openbook.rag.checkpoint import load_checkpoint
+from openbook.rag.engine import RagEngine
+from openbook.settings import Settings
+from openbook.storage.current import NO_CURRENT, CurrentMark
+from openbook.storage.history import SwapHistory
+from openbook.storage.index_store import IndexStore
+
+# How long questions that were admitted, and a swap, may go on once the service has been told to end.
+SHUTDOWN_S = 20.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the routes call."""
+
+    engine: RagEngine
+    store: IndexStore
+    live: LiveIndex
+    pool: WorkPool
+    answer_question: AnswerQuestion
+    swap_index: SwapIndex
+    history: SwapHistory
+    follower: FollowCurrent | None
+
+
+def load_engine(settings: Settings) -> RagEngine:
+    """Load the checkpoint, which takes seconds to minutes. Raises the errors of `load_checkpoint`."""
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    return RagEngine(load_checkpoint(settings.checkpoint, device=settings.device, dtype=settings.dtype))
+
+
+def share_threads(threads: int) -> Callable[[int], None]:
+    """Between how many batches a processor's threads are to be divided: a batch that is alone has them all.
+
+    torch has this number for each of Python's threads, so that it is set by the one that computes.
+    """
+
+    def share(computing: int) -> None:
+        # the first time that torch is asked in a thread it takes over what any thread set last: now, and not later
+        torch.get_num_threads()
+        torch.set_num_threads(max(1, threads // max(1, computing)))
+
+    return share
+
+
+def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | None = None) -> Services:
+    """Everything that answers, with its index open and warm. Nothing is left open when it raises.
+
+    Raises NoIndexes, UnknownIndex, a child of IndexCorrupt, IndexIncompatible, RetrieverUnavailable where questions
+    are to be asked of a retriever that the version lacks, and what `load_engine` raises.
+    """
+    store = IndexStore(settings.indexes)
+    # a change from here on has not been taken into account
+    seen = store.current_mark() or NO_CURRENT
+    # before the checkpoint, which takes longer to load
+    version = settings.index or store.default_version()
+    store.info(version)
+    engine = engine or load_engine(settings)
+    snapshot = store.open(version, encoder_fingerprint=engine.encoder_fingerprint, dimension=engine.dimension)
+    try:
+        if settings.retriever == "bm25":
+            snapshot.bm25()
+        snapshot.warm()
+    except BaseException:
+        snapshot.close()
+        raise
+    live = LiveIndex(snapshot, residents=settings.residents)
+    pool = WorkPool(
+        settings.workers,
+        settings.max_queue,
+        observe=telemetry.observe_batch,
+        share=share_threads(settings.threads or torch.get_num_threads()),
+    )
+    telemetry.watch(live, pool)
+    telemetry.watch_memory(free_memory)
+    logger.info("serving %s with %s", version, engine.checkpoint_name)
+    if engine.encoder_fingerprint is None:
+        logger.warning(
+            "%s does not name its passage encoder: an index of another one with the same dimension is not told apart",
+            engine.checkpoint_name,
+        )
+    history = SwapHistory(settings.indexes)
+    swap_index = SwapIndex(
+        store,
+        live,
+        telemetry,
+        encoder_fingerprint=engine.encoder_fingerprint,
+        dimension=engine.dimension,
+        retriever=settings.retriever,
+        free_memory=free_memory,
+        history=history,
+        replica=f"{socket.gethostname()}:{settings.port or os.getpid()}",
+        drain_s=settings.drain_s,
+    )
+    open_residents(settings, store, swap_index, live=version)
+    return Services(
+        engine=engine,
+        store=store,
+        live=live,
+        pool=pool,
+        answer_question=AnswerQuestion(engine, live, store, pool, telemetry, max_batch=settings.max_batch),
+        swap_index=swap_index,
+        history=history,
+        follower=follow_current(settings, store, live, swap_index, telemetry, seen),
+    )
+
+
+def open_residents(settings: Settings, store: IndexStore, swap_index: SwapIndex, *, live: str) -> None:
+    """Open the newest versions beside the live one, as many as may be open and fit. One that cannot be is logged."""
+    room = settings.residents - 1
+    for version in store.newest_first() if room else ():
+        if room and version != live:
+            try:
+                swap_index.open_beside(version)
+            except (OpenbookError, OSError) as error:
+                logger.warning("%s is not opened beside %s: %s", version, live, error)
+            else:
+                logger.info("%s is open beside %s", version, live)
+                room -= 1
+
+
+def follow_current(
+    settings: Settings,
+    store: IndexStore,
+    live: LiveIndex,
+    swap_index: SwapIndex,
+    telemetry: Telemetry,
+    seen: CurrentMark,
+) -> FollowCurrent | None:
+    """Begin to follow CURRENT, unless the settings say not to."""
+    if not settings.follow_s:
+        return None
+    return FollowCurrent(
+        store, live, swap_index, telemetry, every_s=settings.follow_s, policy=settings.swap_policy, seen=seen
+    )
+
+
+async def close_services(services: Services) -> None:
+    """Finish what was admitted and a swap that is under way, within a limit, and close the index."""
+    # the follower waits for a swap that it has begun, and a drain for questions: all end together
+    following = asyncio.to_thread(services.follower.close) if services.follower is not None else asyncio.sleep(0)
+    questions_ended, *_ = await asyncio.gather(
+        services.pool.close(within_s=SHUTDOWN_S),
+        asyncio.to_thread(services.swap_index.close, within_s=SHUTDOWN_S),
+        following,
+    )
+    if not questions_ended:
+        logger.warning("some questions did not end in time; the index stays open under them")
+    services.live.close()

@@ -1,0 +1,158 @@
+"""Around every request: its id, its line in the log, its count in the metrics, and the net under all exceptions."""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Coroutine
+from secrets import token_hex
+from typing import Any, TypeVar
+
+from fastapi import Request
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from openbook.api import problems
+from openbook.api.connections import MAX_HEAD_BYTES
+from openbook.api.headers import harden
+from openbook.api.logs import FACTS
+from openbook.api.tracing import Traces
+from openbook.application.telemetry import Telemetry
+from openbook.errors import OpenbookError
+
+T = TypeVar("T")
+
+REQUEST_ID = "x-request-id"
+SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+CLIENT_GONE = 499  # nginx's number; no client sees it
+OK = "ok"
+CANCELLED = "cancelled"
+# Asked every few seconds by machines: a line for each would hide the others, and that all is well is in the metrics.
+PROBES = ("/healthz", "/readyz", "/metrics")
+# h11 bounds a head that is not whole yet; one that comes in one piece can be larger, and is refused here
+HEAD_TOO_LARGE = problems.of_http(
+    HTTPException(431, f"The address and headers have more than {MAX_HEAD_BYTES} bytes.", {"connection": "close"})
+)
+
+logger = logging.getLogger(__name__)
+access = logging.getLogger("openbook.access")
+
+
+class ClientGone(Exception):
+    """The client hung up while its question was being answered."""
+
+
+class RequestContext:
+    """The outermost middleware. Whatever happens inside, one response, one log line and one count come out."""
+
+    def __init__(self, app: ASGIApp, telemetry: Telemetry, traces: Traces | None = None) -> None:
+        self._app = app
+        self._telemetry = telemetry
+        self._traces = traces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._app(scope, receive, _with_plain_failure(scope, send))
+        else:
+            await self._app(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        request = Request(scope, receive)
+        request.state.request_id = request_id = _request_id(request)
+        status = 0
+
+        async def send_marked(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers[REQUEST_ID] = request_id
+                harden(headers)
+            await send(message)
+
+        try:
+            if _head_bytes(scope) > MAX_HEAD_BYTES:
+                await problems.respond(HEAD_TOO_LARGE, request)(scope, receive, send_marked)
+            else:
+                await self._app(scope, receive, send_marked)
+        except (ClientGone, ClientDisconnect):
+            request.state.outcome = CANCELLED
+            if not status:
+                await Response(status_code=CLIENT_GONE)(scope, receive, send_marked)
+        except asyncio.CancelledError:
+            request.state.outcome = CANCELLED
+            raise
+        except Exception:
+            logger.exception("unexpected error", extra={FACTS: {"request_id": request_id}})
+            response = problems.respond(problems.unexpected(), request)
+            if not status:
+                await response(scope, receive, send_marked)
+        finally:
+            self._account(request, status, time.perf_counter() - started)
+
+    def _account(self, request: Request, status: int, seconds: float) -> None:
+        route = getattr(request.scope.get("route"), "path", "unmatched")
+        outcome = getattr(request.state, "outcome", OK)
+        self._telemetry.count_request(route, outcome)
+        facts = {
+            "request_id": request.state.request_id,
+            "method": request.method,
+            "route": route,
+            "status": status,
+            "outcome": outcome,
+            "seconds": round(seconds, 6),
+            **getattr(request.state, FACTS, {}),
+        }
+        probed = route in PROBES and outcome == OK
+        if self._traces is not None and not probed:
+            facts["trace_id"] = self._traces.request(facts, request.headers)
+        level = logging.DEBUG if probed else logging.INFO
+        access.log(level, "%s %s %d", request.method, route, status, extra={FACTS: facts})
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`; cancels it and raises ClientGone when the client hangs up first."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_hang_up(request.receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGone
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _hang_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _head_bytes(scope: Scope) -> int:
+    lengths = (len(name) + len(value) for name, value in scope["headers"])
+    return len(scope.get("raw_path") or b"") + len(scope["query_string"]) + sum(lengths)
+
+
+def _request_id(request: Request) -> str:
+    given = request.headers.get(REQUEST_ID, "")
+    return given if SANE_ID.fullmatch(given) else token_hex(8)
+
+
+def _with_plain_failure(scope: Scope, send: Send) -> Send:
+    """A service that cannot start for a reason that we know says that reason in one line, without a traceback."""
+
+    async def send_plain(message: Message) -> None:
+        failure = getattr(scope["app"].state, "startup_failure", None)
+        if message["type"] == "lifespan.startup.failed" and isinstance(failure, OpenbookError):
+            message = {**message, "message": f"{failure.code}: {failure}"}
+        await send(message)
+
+    return send_plain

@@ -1,0 +1,50 @@
+"""The calls for whoever runs the service: alive, ready, and its metrics."""
+
+from fastapi import APIRouter, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from openbook.api.access import TheServices
+from openbook.api.index_responses import AliveResponse, FollowingResponse, ReadyResponse
+from openbook.api.openapi import problem_responses
+from openbook.api.problems import NOT_READY_RETRY_S
+from openbook.api.responses import Index
+from openbook.application.telemetry import Telemetry
+from openbook.errors import NoLiveIndex
+
+# A thread that is free picks up a no-op in well under this.
+WORKER_ANSWERS_IN_S = 1.0
+
+router = APIRouter(tags=["operations"])
+
+
+@router.get("/healthz", responses=problem_responses())
+async def healthz() -> AliveResponse:
+    """The process is alive."""
+    return AliveResponse(status="alive")
+
+
+@router.get("/readyz", responses=problem_responses(NoLiveIndex))
+async def readyz(services: TheServices) -> ReadyResponse:
+    """Able to answer: an index is live, and the threads that compute do get work done.
+
+    Ready, too, is a service that cannot open what CURRENT names: it goes on with what it has, and `following` says so.
+    """
+    with services.live.lease() as lease:
+        index = lease.index
+    if not await services.pool.responds(within_s=WORKER_ANSWERS_IN_S):
+        raise HTTPException(503, "No thread takes up work.", {"retry-after": str(NOT_READY_RETRY_S)})
+    follower = services.follower
+    return ReadyResponse(
+        status="ready",
+        index=Index.of(index),
+        checkpoint=services.engine.checkpoint_name,
+        following=FollowingResponse.of(follower.problem()) if follower is not None else None,
+    )
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def metrics(request: Request) -> Response:
+    """For Prometheus."""
+    telemetry: Telemetry = request.app.state.telemetry
+    return Response(telemetry.render(), media_type=telemetry.content_type)

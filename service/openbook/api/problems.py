@@ -1,0 +1,225 @@
+"""One body for every error: RFC 9457 `application/problem+json`, and the one table from error class to status.
+
+A class that the table does not name has the status of its nearest parent that it names; a test walks every child of
+OpenbookError to see that each has one.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from openbook.api.schemas import HALF_A_PAIR
+from openbook.errors import (
+    AdminDisabled,
+    CheckpointInvalid,
+    DeadlineExceeded,
+    DrainTimedOut,
+    IndexCorrupt,
+    IndexExists,
+    IndexIncompatible,
+    IndexInUse,
+    IndexNotResident,
+    IndexTooLarge,
+    InvalidRequest,
+    NoIndexes,
+    NoLiveIndex,
+    NothingToRollBackTo,
+    OpenbookError,
+    Overloaded,
+    RetrieverUnavailable,
+    ServerRefused,
+    ServerUnreachable,
+    SettingInvalid,
+    SourceInvalid,
+    SwapInProgress,
+    TooManyAttempts,
+    Unauthorized,
+    UnknownIndex,
+)
+
+MEDIA_TYPE = "application/problem+json"
+
+STATUSES: Mapping[type[OpenbookError], int] = {
+    InvalidRequest: 422,
+    UnknownIndex: 404,
+    IndexNotResident: 409,
+    RetrieverUnavailable: 409,
+    NoLiveIndex: 503,
+    IndexCorrupt: 500,
+    IndexIncompatible: 409,
+    IndexTooLarge: 507,
+    IndexExists: 409,
+    IndexInUse: 409,
+    NoIndexes: 503,
+    SwapInProgress: 409,
+    NothingToRollBackTo: 409,
+    DrainTimedOut: 504,
+    Unauthorized: 401,
+    AdminDisabled: 403,
+    TooManyAttempts: 429,
+    Overloaded: 503,
+    DeadlineExceeded: 504,
+    CheckpointInvalid: 500,
+    # of the offline rooms and of our own clients: no route raises them, yet none may come out without a status
+    SourceInvalid: 500,
+    SettingInvalid: 500,
+    ServerUnreachable: 502,
+    ServerRefused: 502,
+}
+
+# What HTTP itself can find wrong with a request, before it is a question.
+HTTP_CODES: Mapping[int, str] = {
+    400: "malformed_body",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "body_too_slow",
+    413: "body_too_large",
+    415: "unsupported_media_type",
+    431: "head_too_large",
+    500: OpenbookError.code,
+    503: NoLiveIndex.code,
+}
+
+# Told to clients while nothing is live: a swap that lets the old index go first takes about so long.
+NOT_READY_RETRY_S = 5
+MAX_TEXT = 500
+MAX_ERRORS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong, before it is bytes. `errors` has one {field, reason} for each field that is at fault."""
+
+    status: int
+    code: str
+    detail: str
+    errors: tuple[Mapping[str, str], ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def status_of(error: type[OpenbookError]) -> int:
+    """The status of the nearest class in the table; 500 where there is none."""
+    for parent in error.__mro__:
+        if parent in STATUSES:
+            return STATUSES[parent]
+    return 500
+
+
+def of_error(error: OpenbookError) -> Problem:
+    errors: tuple[Mapping[str, str], ...] = ()
+    if isinstance(error, InvalidRequest):
+        name = str(error.data["field"])
+        errors = ({"field": name, "reason": str(error).removeprefix(f"{name}: ")},)
+    return Problem(status_of(type(error)), error.code, str(error), errors, _headers(error))
+
+
+def of_http(error: HTTPException) -> Problem:
+    code = HTTP_CODES.get(error.status_code, HTTPStatus(error.status_code).phrase.lower().replace(" ", "_"))
+    headers = dict(error.headers or {})
+    detail = error.detail
+    if error.status_code == 404:
+        detail = "There is nothing at this address. /docs lists every call."
+    elif error.status_code == 405:
+        detail = f"This address takes {headers.get('Allow', 'another method')}. /docs lists every call."
+    return Problem(error.status_code, code, detail, headers=headers)
+
+
+def of_validation(error: RequestValidationError) -> Problem:
+    """Which fields do not validate, and why. What was sent is not repeated: it may be long, or private."""
+    errors = tuple(_field_error(one) for one in error.errors()[:MAX_ERRORS])
+    detail = "; ".join(f"{one['field']}: {one['reason']}" for one in errors)
+    return Problem(422, InvalidRequest.code, detail, errors)
+
+
+def unexpected() -> Problem:
+    """For an exception that nobody foresaw: what it was is in the log, beside the request id."""
+    return Problem(500, OpenbookError.code, OpenbookError.message)
+
+
+def respond(problem: Problem, request: Request) -> Response:
+    """The problem as a response. Leaves the code where the access log and the metrics look for it."""
+    request.state.outcome = problem.code
+    body: dict[str, Any] = {
+        "type": f"urn:openbook:problem:{problem.code}",
+        "title": problem.code.replace("_", " ").capitalize(),
+        "status": problem.status,
+        "detail": _printable(problem.detail),
+        "code": problem.code,
+        "request_id": getattr(request.state, "request_id", None),
+    }
+    if problem.errors:
+        body["errors"] = [{name: _printable(text) for name, text in one.items()} for one in problem.errors]
+    content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    return Response(content, problem.status, dict(problem.headers), MEDIA_TYPE)
+
+
+async def handle_error(request: Request, error: Exception) -> Response:
+    """The exception handler of OpenbookError, HTTPException and RequestValidationError."""
+    if isinstance(error, OpenbookError):
+        return respond(of_error(error), request)
+    if isinstance(error, HTTPException):
+        return respond(of_http(error), request)
+    if isinstance(error, RequestValidationError):
+        return respond(of_validation(error), request)
+    raise error
+
+
+def _headers(error: OpenbookError) -> dict[str, str]:
+    if isinstance(error, Overloaded | TooManyAttempts):
+        return {"retry-after": str(math.ceil(error.data["retry_after_s"]))}
+    if status_of(type(error)) == 503:
+        return {"retry-after": str(NOT_READY_RETRY_S)}
+    if isinstance(error, Unauthorized):
+        return {"www-authenticate": 'Bearer realm="openbook"'}
+    return {}
+
+
+def _field_error(error: Mapping[str, Any]) -> dict[str, str]:
+    return {"field": _field_name(error["loc"]), "reason": _reason(error)}
+
+
+def _field_name(location: Sequence[str | int]) -> str:
+    """("body", "targets", 3) -> "targets[3]"; the body as a whole is "body"."""
+    parts = location[1:] if len(location) > 1 else location
+    name = ""
+    for part in parts:
+        name += f"[{part}]" if isinstance(part, int) else f".{part}" if name else part
+    return name
+
+
+def _reason(error: Mapping[str, Any]) -> str:
+    match error["type"]:
+        case "extra_forbidden":
+            return "there is no such field"
+        case "missing":
+            return "is required"
+        case "value_error":
+            return str(error["ctx"]["error"])
+        case "model_attributes_type":
+            return "must be a JSON object"
+        case "string_too_long":
+            return f"must have at most {error['ctx']['max_length']} characters"
+        case "too_long":
+            return f"must have at most {error['ctx']['max_length']} entries"
+        case "too_short":
+            least = error["ctx"]["min_length"]
+            return f"must have at least {least} {'entry' if least == 1 else 'entries'}"
+        case "string_unicode":
+            return HALF_A_PAIR
+        case "float_type" | "float_parsing":
+            return "must be a valid number"
+    return str(error["msg"]).replace("Input should", "must", 1).replace("String should", "must", 1)
+
+
+def _printable(text: str) -> str:
+    """Bounded, and sayable in UTF-8: a lone surrogate of a request comes back as its escape."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + " ..."

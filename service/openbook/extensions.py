@@ -1,0 +1,27 @@
+"""What other installed packages add, found by their entry points.
+
+| group | name | value |
+|---|---|---|
+| `openbook.commands` | `train`, or `checkpoint.average` below a group | a function or a `typer.Typer` |
+| `openbook.sources` | `wiki-2016` | makes the passage source of that name: called with the name |
+| `openbook.checkpoints` | `openbook-mini` | a package that is a checkpoint folder, with ready versions in `indexes/` |
+"""
+
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+COMMANDS, SOURCES, CHECKPOINTS = "openbook.commands", "openbook.sources", "openbook.checkpoints"
+
+
+def extensions(group: str) -> Mapping[str, EntryPoint]:
+    """The entry points of a group by name, sorted."""
+    return {one.name: one for one in sorted(entry_points(group=group), key=lambda one: one.name)}
+
+
+def checkpoint_folder(name: str) -> Path | None:
+    """The folder of the installed checkpoint package of this name; None where there is none."""
+    found = extensions(CHECKPOINTS).get(name)
+    spec = None if found is None else find_spec(found.module)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent

@@ -1,0 +1,164 @@
+"""Passages to the four arrays of BM25."""
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openbook.entities import Bm25Info, Passage
+from openbook.errors import SettingInvalid
+from openbook.storage.bm25_analysis import Analyser
+from openbook.storage.bm25_index import Postings
+from openbook.storage.manifest import BM25_ANALYSERS, BM25_MOST_K1, BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
+
+# Anserini's defaults, which it found best for passages of this length.
+K1 = 0.9
+B = 0.4
+REPORT_EVERY = 4096
+# Times that bm25s walks over all passages, beside the one in which their words are made.
+WALKS = 3
+BATCH_ROWS = 1024
+# Of English text in passages of 100 words, with their titles: words that are kept, and different ones of a passage, a
+# byte; what each of them takes on the disk, and while they are sorted.
+WORDS_A_BYTE, PAIRS_A_BYTE = 0.106, 0.085
+WORD_BYTES, PAIR_BYTES, SORTED_BYTES = 4, 8, 36
+# The vocabulary grows as a power of the words (Heaps' law); a word of it has some six letters and two offsets.
+TERMS_FACTOR, TERMS_POWER, TERM_BYTES = 13, 0.6, 22
+
+
+@dataclass(frozen=True, slots=True)
+class Bm25Parameters:
+    """What a version's BM25 is to be made with."""
+
+    k1: float = K1
+    b: float = B
+
+    def check(self) -> None:
+        """Raise SettingInvalid for numbers that no BM25 has."""
+        if not 0 <= self.k1 <= BM25_MOST_K1:
+            raise SettingInvalid(setting="k1", reason=f"is at least 0 and at most {BM25_MOST_K1}, not {self.k1}")
+        if not 0 <= self.b <= 1:
+            raise SettingInvalid(setting="b", reason=f"is at least 0 and at most 1, not {self.b}")
+
+
+ANSERINIS = Bm25Parameters()
+
+
+def in_order(take: Callable[[Sequence[int]], tuple[Passage, ...]], n_passages: int) -> Iterator[Passage]:
+    """What `take` gives of rows 0 to N - 1; no more than a few are in memory at once."""
+    for start in range(0, n_passages, BATCH_ROWS):
+        yield from take(range(start, min(start + BATCH_ROWS, n_passages)))
+
+
+def write_bm25(
+    folder: Path,
+    passages: Iterable[Passage],
+    n_passages: int,
+    parameters: Bm25Parameters = ANSERINIS,
+    *,
+    report: Callable[[float], None] | None = None,
+) -> Bm25Info:
+    """Write the arrays of title and text of each of the N `passages` into `folder`; row i is passage i.
+
+    The same passages give the same bytes. Holds the words of all passages in memory: 4 bytes for each that stands
+    there, and about 36 for each different word of a passage while they are sorted. `report` is told the share that
+    is done. Raises SettingInvalid for parameters out of range.
+    """
+    parameters.check()
+    walked = _Walked(n_passages, report)
+    lengths, terms, words = _analyse(passages, walked)
+    names = sorted(words, key=str.encode)
+    place = np.empty(len(names), dtype=np.int32)  # (V,)
+    place[[words[name] for name in names]] = np.arange(len(names))
+    postings = _score(names, _Texts(place[terms], lengths, walked), parameters)
+    for name, content in (
+        (BM25_TERMS, postings.letters),
+        (BM25_OFFSETS, postings.offsets),
+        (BM25_ROWS, postings.rows),
+        (BM25_SCORES, postings.scores),
+    ):
+        np.save(folder / name, content, allow_pickle=False)
+    return Bm25Info(k1=parameters.k1, b=parameters.b, analyser=BM25_ANALYSERS[-1], n_terms=len(names))
+
+
+def estimated_bytes(text_bytes: int) -> tuple[int, int]:
+    """Of BM25 for so much text: on the disk, and in memory while it is made. Other languages are further off."""
+    n_words, n_pairs = text_bytes * WORDS_A_BYTE, text_bytes * PAIRS_A_BYTE
+    on_disk = PAIR_BYTES * n_pairs + TERM_BYTES * TERMS_FACTOR * n_words**TERMS_POWER
+    return round(on_disk), round(WORD_BYTES * n_words + SORTED_BYTES * n_pairs)
+
+
+class _Walked:
+    """Tells how far all walks over the passages are."""
+
+    def __init__(self, n_passages: int, report: Callable[[float], None] | None) -> None:
+        self._steps = max(1, n_passages * (1 + WALKS))
+        self._report = report
+        self._done = 0
+
+    def step(self) -> None:
+        self._done += 1
+        if self._report is not None and self._done % REPORT_EVERY == 0:
+            self._report(min(1.0, self._done / self._steps))
+
+
+class _Texts:
+    """The words of each passage as bm25s walks over them, as numbers: never all of them as a list of lists."""
+
+    def __init__(self, terms: NDArray[np.int32], lengths: NDArray[np.int64], walked: _Walked) -> None:
+        self._terms = terms
+        self._ends = np.concatenate([[0], np.cumsum(lengths)])  # (N + 1,)
+        self._walked = walked
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for start, end in zip(self._ends[:-1].tolist(), self._ends[1:].tolist(), strict=True):
+            self._walked.step()
+            yield self._terms[start:end].tolist()
+
+    @property
+    def n_words(self) -> int:
+        return len(self._terms)
+
+
+def _analyse(
+    passages: Iterable[Passage], walked: _Walked
+) -> tuple[NDArray[np.int64], NDArray[np.int32], dict[str, int]]:
+    """How many words each passage has (N,), their numbers one passage behind the other, and each word's number."""
+    analyser = Analyser()
+    words: dict[str, int] = {}
+    lengths, terms = array("q"), array("i")
+    for passage in passages:
+        # what Anserini indexes of a passage of DPR's: the title, and the text below it
+        found = analyser.words(f"{passage.title}\n{passage.text}")
+        terms.extend([words.setdefault(word, len(words)) for word in found])
+        lengths.append(len(found))
+        walked.step()
+    return np.frombuffer(lengths, dtype=np.int64), np.frombuffer(terms, dtype=np.int32), words
+
+
+def _score(names: list[str], texts: _Texts, parameters: Bm25Parameters) -> Postings:
+    # takes a second, of which nobody who builds no BM25 should wait
+    from bm25s import BM25
+
+    letters = [name.encode() for name in names]
+    offsets = np.zeros((len(names) + 1, 2), dtype=np.int64)  # (V + 1, 2)
+    np.cumsum([len(one) for one in letters], out=offsets[1:, 0])
+    if not texts.n_words:
+        # a mean of no words is none, and bm25s divides by it
+        return Postings(np.empty(0, np.uint8), offsets, np.empty(0, np.int32), np.empty(0, np.float32))
+    scored = BM25(k1=parameters.k1, b=parameters.b, method="lucene", backend="numpy").build_index_from_ids(
+        list(range(len(names))), texts, show_progress=False
+    )
+    offsets[:, 1] = scored["indptr"]
+    return Postings(
+        np.frombuffer(b"".join(letters), dtype=np.uint8),
+        offsets,
+        scored["indices"].astype(np.int32, copy=False),
+        scored["data"].astype(np.float32, copy=False),
+    )

@@ -1,0 +1,164 @@
+"""How the last hidden states of an encoder become one vector, as the modules.json of sentence-transformers says."""
+
+import json
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from openbook.errors import CheckpointInvalid
+from openbook.rag.weights import first_line
+from openbook.storage.durable import sha256_of
+
+# "pooler" is DPR's: the model itself gives one vector.
+Pooling = Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", "pooler"]
+POOLINGS: dict[str, Pooling] = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+ACTIVATIONS = {
+    "Identity": torch.nn.Identity,
+    "Tanh": torch.nn.Tanh,
+    "ReLU": torch.nn.ReLU,
+    "GELU": torch.nn.GELU,
+    "Sigmoid": torch.nn.Sigmoid,
+}
+# In sentence-transformers' order: the first of these prompts that a model has stands before its passages.
+PROMPTS = ("document", "passage", "corpus")
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """A linear layer with its activation, behind pooling."""
+
+    weight: Tensor  # (o, i)
+    bias: Tensor | None  # (o,)
+    activation: str
+    sha256: str
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        linear = torch.nn.functional.linear(vectors, self.weight, self.bias)  # (B, o)
+        activated: Tensor = ACTIVATIONS[self.activation]()(linear)  # (B, o)
+        return activated
+
+    def to(self, device: str) -> "Dense":
+        bias = None if self.bias is None else self.bias.to(device)
+        return Dense(self.weight.to(device), bias, self.activation, self.sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Pooling, then any linear layers, then, where `normalise`, length 1. `prompt` stands before each passage."""
+
+    pooling: Pooling
+    normalise: bool
+    max_length: int
+    dense: tuple[Dense, ...] = ()
+    prompt: str = ""
+    lower_case: bool = False
+
+    def __call__(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """Hidden states (B, S, d), in float32, of tokens padded on the right, and their mask (B, S) to (B, o)."""
+        pooled = pool(hidden, mask, self.pooling)  # (B, d)
+        for layer in self.dense:
+            pooled = layer(pooled)  # (B, o)
+        return torch.nn.functional.normalize(pooled, dim=-1) if self.normalise else pooled
+
+    def digest(self) -> bytes:
+        """What tells this head from another. What most encoders do not have is left out where it is not there."""
+        parts: list[Any] = [self.pooling, self.normalise, self.max_length]
+        if self.dense:
+            parts.append([[layer.activation, layer.sha256] for layer in self.dense])
+        if self.prompt or self.lower_case:
+            parts.append({"prompt": self.prompt, "lower_case": self.lower_case})
+        return json.dumps(parts).encode()
+
+
+def pool(hidden: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:
+    """One vector for each sequence: (B, S, d) and (B, S) to (B, d)."""
+    if pooling == "cls":
+        return hidden[:, 0]  # (B, d)
+    weights = mask[..., None].float()  # (B, S, 1)
+    if pooling == "max":
+        return hidden.masked_fill(weights == 0, -torch.inf).amax(dim=1)  # (B, d)
+    if pooling == "lasttoken":
+        last = mask.sum(dim=1) - 1  # (B,)
+        return hidden[torch.arange(len(hidden), device=hidden.device), last]  # (B, d)
+    if pooling == "weightedmean":
+        weights = weights * torch.arange(1, hidden.shape[1] + 1, device=hidden.device)[None, :, None]  # (B, S, 1)
+    total = (hidden * weights).sum(dim=1)  # (B, d)
+    if pooling == "mean_sqrt_len_tokens":
+        return total / weights.sum(dim=1).sqrt()  # (B, d)
+    return total / weights.sum(dim=1)  # (B, d)
+
+
+def read_head(folder: Path, default_length: int) -> tuple[Path, Head]:
+    """The folder of the transformer itself, and what follows it. Raises CheckpointInvalid for a module unknown here."""
+    modules = read_json(folder, "modules.json")
+    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+    inner = kinds[2:-1] if kinds[-1] == "Normalize" else kinds[2:]
+    if kinds[:2] != ["Transformer", "Pooling"] or any(kind != "Dense" for kind in inner):
+        raise CheckpointInvalid(checkpoint=folder, reason=f"modules {', '.join(kinds)} are not understood")
+    transformer = folder / modules[0]["path"]
+    limits = read_json(transformer, "sentence_bert_config.json", missing={})
+    prompts = read_json(folder, "config_sentence_transformers.json", missing={}).get("prompts") or {}
+    prompt = next((prompts[name] for name in PROMPTS if prompts.get(name)), "")
+    return transformer, Head(
+        pooling=_pooling(folder, read_json(folder, f"{modules[1]['path']}/config.json"), prompt),
+        normalise=kinds[-1] == "Normalize",
+        max_length=int(limits.get("max_seq_length") or default_length),
+        dense=tuple(_dense(folder / modules[place]["path"]) for place, kind in enumerate(kinds) if kind == "Dense"),
+        prompt=prompt,
+        lower_case=bool(limits.get("do_lower_case")),
+    )
+
+
+def read_json(folder: Path, name: str, *, missing: Any = None) -> Any:
+    """The content of a JSON file; `missing` where it is not there, and without one CheckpointInvalid."""
+    path = folder / name
+    if missing is not None and not path.is_file():
+        return missing
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointInvalid(checkpoint=folder, reason=f"{name} cannot be read: {error}") from error
+
+
+def _pooling(folder: Path, config: dict[str, Any], prompt: str) -> Pooling:
+    named = config.get("pooling_mode")
+    modes: list[Any] = [named] if isinstance(named, str) else list(named or ())
+    modes = modes or [mode for name, mode in POOLINGS.items() if config.get(name) is True]
+    if len(modes) != 1 or modes[0] not in POOLINGS.values():
+        raise CheckpointInvalid(checkpoint=folder, reason=f"pooling {', '.join(modes) or 'none'} is not understood")
+    if prompt and config.get("include_prompt") is False:
+        raise CheckpointInvalid(checkpoint=folder, reason="pooling that leaves the prompt out is not understood")
+    pooling: Pooling = modes[0]
+    return pooling
+
+
+def _dense(folder: Path) -> Dense:
+    config = read_json(folder, "config.json")
+    activation = str(config.get("activation_function") or "Identity").rpartition(".")[2]
+    usual = ("sentence_embedding", None)
+    if activation not in ACTIVATIONS or config.get("use_residual") or config.get("module_input_name") not in usual:
+        raise CheckpointInvalid(checkpoint=folder, reason=f"a Dense layer such as {config} is not understood")
+    path = next(
+        (folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()), None
+    )
+    if path is None:
+        raise CheckpointInvalid(checkpoint=folder, reason="neither model.safetensors nor pytorch_model.bin is there")
+    try:
+        tensors = load_file(path) if path.suffix == ".safetensors" else torch.load(path, weights_only=True)
+        weight, bias = tensors["linear.weight"].float(), tensors.get("linear.bias")
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, KeyError, OSError) as error:
+        raise CheckpointInvalid(checkpoint=folder, reason=f"its weights: {first_line(error)}") from error
+    return Dense(weight, None if bias is None else bias.float(), activation, sha256_of(path))

@@ -1,0 +1,120 @@
+"""A dataset of Hugging Face's on the disk, as wiki_dpr is: Arrow or Parquet with id, title, text and embeddings."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from openbook.entities import Passage
+from openbook.errors import SourceInvalid
+from openbook.indexing.building.ready import Block
+from openbook.indexing.sources import Batch
+
+TEXTS = ("id", "title", "text")
+VECTORS = "embeddings"
+PARQUET_ROWS = 4096
+
+
+class DatasetFolder:
+    """Passages and vectors of the same rows. A mark is the number of rows before, which are passed over unread."""
+
+    attribution = ""
+
+    def __init__(self, folder: Path, *, snapshot_date: str | None = None, licence: str = "") -> None:
+        """Raises SourceInvalid for a folder that holds no such dataset."""
+        self._folder = folder
+        self.name = folder.resolve().name
+        self.snapshot_date = snapshot_date
+        self.licence = licence
+        self._files = _data_files(folder)
+        first = next(self._tables((*TEXTS, VECTORS)), None)
+        if first is None or not first.num_rows:
+            raise self._invalid("it holds no row")
+        self.dimension = int(_vectors(first.column(VECTORS), self._invalid).shape[1])
+        # told in rows: what is left is what matters
+        self.total_bytes: int | None = sum(batch.num_rows for batch in self._tables(("id",)))
+
+    def passages(self) -> Iterator[Passage]:
+        for batch in self.batches():
+            yield from batch.passages
+
+    def batches(self, after: str | None = None) -> Iterator[Batch]:
+        if after is not None and not after.isdecimal():
+            raise self._invalid(f"{after!r} is no mark of this source")
+        done = 0
+        for table in self._tables(TEXTS):
+            done += table.num_rows
+            if done > int(after or 0):
+                columns = [table.column(name).to_pylist() for name in TEXTS]
+                rows = [Passage(str(row[0]), row[1] or "", row[2] or "") for row in zip(*columns, strict=True)]
+                yield Batch(tuple(rows), mark=str(done), read=done)
+
+    def skipped(self) -> Mapping[str, int]:
+        return {}
+
+    def blocks(self) -> Iterator[Block]:
+        for table in self._tables(("id", VECTORS)):
+            ids = [str(one) for one in table.column("id").to_pylist()]
+            yield ids, _vectors(table.column(VECTORS), self._invalid)
+
+    def _tables(self, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        for file in self._files:
+            try:
+                for batch in _batches(file, columns):
+                    if missing := [name for name in columns if name not in batch.schema.names]:
+                        raise KeyError(f"it has no column {missing[0]}")
+                    yield batch
+            except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+                raise SourceInvalid(source=str(file), reason=f"it cannot be read: {str(error).strip()}") from error
+
+    def _invalid(self, reason: str) -> SourceInvalid:
+        return SourceInvalid(source=str(self._folder), reason=reason)
+
+
+def is_dataset(folder: Path) -> bool:
+    """Whether there are files such as `datasets` writes."""
+    return folder.is_dir() and any(next(folder.rglob(f"*.{ending}"), None) for ending in ("arrow", "parquet"))
+
+
+def _data_files(folder: Path) -> list[Path]:
+    """What state.json of save_to_disk lists, else all files of one kind by their names."""
+    try:
+        listed = json.loads((folder / "state.json").read_text(encoding="utf-8"))["_data_files"]
+        files = [folder / Path(one["filename"]).name for one in listed]
+    except (OSError, ValueError, KeyError, TypeError):
+        files = sorted(folder.rglob("*.arrow")) or sorted(folder.rglob("*.parquet"))
+    if not files:
+        raise SourceInvalid(source=str(folder), reason="there is no .arrow and no .parquet file in it")
+    return files
+
+
+def _batches(file: Path, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    if file.suffix == ".parquet":
+        yield from pq.ParquetFile(file).iter_batches(batch_size=PARQUET_ROWS, columns=list(columns))
+        return
+    with pa.memory_map(str(file), "r") as source:
+        try:
+            reader: Any = pa.ipc.open_stream(source)
+        except pa.ArrowInvalid:
+            whole = pa.ipc.open_file(source)
+            reader = (whole.get_batch(number) for number in range(whole.num_record_batches))
+        for batch in reader:
+            yield batch.select([name for name in columns if name in batch.schema.names])
+
+
+def _vectors(column: pa.Array, invalid: Callable[[str], SourceInvalid]) -> NDArray[np.float32]:
+    """A column of lists of one length: (n, d)."""
+    if column.null_count or not (pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type)):
+        raise invalid(f"its column {VECTORS} is {column.type}, not a list of floats in every row")
+    values = column.flatten()
+    if not pa.types.is_floating(values.type) or values.null_count or len(values) % len(column):
+        raise invalid(f"its column {VECTORS} holds {values.type}, or lists of several lengths")
+    if pa.types.is_list(column.type) and len(set(column.value_lengths().to_pylist())) > 1:
+        raise invalid(f"its column {VECTORS} holds lists of several lengths")
+    vectors: NDArray[np.float32] = values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+    return vectors.reshape(len(column), -1)  # (n, d)

@@ -1,0 +1,70 @@
+"""Several versions of one encoder as one, with the vectors that they have."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from openbook.entities import Passage
+from openbook.errors import IndexIncompatible, SourceInvalid
+from openbook.indexing.building.named_encoder import NamedEncoder
+from openbook.indexing.building.ready import Block
+from openbook.indexing.sources import Batch
+from openbook.storage.snapshot import IndexSnapshot
+
+BLOCK_ROWS = 4096
+
+
+class Merged:
+    """The passages of opened snapshots, one version behind the other. A mark is the number of rows before.
+
+    With `prefix` an id becomes <version>/<id>, so that the same id in two versions is two passages.
+    """
+
+    def __init__(self, snapshots: Sequence[IndexSnapshot], *, prefix: bool = False) -> None:
+        """Raises IndexIncompatible for versions of several encoders."""
+        first = snapshots[0].info
+        for other in (snapshot.info for snapshot in snapshots[1:]):
+            if (other.encoder_fingerprint, other.dimension) != (first.encoder_fingerprint, first.dimension):
+                raise IndexIncompatible(
+                    version=other.version,
+                    index_encoder=other.encoder_fingerprint,
+                    checkpoint_encoder=f"{first.encoder_fingerprint} of {first.version}",
+                )
+        infos = [snapshot.info for snapshot in snapshots]
+        self._snapshots = snapshots
+        self._prefix = prefix
+        self.encoder = NamedEncoder(first.encoder_name, first.encoder_fingerprint, first.dimension)
+        self.name = " + ".join(info.version for info in infos)
+        self.dimension = first.dimension
+        self.snapshot_date = max((info.snapshot_date for info in infos if info.snapshot_date), default=None)
+        self.licence = "; ".join(dict.fromkeys(info.licence for info in infos if info.licence))
+        self.attribution = "; ".join(dict.fromkeys(info.attribution for info in infos if info.attribution))
+        self.total_bytes: int | None = sum(info.n_passages for info in infos)
+
+    def passages(self) -> Iterator[Passage]:
+        for batch in self.batches():
+            yield from batch.passages
+
+    def batches(self, after: str | None = None) -> Iterator[Batch]:
+        if after is not None and not after.isdecimal():
+            raise SourceInvalid(source=self.name, reason=f"{after!r} is no mark of this source")
+        done = 0
+        for snapshot, start, end in self._parts():
+            done += end - start
+            if done <= int(after or 0):
+                continue
+            rows = snapshot.passages(range(start, end))
+            if self._prefix:
+                rows = tuple(Passage(f"{snapshot.info.version}/{one.passage_id}", one.title, one.text) for one in rows)
+            yield Batch(rows, mark=str(done), read=done)
+
+    def skipped(self) -> Mapping[str, int]:
+        return {}
+
+    def blocks(self) -> Iterator[Block]:
+        for snapshot, start, end in self._parts():
+            yield None, snapshot.vectors(range(start, end))  # (b, d)
+
+    def _parts(self) -> Iterator[tuple[IndexSnapshot, int, int]]:
+        for snapshot in self._snapshots:
+            n_rows = snapshot.info.n_passages
+            for start in range(0, n_rows, BLOCK_ROWS):
+                yield snapshot, start, min(n_rows, start + BLOCK_ROWS)

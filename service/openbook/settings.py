@@ -1,0 +1,92 @@
+"""Every setting: name, default, help. The only reader of the environment."""
+
+from pathlib import Path
+from typing import Literal
+
+from platformdirs import user_data_path
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+DEFAULT_CHECKPOINT = "openbook-mini"
+
+
+def default_indexes() -> Path:
+    """`indexes` of the working directory where there is one, as in a clone; else a folder of the user's data."""
+    here = Path("indexes")
+    return here if here.is_dir() else user_data_path("openbook") / "indexes"
+
+
+class Settings(BaseSettings):
+    """Read from OPENBOOK_<NAME>; a command-line option of the same name wins over the environment."""
+
+    model_config = SettingsConfigDict(env_prefix="OPENBOOK_", frozen=True, extra="ignore")
+
+    host: str = Field("127.0.0.1", description="Address to listen on. 0.0.0.0 opens the service to the network.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 lets the system choose.")
+    checkpoint: str = Field(
+        DEFAULT_CHECKPOINT,
+        description="Folder of a Hugging Face RAG checkpoint, an installed one such as openbook-mini, or a hub id such "
+        "as facebook/rag-token-nq.",
+    )
+    indexes: Path = Field(
+        default_factory=default_indexes,
+        description="Folder that holds the index versions and CURRENT; without it ./indexes where that is there, else "
+        "openbook/indexes among your data.",
+    )
+    index: str | None = Field(
+        None, description="Version to serve at start; without it the one that CURRENT names, else the newest."
+    )
+    admin_token: SecretStr | None = Field(
+        None, description="Bearer token for POST /index/swap. Without one, administration is off."
+    )
+    retriever: Literal["dense", "bm25"] = Field(
+        "dense", description="What finds the passages of a question that names no retriever."
+    )
+    device: str = Field("auto", description="auto, cpu, cuda or cuda:N. auto takes a GPU where there is one.")
+    dtype: Literal["auto", "float32", "bfloat16", "int8"] = Field(
+        "float32",
+        description="Precision of the two models. auto takes bfloat16 where the hardware multiplies it; int8 has a "
+        "processor make the generator's products in bytes, and is auto otherwise.",
+    )
+    threads: int = Field(
+        0, ge=0, description="Processor threads of a batch, divided where several are computed; 0 takes one a core."
+    )
+    workers: int = Field(2, ge=1, le=64, description="Batches of questions computed at the same time.")
+    max_batch: int = Field(
+        8, ge=1, le=64, description="Questions that are computed together when they wait together; 1 never batches."
+    )
+    max_queue: int = Field(32, ge=0, le=10_000, description="Questions that may wait beyond those computed.")
+    timeout_s: float = Field(30.0, gt=0, le=600, description="Seconds a question may take when it names no timeout.")
+    max_docs: int = Field(50, ge=1, le=1000, description="Largest n_docs that a question may ask for.")
+    max_beams: int = Field(16, ge=1, le=64, description="Largest num_beams that a question may ask for.")
+    max_new_tokens: int = Field(128, ge=1, le=1024, description="Largest max_new_tokens that a question may ask for.")
+    max_body_bytes: int = Field(65_536, ge=1024, description="Largest request body, in bytes.")
+    swap_policy: Literal["availability", "resource"] = Field(
+        "availability", description="Policy of a swap that names none."
+    )
+    residents: int = Field(
+        2,
+        ge=1,
+        le=16,
+        description="Versions open at once. Beside the live one, those that a question or a rollback may name.",
+    )
+    follow_s: float = Field(
+        0.5,
+        ge=0,
+        le=3600,
+        description="Seconds between two looks at CURRENT, which another replica may have changed; 0 never looks.",
+    )
+    drain_s: float = Field(
+        60.0, gt=0, le=3600, description="Seconds that a swap with policy resource waits for questions to end."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe line to log.")
+    log_format: Literal["json", "text"] = Field(
+        "json", description="json: one object a line, for machines; text: the same for a terminal."
+    )
+    log_questions: bool = Field(
+        False, description="Whether the line of a request holds its question, which may be somebody's secret."
+    )
+    traces_url: str | None = Field(
+        None,
+        description="OTLP collector that traces go to, such as http://127.0.0.1:4318; without one there are none.",
+    )

@@ -1,0 +1,199 @@
+"""BM25: for each word the passages that hold it, with what the word is worth there; four arrays that are mapped.
+
+The scores are Lucene's (Kamphuis et al. 2020, "Lucene (accurate)"): idf = ln(1 + (N - df + 0.5) / (df + 0.5)), times
+tf / (tf + k1 (1 - b + b |z| / avg |z|)), summed over the words of the question. bm25s works them out when the index is
+built and adds them up when it is asked; what a file says is looked at before it is used.
+"""
+
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openbook.entities import Bm25Info
+from openbook.errors import IndexNotResident, IndexUnreadable
+from openbook.storage.bm25_analysis import Analyser
+from openbook.storage.manifest import BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
+from openbook.storage.warming import touch
+
+# What numpy.save writes before an array of one or two dimensions.
+HEAD = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '(?P<type>[<|][a-z][0-9])', 'fortran_order': False, "
+    rb"'shape': \((?P<shape>[0-9]{1,19},(?: [0-9]{1,19})?)\), \} *\n",
+    re.DOTALL,
+)
+HEAD_BYTES = 256
+TYPES: Mapping[str, type[np.generic]] = {
+    BM25_TERMS: np.uint8,
+    BM25_OFFSETS: np.int64,
+    BM25_ROWS: np.int32,
+    BM25_SCORES: np.float32,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Postings:
+    """V words in the order of their UTF-8 bytes, and P pairs of a word and a passage that holds it.
+
+    The letters of word i are letters[offsets[i, 0] : offsets[i + 1, 0]], and rows and scores of its passages
+    lie at offsets[i, 1] : offsets[i + 1, 1].
+    """
+
+    letters: NDArray[np.uint8]  # (L,)
+    offsets: NDArray[np.int64]  # (V + 1, 2)
+    rows: NDArray[np.int32]  # (P,)
+    scores: NDArray[np.float32]  # (P,)
+
+    def parts(self) -> tuple[NDArray[np.uint8], ...]:
+        """The bytes of all four arrays."""
+        arrays = (self.letters, self.offsets, self.rows, self.scores)
+        return tuple(array.reshape(-1).view(np.uint8) for array in arrays)
+
+
+class Bm25Index:
+    """The BM25 scores of N passages. Reading never changes it, and any number of threads may ask at once."""
+
+    def __init__(self, postings: Postings, info: Bm25Info, *, n_passages: int, version: str) -> None:
+        self._postings: Postings | None = postings
+        self._version = version
+        self._n_passages = n_passages
+        self._info = info
+
+    @classmethod
+    def open(cls, folder: Path, info: Bm25Info, *, n_passages: int, version: str) -> "Bm25Index":
+        """Map the files; nothing but their heads is read. Raises IndexUnreadable for what is no such array."""
+        letters, offsets, rows, scores = (_map(folder / name, dtype, version) for name, dtype in TYPES.items())
+        for name, fits in (
+            (BM25_TERMS, letters.ndim == 1),
+            (BM25_OFFSETS, offsets.shape == (info.n_terms + 1, 2)),
+            (BM25_ROWS, rows.ndim == 1),
+            (BM25_SCORES, scores.shape == rows.shape),
+        ):
+            if not fits:
+                raise IndexUnreadable(version=version, file=name, reason="its shape is not that of its index")
+        return cls(Postings(letters, offsets, rows, scores), info, n_passages=n_passages, version=version)
+
+    def __len__(self) -> int:
+        return self._n_passages
+
+    def scores(self, question: str) -> NDArray[np.float32]:
+        """The score of every passage, 0 where it holds no word of the question: (N,).
+
+        A word that stands twice in the question counts twice, as in Lucene. Raises IndexUnreadable where the bytes
+        that are read are damaged.
+        """
+        from bm25s import BM25
+
+        postings = self._open_postings()
+        terms = [term for word in Analyser().words(question) if (term := _find(postings, word)) is not None]
+        if not terms:
+            return np.zeros(self._n_passages, dtype=np.float32)
+        for term in set(terms):
+            self._check(postings, term)
+        model = BM25(k1=self._info.k1, b=self._info.b, method="lucene", backend="numpy")
+        model.nonoccurrence_array = None
+        model.scores = {
+            "data": postings.scores,
+            "indices": postings.rows,
+            "indptr": postings.offsets[:, 1],
+            "num_docs": self._n_passages,
+        }
+        return np.asarray(model.get_scores_from_ids(terms), dtype=np.float32)
+
+    def search(self, questions: Sequence[str], k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Rows and scores of the k best passages of each question, best first: (Q, k) and (Q, k).
+
+        Needs 1 <= k <= N. Of equal scores the lower row comes first; so, where fewer than k passages hold a word of
+        the question, the rest are the lowest rows of those that hold none, with a score of 0.
+        """
+        rows = np.empty((len(questions), k), dtype=np.int64)  # (Q, k)
+        scores = np.empty((len(questions), k), dtype=np.float32)  # (Q, k)
+        for number, question in enumerate(questions):
+            of_all = self.scores(question)  # (N,)
+            rows[number] = _best(of_all, k)
+            scores[number] = of_all[rows[number]]
+        return rows, scores
+
+    def touch(self, report: Callable[[int], None] | None = None) -> None:
+        """Read one byte of every page, so that no question waits for the disk. `report`: see `warming.touch`."""
+        # takes a second, which would be the first question's
+        import bm25s  # noqa: F401
+
+        touch(self._open_postings().parts(), report)
+
+    def check_offsets(self) -> None:
+        """Raise IndexUnreadable where the words or their passages do not lie one behind the other, up to the end."""
+        postings = self._open_postings()
+        ends = [len(postings.letters), len(postings.rows)]
+        offsets = postings.offsets  # (V + 1, 2)
+        if offsets[0].any() or offsets[-1].tolist() != ends or (np.diff(offsets, axis=0) < 0).any():
+            raise IndexUnreadable(version=self._version, file=BM25_OFFSETS, reason="its offsets are not in order")
+
+    def close(self) -> None:
+        """Let go of the mapping. May be called again; asking afterwards raises IndexNotResident."""
+        self._postings = None
+
+    def _check(self, postings: Postings, term: int) -> None:
+        """Nothing of this word may lead outside the arrays, or to a row that is not there."""
+        start, end = postings.offsets[term : term + 2, 1].tolist()
+        if not 0 <= start <= end <= len(postings.rows):
+            raise IndexUnreadable(version=self._version, file=BM25_OFFSETS, reason=f"word {term} has no such passages")
+        if end == start:
+            return
+        rows, scores = postings.rows[start:end], postings.scores[start:end]  # (df,)
+        if rows.min() < 0 or rows.max() >= self._n_passages:
+            raise IndexUnreadable(
+                version=self._version, file=BM25_ROWS, reason=f"word {term} is in a row beyond the end"
+            )
+        if not (np.isfinite(scores).all() and scores.min() >= 0):
+            raise IndexUnreadable(
+                version=self._version, file=BM25_SCORES, reason=f"word {term} has a score that is none"
+            )
+
+    def _open_postings(self) -> Postings:
+        postings = self._postings
+        if postings is None:
+            raise IndexNotResident(version=self._version, resident=())
+        return postings
+
+
+def _map(path: Path, dtype: type[np.generic], version: str) -> NDArray[Any]:
+    """The array that numpy.save wrote. Its head is read here: of a damaged one numpy's parser raises anything."""
+    try:
+        with path.open("rb") as file:
+            head = HEAD.match(file.read(HEAD_BYTES))
+        shape = tuple(int(length) for length in head["shape"].split(b",") if length.strip()) if head else ()
+        if head is None or head["type"].decode() != np.dtype(dtype).str or math.prod(shape) > path.stat().st_size:
+            raise ValueError(f"it is no array of {np.dtype(dtype)}")
+        return np.asarray(np.memmap(path, dtype, mode="r", offset=head.end(), shape=shape))
+    except (OSError, ValueError) as error:
+        raise IndexUnreadable(version=version, file=path.name, reason=str(error).splitlines()[0]) from error
+
+
+def _find(postings: Postings, word: str) -> int | None:
+    """The number of a word, None where no passage holds it."""
+
+    def letters_of(term: int) -> bytes:
+        start, end = postings.offsets[term : term + 2, 0].tolist()
+        return postings.letters[start:end].tobytes()
+
+    n_terms = len(postings.offsets) - 1
+    # half of a surrogate pair is in no passage
+    wanted = word.encode(errors="surrogatepass")
+    term = bisect_left(range(n_terms), wanted, key=letters_of)
+    return term if term < n_terms and letters_of(term) == wanted else None
+
+
+def _best(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    """The rows of the k largest of `scores` (N,), the largest first and of equal ones the lower row first: (k,)."""
+    least = np.partition(scores, len(scores) - k)[len(scores) - k]
+    above = np.flatnonzero(scores > least)  # (fewer than k,), rising
+    above = above[np.argsort(-scores[above], kind="stable")]
+    level = np.flatnonzero(scores == least)[: k - len(above)]
+    return np.concatenate([above, level])

@@ -1,0 +1,154 @@
+"""FAISS: the index of passage vectors, searched for the largest inner product (section 2.2, MIPS).
+
+FAISS brings an OpenMP runtime of its own beside torch's, so each call says how many threads it may take and puts
+the number back. The setting belongs to the calling thread: two questions in two threads do not disturb each other.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from openbook.errors import IndexNotResident, IndexUnreadable
+from openbook.storage.faiss_factory import FAISS, LISTS, core_of, essence, not_served, type_of
+from openbook.storage.faiss_factory import IndexType as IndexType
+from openbook.storage.faiss_parts import defect_of, mapped_parts
+from openbook.storage.faiss_threads import no_array_larger_than
+from openbook.storage.faiss_threads import threads as allowed_threads
+from openbook.storage.manifest import INDEX_FILE, is_lossy
+from openbook.storage.search_parameters import HNSW_EF_SEARCH
+from openbook.storage.warming import touch
+
+# Of the graph through which the nearest lists are found; not what the file says, which may be damaged.
+CENTRES_EF = 64
+
+
+def read_mapped(path: Path) -> Any:
+    """What FAISS finds in a file, mapped; nothing in it has been looked at. Raises what FAISS and the system raise.
+
+    IO_FLAG_MMAP_IFC is the flag that maps vectors, codes, lists and graphs alike, whatever the kind of index;
+    IO_FLAG_MMAP maps the lists of IVF alone and reads everything else.
+    """
+    with no_array_larger_than(path.stat().st_size):
+        return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
+
+
+class FaissIndex:
+    """An index of N vectors of d dimensions, read from a file by mapping or built in memory. Reading never changes it.
+
+    A search that runs while `close` is called ends well: the mapping goes when the last user has let go of it.
+    """
+
+    def __init__(self, index: Any, *, version: str, factory: str = "") -> None:
+        self._index: Any = index
+        self._version = version
+        self._factory = factory
+        self.n_vectors: int = index.ntotal
+        self.dimension: int = index.d
+        self.index_type: IndexType = type_of(index)
+        core = core_of(index)
+        self.n_lists: int = core.nlist if isinstance(core, LISTS) else 0
+        self.has_graph: bool = hasattr(core, "hnsw")
+
+    @classmethod
+    def open(cls, path: Path, *, version: str, factory: str = "") -> "FaissIndex":
+        """Map the file. Raises IndexUnreadable for what FAISS cannot read, and for an index that is not served.
+
+        Centres, rotations and codewords are read; they are small. With `factory`, `check_links` holds what is in the
+        file to what that string makes.
+        """
+        try:
+            index = read_mapped(path)
+        except (RuntimeError, MemoryError, OSError) as error:
+            # OSError: the file may have gone since it was looked at, where its version is published again
+            raise IndexUnreadable(version=version, file=INDEX_FILE, reason=essence(error)) from error
+        defect = not_served(index)
+        if defect is not None:
+            raise IndexUnreadable(version=version, file=INDEX_FILE, reason=defect)
+        return cls(index, version=version, factory=factory)
+
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        *,
+        least: int | None = None,
+        parameters: Mapping[str, int] | None = None,
+        threads: int = 1,
+    ) -> NDArray[np.int64]:
+        """Rows of the k largest inner products, as far as the index can tell, for each of `queries` (Q, d): (Q, k).
+
+        Best first. Needs 1 <= k <= N. Flat is exact. A graph looks at `parameters["efSearch"]` candidates, at least
+        k; lists are looked at as many as `parameters["nprobe"]` says. A query for which fewer than `least` rows (None:
+        k) are reached is answered by looking at all vectors, so that so many entries are rows; what is missing of the
+        others is -1. Raises ValueError for a query that is not finite.
+        """
+        index = self._open_index()
+        least = k if least is None else least
+        queries = np.ascontiguousarray(queries, dtype=np.float32)  # (Q, d)
+        if not np.isfinite(queries).all():
+            raise ValueError("a query vector is not finite")
+        with allowed_threads(threads):
+            if not (self.has_graph or self.n_lists):
+                _, rows = index.search(queries, k)  # (Q, k)
+                return np.asarray(rows, dtype=np.int64)
+            _, rows = index.search(queries, k, params=self._parameters(index, k, parameters or {}))  # (Q, k)
+            short = np.flatnonzero((rows >= 0).sum(axis=1) < least)  # (S,)
+            if short.size:
+                everywhere = index.storage if self.has_graph else index
+                all_lists = None if self.has_graph else self._parameters(index, k, {"nprobe": self.n_lists})
+                _, rows[short] = everywhere.search(queries[short], k, params=all_lists)
+        return np.asarray(rows, dtype=np.int64)
+
+    def vectors(self, rows: Sequence[int]) -> NDArray[np.float32]:
+        """The vectors of these rows as they were stored: (n, d). Raises IndexError for a row that is not there.
+
+        Of a flat index or a graph over one: no other has its vectors.
+        """
+        index = self._open_index()
+        if is_lossy(self.index_type):
+            raise TypeError(f"an index of type {self.index_type} does not have its vectors")
+        wanted = np.asarray(rows, dtype=np.int64)  # (n,)
+        # FAISS does not look whether a row is there: it reads what lies at that address.
+        outside = wanted[(wanted < 0) | (wanted >= self.n_vectors)]
+        if outside.size:
+            raise IndexError(f"row {outside[0]} of {self.n_vectors}")
+        return np.asarray(index.reconstruct_batch(wanted), dtype=np.float32)
+
+    def touch(self, report: Callable[[int], None] | None = None) -> None:
+        """Read one byte of every page, so that no question waits for the disk. `report`: see `warming.touch`."""
+        index = self._open_index()
+        # `index` keeps the mapping until the last of these views has been read
+        touch(mapped_parts(index), report)
+
+    def check_links(self) -> None:
+        """Raise IndexUnreadable where a search could be led out of the index, which would end the process."""
+        defect = defect_of(self._open_index(), self._factory)
+        if defect is not None:
+            raise IndexUnreadable(version=self._version, file=INDEX_FILE, reason=defect)
+
+    def close(self) -> None:
+        """Let go of the mapping. May be called again."""
+        self._index = None
+
+    def _parameters(self, index: Any, k: int, parameters: Mapping[str, int]) -> Any:
+        if self.has_graph:
+            ef_search = max(parameters.get("efSearch", HNSW_EF_SEARCH), k)
+            return FAISS.SearchParametersHNSW(efSearch=ef_search)
+        nprobe = min(parameters.get("nprobe", 1), self.n_lists)
+        lists = FAISS.SearchParametersIVF(nprobe=nprobe)
+        if isinstance(faiss.downcast_index(core_of(index).quantizer), faiss.IndexHNSW):
+            centres = FAISS.SearchParametersHNSW(efSearch=max(CENTRES_EF, 2 * nprobe))
+            lists.quantizer_params = centres
+        if isinstance(index, FAISS.IndexPreTransform):
+            return FAISS.SearchParametersPreTransform(index_params=lists)
+        return lists
+
+    def _open_index(self) -> Any:
+        index = self._index
+        if index is None:
+            raise IndexNotResident(version=self._version, resident=())
+        return index

@@ -1,0 +1,178 @@
+"""One opened version of the index: its vectors, its passages, its manifest."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openbook.entities import IndexInfo, Passage
+from openbook.errors import CanaryFailed, DimensionIncompatible, InvalidRequest, RetrieverUnavailable, TooManyDocs
+from openbook.storage.bm25_index import Bm25Index
+from openbook.storage.faiss_index import FaissIndex
+from openbook.storage.manifest import is_lossy, resident_bytes
+from openbook.storage.passages import PassageFile
+from openbook.storage.search_parameters import MOST_CANDIDATES, N_CANDIDATES, search_parameters
+from openbook.storage.vectors import SLICE_ROWS, VectorFile, slices
+
+# Two ways to add up one inner product in float32 differ by less than this share of it.
+CANARY_TOLERANCE = 1e-4
+# Of an index that proposes rows by short codes: among many near ones it may miss the vector itself.
+LOSSY_TOLERANCE = 0.1
+# (inode, modified in ns, bytes) of the manifest and each file: equal where the very same files are meant.
+Identity = tuple[tuple[int, int, int], ...]
+
+
+class IndexSnapshot:
+    """What a question reads from. It never changes: not by a search, and not when its version is published again.
+
+    Any number of threads may read at once. `close` lets go of the mapping; a search that is then under way ends
+    well, and a later one raises IndexNotResident.
+    """
+
+    def __init__(
+        self,
+        info: IndexInfo,
+        index: FaissIndex,
+        passages: PassageFile,
+        *,
+        identity: Identity = (),
+        bm25: Bm25Index | None = None,
+        vectors: VectorFile | None = None,
+    ) -> None:
+        self.info = info
+        self.identity = identity
+        self._index = index
+        self._passages = passages
+        self._bm25 = bm25
+        self._vectors = vectors
+
+    def __len__(self) -> int:
+        return self.info.n_passages
+
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        *,
+        parameters: Mapping[str, int] | None = None,
+        threads: int = 1,
+    ) -> NDArray[np.int64]:
+        """Rows of the k passages with the largest inner product, best first: (Q, d) -> (Q, k).
+
+        Every entry is a row of this index. `parameters` are efSearch, nprobe or candidates for this call in place of
+        the manifest's. A lossy index proposes `candidates` rows; their order, and which k of them are kept, is that
+        of the exact inner products with the stored vectors. One thread by default: answering is parallel over
+        questions, not within a search. Raises TooManyDocs for k above the number of passages, InvalidRequest for a
+        parameter that the index does not have, DimensionIncompatible for vectors of another length.
+        """
+        if k < 1:
+            raise InvalidRequest(field="n_docs", reason=f"at least 1 is needed, not {k}")
+        if k > len(self):
+            raise TooManyDocs(n_docs=k, version=self.info.version, n_passages=len(self))
+        self._check_dimension(queries)
+        chosen = search_parameters(self.info, parameters, n_lists=self._index.n_lists, has_graph=self._index.has_graph)
+        if self._vectors is None:
+            return self._index.search(queries, k, parameters=chosen, threads=threads)
+        n_proposed = min(len(self), max(k, chosen[N_CANDIDATES]))
+        proposed = self._index.search(queries, n_proposed, least=k, parameters=chosen, threads=threads)  # (Q, C)
+        return np.stack([self._best(query, rows, k) for query, rows in zip(queries, proposed, strict=True)])
+
+    def vectors(self, rows: Sequence[int]) -> NDArray[np.float32]:
+        """The vectors of these rows as stored: (n, d). Raises IndexError for a row that is not there."""
+        return self._index.vectors(rows) if self._vectors is None else self._vectors.take(rows)
+
+    def vector_slices(self, slice_rows: int = SLICE_ROWS) -> Iterator[NDArray[np.float32]]:
+        """All vectors as stored, in the order of their rows, a slice at a time: (b, d) each."""
+        for part in slices(len(self), slice_rows):
+            if self._vectors is None:
+                yield self._index.vectors(range(part.start, part.stop))
+            else:
+                yield self._vectors.block(part)
+
+    def passages(self, rows: Sequence[int]) -> tuple[Passage, ...]:
+        """The passages of these rows, in this order. Raises IndexError for a row that is not there."""
+        return self._passages.take(rows)
+
+    def bm25(self) -> Bm25Index:
+        """The BM25 scores of the passages, row by row. Raises RetrieverUnavailable for a version without them."""
+        if self._bm25 is None:
+            raise RetrieverUnavailable(version=self.info.version)
+        return self._bm25
+
+    def resident_bytes(self) -> int:
+        """Bytes of memory that this snapshot holds once it is warm: see `manifest.resident_bytes`."""
+        return resident_bytes(self.info)
+
+    def warm(self, report: Callable[[float], None] | None = None) -> None:
+        """Touch every page, check every link, then find the first, the middle and the last passage by their vectors.
+
+        `report` is told the share of the pages that have been touched. What it raises ends the warm-up.
+
+        Where vectors are not normalised, another passage may rightly come first: then its inner product is at least
+        that of the vector with itself. Raises CanaryFailed when it is less, IndexUnreadable for a damaged graph.
+        """
+        self._touch(report)
+        # before the first search: a link that leads astray ends the process
+        self._index.check_links()
+        if self._bm25 is not None:
+            self._bm25.check_offsets()
+        for row in sorted({0, len(self) // 2, len(self) - 1}):
+            self._check_canary(row)
+        self.passages([0, len(self) - 1])
+
+    def close(self) -> None:
+        """Give the memory back. May be called again."""
+        self._index.close()
+        self._passages.close()
+        if self._vectors is not None:
+            self._vectors.close()
+        if self._bm25 is not None:
+            self._bm25.close()
+
+    def _best(self, query: NDArray[np.float32], rows: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+        """Of the rows that the index proposes, -1 being none, the k with the largest exact inner products: (k,)."""
+        rows = rows[rows >= 0]  # (c,)
+        if len(rows) < k:
+            rows = np.arange(len(self))  # the index is of no help: (N,)
+        # in float64, as the scores of the prior: both must see the same order
+        scores = [
+            self.vectors(rows[part].tolist()).astype(np.float64) @ query.astype(np.float64)
+            for part in slices(len(rows))
+        ]
+        best = np.argsort(-np.concatenate(scores), kind="stable")[:k]  # (k,)
+        return np.asarray(rows[best], dtype=np.int64)
+
+    def _check_canary(self, row: int) -> None:
+        own = self.vectors([row]).astype(np.float64)  # (1, d)
+        lossy = self._vectors is not None
+        many = {N_CANDIDATES: MOST_CANDIDATES} if lossy else None
+        found = int(self.search(own.astype(np.float32), 1, parameters=many)[0, 0])
+        best = self.vectors([found]).astype(np.float64)  # (1, d)
+        norm = float((own * own).sum())
+        tolerance = LOSSY_TOLERANCE if lossy else CANARY_TOLERANCE
+        if float((own * best).sum()) < norm - tolerance * norm:
+            raise CanaryFailed(version=self.info.version, row=row, found=found)
+
+    def _touch(self, report: Callable[[float], None] | None) -> None:
+        touched = 0
+
+        def count(n_bytes: int) -> None:
+            nonlocal touched
+            touched += n_bytes
+            if report is not None:
+                # the files hold a little more than what is mapped from them: their heads and feet
+                report(min(1.0, touched / max(1, self.resident_bytes())))
+
+        # beside short codes, text and vectors are meant to stay on the disk
+        if not is_lossy(self.info.index_type):
+            self._passages.touch(count)
+        self._index.touch(count)
+        if self._bm25 is not None:
+            self._bm25.touch(count)
+
+    def _check_dimension(self, queries: NDArray[np.float32]) -> None:
+        found = queries.shape[-1] if queries.ndim == 2 else 0
+        if found != self.info.dimension:
+            raise DimensionIncompatible(
+                version=self.info.version, index_dimension=self.info.dimension, encoder_dimension=found
+            )

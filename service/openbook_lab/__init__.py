@@ -1,0 +1,1 @@
+"""What trains and measures Openbook: it imports `openbook`, which never imports it."""

@@ -1,0 +1,102 @@
+"""Vectors to measure indexes with: random ones that have the structure of text, or those of a file or a version.
+
+Vectors drawn without structure are all equally far from each other, so that an approximate search has nothing to go
+by; vectors around few centres are easier than any text. What is drawn here has three properties of embedded text:
+
+- topics, of which some are far more common than others (Zipf), articles within topics, passages within articles;
+- a spectrum that falls off as a power: a few directions hold most of the variance, and no direction is an axis;
+- length 1, as that of sentence encoders.
+
+A question is a passage's vector, moved further than the passages of one article lie apart.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openbook.errors import SourceInvalid
+
+PASSAGES_A_TOPIC = 2000
+PASSAGES_AN_ARTICLE = 20
+# The share of the variance of each level, and of a question's move.
+TOPIC, ARTICLE, PASSAGE, QUESTION = 0.35, 0.35, 0.30, 0.45
+# The i-th direction has a standard deviation of i to the power of minus this.
+SPECTRUM = 0.5
+BLOCK_ROWS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the vectors of the passages (N, d) and of the questions (Q, d) are, as float32 in NumPy files."""
+
+    vectors: Path
+    queries: Path
+
+
+def draw(places: Places, n_vectors: int, dimension: int, n_queries: int, told: Callable[[int], None]) -> None:
+    """Write vectors and questions with the structure of text; the same numbers give the same ones."""
+    random = np.random.default_rng(0)
+    scale = np.arange(1, dimension + 1, dtype=np.float32) ** -SPECTRUM  # (d,)
+    scale /= np.linalg.norm(scale)
+    # to no axis in particular: (d, d)
+    rotation = np.linalg.qr(random.standard_normal((dimension, dimension)))[0].astype(np.float32)
+    directions = (scale[:, None] * rotation).astype(np.float32)  # (d, d)
+
+    def drawn(n: int, share: float) -> NDArray[np.float32]:
+        noise = random.standard_normal((n, dimension), dtype=np.float32) @ directions  # (n, d)
+        return np.asarray(noise * np.float32(np.sqrt(share)))
+
+    n_topics = max(1, n_vectors // PASSAGES_A_TOPIC)
+    topics = drawn(n_topics, TOPIC)  # (topics, d)
+    common = 1.0 / np.arange(1, n_topics + 1)
+    out = np.lib.format.open_memmap(places.vectors, mode="w+", dtype=np.float32, shape=(n_vectors, dimension))
+    for start in range(0, n_vectors, BLOCK_ROWS):
+        n = min(BLOCK_ROWS, n_vectors - start)
+        n_articles = -(-n // PASSAGES_AN_ARTICLE)
+        articles = topics[random.choice(n_topics, n_articles, p=common / common.sum())] + drawn(n_articles, ARTICLE)
+        block = np.repeat(articles, PASSAGES_AN_ARTICLE, axis=0)[:n] + drawn(n, PASSAGE)  # (n, d)
+        out[start : start + n] = block / np.linalg.norm(block, axis=1, keepdims=True)
+        told(start + n)
+    asked = out[np.sort(random.integers(n_vectors, size=n_queries))] + drawn(n_queries, QUESTION)  # (Q, d)
+    np.save(places.queries, (asked / np.linalg.norm(asked, axis=1, keepdims=True)).astype(np.float32))
+    out.flush()
+
+
+def hold_out(
+    places: Places, blocks: Iterable[NDArray[np.floating]], n_rows: int, n_queries: int, told: Callable[[int], None]
+) -> None:
+    """Write real vectors, of which `n_queries` at even distances are not indexed but asked.
+
+    `blocks` are all `n_rows` rows in order, (b, d) each. Raises SourceInvalid for fewer than twice as many.
+    """
+    if n_rows < 2 * n_queries:
+        raise SourceInvalid(source=str(places.vectors), reason=f"{n_rows} vectors, too few for {n_queries} questions")
+    asked = np.zeros(n_rows, dtype=bool)  # (N + Q,)
+    asked[np.linspace(0, n_rows - 1, n_queries).astype(np.int64)] = True
+    out: NDArray[np.float32] | None = None
+    queries, start, written = [], 0, 0
+    for block in blocks:
+        held = asked[start : start + len(block)]
+        if out is None:
+            shape = (n_rows - int(asked.sum()), block.shape[1])
+            out = np.lib.format.open_memmap(places.vectors, mode="w+", dtype=np.float32, shape=shape)
+        kept = block[~held]  # (k, d)
+        out[written : written + len(kept)] = kept
+        queries.append(block[held].astype(np.float32))
+        start, written = start + len(block), written + len(kept)
+        told(start)
+    np.save(places.queries, np.concatenate(queries))
+
+
+def blocks_of(path: Path) -> tuple[int, Iterable[NDArray[np.floating]]]:
+    """The rows of a NumPy file (N, d) in float16 or float32, a block at a time. Raises SourceInvalid."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise SourceInvalid(source=str(path), reason=f"no NumPy array: {error}") from error
+    if array.ndim != 2 or array.dtype not in (np.float16, np.float32):
+        raise SourceInvalid(source=str(path), reason=f"{array.dtype} of shape {array.shape} are no vectors, one a row")
+    return len(array), (array[start : start + BLOCK_ROWS] for start in range(0, len(array), BLOCK_ROWS))

@@ -1,0 +1,67 @@
+"""What the machine can do at most, measured: products of large matrices, and reading memory from end to end."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import nn
+
+from openbook.rag.linear import Int8Linear, make_linear
+
+Precision = Literal["float32", "bfloat16", "int8"]
+PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "int8")
+# Shapes as generators have them, (rows, n_in, n_out): the peak is the best of them.
+SHAPES = ((1024, 1024, 1024), (1024, 1024, 4096), (1024, 4096, 1024))
+READ_BYTES = 512 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """With one number of threads."""
+
+    threads: int
+    flops: dict[Precision, float]  # floating (or integer) operations a second
+    read_bytes: float  # bytes a second
+
+
+def measure_limits(threads: int, seconds: float) -> Limits:
+    """Takes half a gigabyte and `seconds` for each of eleven measurements. Leaves torch with `threads` threads."""
+    torch.set_num_threads(threads)
+    return Limits(threads, {precision: _peak(precision, seconds) for precision in PRECISIONS}, _read(seconds))
+
+
+@torch.inference_mode()
+def _peak(precision: Precision, seconds: float) -> float:
+    best = 0.0
+    for rows, n_in, n_out in SHAPES:
+        x, layer = torch.randn(rows, n_in), nn.Linear(n_in, n_out)
+        if precision == "int8":
+            # the product alone, without finding the scales of its input
+            rounded, _ = Int8Linear.round_rows(x)
+            int8 = Int8Linear(layer.weight, layer.bias, rows, False, torch.float32)
+            product = partial(int8.multiply, rounded)
+        else:
+            dtype = torch.float32 if precision == "float32" else torch.bfloat16
+            product = partial(make_linear([layer.to(dtype)], rows=rows), x.to(dtype))
+        best = max(best, 2 * rows * n_in * n_out / _fastest(product, seconds))
+    return best
+
+
+@torch.inference_mode()
+def _read(seconds: float) -> float:
+    numbers = torch.ones(READ_BYTES // 4)
+    return READ_BYTES / min(_fastest(numbers.sum, seconds), _fastest(numbers.amax, seconds))
+
+
+def _fastest(work: Callable[[], object], seconds: float) -> float:
+    work()
+    best = float("inf")
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        began = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - began)
+    return best

@@ -1,0 +1,223 @@
+"""What a swap costs: its stages, the pause that readers see, and the memory at each stage, under both policies."""
+
+import itertools
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from openbook.application.live_index import Lease, LiveIndex
+from openbook.application.swap_index import SwapIndex, SwapPolicy
+from openbook.application.telemetry import Telemetry
+from openbook.errors import NoLiveIndex
+from openbook.storage.index_store import IndexStore
+from openbook_lab.benchmarks.synthetic import ENCODER, VERSIONS, Progress
+from openbook_lab.evaluation.tables import Cell, Report, Table, machine
+
+POLICIES: tuple[SwapPolicy, ...] = ("availability", "resource")
+STAGES = ("verify", "open", "drain", "warm", "flip", "current", "total")
+K = 5
+SAMPLE_EVERY_S = 0.1
+# Between two reads, as a server does other things: without it the readers fight for the interpreter's lock.
+PAUSE_S = 0.001
+MEGABYTE = 1e6
+SMAPS = Path("/proc/self/smaps_rollup")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes resident in this process: its own, and pages of files, which it shares with whoever has them mapped."""
+
+    anonymous: int
+    file_mapped: int
+
+
+def memory() -> Memory:
+    """Of this process, now; zeros where the system does not say."""
+    try:
+        lines = SMAPS.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return Memory(0, 0)
+    sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith(" kB")}
+    return Memory(sizes["Anonymous"], sizes["Rss"] - sizes["Anonymous"])
+
+
+class Reader:
+    """A thread that reads under one lease after the other and never stops; `spans` are the begin and end of each."""
+
+    def __init__(self, live: LiveIndex, read: Callable[[Lease], None]) -> None:
+        self.spans: list[tuple[float, float]] = []
+        self._live = live
+        self._read = read
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            began = time.perf_counter()
+            try:
+                with self._live.lease() as lease:
+                    self._read(lease)
+                self.spans.append((began, time.perf_counter()))
+            except NoLiveIndex:
+                # policy resource: what a client is told to come back for is a gap here
+                pass
+            time.sleep(PAUSE_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Of reads that ended between two moments."""
+
+    reads: int
+    p99_ms: float
+    longest_gap_ms: float
+
+
+def pace(spans: Sequence[tuple[float, float]], since: float, until: float) -> Pace:
+    """Needs one read at least to tell; the gap is the longest time in which none ended."""
+    inside = [(began, ended) for began, ended in spans if since <= ended <= until]
+    if not inside:
+        return Pace(0, math.nan, 1000 * (until - since))
+    seconds = sorted(ended - began for began, ended in inside)
+    ends = [since, *(ended for _, ended in inside), until]
+    gap = max(after - before for before, after in itertools.pairwise(ends))
+    return Pace(len(inside), 1000 * seconds[math.ceil(0.99 * len(seconds)) - 1], 1000 * gap)
+
+
+def measure_swaps(store: IndexStore, *, swaps: int, cold: bool, progress: Progress) -> Report:
+    """Swap `swaps` times between the two versions of `store` under each policy, with one version open at a time.
+
+    `cold` has the system forget the files of the version that comes next, so that it is read from the disk.
+    """
+    info = store.info(VERSIONS[0])
+    stages: list[tuple[Cell, ...]] = []
+    paces: list[tuple[Cell, ...]] = []
+    memories: list[tuple[Cell, ...]] = []
+    for policy in POLICIES:
+        run = _run_policy(store, policy, swaps, cold, progress)
+        stages += run[0]
+        paces += run[1]
+        memories += run[2]
+    return Report(
+        experiment="bench swap",
+        facts={
+            "passages": info.n_passages,
+            "dimension": info.dimension,
+            "type": info.index_type,
+            "MB a version": round(sum(file.bytes for file in info.files.values()) / MEGABYTE),
+            "cold": str(cold),
+            "machine": machine(),
+        },
+        tables=(
+            Table("Milliseconds of each stage of a swap", ("policy", "swap", *STAGES), tuple(stages), digits=2),
+            Table(
+                "What readers see, in milliseconds",
+                ("policy", "reader", "p99 quiet", "p99 in swaps", "ratio", "longest gap quiet", "longest gap in swaps"),
+                tuple(paces),
+                digits=2,
+            ),
+            Table("Largest resident memory at each stage, MB", ("policy", "stage", "own", "of files"), tuple(memories)),
+        ),
+    )
+
+
+def _run_policy(
+    store: IndexStore, policy: SwapPolicy, swaps: int, cold: bool, progress: Progress
+) -> tuple[list[tuple[Cell, ...]], list[tuple[Cell, ...]], list[tuple[Cell, ...]]]:
+    random = np.random.default_rng(0)
+    info = store.info(VERSIONS[0])
+    rows = random.integers(info.n_passages, size=K).tolist()
+    queries = random.standard_normal((1, info.dimension), dtype=np.float32)  # (1, d)
+
+    def fetch(lease: Lease) -> None:
+        lease.snapshot.vectors(rows)
+        lease.snapshot.passages(rows)
+
+    def search(lease: Lease) -> None:
+        lease.snapshot.search(queries, min(K, len(lease.snapshot)))
+
+    largest: dict[str, Memory] = {"before": memory()}
+    snapshot = store.open(VERSIONS[0])
+    _grow(largest, "opened")
+    snapshot.warm()
+    _grow(largest, "warmed")
+    live = LiveIndex(snapshot)
+    swap_index = SwapIndex(
+        store,
+        live,
+        Telemetry(),
+        encoder_fingerprint=ENCODER,
+        dimension=info.dimension,
+        free_memory=lambda: sys.maxsize,
+    )
+    readers = {"five passages": Reader(live, fetch), "a search": Reader(live, search)}
+    try:
+        stages: list[tuple[Cell, ...]] = []
+        swapped_s: list[tuple[float, float]] = []
+        for number in range(swaps):
+            progress(number, swaps, policy)
+            version = VERSIONS[(number + 1) % 2]
+            if cold:
+                _forget(store.folder / version)
+            began = time.perf_counter()
+            begun = swap_index.begin(version, policy=policy)
+            while not begun.done():
+                time.sleep(SAMPLE_EVERY_S)
+                _grow(largest, f"during {swap_index.progress().stage or 'verify'}")
+            seconds = begun.result().seconds
+            swapped_s.append((began, time.perf_counter()))
+            stages.append((policy, number + 1, *(_milliseconds(seconds, stage) for stage in STAGES)))
+            _grow(largest, "after the swap")
+        progress(swaps, swaps, policy)
+        # as long without swaps as all of them took
+        began = time.perf_counter()
+        time.sleep(max(1.0, sum(end - start for start, end in swapped_s)))
+        quiet = (began, time.perf_counter())
+    finally:
+        for reader in readers.values():
+            reader.close()
+        swap_index.close()
+        live.close()
+    _grow(largest, "closed")
+    paces: list[tuple[Cell, ...]] = []
+    for name, reader in readers.items():
+        still = pace(reader.spans, *quiet)
+        worst = [pace(reader.spans, *span) for span in swapped_s]
+        p99 = max(one.p99_ms for one in worst)
+        gap = max(one.longest_gap_ms for one in worst)
+        paces.append((policy, name, still.p99_ms, p99, p99 / still.p99_ms, still.longest_gap_ms, gap))
+    memories: list[tuple[Cell, ...]] = [
+        (policy, stage, one.anonymous / MEGABYTE, one.file_mapped / MEGABYTE) for stage, one in largest.items()
+    ]
+    return stages, paces, memories
+
+
+def _grow(largest: dict[str, Memory], stage: str) -> None:
+    now, before = memory(), largest.get(stage, Memory(0, 0))
+    largest[stage] = Memory(max(now.anonymous, before.anonymous), max(now.file_mapped, before.file_mapped))
+
+
+def _milliseconds(seconds: dict[str, float], stage: str) -> float | None:
+    return 1000 * seconds[stage] if stage in seconds else None
+
+
+def _forget(folder: Path) -> None:
+    """Have the system drop the pages of these files that no process has mapped."""
+    for path in folder.iterdir():
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,73 @@
+"""Versions of any size that mean nothing: vectors around seeded centres, and passages of about 700 bytes."""
+
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openbook.entities import Passage
+from openbook.indexing.publishing import publish
+from openbook.storage.faiss_index import IndexType
+from openbook.storage.index_store import IndexStore
+
+VERSIONS = ("first", "second")
+ENCODER = "synthetic"
+# Text has neighbourhoods; vectors drawn without any are the hardest case for a graph and the least like text.
+PASSAGES_A_CENTRE = 100
+SPREAD = 0.5
+BLOCK_ROWS = 65_536
+WORDS = "the river of that land is long and its people have a house by the sea "
+
+Progress = Callable[[int, int | None, str], None]
+
+
+def build_versions(
+    folder: Path, n_passages: int, dimension: int, index_type: IndexType, progress: Progress
+) -> IndexStore:
+    """Publish "first" and "second" in `folder`, each of `n_passages` vectors of `dimension`.
+
+    Another process builds them, so that what it takes does not count among the memory of this one.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as builder:
+        for number, version in enumerate(VERSIONS):
+            progress(number, len(VERSIONS), "build")
+            builder.submit(build_version, folder, version, n_passages, dimension, index_type, number).result()
+    progress(len(VERSIONS), len(VERSIONS), "build")
+    store = IndexStore(folder)
+    store.set_current(VERSIONS[0])
+    return store
+
+
+def build_version(
+    folder: Path, version: str, n_passages: int, dimension: int, index_type: IndexType, seed: int
+) -> None:
+    """Publish one version; the same seed gives the same one."""
+    text = WORDS * 10
+    publish(
+        IndexStore(folder),
+        version,
+        vectors=clustered(n_passages, dimension, seed),
+        passages=[Passage(f"{version}-{row}", f"{version} {row}", text) for row in range(n_passages)],
+        index_type=index_type,
+        encoder_name=ENCODER,
+        encoder_fingerprint=ENCODER,
+    )
+
+
+def clustered(n_vectors: int, dimension: int, seed: int) -> NDArray[np.float32]:
+    """Vectors of length 1 around random centres: (n_vectors, dimension)."""
+    random = np.random.default_rng(seed)
+    n_centres = max(1, n_vectors // PASSAGES_A_CENTRE)
+    centres = random.standard_normal((n_centres, dimension), dtype=np.float32)  # (C, d)
+    vectors = np.empty((n_vectors, dimension), dtype=np.float32)  # (N, d)
+    for start in range(0, n_vectors, BLOCK_ROWS):
+        block = vectors[start : start + BLOCK_ROWS]  # (b, d)
+        random.standard_normal(out=block, dtype=np.float32)
+        block *= SPREAD
+        block += centres[random.integers(n_centres, size=len(block))]
+        block /= np.linalg.norm(block, axis=1, keepdims=True)
+    return vectors

@@ -1,0 +1,197 @@
+"""The facts of one year: countries, offices and their holders, read from the tables beside this file.
+
+Everything here is as plain as the tables are: an absent value is None or empty, a name is spelt as the table spells
+it (without diacritics), and nothing is derived but what a sentence needs to be grammatical.
+"""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from importlib.resources import files
+
+from openbook.errors import SourceInvalid
+
+SNAPSHOT_DATES = {2016: date(2016, 11, 30), 2018: date(2018, 12, 20)}
+
+MONARCHS = ("King", "Queen", "Emperor", "Emir", "Sultan", "Prince", "Grand Duke", "Pope")
+
+# what the table has where a country declared its independence and no other state is named
+DECLARATION = "the declaration of independence"
+
+_MAGNITUDES = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
+
+# columns that have a value for each year; the others hold for both
+_YEARLY = ("population", "life_expectancy", "unemployment_pct", "gdp_ppp")
+
+
+@dataclass(frozen=True, slots=True)
+class Country:
+    """One country of the table. `name` is without article ("Philippines"), `noun` with it ("the Philippines").
+
+    `life_expectancy` is in years, `unemployment_pct` in percent, `area_km2` in square kilometres, all as the table
+    writes them; `gdp` is "$389.1 billion", at purchasing power parity, and `gdp_dollars` the same as a number.
+    `independence` is a date as the table has it, of independence from `independence_from`, or, for the countries that
+    were never dependent, of `founding_event`. `changed` names the fields that differ between the two years.
+    """
+
+    name: str
+    article: str
+    also_called: str | None
+    region: str
+    capital: str | None
+    area_km2: str | None
+    population: int | None
+    life_expectancy: str | None
+    unemployment_pct: str | None
+    gdp: str | None
+    official_languages: tuple[str, ...]
+    other_languages: tuple[str, ...]
+    independence: str | None
+    independence_from: str | None
+    founding_event: str | None
+    government_type: str
+    highest_point: str | None
+    highest_point_m: str | None
+    borders: tuple[str, ...]
+    internet_code: str | None
+    adjective: str | None
+    anthem: str | None
+    anthem_meaning: str | None
+    changed: frozenset[str]
+
+    @property
+    def noun(self) -> str:
+        return f"{self.article} {self.name}" if self.article else self.name
+
+    @property
+    def gained_independence(self) -> bool:
+        """Whether `independence` is a day of independence, not of a foundation."""
+        return self.independence_from is not None or self.founding_event == DECLARATION
+
+    @property
+    def gdp_dollars(self) -> float | None:
+        if self.gdp is None:
+            return None
+        amount, magnitude = self.gdp.removeprefix("$").split()
+        return float(amount) * _MAGNITUDES[magnitude]
+
+    @property
+    def area(self) -> float | None:
+        return None if self.area_km2 is None else float(self.area_km2)
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        return self.official_languages + self.other_languages
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """An office and who holds it. `country` is the country's `name`; `since` is None where the table has no date.
+
+    `changed` says that the holder is another one in the other year, `term_changed` that `since` differs.
+    """
+
+    country: str
+    title: str
+    holder: str
+    since: date | None
+    changed: bool
+    term_changed: bool
+
+    @property
+    def is_throne(self) -> bool:
+        return self.title in MONARCHS
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All facts of one year. Offices come in the order of their countries, both alphabetical."""
+
+    year: int
+    snapshot_date: date
+    countries: tuple[Country, ...]
+    offices: tuple[Office, ...]
+    common_names: tuple[tuple[str, str], ...]
+
+    def country(self, name: str) -> Country:
+        """The country of that `name`. Raises SourceInvalid when the table has none."""
+        for country in self.countries:
+            if country.name == name:
+                return country
+        raise SourceInvalid(source="country_facts.csv", reason=f"no country {name!r}")
+
+    def offices_of(self, country: Country) -> tuple[Office, ...]:
+        return tuple(office for office in self.offices if office.country == country.name)
+
+    def offices_held_by(self, holder: str) -> tuple[Office, ...]:
+        return tuple(office for office in self.offices if office.holder == holder)
+
+    def common_name(self, holder: str) -> str:
+        """The name under which a holder is better known; the table's own where it has no other."""
+        return dict(self.common_names).get(holder, holder)
+
+
+def load_world(year: int) -> World:
+    """The world of 2016 (30 November) or 2018 (20 December). Raises SourceInvalid for any other year."""
+    if year not in SNAPSHOT_DATES:
+        raise SourceInvalid(source=f"encyclopedia of {year}", reason="there is one of 2016 and one of 2018")
+    return World(
+        year=year,
+        snapshot_date=SNAPSHOT_DATES[year],
+        countries=tuple(_country(row, year) for row in _table("country_facts.csv")),
+        offices=tuple(_office(row, year) for row in _table("world_leaders.csv")),
+        common_names=tuple((row["holder"], row["common_name"]) for row in _table("people.csv")),
+    )
+
+
+def _table(name: str) -> Iterator[dict[str, str]]:
+    text = files(__package__).joinpath("facts", name).read_text(encoding="utf-8")
+    return csv.DictReader(text.splitlines())
+
+
+def _country(row: dict[str, str], year: int) -> Country:
+    population = row[f"population_{year}"]
+    changed = {column for column in _YEARLY if row[f"{column}_2016"] != row[f"{column}_2018"]}
+    return Country(
+        name=row["country"],
+        article=row["article"],
+        also_called=row["also_called"] or None,
+        region=row["region"],
+        capital=row["capital"] or None,
+        area_km2=row["area_km2"] or None,
+        population=int(population) if population else None,
+        life_expectancy=row[f"life_expectancy_{year}"] or None,
+        unemployment_pct=row[f"unemployment_pct_{year}"] or None,
+        gdp=row[f"gdp_ppp_{year}"] or None,
+        official_languages=_listed(row["official_languages"]),
+        other_languages=_listed(row["other_languages"]),
+        independence=row["independence"] or None,
+        independence_from=row["independence_from"] or None,
+        founding_event=row["founding_event"] or None,
+        government_type=row["government_type"],
+        highest_point=row["highest_point"] or None,
+        highest_point_m=row["highest_point_m"] or None,
+        borders=_listed(row["borders"]),
+        internet_code=row["internet_code"] or None,
+        adjective=row["adjective"] or None,
+        anthem=row["anthem"] or None,
+        anthem_meaning=row["anthem_meaning"] or None,
+        changed=frozenset("gdp" if column == "gdp_ppp" else column for column in changed),
+    )
+
+
+def _office(row: dict[str, str], year: int) -> Office:
+    since = row[f"since_{year}"]
+    return Office(
+        country=row["country"],
+        title=row["office"],
+        holder=row[f"holder_{year}"],
+        since=date.fromisoformat(since) if since else None,
+        changed=row["changed"] == "1",
+        term_changed=row["since_2016"] != row["since_2018"],
+    )
+
+
+def _listed(cell: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in cell.split(";") if part.strip())

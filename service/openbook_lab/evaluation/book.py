@@ -1,0 +1,152 @@
+"""The book that questions are asked of: every paragraph that they were written about, and passages beside them."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openbook.entities import Passage
+from openbook.errors import IndexIncompatible, SourceInvalid
+from openbook.indexing.bm25_publish import add_bm25
+from openbook.indexing.index_builder import Progress, build_index
+from openbook.indexing.passage_encoder import PassageEncoder
+from openbook.indexing.publishing import publish
+from openbook.indexing.sources import open_source
+from openbook.indexing.splitting import split_words
+from openbook.rag.checkpoint import Checkpoint, choose_dtype
+from openbook.storage.index_store import IndexStore
+from openbook.storage.snapshot import IndexSnapshot
+from openbook_lab.datasets.qa_metrics import has_answer
+from openbook_lab.datasets.questions import Question
+from openbook_lab.evaluation.answer_log import digest_of
+
+# The rows of a paragraph's pieces; a question without a paragraph has none.
+NOWHERE = range(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """Passages in the order of their rows, and the rows of each paragraph by its title and text."""
+
+    passages: tuple[Passage, ...]
+    rows_of: dict[tuple[str, str], range]
+
+    def paragraph_rows(self, question: Question) -> range:
+        """The pieces of the paragraph that the question was written about."""
+        return self.rows_of.get((question.title, question.context), NOWHERE)
+
+    def gold_rows(self, question: Question) -> tuple[int, ...]:
+        """Those of them that hold an answer, the first answer's before the others'. Empty where a cut parts it."""
+        rows = self.paragraph_rows(question)
+        found = (row for answer in question.answers for row in rows if has_answer(self.passages[row].text, [answer]))
+        return tuple(dict.fromkeys(found))
+
+
+def write_book(questions: Sequence[Question], files: Sequence[Path]) -> Book:
+    """The questions' paragraphs, each once and in 100-word pieces, then the passages of the files in their order.
+
+    Raises SourceInvalid for a file that cannot be read, and where there is nothing to read at all.
+    """
+    paragraphs = dict.fromkeys((question.title, question.context) for question in questions if question.context)
+    passages: list[Passage] = []
+    rows_of: dict[tuple[str, str], range] = {}
+    counted: Counter[str] = Counter()
+    for title, context in paragraphs:
+        first = len(passages)
+        for text in split_words(context):
+            passages.append(Passage(f"paragraphs/{title}#{counted[title]}", title, text))
+            counted[title] += 1
+        rows_of[title, context] = range(first, len(passages))
+    for number, file in enumerate(files):
+        passages += (
+            Passage(f"{number}/{passage.passage_id}", passage.title, passage.text)
+            for passage in open_source(str(file)).passages()
+        )
+    if not passages:
+        raise SourceInvalid(source="questions and passages", reason="they hold nothing that could be read")
+    return Book(tuple(passages), rows_of)
+
+
+class BookSource:
+    """The book as index builds want it."""
+
+    snapshot_date: str | None = None
+    licence = ""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self.name = "paragraphs of questions, and passages beside them"
+
+    def passages(self) -> Iterator[Passage]:
+        yield from self._book.passages
+
+
+def open_book(
+    book: Book,
+    work: Path,
+    *,
+    asked_by: Sequence[Checkpoint],
+    encoder_folder: Path | None = None,
+    progress: Progress | None = None,
+    bm25: bool = False,
+) -> IndexSnapshot:
+    """The book's index in `work`, built unless it is there; with `bm25` it holds those scores. The caller closes it.
+
+    Its name tells passages and encoder apart, so that another book never gets these vectors. Raises
+    IndexIncompatible, before anything is built, for a checkpoint that expects another passage encoder.
+    """
+    store = IndexStore(work / "indexes")
+    device = str(asked_by[0].device) if asked_by else "cpu"
+    encoder = PassageEncoder.load(encoder_folder, device=device, dtype=choose_dtype("auto", device))
+    for checkpoint in asked_by:
+        expected = checkpoint.facts.encoder_fingerprint
+        if expected not in (None, encoder.fingerprint):
+            raise IndexIncompatible(
+                version="of the evaluation", index_encoder=encoder.fingerprint, checkpoint_encoder=expected
+            )
+    version = f"book-{digest_of(encoder.fingerprint, *(_text(passage) for passage in book.passages))}"
+    if version not in store.versions():
+        build_index(store, version, BookSource(book), encoder, report=progress)
+    if bm25 and store.info(version).bm25 is None:
+        add_bm25(store, version)
+    return store.open(version)
+
+
+def open_without(book: Book, whole: IndexSnapshot, titles: Collection[str], work: Path) -> IndexSnapshot:
+    """The book with the articles of these titles taken out, with the vectors that it has. The caller closes it."""
+    rows = [row for row, passage in enumerate(book.passages) if passage.title not in titles]
+    store = IndexStore(work / "indexes")
+    version = f"{whole.info.version}-without-{digest_of(*sorted(titles))}"
+    if version not in store.versions():
+        publish(
+            store,
+            version,
+            vectors=whole.vectors(rows),
+            passages=[book.passages[row] for row in rows],
+            index_type="flat",
+            encoder_name=whole.info.encoder_name,
+            encoder_fingerprint=whole.info.encoder_fingerprint,
+            source=whole.info.source,
+        )
+    return store.open(version)
+
+
+def frozen_vectors(
+    questions: Sequence[str], learned: NDArray[np.float32], encoder_folder: Path | None = None
+) -> NDArray[np.float32]:
+    """The passage encoder's own vectors of the questions: (Q, d), as long on average as the `learned` ones (Q, d).
+
+    The length is the scale of the prior: without it a comparison would be one of temperatures. Which passages are
+    found does not depend on it.
+    """
+    encoder = PassageEncoder.load(encoder_folder)
+    vectors = encoder.encode_texts(questions)  # (Q, d)
+    scale = np.linalg.norm(learned, axis=1).mean() / max(np.linalg.norm(vectors, axis=1).mean(), 1e-9)
+    return np.asarray(vectors * scale, dtype=np.float32)
+
+
+def _text(passage: Passage) -> str:
+    return f"{passage.passage_id}\n{passage.title}\n{passage.text}"

@@ -1,0 +1,150 @@
+"""Many questions through the decoders at once, each with the passages that it is given."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from openbook.entities import AnswerOptions, Decoding, Hypothesis, ModelKind, Passage
+from openbook.errors import InvalidRequest
+from openbook.rag import decoding
+from openbook.rag.checkpoint import Checkpoint
+from openbook.rag.decoder import nothing
+from openbook.rag.engine_results import check_targets, document_posterior
+from openbook.rag.generator import EncodedPassages, Generator
+from openbook.rag.marginal import doc_log_prior
+from openbook.rag.provenance import as_written
+from openbook_lab.evaluation.answer_log import GivenAnswer, digest_of
+
+MAX_NEW_TOKENS = AnswerOptions().max_new_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """How answers are looked for. `decoding` says nothing to RAG-Token, which has one."""
+
+    model: ModelKind
+    num_beams: int
+    decoding: Decoding = "thorough"
+
+    @property
+    def key(self) -> str:
+        """What an answer log calls it."""
+        kind = self.model if self.model == "token" else f"{self.model} {self.decoding}"
+        return f"{kind} beams={self.num_beams}"
+
+
+GREEDY = Decode("token", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """A question with the K passages to read, and their inner products with it; without any it is read alone."""
+
+    text: str
+    passages: tuple[Passage, ...]
+    doc_scores: tuple[float, ...]
+
+    @property
+    def key(self) -> str:
+        """What an answer log calls it: two with one key are one question to a generator.
+
+        Scores count by their differences alone, which are all that a prior depends on.
+        """
+        best = max(self.doc_scores, default=0.0)
+        scores = ",".join(f"{score - best:.4f}" for score in self.doc_scores)
+        passages = (part for passage in self.passages for part in (passage.title, passage.text))
+        return digest_of(self.text, scores, *passages)
+
+
+class BatchReader:
+    """Answers as the engine does, for questions that have their passages already."""
+
+    def __init__(self, checkpoint: Checkpoint, *, max_new_tokens: int = MAX_NEW_TOKENS) -> None:
+        self._checkpoint = checkpoint
+        self._generator = Generator(checkpoint)
+        self._max_new_tokens = max_new_tokens
+
+    @torch.inference_mode()
+    def read(self, questions: Sequence[OpenQuestion], decodes: Sequence[Decode]) -> list[list[GivenAnswer]]:
+        """For each way of decoding, the best answer to each question; all questions have equally many passages.
+
+        None at all is the closed book of the paper's baselines: the generator reads the question and nothing else, and
+        both models are p(y | x). Raises InvalidRequest for a question that is longer than it reads.
+        """
+        encoded, log_prior = self._encode(questions)  # log_prior (Q, K)
+        return [
+            [
+                self._given(question, of_question[0], decode.model)
+                for question, of_question in zip(questions, self._decode(encoded, log_prior, decode), strict=True)
+            ]
+            for decode in decodes
+        ]
+
+    @torch.inference_mode()
+    def score(self, question: OpenQuestion, targets: Sequence[str]) -> list[GivenAnswer]:
+        """log p(target | question) of each target, end-of-sequence included, as RAG-Sequence has it; of a closed book
+        both models agree. Raises InvalidRequest for two targets that are one to the generator."""
+        target_ids = [tuple(self._generator.target_ids(target)) for target in targets]
+        check_targets(targets, target_ids)
+        encoded, log_prior = self._encode([question])  # log_prior (1, K)
+        scored = decoding.score_targets(
+            self._generator, encoded, log_prior[0], target_ids, sequence=True, between_steps=nothing
+        )
+        return [
+            GivenAnswer(target, one.log_prob, document_posterior(one, "sequence") if question.passages else ())
+            for target, one in zip(targets, scored, strict=True)
+        ]
+
+    def _encode(self, questions: Sequence[OpenQuestion]) -> tuple[EncodedPassages, torch.Tensor]:
+        """What the decoder reads, and the doc_log_prior (Q, K). A closed book is one row that is certain."""
+        if questions[0].passages:
+            encoded = self._generator.encode([q.text for q in questions], [q.passages for q in questions])
+            doc_scores = torch.tensor([q.doc_scores for q in questions], dtype=torch.float64)  # (Q, K)
+        else:
+            rows = [self._question_ids(question.text) for question in questions]
+            encoded = self._generator.encode_ids(rows, n_questions=len(rows), n_docs=1)
+            doc_scores = torch.zeros(len(rows), 1, dtype=torch.float64)  # (Q, 1)
+        return encoded, doc_log_prior(doc_scores).float().to(self._checkpoint.device)
+
+    def _question_ids(self, text: str) -> list[int]:
+        """The question without what joins it to a passage: an empty passage would be one more thing to be read."""
+        # one space for two, as beside a passage
+        ids: list[int] = self._generator.tokenizer(text.replace("  ", " "), verbose=False)["input_ids"]
+        positions: int | None = getattr(self._checkpoint.generator.config, "max_position_embeddings", None)
+        limit = min(self._checkpoint.config.max_combined_length, positions or len(ids))
+        if len(ids) > limit:
+            reason = f"it takes {len(ids)} tokens; this checkpoint's generator reads {limit} in all."
+            raise InvalidRequest(field="question", reason=reason)
+        return ids
+
+    def _decode(
+        self, encoded: EncodedPassages, log_prior: torch.Tensor, decode: Decode
+    ) -> list[tuple[Hypothesis, ...]]:
+        if decode.model == "token":
+            return decoding.rag_token(
+                self._generator,
+                encoded,
+                log_prior,
+                num_beams=decode.num_beams,
+                max_new_tokens=self._max_new_tokens,
+                between_steps=nothing,
+            )
+        return decoding.rag_sequence(
+            self._generator,
+            encoded,
+            log_prior,
+            num_beams=decode.num_beams,
+            max_new_tokens=self._max_new_tokens,
+            thorough=decode.decoding == "thorough",
+            between_steps=nothing,
+        )
+
+    def _given(self, question: OpenQuestion, hypothesis: Hypothesis, model: ModelKind) -> GivenAnswer:
+        posterior = document_posterior(hypothesis, model) if question.passages else ()
+        text = self._generator.text(hypothesis.token_ids)
+        if self._checkpoint.uncased:
+            by_posterior = sorted(range(len(posterior)), key=lambda k: -posterior[k])
+            # without a passage the question alone may say how a word is written
+            text = as_written(text, [question.passages[k].text for k in by_posterior] or [question.text])
+        return GivenAnswer(text, hypothesis.log_prob, posterior)

@@ -1,0 +1,133 @@
+"""What a figure would have been with other seeds: mean and spread of reports that differ in nothing else."""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from openbook.errors import SourceInvalid
+from openbook_lab.evaluation.statistics import Interval
+from openbook_lab.evaluation.tables import Cell, Report, Table
+
+# Student's t, two-sided 95%, of 1 to 30 degrees of freedom (scipy.stats.t.ppf(0.975, n)); beyond, the normal's.
+T_95 = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+NORMAL_95 = 1.960
+# name@fingerprint: another seed is another checkpoint in the same place
+_CHECKPOINT = re.compile(r"\S+@[0-9a-f]{12}")
+
+# Table and row, as text, and the measure's column.
+Place = tuple[str, str]
+Figures = dict[Place, float]
+
+
+class TwoRows(ValueError):
+    """Two rows of a report are told apart by their checkpoints alone."""
+
+
+def read_reports(files: Sequence[Path]) -> list[Figures]:
+    """The figures of each report, by row and measure. Raises SourceInvalid for a file that is no report."""
+    found = []
+    for file in files:
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            found.append(figures_of(content))
+        except OSError as error:
+            raise SourceInvalid(source=file, reason=str(error.strerror)) from error
+        except TwoRows as error:
+            raise SourceInvalid(
+                source=file,
+                reason=f"two of its rows are both {str(error)!r} once the checkpoints' names are left out, as they are "
+                "from seed to seed: write a report of each checkpoint, and name them as arms",
+            ) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SourceInvalid(source=file, reason=f"no report, as --json writes it: {error!r}") from error
+    return found
+
+
+def figures_of(report: Mapping[str, Any]) -> Figures:
+    """Every mean and every number with a fraction. What else a row holds says which row it is; checkpoints do not.
+
+    Raises TwoRows where that leaves two rows alike.
+    """
+    figures: Figures = {}
+    for table in report["tables"]:
+        for row in table["rows"]:
+            names = [f"{value}" for value in row.values() if isinstance(value, str | int) and value != ""]
+            place = _CHECKPOINT.sub("", ", ".join([str(table["title"]), *names]))
+            # where a checkpoint's name stood alone, nothing is left of it
+            place = ", ".join(part.strip() for part in place.split(",") if part.strip())
+            for measure, value in row.items():
+                mean = value["mean"] if isinstance(value, dict) else value
+                if isinstance(mean, float) or isinstance(value, dict):
+                    if (place, measure) in figures:
+                        raise TwoRows(place)
+                    figures[place, measure] = math.nan if mean is None else float(mean)
+    return figures
+
+
+def measure_seeds(
+    arms: Mapping[str, Sequence[Figures]], *, measures: Sequence[str] = (), texts: Sequence[str] = ()
+) -> Report:
+    """Of each arm and figure the mean over its seeds, their standard deviation and extremes; and of the first arm
+    against each other with as many seeds the difference, seed by seed in their order, with Student's 95% interval.
+
+    Only figures whose column is among `measures` and whose row holds each of `texts`; none given is no condition. What
+    not every seed of an arm has is left out. Raises SourceInvalid where nothing is left.
+    """
+    chosen = {arm: _common(seeds, measures, texts) for arm, seeds in arms.items()}
+    spread = [
+        (arm, place, measure, len(values), *_spread(values))
+        for arm, figures in chosen.items()
+        for (place, measure), values in figures.items()
+    ]
+    if not spread:
+        raise SourceInvalid(source="the reports", reason="they have no figure in common that was asked for")
+    (first, mine), *others = chosen.items()
+    apart: list[tuple[Cell, ...]] = []
+    for arm, theirs in others:
+        for place in [place for place in mine if place in theirs]:
+            if len(mine[place]) != len(theirs[place]) or len(mine[place]) < 2:
+                continue
+            gaps = [a - b for a, b in zip(mine[place], theirs[place], strict=True)]
+            apart.append((f"{first} minus {arm}", *place, len(gaps), t_interval(gaps), _deviation(gaps)))
+    facts: dict[str, str | int | float] = {f"seeds of {arm}" if arm else "seeds": len(arms[arm]) for arm in arms}
+    tables = (
+        Table("Over seeds", ("arm", "figure", "measure", "seeds", "mean", "sd", "lowest", "highest"), tuple(spread), 2),
+        Table("Differences", ("arms", "figure", "measure", "seeds", "difference", "sd"), tuple(apart), 2),
+    )
+    return Report("seeds", facts, tuple(table for table in tables if table.rows))
+
+
+def t_interval(values: Sequence[float]) -> Interval:
+    """The mean of two values or more with Student's 95% interval."""
+    quantile = T_95[len(values) - 2] if len(values) - 2 < len(T_95) else NORMAL_95
+    half = quantile * stdev(values) / math.sqrt(len(values))
+    return Interval(fmean(values), fmean(values) - half, fmean(values) + half)
+
+
+def _common(seeds: Sequence[Figures], measures: Sequence[str], texts: Sequence[str]) -> dict[Place, list[float]]:
+    """What every seed has of what is asked for."""
+    chosen = {}
+    for place in seeds[0]:
+        row, measure = place
+        values = [seed.get(place, math.nan) for seed in seeds]
+        wanted = (not measures or measure in measures) and all(text in row for text in texts)
+        if wanted and not any(map(math.isnan, values)):
+            chosen[place] = values
+    return chosen
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float, float, float]:
+    return fmean(values), _deviation(values), min(values), max(values)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """Of a sample; nan of a single value."""
+    return stdev(values) if len(values) > 1 else math.nan

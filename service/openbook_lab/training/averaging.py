@@ -1,0 +1,92 @@
+"""The mean of checkpoints: weights of several ends of one training, averaged (Wortsman et al. 2022, model soups).
+
+Trainings that go on from a common beginning end in one valley of the loss; the point between the ends generalises at
+least as well, as a rule better, and costs nothing when it answers.
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from openbook.errors import CheckpointInvalid, SourceInvalid
+from openbook.rag.checkpoint import FACTS_FILE
+
+# what says of a folder how its weights are to be read; the fingerprint of a checkpoint tells the rest apart
+SAME = ("config.json", "generation_config.json")
+
+
+def average_checkpoints(output: Path, folders: Sequence[Path], *, name: str) -> None:
+    """Write the checkpoint whose every weight is the mean of that of `folders`; one given twice counts twice.
+
+    Everything else is as in the first folder. Means are taken in float32 and written as the first has them. Raises
+    CheckpointInvalid for a folder whose shape, tokens or base are others than the first's, SourceInvalid for an
+    `output` that is there.
+    """
+    if output.exists():
+        raise SourceInvalid(source=output, reason="is there already")
+    first = folders[0]
+    files = sorted(path.name for path in first.glob("*.safetensors"))
+    if not files:
+        raise CheckpointInvalid(checkpoint=first, reason="it holds no .safetensors file")
+    for other in folders[1:]:
+        _check_alike(first, other, files)
+    aside = output.with_name(f".{output.name}.tmp")
+    shutil.rmtree(aside, ignore_errors=True)
+    # a model card tells of one checkpoint and not of the mean
+    shutil.copytree(first, aside, ignore=shutil.ignore_patterns("*.safetensors", "README.md"))
+    for file in files:
+        save_file(_means([folder / file for folder in folders]), aside / file, metadata={"format": "pt"})
+    facts = _facts(first)
+    if facts:
+        (aside / FACTS_FILE).write_text(json.dumps(facts | {"name": name}, indent=2) + "\n", encoding="utf-8")
+    aside.replace(output)
+
+
+def _check_alike(first: Path, other: Path, files: Sequence[str]) -> None:
+    for name in SAME:
+        if _content(first / name) != _content(other / name):
+            raise CheckpointInvalid(checkpoint=other, reason=f"its {name} is not that of {first}")
+    if _facts(first) | {"name": ""} != _facts(other) | {"name": ""}:
+        raise CheckpointInvalid(checkpoint=other, reason=f"its {FACTS_FILE} is not that of {first}")
+    for file in files:
+        if _shapes(first / file) != _shapes(other / file):
+            raise CheckpointInvalid(checkpoint=other, reason=f"{file} holds other tensors than that of {first}")
+
+
+def _means(paths: Sequence[Path]) -> dict[str, Tensor]:
+    means: dict[str, Tensor] = {}
+    opened: list[Any] = [safe_open(path, "pt") for path in paths]
+    for name in opened[0].keys():  # noqa: SIM118 -- a file of tensors is no dictionary
+        tensors = [file.get_tensor(name) for file in opened]
+        means[name] = torch.stack([tensor.float() for tensor in tensors]).mean(dim=0).to(tensors[0].dtype)
+    return means
+
+
+def _shapes(path: Path) -> dict[str, tuple[str, list[int]]]:
+    try:
+        with safe_open(path, "pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            return {name: (str(one.get_dtype()), list(one.get_shape())) for name, one in slices.items()}
+    except (OSError, SafetensorError) as error:
+        raise CheckpointInvalid(checkpoint=path.parent, reason=f"{path.name} cannot be read ({error})") from error
+
+
+def _facts(folder: Path) -> dict[str, object]:
+    content = _content(folder / FACTS_FILE)
+    return content if isinstance(content, dict) else {}
+
+
+def _content(path: Path) -> object:
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointInvalid(checkpoint=path.parent, reason=f"{path.name} is not JSON ({error})") from error

@@ -1,0 +1,113 @@
+"""Examples as tensors: what the generator reads and writes, padded, with the place of the answer among the inputs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from openbook_lab.training.examples import ReadingExample
+from openbook_lab.training.loop import padded
+from openbook_lab.training.wording import Wording
+
+IGNORED = -100
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingBatch:
+    """Tensors of one step. `targets` are the answer and its end, IGNORED on padding and where the decoder has no
+    choice; `evidence` says which input tokens a target token may be copied from."""
+
+    input_ids: Tensor  # (B, S)
+    attention_mask: Tensor  # (B, S)
+    decoder_input_ids: Tensor  # (B, T)
+    targets: Tensor  # (B, T)
+    evidence: Tensor  # (B, T, S) bool
+
+    def to(self, device: torch.device) -> "ReadingBatch":
+        """The same on another device."""
+        return ReadingBatch(
+            self.input_ids.to(device),
+            self.attention_mask.to(device),
+            self.decoder_input_ids.to(device),
+            self.targets.to(device),
+            self.evidence.to(device),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedExample:
+    """`evidence` is where the answer's first token stands among the inputs, None without one; `opening` is how many
+    targets come before the answer's own tokens."""
+
+    input_ids: list[int]
+    target_ids: list[int]
+    evidence: int | None
+    opening: int = 0
+
+
+def encode_examples(
+    examples: Sequence[ReadingExample], wording: Wording, *, max_input_length: int, max_target_length: int
+) -> list[EncodedExample]:
+    """Token ids of inputs and targets. A passage too long is cut, the question never is."""
+    if not examples:
+        return []
+    limit = max_input_length if wording.longest_input is None else min(max_input_length, wording.longest_input)
+    tokenizer = wording.tokenizer
+    heads = [wording.head(example.title) for example in examples]
+    tails = [wording.tail(example.question) for example in examples]
+    texts = [_single(head + e.text + tail) for head, e, tail in zip(heads, examples, tails, strict=True)]
+    read = tokenizer(texts, return_offsets_mapping=True, verbose=False)
+    targets = wording.targets([example.answer for example in examples], max_target_length)
+    # byte pairs write a word with the space before it: in a passage an answer has one, alone it has none
+    bare = tokenizer([e.answer for e in examples], add_special_tokens=False, verbose=False)["input_ids"]
+    spaced = tokenizer([f" {e.answer}" for e in examples], add_special_tokens=False, verbose=False)["input_ids"]
+    encoded = []
+    for row, (example, text) in enumerate(zip(examples, texts, strict=True)):
+        ids, offsets = read["input_ids"][row], read["offset_mapping"][row]
+        end = len(ids)
+        excess = end - limit
+        if excess > 0:
+            question = len(text) - len(_single(tails[row]))
+            boundary = next(i for i, (_, right) in enumerate(offsets) if right > question)
+            end = max(1, boundary - excess)
+            ids = [*ids[:end], *ids[boundary:]]
+        evidence = None
+        if example.start is not None:
+            start = len(_single(heads[row] + example.text[: example.start]))
+            first = next((i for i, (left, right) in enumerate(offsets) if left <= start < right), None)
+            size = len(bare[row])
+            if first is not None and first + size <= end and ids[first : first + size] in (bare[row], spaced[row]):
+                evidence = first
+        opening = max(0, len(targets[row]) - 1 - len(bare[row]))
+        encoded.append(EncodedExample(ids, targets[row], evidence, opening))
+    return encoded
+
+
+def _single(text: str) -> str:
+    """Serving and transformers' retriever write one space for two."""
+    return text.replace("  ", " ")
+
+
+def collate(examples: Sequence[EncodedExample], wording: Wording) -> ReadingBatch:
+    """Pad the examples of one batch; the decoder reads the prefix and then its targets, shifted by one."""
+    forced = len(wording.prefix) - 1
+    rows, width = len(examples), padded(max(len(e.input_ids) for e in examples))
+    if wording.longest_input is not None:
+        width = min(width, wording.longest_input)
+    length = forced + max(len(e.target_ids) for e in examples)
+    input_ids = torch.full((rows, width), wording.pad)  # (B, S)
+    attention_mask = torch.zeros((rows, width), dtype=torch.long)  # (B, S)
+    decoder_input_ids = torch.full((rows, length), wording.pad)  # (B, T)
+    targets = torch.full((rows, length), IGNORED)  # (B, T)
+    evidence = torch.zeros((rows, length, width), dtype=torch.bool)  # (B, T, S)
+    for row, example in enumerate(examples):
+        size, target = len(example.input_ids), example.target_ids
+        input_ids[row, :size] = torch.tensor(example.input_ids)
+        attention_mask[row, :size] = 1
+        decoder_input_ids[row, : forced + len(target)] = torch.tensor([*wording.prefix, *target[:-1]])
+        targets[row, forced : forced + len(target)] = torch.tensor(target)
+        if example.evidence is not None:
+            for position in range(len(target) - 1 - example.opening):
+                evidence[row, forced + example.opening + position, example.evidence + position] = True
+    return ReadingBatch(input_ids, attention_mask, decoder_input_ids, targets, evidence)

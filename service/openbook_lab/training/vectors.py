@@ -1,0 +1,64 @@
+"""The passage encoder's vectors of texts, made once and kept: training asks for the same ones at every start."""
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from openbook.indexing.passage_encoder import PassageEncoder
+
+
+class TextEncoder(Protocol):
+    """What gives texts their vectors."""
+
+    def encode_texts(self, texts: Sequence[str], *, batch_size: int = 64) -> NDArray[np.float32]: ...
+
+
+class KeptVectors:
+    """A passage encoder that writes what it has encoded into a folder, and reads it from there when asked again.
+
+    A file is named by the texts, the encoder and its precision, so that another of them never gets these vectors.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        source: Path | None = None,
+        *,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype = torch.bfloat16,
+    ) -> None:
+        self._folder = folder
+        self._source = source
+        self._device = str(device)
+        self._dtype = dtype
+
+    @cached_property
+    def encoder(self) -> PassageEncoder:
+        """The encoder itself, loaded when it is first needed."""
+        return PassageEncoder.load(self._source, device=self._device, dtype=self._dtype)
+
+    def encode_texts(self, texts: Sequence[str], *, batch_size: int = 64) -> NDArray[np.float32]:
+        """The vectors in the order of `texts`: (N, d)."""
+        digest = hashlib.sha256(self.encoder.fingerprint.encode())
+        if self._dtype != torch.bfloat16:
+            digest.update(str(self._dtype).encode())
+        for text in texts:
+            # a length before each text: two ways to cut the same letters are two lists
+            digest.update(f"{len(text)} {text}".encode())
+        path = self._folder / f"vectors-{digest.hexdigest()[:24]}.npy"
+        if path.is_file():
+            kept: NDArray[np.float32] = np.load(path)  # (N, d)
+            return kept
+        vectors = self.encoder.encode_texts(texts, batch_size=batch_size)  # (N, d)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        aside = path.with_suffix(".tmp")
+        with aside.open("wb") as file:
+            np.save(file, vectors)
+        aside.replace(path)
+        return vectors

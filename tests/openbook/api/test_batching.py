@@ -1,0 +1,103 @@
+"""Many clients at once over HTTP: the answers of each alone, and every request counted once."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from openbook.api.app import create_app
+from openbook.rag.engine import RagEngine
+from openbook.settings import Settings
+from tests.openbook.api.conftest import SlowSearch, get, post, serving, until
+from tests.openbook.api.test_server import counted
+
+QUESTIONS = [
+    f"{start} {end} ?"
+    for start in ("who is the president of", "what is the gdp of", "the long river in", "king")
+    for end in ("peru", "ghana", "the green island in the north sea")
+]
+BODIES: list[dict[str, object]] = [
+    {"question": text, "max_new_tokens": 6, **options}
+    for text in QUESTIONS
+    for options in ({}, {"num_beams": 1, "num_answers": 1}, {"model": "sequence", "n_docs": 3, "num_beams": 2})
+]
+
+
+def answer(server: str, body: dict[str, object]) -> httpx.Response:
+    return post(f"{server}/answer", json=body)
+
+
+def queued(server: str, questions: int) -> None:
+    until(lambda: counted(server, "openbook_queue_depth") == questions)
+
+
+def test_eight_clients_get_the_answers_that_one_client_gets(
+    settings: Settings, engine: RagEngine, make_client: Callable[..., TestClient]
+) -> None:
+    alone = make_client(max_batch=1)
+    expected = [alone.post("/answer", json=body).json() for body in BODIES]
+    with serving(create_app(settings, engine=engine), settings) as server:
+        with ThreadPoolExecutor(8) as clients:
+            found = list(clients.map(lambda body: answer(server, body).json(), BODIES))
+        n_batches, n_questions = (counted(server, f"openbook_batch_size_{name}") for name in ("count", "sum"))
+    for one, other in zip(found, expected, strict=True):
+        assert [answer["text"] for answer in one["answers"]] == [answer["text"] for answer in other["answers"]]
+        assert one["log_prob"] == pytest.approx(other["log_prob"], abs=1e-4)
+        assert [passage["passage_id"] for passage in one["passages"]] == [
+            passage["passage_id"] for passage in other["passages"]
+        ]
+        for token, of_other in zip(one["tokens"], other["tokens"], strict=True):
+            assert token["posterior"] == pytest.approx(of_other["posterior"], abs=1e-4)
+    assert n_questions == len(BODIES)
+    # eight at once, of three kinds
+    assert n_batches < n_questions
+
+
+def test_under_load_the_requests_are_the_sum_of_their_outcomes(
+    settings: Settings, engine: RagEngine, slow_search: SlowSearch
+) -> None:
+    settings = settings.model_copy(update={"workers": 1, "max_queue": 4})
+    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
+        # one is computed, two of the four that wait will be late, one hangs up
+        clients = [slow_search.ask(server, BODIES[0])]
+        slow_search.wait(1)
+        with ThreadPoolExecutor(16) as threads:
+            waiting = [threads.submit(answer, server, body) for body in BODIES[1:2]]
+            queued(server, 1)
+            clients.append(slow_search.ask(server, BODIES[2]))
+            queued(server, 2)
+            late = [threads.submit(answer, server, {**BODIES[3], "timeout_s": 0.2}) for _ in range(2)]
+            until(lambda: counted(server, "openbook_queue_depth") == 4 or all(one.done() for one in late))
+            clients.pop().close()
+            until(lambda: counted(server, 'openbook_requests_total{outcome="cancelled"') == 1)
+            assert [one.result().status_code for one in late] == [504, 504]
+            waiting += [threads.submit(answer, server, body) for body in BODIES[4:7]]
+            queued(server, 4)
+            started = time.perf_counter()
+            refused = [answer(server, BODIES[0]) for _ in range(3)]
+            assert time.perf_counter() - started < 10
+            invalid = answer(server, {"question": ""})
+            slow_search.go_on.set()
+            answered = [one.result() for one in waiting]
+        assert clients[0].recv(12) == b"HTTP/1.1 200"
+        statuses = Counter(one.status_code for one in [*answered, *refused, invalid])
+        assert statuses == {200: 4, 503: 3, 422: 1}
+        outcomes = {
+            outcome: counted(server, f'openbook_requests_total{{outcome="{outcome}",route="/answer"}}')
+            for outcome in ("ok", "overloaded", "deadline_exceeded", "cancelled", "invalid_request")
+        }
+        assert outcomes == {"ok": 5, "overloaded": 3, "deadline_exceeded": 2, "cancelled": 1, "invalid_request": 1}
+        routes = [
+            line for line in get(f"{server}/metrics").text.splitlines() if line.startswith("openbook_requests_total")
+        ]
+        in_all = sum(float(line.rpartition(" ")[2]) for line in routes if 'route="/answer"' in line)
+        assert in_all == sum(outcomes.values())
+        # those that were taken up, in whatever company, and none of those that left the queue
+        assert counted(server, "openbook_batch_size_sum") == 5
+        assert counted(server, "openbook_queue_wait_seconds_count") == 5
+        assert counted(server, 'openbook_stage_seconds_count{stage="total"}') == 5
+        assert (counted(server, "openbook_queue_depth"), counted(server, "openbook_questions_running")) == (0, 0)

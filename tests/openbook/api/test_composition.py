@@ -1,0 +1,155 @@
+"""What is open when a service has started, and what follows CURRENT until it ends."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from openbook.api import composition
+from openbook.api.composition import Services, close_services, open_services, share_threads
+from openbook.application.telemetry import Telemetry
+from openbook.errors import OpenbookError
+from openbook.rag.engine import RagEngine
+from openbook.settings import Settings
+from openbook.storage.index_store import IndexStore
+from tests.fixtures.indexes import publish_tiny
+from tests.openbook.storage.mappings import unmapped_soon
+
+Open = Callable[..., Services]
+
+
+@pytest.fixture
+def open_(settings: Settings, engine: RagEngine) -> Iterator[Open]:
+    """Open the services with some settings changed; they are closed in the end."""
+    opened: list[Services] = []
+
+    def open_one(**changed: object) -> Services:
+        opened.append(open_services(settings.model_copy(update=changed), Telemetry(), engine))
+        return opened[-1]
+
+    yield open_one
+    for services in opened:
+        asyncio.run(close_services(services))
+
+
+def resident(services: Services) -> list[tuple[str, bool]]:
+    return [(one.index.version, one.live) for one in services.live.residents()]
+
+
+@pytest.mark.parametrize(
+    ("residents", "expected"),
+    [(1, [("tiny-2016", True)]), (2, [("tiny-2016", True), ("tiny-2018", False)])],
+)
+def test_as_many_are_opened_as_the_setting_says(open_: Open, residents: int, expected: list[tuple[str, bool]]) -> None:
+    services = open_(residents=residents)
+    assert resident(services) == expected
+    # nobody has asked for a swap
+    assert services.swap_index.progress().state == "idle"
+    assert services.history.last(1) == ()
+
+
+def test_one_that_cannot_be_opened_does_not_stop_the_service(
+    open_: Open, indexes_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (indexes_folder / "tiny-2018" / "index.faiss").write_bytes(b"")
+    assert resident(open_()) == [("tiny-2016", True)]
+    assert "tiny-2018 is not opened beside tiny-2016" in caplog.text
+
+
+def test_one_of_another_encoder_is_passed_over(open_: Open, indexes_folder: Path) -> None:
+    publish_tiny(IndexStore(indexes_folder), "tiny-2018", encoder_fingerprint="another", replace=True)
+    assert resident(open_()) == [("tiny-2016", True)]
+
+
+def test_one_that_does_not_fit_beside_the_live_one_is_passed_over(open_: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(composition, "free_memory", lambda: 0)
+    assert resident(open_()) == [("tiny-2016", True)]
+
+
+def test_current_is_followed_until_the_service_ends(open_: Open, indexes_folder: Path) -> None:
+    services = open_(follow_s=0.01)
+    assert services.follower is not None
+    IndexStore(indexes_folder).set_current("tiny-2018")
+    until = time.monotonic() + 10
+    while ("tiny-2018", True) not in resident(services) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert ("tiny-2018", True) in resident(services)
+    assert [(one.actor, one.version) for one in services.history.last(1)] in ([("current", "tiny-2018")], [])
+    asyncio.run(close_services(services))
+    assert "follow-current" not in {thread.name for thread in threading.enumerate()}
+    assert services.live.residents() == ()
+    assert unmapped_soon(indexes_folder)
+
+
+def test_a_change_while_the_service_opens_is_followed(
+    open_: Open, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = composition.open_residents
+
+    def meanwhile(*given: object, **named: object) -> None:
+        IndexStore(indexes_folder).set_current("tiny-2018")
+        beside(*given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(composition, "open_residents", meanwhile)
+    services = open_(follow_s=0.01)
+    until = time.monotonic() + 10
+    while ("tiny-2018", True) not in resident(services) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert ("tiny-2018", True) in resident(services)
+
+
+def test_nothing_is_followed_where_the_setting_says_so(open_: Open) -> None:
+    assert open_(follow_s=0.0).follower is None
+
+
+def test_a_start_that_fails_leaves_nothing_open(open_: Open, indexes_folder: Path) -> None:
+    (indexes_folder / "tiny-2016" / "passages.arrow").write_bytes(b"")
+    with pytest.raises(OpenbookError):
+        open_()
+    assert unmapped_soon(indexes_folder)
+
+
+def test_the_end_does_not_wait_for_ever_for_a_swap_that_the_follower_began(
+    open_: Open, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(composition, "SHUTDOWN_S", 0.2)
+    services = open_(follow_s=0.01, residents=1, swap_policy="resource", drain_s=3600.0)
+    with services.live.lease():
+        IndexStore(indexes_folder).set_current("tiny-2018")
+        until = time.monotonic() + 10
+        while services.swap_index.progress().stage != "drain" and time.monotonic() < until:
+            time.sleep(0.01)
+        started = time.monotonic()
+        asyncio.run(close_services(services))
+        assert time.monotonic() - started < 10
+    assert [(one.version, one.outcome) for one in services.history.last(9)] == [("tiny-2018", "not_ready")]
+    # nothing is wrong with what CURRENT names
+    assert "cannot be served" not in caplog.text
+    assert unmapped_soon(indexes_folder)
+
+
+def test_threads_are_divided_between_batches_without_a_word_to_those_that_are_computed() -> None:
+    share = share_threads(5)
+    found: dict[int, int] = {}
+    other_has_its_share = threading.Barrier(2, timeout=10)
+
+    def run(computing: int) -> None:
+        share(computing)
+        # nothing of torch before the other has its share, too: a thread's first call reads what any thread set last
+        other_has_its_share.wait()
+        found[computing] = torch.get_num_threads()
+
+    threads = [threading.Thread(target=run, args=(computing,)) for computing in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {1: 5, 2: 2}
+    before = torch.get_num_threads()
+    share_threads(1)(3)
+    assert torch.get_num_threads() == 1
+    torch.set_num_threads(before)

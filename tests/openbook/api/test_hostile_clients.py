@@ -1,0 +1,265 @@
+"""Clients that guess, wait, trickle and frame: each is ended within a limit, and nobody else feels it."""
+
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from openbook.api import access, attempts, connections
+from openbook.api.attempts import FailedAttempts, place_of
+from openbook.api.headers import DEFAULTS
+from openbook.api.page import HEADERS
+from openbook.errors import TooManyAttempts
+from openbook.settings import Settings
+from tests.openbook.api.conftest import ADMIN, TOKEN, SlowSearch, get, serving
+
+WRONG = {"authorization": "Bearer open says me"}
+HISTORY = "/index/history"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def guess(client: TestClient, times: int) -> None:
+    for _ in range(times):
+        assert client.get(HISTORY, headers=WRONG).status_code == 401
+
+
+def test_after_ten_wrong_tokens_an_address_is_refused_with_the_right_one_too(client: TestClient) -> None:
+    guess(client, attempts.MOST)
+    for headers in (WRONG, ADMIN):
+        response = client.get(HISTORY, headers=headers)
+        assert (response.status_code, response.json()["code"]) == (429, "too_many_attempts")
+        assert 0 < int(response.headers["retry-after"]) <= attempts.WINDOW_S
+    # but for administration, nothing has changed
+    assert client.post("/retrieve", json={"question": "who is the king ?"}).status_code == 200
+
+
+def test_nine_wrong_tokens_do_not_keep_the_right_one_out(client: TestClient) -> None:
+    guess(client, attempts.MOST - 1)
+    assert client.get(HISTORY, headers=ADMIN).status_code == 200
+
+
+def test_who_sends_no_token_has_not_guessed(client: TestClient) -> None:
+    for _ in range(attempts.MOST + 1):
+        assert client.get(HISTORY).status_code == 401
+    assert client.get(HISTORY, headers=ADMIN).status_code == 200
+
+
+def test_every_administrative_call_counts_guesses_and_refuses_after_them(client: TestClient) -> None:
+    calls = [("GET", HISTORY)] + [("POST", f"/index/{name}") for name in ("swap", "rollback", "load")]
+    body = {"version": "tiny-2018"}
+    for turn in range(attempts.MOST):
+        method, path = calls[turn % len(calls)]
+        assert client.request(method, path, json=body, headers=WRONG).status_code == 401
+    for method, path in calls:
+        assert client.request(method, path, json=body, headers=ADMIN).status_code == 429
+
+
+def test_a_token_is_compared_in_constant_time(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(given: bytes, expected: bytes) -> bool:
+        compared.append((given, expected))
+        return False
+
+    monkeypatch.setattr(access, "compare_digest", compare)
+    assert client.get(HISTORY, headers=ADMIN).status_code == 401
+    assert compared == [(TOKEN.encode(), TOKEN.encode())]
+
+
+def test_the_log_says_once_where_guesses_came_from(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger=attempts.__name__):
+        guess(client, attempts.MOST)
+        client.get(HISTORY, headers=WRONG)
+    assert [record.getMessage() for record in caplog.records if record.name == attempts.__name__] == [
+        "10 wrong admin tokens from testclient: refused for 60 s"
+    ]
+    assert "open says me" not in caplog.text
+
+
+def test_guesses_of_one_address_do_not_keep_another_out() -> None:
+    failed = FailedAttempts(most=2, clock=Clock())
+    for _ in range(2):
+        failed.check("192.0.2.1")
+        failed.fail("192.0.2.1")
+    with pytest.raises(TooManyAttempts):
+        failed.check("192.0.2.1")
+    failed.check("192.0.2.2")
+
+
+def test_guesses_are_forgotten_when_their_window_has_passed() -> None:
+    clock = Clock()
+    failed = FailedAttempts(most=1, window_s=60, clock=clock)
+    failed.fail("192.0.2.1")
+    clock.now += 59.5
+    with pytest.raises(TooManyAttempts) as raised:
+        failed.check("192.0.2.1")
+    assert raised.value.data["retry_after_s"] == 1
+    clock.now += 0.5
+    failed.check("192.0.2.1")
+    assert len(failed) == 0
+
+
+def test_any_number_of_addresses_takes_little_memory() -> None:
+    failed = FailedAttempts(most=1, max_places=8, clock=Clock())
+    for number in range(1000):
+        failed.fail(f"192.0.2.{number}")
+    assert len(failed) == 8
+    with pytest.raises(TooManyAttempts):
+        failed.check("192.0.2.999")
+
+
+def test_the_addresses_of_one_customer_are_counted_together() -> None:
+    assert place_of("2001:db8:1:2::1") == place_of("2001:db8:1:2:ffff::9") == "2001:db8:1:2::/64"
+    assert place_of("2001:db8:1:3::1") != place_of("2001:db8:1:2::1")
+    assert place_of("::ffff:192.0.2.1") == place_of("192.0.2.1") == "192.0.2.1"
+    assert place_of("testclient") == "testclient"
+
+
+@pytest.mark.parametrize(
+    "path", ["/healthz", "/metrics", "/openapi.json", "/index", HISTORY, "/nowhere", "/answer", "/index/..%2f..%2fetc"]
+)
+def test_every_response_is_hardened(client: TestClient, path: str) -> None:
+    headers = client.get(path).headers
+    assert {name: headers.get(name) for name in DEFAULTS} == DEFAULTS
+
+
+def test_a_bug_is_told_with_the_same_headers(client: TestClient, app: FastAPI) -> None:
+    app.state.services = None
+    response = client.get("/index")
+    assert response.status_code == 500
+    assert {name: response.headers.get(name) for name in DEFAULTS} == DEFAULTS
+
+
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_a_page_keeps_its_own_policy(client: TestClient, path: str) -> None:
+    headers = client.get(path).headers
+    expected = {**DEFAULTS, **HEADERS}
+    assert {name: headers.get(name) for name in expected} == expected
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+
+
+def test_a_head_that_comes_in_one_piece_is_bounded_too(client: TestClient) -> None:
+    for response in (
+        client.get("/healthz", headers={"x-padding": "x" * connections.MAX_HEAD_BYTES}),
+        client.get("/healthz?" + "x" * connections.MAX_HEAD_BYTES),
+        client.get("/" + "x" * connections.MAX_HEAD_BYTES),
+    ):
+        assert (response.status_code, response.json()["code"]) == (431, "head_too_large")
+        assert response.headers["connection"] == "close"
+        assert len(response.content) < 1000
+
+
+@pytest.mark.parametrize("origin", ["null", "http://elsewhere.example"])
+def test_no_other_site_may_read_an_answer(client: TestClient, origin: str) -> None:
+    preflight = {"origin": origin, "access-control-request-method": "POST"}
+    for response in (
+        client.options("/answer", headers=preflight),
+        client.get("/index", headers={"origin": origin}),
+    ):
+        assert not [name for name in response.headers if name.startswith("access-control-")]
+
+
+@contextmanager
+def connected(server: str) -> Iterator[socket.socket]:
+    host, _, port = server.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        yield client
+
+
+def received(client: socket.socket) -> bytes:
+    """All until the other side closes; `timeout` where it does not."""
+    parts = []
+    while part := client.recv(65_536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def head(**headers: str) -> bytes:
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    return f"POST /answer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{lines}\r\n".encode()
+
+
+@pytest.fixture
+def hasty(app: FastAPI, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A real server with little patience."""
+    monkeypatch.setattr(connections.BoundedProtocol, "head_timeout_s", 0.3)
+    with serving(app, settings) as server:
+        app.state.body_timeout_s = 0.3
+        yield server
+
+
+@pytest.mark.parametrize("sent", [b"", b"P", b"POST /answer HTTP/1.1\r\nhost: x\r\n"])
+def test_a_head_that_never_ends_is_not_waited_for(hasty: str, sent: bytes) -> None:
+    with connected(hasty) as client:
+        client.sendall(sent)
+        assert received(client) == b""
+    assert get(f"{hasty}/healthz").status_code == 200
+
+
+def test_a_head_that_trickles_is_not_waited_for_either(hasty: str) -> None:
+    began = time.monotonic()
+    with connected(hasty) as client, pytest.raises(OSError, match=r"."):  # noqa: PT012
+        for byte in head() * 100:
+            client.sendall(bytes([byte]))
+            time.sleep(0.02)
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("body", [b"", b'{"question": "who'])
+@pytest.mark.parametrize("framing", [{"content_length": "99"}, {"transfer_encoding": "chunked"}])
+def test_a_body_that_never_comes_is_refused_and_the_connection_closed(
+    hasty: str, framing: dict[str, str], body: bytes
+) -> None:
+    chunk = b"%x\r\n%b\r\n" % (len(body), body) if body and "transfer_encoding" in framing else body
+    with connected(hasty) as client:
+        client.sendall(head(**framing) + chunk)
+        response = received(client)
+    assert response.startswith(b"HTTP/1.1 408 ")
+    assert b'"code":"body_too_slow"' in response
+    assert b"connection: close" in response.lower()
+
+
+def test_a_connection_that_goes_on_sending_after_its_answer_is_closed(hasty: str) -> None:
+    began = time.monotonic()
+    with connected(hasty) as client, pytest.raises(OSError, match=r"."):  # noqa: PT012
+        client.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert client.recv(12) == b"HTTP/1.1 200"
+        for byte in head() * 100:
+            client.sendall(bytes([byte]))
+            time.sleep(0.02)
+    assert time.monotonic() - began < 30
+
+
+def test_a_question_that_takes_longer_than_a_head_may_is_answered(hasty: str, slow_search: SlowSearch) -> None:
+    with slow_search, connected(hasty) as client:
+        content = b'{"question": "who is the king ?"}'
+        client.sendall(head(content_length=str(len(content))) + content)
+        time.sleep(0.6)
+        slow_search.go_on.set()
+        assert client.recv(12) == b"HTTP/1.1 200"
+
+
+def test_a_head_that_is_too_large_is_refused(server: str) -> None:
+    with connected(server) as client:
+        client.sendall(head(x_padding="x" * connections.MAX_HEAD_BYTES))
+        response = received(client)
+    # whole in one piece, or not yet whole when it is too large already
+    assert response.startswith((b"HTTP/1.1 431 ", b"HTTP/1.1 400 "))
+    assert get(f"{server}/healthz", headers={"x-padding": "x" * 8000}).status_code == 200
+
+
+def test_a_websocket_is_no_way_in(server: str) -> None:
+    upgrade = {"upgrade": "websocket", "connection": "upgrade", "sec-websocket-version": "13"}
+    assert get(f"{server}/answer", headers={**upgrade, "sec-websocket-key": "eA=="}).status_code == 405

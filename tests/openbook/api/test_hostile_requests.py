@@ -1,0 +1,112 @@
+"""Malformed, huge, nested, cut-off and slow requests to a real server: refused or cut, and nobody else feels it."""
+
+import gc
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+
+from openbook.api import connections
+from openbook.api.attempts import FailedAttempts
+from openbook.settings import Settings
+from tests.openbook.api.conftest import get, post, serving
+from tests.openbook.api.hostile import Hostile, answered, hostile_requests, statuses
+
+CLIENTS = 4
+PATIENCE_S = 120.0
+# What says that the inside shows.
+TELLTALES = (b"Traceback", b'File "', b".py", b"site-packages", b"0x7f")
+PAGE_BYTES = 4096
+CONTINUE = 100
+
+
+@pytest.fixture
+def port(app: FastAPI, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setattr(connections.BoundedProtocol, "head_timeout_s", 2.0)
+    with serving(app, settings) as server:
+        app.state.body_timeout_s = 2.0
+        # what names do is to be seen, rather than that an address has guessed too often
+        app.state.attempts = FailedAttempts(most=10**9)
+        yield int(server.rpartition(":")[2])
+
+
+def fault_of(hostile: Hostile, received: bytes) -> str | None:
+    """What is wrong with an answer to something hostile; None where it is as it should be."""
+    for telltale in TELLTALES:
+        if hostile.kind != "request line" and telltale in received:
+            return f"{telltale!r} in the answer"
+    found = statuses(received)
+    # a line that differs from a good one by its address alone may lead to a page
+    allowed = range(200, 500) if hostile.kind in ("request line", "headers") else range(400, 500)
+    wrong = [status for status in found if status not in allowed and status != CONTINUE]
+    return f"answered with {wrong}" if wrong else None
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
+
+
+def storm(port: int, number: int, seed: int) -> tuple[Counter[str], list[str]]:
+    """Send so many; how many answers of each status there were, and the faults."""
+    counted: Counter[str] = Counter()
+    faults = []
+
+    def send(hostile: Hostile) -> tuple[Hostile, bytes]:
+        return hostile, answered(port, hostile, patience_s=PATIENCE_S)
+
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        for hostile, received in clients.map(send, hostile_requests(number, seed)):
+            counted.update(str(status) for status in statuses(received) or ["closed"])
+            if fault := fault_of(hostile, received):
+                faults.append(f"{hostile.kind}: {fault}: {hostile.pieces[0][:200]!r}")
+    return counted, faults
+
+
+def is_well(port: int) -> None:
+    server = f"http://127.0.0.1:{port}"
+    assert get(f"{server}/readyz").status_code == 200
+    began = time.perf_counter()
+    answer = post(f"{server}/answer", json={"question": "who is the king ?", "max_new_tokens": 2, "num_beams": 1})
+    assert answer.status_code == 200
+    assert time.perf_counter() - began < 30
+    assert get(f"{server}/index").json()["live"] == {
+        "version": "tiny-2016",
+        "generation": 0,
+        "snapshot_date": answer.json()["index"]["snapshot_date"],
+    }
+    running = [line for line in get(f"{server}/metrics").text.splitlines() if line.startswith("openbook_questions_run")]
+    assert running == ["openbook_questions_running 0.0"]
+
+
+def test_three_hundred_hostile_requests_are_refused_or_cut(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        counted, faults = storm(port, 300, seed=1)
+    assert faults == []
+    assert sum(counted.values()) >= 300
+    assert {"400", "408", "413", "422", "closed"} - set(counted) <= {"408"}
+    assert [record.getMessage() for record in caplog.records] == []
+    is_well(port)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_ten_thousand_leave_the_memory_where_it_was(port: int) -> None:
+    storm(port, 1500, seed=2)
+    before = resident_bytes()
+    for turn in range(10):
+        _, faults = storm(port, 1000, seed=100 + turn)
+        assert faults == []
+    grown = resident_bytes() - before
+    assert grown < 48 * 2**20, f"{grown / 2**20:.0f} MiB more than before"
+    is_well(port)
+
+
+def test_the_same_seed_makes_the_same_requests() -> None:
+    assert list(hostile_requests(30, seed=3)) == list(hostile_requests(30, seed=3))
+    assert list(hostile_requests(30, seed=3)) != list(hostile_requests(30, seed=4))

@@ -1,0 +1,339 @@
+"""What an operator does over HTTP: swaps that are left to themselves, rollback, loading, the history, and who asked."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from openbook.api.app import create_app
+from openbook.rag.engine import RagEngine
+from openbook.settings import Settings
+from openbook.storage.index_store import IndexStore
+from tests.fixtures.indexes import publish_tiny
+from tests.openbook.api.conftest import ADMIN, SlowSearch, get, post, serving, until
+
+QUESTION = {"question": "who is the president of peru ?"}
+LEFT_ALONE = {"wait": False}
+
+Serve = Callable[..., str]
+
+
+@pytest.fixture
+def serve(settings: Settings, engine: RagEngine) -> Iterator[Serve]:
+    """The address of a real server with some settings changed; each has the folder of `settings`."""
+    with ExitStack() as stack:
+
+        def serve(**changed: object) -> str:
+            own = settings.model_copy(update=changed)
+            return stack.enter_context(serving(create_app(own, engine=engine), own))
+
+        yield serve
+
+
+def progress(server: str) -> dict[str, Any]:
+    response = get(f"{server}/index/swap")
+    assert response.status_code == 200
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def live(server: str) -> str:
+    version: str = get(f"{server}/index").json()["live"]["version"]
+    return version
+
+
+def history(server: str, query: str = "") -> list[dict[str, Any]]:
+    response = get(f"{server}/index/history{query}", headers=ADMIN)
+    assert response.status_code == 200
+    swaps: list[dict[str, Any]] = response.json()["swaps"]
+    return swaps
+
+
+def ended_with(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["code"]
+
+
+def test_a_swap_that_nobody_waits_for_tells_how_it_goes_and_ends(serve: Serve) -> None:
+    server = serve(residents=1)
+    assert progress(server) == {
+        "state": "idle",
+        "version": None,
+        "previous": None,
+        "policy": None,
+        "stage": None,
+        "fraction": None,
+        "seconds": {},
+        "started_at": None,
+        "code": None,
+        "detail": "",
+    }
+    response = post(f"{server}/index/swap", json={"version": "tiny-2018", **LEFT_ALONE}, headers=ADMIN)
+    assert (response.status_code, response.headers["location"]) == (202, "/index/swap")
+    begun = response.json()
+    assert (begun["version"], begun["previous"], begun["policy"]) == ("tiny-2018", "tiny-2016", "availability")
+    until(lambda: progress(server)["state"] != "running")
+    ended = progress(server)
+    assert (ended["state"], ended["stage"], ended["code"]) == ("done", None, None)
+    assert list(ended["seconds"]) == ["verify", "open", "warm", "flip", "current", "total"]
+    assert ended["started_at"] == begun["started_at"]
+    assert live(server) == "tiny-2018"
+
+
+def test_a_swap_that_nobody_waits_for_says_why_it_failed(serve: Serve, settings: Settings) -> None:
+    server = serve(residents=1)
+    (settings.indexes / "tiny-2018" / "passages.arrow").write_bytes(b"")
+    body = {"version": "tiny-2018", **LEFT_ALONE}
+    assert post(f"{server}/index/swap", json=body, headers=ADMIN).status_code == 202
+    until(lambda: progress(server)["state"] != "running")
+    ended = progress(server)
+    assert (ended["state"], ended["stage"], ended["code"]) == ("failed", "verify", "index_corrupt")
+    assert ended["detail"].startswith("'passages.arrow' of index 'tiny-2018' has 0 bytes where")
+    assert live(server) == "tiny-2016"
+
+
+def test_while_the_old_index_drains_the_stage_and_its_readers_are_told(serve: Serve, slow_search: SlowSearch) -> None:
+    server = serve(residents=1)
+    client = slow_search.ask(server, QUESTION)
+    slow_search.wait(1)
+    body = {"version": "tiny-2018", "policy": "resource", **LEFT_ALONE}
+    assert post(f"{server}/index/swap", json=body, headers=ADMIN).status_code == 202
+    until(lambda: progress(server)["stage"] == "drain")
+    now = get(f"{server}/index").json()
+    assert now["live"] is None
+    assert [(one["version"], one["retiring"], one["leases"]) for one in now["resident"]] == [("tiny-2016", True, 1)]
+    second = post(f"{server}/index/rollback", json={}, headers=ADMIN)
+    assert ended_with(second) == (409, "swap_in_progress")
+    assert ended_with(post(f"{server}/index/load", json={"version": "tiny-2016"}, headers=ADMIN))[0] == 409
+    slow_search.go_on.set()
+    until(lambda: progress(server)["state"] == "done")
+    assert client.recv(12) == b"HTTP/1.1 200"
+    client.close()
+    assert live(server) == "tiny-2018"
+
+
+def test_a_swap_does_not_wait_for_ever_for_questions_to_end(serve: Serve, slow_search: SlowSearch) -> None:
+    server = serve(residents=1, drain_s=0.1)
+    client = slow_search.ask(server, QUESTION)
+    slow_search.wait(1)
+    response = post(f"{server}/index/swap", json={"version": "tiny-2018", "policy": "resource"}, headers=ADMIN)
+    assert ended_with(response) == (504, "drain_timed_out")
+    assert live(server) == "tiny-2016"
+    slow_search.go_on.set()
+    assert client.recv(12) == b"HTTP/1.1 200"
+    client.close()
+
+
+def test_a_rollback_without_a_body_is_one_with_all_defaults(serve: Serve) -> None:
+    server = serve()
+    assert post(f"{server}/index/swap", json={"version": "tiny-2018"}, headers=ADMIN).status_code == 200
+    response = httpx.post(f"{server}/index/rollback", headers=ADMIN, timeout=60)
+    assert (response.status_code, response.json()["version"]) == (200, "tiny-2016")
+    # what has to name a version needs a body, and what is sent must be JSON
+    assert httpx.post(f"{server}/index/swap", headers=ADMIN, timeout=60).status_code == 415
+    assert httpx.post(f"{server}/index/rollback", headers=ADMIN, content=b"{", timeout=60).status_code == 415
+
+
+def test_a_rollback_leads_to_the_version_before_and_twice_leads_back(serve: Serve) -> None:
+    server = serve()
+    post(f"{server}/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
+    response = post(f"{server}/index/rollback", json={}, headers=ADMIN)
+    assert response.status_code == 200
+    assert {name: response.json()[name] for name in ("version", "previous", "generation", "durable")} == {
+        "version": "tiny-2016",
+        "previous": "tiny-2018",
+        "generation": 2,
+        "durable": True,
+    }
+    assert post(f"{server}/index/rollback", json=LEFT_ALONE, headers=ADMIN).status_code == 202
+    until(lambda: progress(server)["state"] == "done")
+    assert live(server) == "tiny-2018"
+
+
+def test_a_service_that_was_started_again_knows_what_to_roll_back_to(serve: Serve) -> None:
+    post(f"{serve()}/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
+    again = serve()
+    assert live(again) == "tiny-2018"
+    response = post(f"{again}/index/rollback", json={"verify": "checksum"}, headers=ADMIN)
+    assert (response.status_code, response.json()["version"]) == (200, "tiny-2016")
+
+
+def test_without_a_swap_there_is_nothing_to_roll_back_to(server: str) -> None:
+    response = post(f"{server}/index/rollback", json={}, headers=ADMIN)
+    assert ended_with(response) == (409, "no_previous_index")
+    assert live(server) == "tiny-2016"
+
+
+def test_a_version_that_was_loaded_can_be_named_and_the_live_one_stays(serve: Serve, settings: Settings) -> None:
+    shutil.rmtree(settings.indexes / "tiny-2018")
+    server = serve()
+    pinned = {**QUESTION, "index": "tiny-2018"}
+    assert ended_with(post(f"{server}/answer", json=pinned)) == (404, "unknown_index")
+    publish_tiny(IndexStore(settings.indexes), "tiny-2018")
+    assert ended_with(post(f"{server}/answer", json=pinned)) == (409, "index_not_resident")
+    response = post(f"{server}/index/load", json={"version": "tiny-2018", "verify": "checksum"}, headers=ADMIN)
+    assert response.status_code == 200
+    assert response.json()["version"] == "tiny-2018"
+    assert list(response.json()["seconds"]) == ["verify", "open", "warm", "total"]
+    assert post(f"{server}/answer", json=pinned).json()["index"] == {
+        "version": "tiny-2018",
+        "generation": 0,
+        "snapshot_date": "2018-12-20",
+    }
+    assert live(server) == "tiny-2016"
+    # again, left alone: what is open stays open
+    body = {"version": "tiny-2018", **LEFT_ALONE}
+    assert post(f"{server}/index/load", json=body, headers=ADMIN).status_code == 202
+    until(lambda: progress(server)["state"] == "done")
+    assert progress(server)["policy"] == "load"
+
+
+def test_what_cannot_be_loaded_is_refused_with_its_code(serve: Serve, settings: Settings) -> None:
+    def load(server: str, version: str) -> tuple[int, str]:
+        return ended_with(post(f"{server}/index/load", json={"version": version}, headers=ADMIN))
+
+    alone = serve(residents=1)
+    assert load(alone, "tiny-2018") == (507, "index_too_large")
+    assert load(alone, "wiki-1999") == (404, "unknown_index")
+    publish_tiny(IndexStore(settings.indexes), "tiny-2018", encoder_fingerprint="another", replace=True)
+    assert load(serve(residents=2), "tiny-2018") == (409, "index_incompatible")
+
+
+def test_the_history_tells_who_did_what_newest_first_and_survives_a_restart(serve: Serve) -> None:
+    server = serve()
+    named = {**ADMIN, "x-openbook-actor": "jos\u00e9 of the night shift".encode()}
+    assert post(f"{server}/index/swap", json={"version": "tiny-2018"}, headers=named).status_code == 200
+    assert post(f"{server}/index/swap", json={"version": "wiki-1999"}, headers=ADMIN).status_code == 404
+    for told in (history(server), history(serve())):
+        refused, swapped = told
+        assert {name: swapped[name] for name in swapped if name not in ("time", "replica", "seconds")} == {
+            "actor": "jos\u00e9 of the night shift",
+            "previous": "tiny-2016",
+            "version": "tiny-2018",
+            "policy": "availability",
+            "outcome": "ok",
+            "generation": 1,
+            "detail": "",
+        }
+        assert swapped["seconds"] > 0
+        assert (refused["actor"], refused["version"], refused["outcome"], refused["generation"]) == (
+            "127.0.0.1",
+            "wiki-1999",
+            "unknown_index",
+            None,
+        )
+        assert refused["time"] >= swapped["time"]
+    assert [one["version"] for one in history(server, "?limit=1")] == ["wiki-1999"]
+
+
+@pytest.mark.parametrize("limit", ["0", "1001", "-1", "all", ""])
+def test_how_much_of_the_history_is_asked_for_is_bounded(server: str, limit: str) -> None:
+    response = get(f"{server}/index/history?limit={limit}", headers=ADMIN)
+    assert ended_with(response) == (422, "invalid_request")
+    assert [error["field"] for error in response.json()["errors"]] == ["limit"]
+
+
+def test_what_the_history_does_not_know_is_refused(server: str) -> None:
+    response = get(f"{server}/index/history?limit=1&since=yesterday", headers=ADMIN)
+    assert response.status_code == 422
+    assert [error["field"] for error in response.json()["errors"]] == ["since"]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("x" * 65, "must have at most 64 characters"),
+        (b"caf\xe9", "is not sent as UTF-8"),
+        ("a\u202eb".encode(), "holds a character that cannot be printed"),
+    ],
+)
+@pytest.mark.parametrize("call", ["swap", "rollback", "load"])
+def test_a_name_that_the_history_could_not_show_is_refused(server: str, call: str, name: Any, reason: str) -> None:
+    body = {} if call == "rollback" else {"version": "tiny-2018"}
+    response = post(f"{server}/index/{call}", json=body, headers={**ADMIN, "x-openbook-actor": name})
+    assert ended_with(response) == (422, "invalid_request")
+    assert response.json()["errors"] == [{"field": "x-openbook-actor", "reason": reason}]
+    assert history(server) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [("swap", {"version": "tiny-2018"}), ("rollback", {}), ("load", {"version": "tiny-2018"}), ("history", None)],
+)
+def test_administration_needs_the_token(serve: Serve, call: str, body: object) -> None:
+    def ask(server: str, headers: Any) -> httpx.Response:
+        url = f"{server}/index/{call}"
+        return get(url, headers=headers) if body is None else post(url, json=body, headers=headers)
+
+    server = serve()
+    for headers, what in (
+        ({}, "missing"),
+        ({"authorization": "Bearer guess"}, "wrong"),
+        ({b"authorization": "Bearer schl\u00fcssel".encode()}, "wrong"),
+        ({b"authorization": b"Bearer schl\xfcssel"}, "not sent as UTF-8"),
+    ):
+        response = ask(server, headers)
+        assert ended_with(response) == (401, "unauthorized")
+        assert response.json()["detail"].endswith(f"the token was {what}.")
+    assert ended_with(ask(serve(admin_token=None), ADMIN)) == (403, "admin_disabled")
+    assert live(server) == "tiny-2016"
+
+
+@pytest.mark.parametrize("token", ["schl\u00fcssel", "\u9375", "caf\udce9"])
+def test_a_token_beyond_ascii_opens_over_a_socket(serve: Serve, token: str) -> None:
+    """The last one is a byte of the environment that is not UTF-8."""
+    server = serve(admin_token=SecretStr(token))
+    headers = {b"authorization": f"Bearer {token}".encode(errors="surrogateescape")}
+    assert get(f"{server}/index/history", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("call", "body", "field"),
+    [
+        ("swap", {}, "version"),
+        ("swap", {"version": "tiny-2018", "wait": "no"}, "wait"),
+        ("swap", {"version": "tiny-2018", "policy": "hope"}, "policy"),
+        ("rollback", {"version": "tiny-2016"}, "version"),
+        ("rollback", {"verify": "eyes"}, "verify"),
+        ("load", {"version": "x" * 65}, "version"),
+        ("load", {"version": "tiny-2018", "policy": "resource"}, "policy"),
+    ],
+)
+def test_a_body_that_does_not_validate_changes_nothing(server: str, call: str, body: object, field: str) -> None:
+    response = post(f"{server}/index/{call}", json=body, headers=ADMIN)
+    assert ended_with(response) == (422, "invalid_request")
+    assert [error["field"] for error in response.json()["errors"]] == [field]
+    assert live(server) == "tiny-2016"
+
+
+def test_a_service_follows_current_and_says_so_where_it_cannot(serve: Serve, settings: Settings) -> None:
+    server = serve(follow_s=0.05, residents=1)
+    store = IndexStore(settings.indexes)
+
+    def following() -> dict[str, Any]:
+        response = get(f"{server}/readyz")
+        assert response.status_code == 200
+        found: dict[str, Any] = response.json()["following"]
+        return found
+
+    assert following()["ok"]
+    publish_tiny(store, "tiny-2018", encoder_fingerprint="another", replace=True)
+    store.set_current("tiny-2018")
+    until(lambda: not following()["ok"])
+    problem = following()
+    assert (problem["wanted"], problem["code"]) == ("tiny-2018", "index_incompatible")
+    assert "another" in problem["detail"]
+    assert problem["since"].endswith("+00:00")
+    assert live(server) == "tiny-2016"
+    publish_tiny(store, "tiny-2018", replace=True)
+    store.set_current("tiny-2018")
+    until(lambda: following()["ok"])
+    assert live(server) == "tiny-2018"
+
+
+def test_a_service_that_does_not_follow_says_nothing_of_it(serve: Serve, settings: Settings) -> None:
+    server = serve(follow_s=0.0)
+    assert get(f"{server}/readyz").json()["following"] is None

@@ -1,0 +1,155 @@
+"""The OpenAPI document: whole, true to the routes, and honest about errors."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from openbook.api.problems import MEDIA_TYPE
+from openbook.api.schemas import (
+    AnswerRequest,
+    CompareRequest,
+    LoadRequest,
+    RetrieveRequest,
+    RollbackRequest,
+    ScoreRequest,
+    SwapRequest,
+)
+from openbook.settings import Settings
+
+REQUESTS = {
+    "AnswerRequest": AnswerRequest,
+    "ScoreRequest": ScoreRequest,
+    "RetrieveRequest": RetrieveRequest,
+    "CompareRequest": CompareRequest,
+}
+INDEX_REQUESTS = {"SwapRequest": SwapRequest, "RollbackRequest": RollbackRequest, "LoadRequest": LoadRequest}
+
+
+@pytest.fixture
+def document(client: TestClient) -> dict[str, Any]:
+    response = client.get("/openapi.json")
+    assert response.status_code == 200
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def references(node: object) -> Iterator[str]:
+    if isinstance(node, dict):
+        if "$ref" in node:
+            yield node["$ref"]
+        for child in node.values():
+            yield from references(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from references(child)
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield path, method, operation
+
+
+def test_every_call_is_in_the_document(document: dict[str, Any]) -> None:
+    assert document["openapi"].startswith("3.1")
+    assert {(method.upper(), path) for path, method, _ in operations(document)} == {
+        ("POST", "/answer"),
+        ("POST", "/score"),
+        ("POST", "/retrieve"),
+        ("POST", "/compare"),
+        ("GET", "/index"),
+        ("GET", "/index/{version}"),
+        ("GET", "/index/swap"),
+        ("POST", "/index/swap"),
+        ("POST", "/index/rollback"),
+        ("POST", "/index/load"),
+        ("GET", "/index/history"),
+        ("GET", "/healthz"),
+        ("GET", "/readyz"),
+        ("GET", "/metrics"),
+    }
+
+
+def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    found = set(references(document))
+    assert found
+    for reference in found:
+        node: Any = document
+        for part in reference.removeprefix("#/").split("/"):
+            node = node[part]
+        assert node
+
+
+def test_every_call_has_a_summary_and_its_own_id(document: dict[str, Any]) -> None:
+    found = [(operation["operationId"], operation["description"]) for _, _, operation in operations(document)]
+    assert len({identity for identity, _ in found}) == len(found)
+    assert all(description for _, description in found)
+
+
+def test_errors_are_documented_as_problems_and_as_nothing_else(document: dict[str, Any]) -> None:
+    for path, _, operation in operations(document):
+        for status, response in operation["responses"].items():
+            if status.startswith(("4", "5")):
+                assert list(response["content"]) == [MEDIA_TYPE], (path, status)
+                schema = response["content"][MEDIA_TYPE]["schema"]
+                assert schema == {"$ref": "#/components/schemas/ProblemResponse"}
+    assert set(document["paths"]["/answer"]["post"]["responses"]) == {
+        *("200", "400", "404", "408", "409", "413", "415", "422", "500", "503", "504")
+    }
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+def test_the_problem_that_is_documented_is_the_one_that_comes(client: TestClient, document: dict[str, Any]) -> None:
+    schema = document["components"]["schemas"]["ProblemResponse"]
+    body = client.post("/answer", json={"question": ""}).json()
+    assert set(body) == set(schema["properties"])
+    assert set(schema["required"]) <= set(client.get("/index/wiki-1999").json())
+
+
+def test_the_limits_of_the_settings_are_in_the_document(document: dict[str, Any], settings: Settings) -> None:
+    properties = document["components"]["schemas"]["AnswerRequest"]["properties"]
+    assert properties["n_docs"]["maximum"] == settings.max_docs == 20
+    assert properties["num_beams"]["maximum"] == settings.max_beams
+    assert properties["max_new_tokens"]["maximum"] == settings.max_new_tokens
+
+
+def test_every_request_has_examples_that_validate(document: dict[str, Any]) -> None:
+    for name, model in (REQUESTS | INDEX_REQUESTS).items():
+        examples = document["components"]["schemas"][name]["examples"]
+        assert examples
+        for example in examples:
+            model.model_validate(example)
+
+
+def test_what_changes_the_index_or_names_who_did_needs_a_token(document: dict[str, Any]) -> None:
+    secured = {
+        (method, path): operation["security"]
+        for path, method, operation in operations(document)
+        if "security" in operation
+    }
+    assert secured == {
+        call: [{"HTTPBearer": []}]
+        for call in (
+            ("post", "/index/swap"),
+            ("post", "/index/rollback"),
+            ("post", "/index/load"),
+            ("get", "/index/history"),
+        )
+    }
+
+
+def test_a_call_that_can_be_left_to_itself_says_so(document: dict[str, Any]) -> None:
+    for path in ("/index/swap", "/index/rollback", "/index/load"):
+        operation = document["paths"][path]["post"]
+        accepted = operation["responses"]["202"]["content"]["application/json"]["schema"]
+        assert accepted == {"$ref": "#/components/schemas/SwapProgressResponse"}
+        headers = {parameter["name"]: parameter["in"] for parameter in operation["parameters"]}
+        assert headers == {"x-openbook-actor": "header"}
+
+
+def test_examples_are_answered(client: TestClient, document: dict[str, Any]) -> None:
+    for path, name in (("/answer", "AnswerRequest"), ("/score", "ScoreRequest"), ("/retrieve", "RetrieveRequest")):
+        for example in document["components"]["schemas"][name]["examples"]:
+            assert client.post(path, json=example).status_code == 200

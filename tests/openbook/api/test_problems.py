@@ -1,0 +1,149 @@
+"""One body, one table, and a document that agrees with both."""
+
+import json
+import re
+
+import pytest
+from fastapi import Request
+from starlette.testclient import TestClient
+
+from openbook.api import problems
+from openbook.api.schemas import AnswerRequest, SearchParameters, SwapRequest
+from openbook.errors import InvalidRequest, OpenbookError, TooManyDocs
+from tests.places import ROOT
+
+DOCUMENT = ROOT / "docs" / "http.md"
+
+
+def children(parent: type[OpenbookError]) -> list[type[OpenbookError]]:
+    found = []
+    for child in parent.__subclasses__():
+        found += [child, *children(child)]
+    return found
+
+
+ERRORS = children(OpenbookError)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+def test_every_error_has_a_status_of_its_own_or_its_parents(error: type[OpenbookError]) -> None:
+    named = [parent for parent in error.__mro__ if parent in problems.STATUSES]
+    assert named, f"{error.__name__} is not in the table of service/api/problems.py"
+    assert problems.status_of(error) == problems.STATUSES[named[0]]
+    assert 400 <= problems.status_of(error) < 600
+
+
+def test_no_code_has_two_statuses() -> None:
+    statuses: dict[str, set[int]] = {}
+    for error in ERRORS:
+        statuses.setdefault(error.code, set()).add(problems.status_of(error))
+    assert {code: found for code, found in statuses.items() if len(found) > 1} == {}
+
+
+def test_no_error_but_the_root_has_the_code_of_a_bug() -> None:
+    assert [error for error in ERRORS if error.code == OpenbookError.code] == []
+
+
+def test_the_documents_table_is_the_codes_table() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\d{3}) \|", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    documented = {code: int(status) for code, status in rows}
+    assert len(rows) == len(documented)
+    # of the command line, which no route raises
+    offline = {"source_invalid", "setting_invalid", "server_unreachable", "server_refused"}
+    expected = {error.code: problems.status_of(error) for error in ERRORS if error.code not in offline}
+    expected |= {code: status for status, code in problems.HTTP_CODES.items()}
+    assert documented == expected
+
+
+def test_a_problem_says_which_field_is_at_fault() -> None:
+    problem = problems.of_error(InvalidRequest(field="n_docs", reason="must be at most 20, not 50"))
+    assert problem.detail == "n_docs: must be at most 20, not 50"
+    assert problem.errors == ({"field": "n_docs", "reason": "must be at most 20, not 50"},)
+    problem = problems.of_error(TooManyDocs(n_docs=13, version="tiny-2016", n_passages=12))
+    reason = "13 passages were asked for, the index 'tiny-2016' holds 12. Ask for fewer."
+    assert problem.errors == ({"field": "n_docs", "reason": reason},)
+
+
+def test_an_error_comes_as_one_exact_body(client: TestClient) -> None:
+    response = client.get("/index/wiki-1999", headers={"x-request-id": "abc-1"})
+    assert response.status_code == 404
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.json() == {
+        "type": "urn:openbook:problem:unknown_index",
+        "title": "Unknown index",
+        "status": 404,
+        "detail": "There is no index version 'wiki-1999'. Versions on disk: tiny-2016, tiny-2018.",
+        "code": "unknown_index",
+        "request_id": "abc-1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code", "detail"),
+    [
+        ("GET", "/nowhere", 404, "not_found", "There is nothing at this address. /docs lists every call."),
+        ("GET", "/static/nothing.js", 404, "not_found", "There is nothing at this address. /docs lists every call."),
+        (
+            "GET",
+            "/static/..%2fquestions.py",
+            404,
+            "not_found",
+            "There is nothing at this address. /docs lists every call.",
+        ),
+        ("POST", "/answer/", 404, "not_found", "There is nothing at this address. /docs lists every call."),
+        ("GET", "/answer", 405, "method_not_allowed", "This address takes POST. /docs lists every call."),
+        ("DELETE", "/index", 405, "method_not_allowed", "This address takes GET. /docs lists every call."),
+    ],
+)
+def test_what_http_finds_wrong_has_the_same_body(
+    client: TestClient, method: str, path: str, status: int, code: str, detail: str
+) -> None:
+    response = client.request(method, path)
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/problem+json"
+    body = response.json()
+    assert body.pop("request_id") == response.headers["x-request-id"]
+    assert body == {
+        "type": f"urn:openbook:problem:{code}",
+        "title": code.replace("_", " ").capitalize(),
+        "status": status,
+        "detail": detail,
+        "code": code,
+    }
+
+
+def test_a_long_name_is_not_repeated_at_length(client: TestClient) -> None:
+    response = client.get("/index/" + "x" * 5000)
+    assert response.status_code == 404
+    assert len(response.json()["detail"]) < 600
+
+
+def test_a_problem_can_say_anything_in_utf8() -> None:
+    request = Request({"type": "http", "headers": []})
+    response = problems.respond(problems.of_error(InvalidRequest(field="x", reason="half of \ud83d")), request)
+    assert json.loads(response.body)["errors"] == [{"field": "x", "reason": "half of \\ud83d"}]
+
+
+def fields_of(heading: str) -> set[str]:
+    section = DOCUMENT.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
+
+
+def test_the_document_explains_every_field_of_a_request() -> None:
+    thoroughness = {field.alias or name for name, field in SearchParameters.model_fields.items()}
+    assert fields_of("POST /answer") == set(AnswerRequest.model_fields) | thoroughness
+    assert fields_of("POST /index/swap") == set(SwapRequest.model_fields)
+
+
+def test_the_document_lists_every_call(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    calls = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+    overview = DOCUMENT.read_text(encoding="utf-8").split("\n## ")[0]
+    assert set(re.findall(r"`((?:GET|POST) /[^`]*)`", overview)) == calls | {"GET /", "GET /docs"}
+
+
+def test_the_document_lists_every_metric(client: TestClient) -> None:
+    types = re.findall(r"^# TYPE (openbook_\w+) (\w+)$", client.get("/metrics").text, re.MULTILINE)
+    served = {name for name, _ in types if not name.endswith("_created")}
+    section = DOCUMENT.read_text(encoding="utf-8").split("\n## GET /metrics\n")[1].split("\n## ")[0]
+    assert set(re.findall(r"`(openbook_\w+)`", section)) == served

@@ -1,0 +1,126 @@
+"""The retriever of a question: named by the question, or by the service; refused where a version lacks it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from openbook.errors import RetrieverUnavailable
+from openbook.indexing.bm25_build import Bm25Parameters
+from openbook.indexing.bm25_publish import add_bm25
+from openbook.storage.index_store import IndexStore
+from tests.openbook.api.conftest import ADMIN
+
+QUESTION = "who is the president of peru ?"
+BODIES: dict[str, dict[str, Any]] = {
+    "/answer": {"question": QUESTION, "n_docs": 4, "num_beams": 1, "max_new_tokens": 4},
+    "/score": {"question": QUESTION, "n_docs": 4, "targets": ["peru", "the sea"]},
+    "/retrieve": {"question": QUESTION, "n_docs": 4},
+}
+
+
+@pytest.fixture
+def both(indexes_folder: Path) -> IndexStore:
+    """The two versions, both with BM25."""
+    store = IndexStore(indexes_folder)
+    for version in store.versions():
+        add_bm25(store, version)
+    return store
+
+
+@pytest.mark.parametrize("call", BODIES)
+def test_a_question_names_its_retriever_and_the_answer_says_which_it_was(
+    both: IndexStore, client: TestClient, call: str
+) -> None:
+    found = {}
+    for retriever in ("dense", "bm25", None):
+        response = client.post(call, json=BODIES[call] | {"retriever": retriever})
+        assert response.status_code == 200, response.text
+        assert response.json()["retriever"] == (retriever or "dense")
+        found[retriever] = [(one["passage_id"], one["doc_score"]) for one in response.json()["passages"]]
+    assert found[None] == found["dense"] != found["bm25"]
+    with_scores = IndexStore(both.folder).open("tiny-2016")
+    rows, scores = with_scores.bm25().search([QUESTION], 4)
+    expected = [one.passage_id for one in with_scores.passages(rows[0].tolist())]
+    with_scores.close()
+    assert found["bm25"] == list(zip(expected, scores[0].tolist(), strict=True))
+    assert found["bm25"][0][0] == "peru"
+
+
+def test_every_version_of_a_comparison_is_asked_with_the_retriever(both: IndexStore, client: TestClient) -> None:
+    body = BODIES["/answer"] | {"versions": ["tiny-2016", "tiny-2018"], "retriever": "bm25"}
+    answers = client.post("/compare", json=body).json()["answers"]
+    assert [one["retriever"] for one in answers] == ["bm25", "bm25"]
+    assert [one["passages"][0]["passage_id"] for one in answers] == ["peru", "peru"]
+    assert "chile" in answers[0]["passages"][0]["text"]
+    assert "nepal" in answers[1]["passages"][0]["text"]
+
+
+@pytest.mark.parametrize("call", [*BODIES, "/compare"])
+def test_a_version_without_bm25_answers_dense_questions_and_refuses_others(client: TestClient, call: str) -> None:
+    body = BODIES.get(call) or BODIES["/answer"] | {"versions": ["tiny-2016", "tiny-2018"]}
+    refused = client.post(call, json=body | {"retriever": "bm25"})
+    assert (refused.status_code, refused.json()["code"]) == (409, "retriever_unavailable")
+    assert "openbook index bm25 tiny-2016" in refused.json()["detail"]
+    assert client.post(call, json=body).status_code == 200
+
+
+@pytest.mark.parametrize("retriever", ["BM25", "tfidf", "", 1])
+def test_an_unknown_retriever_is_an_invalid_request(client: TestClient, retriever: object) -> None:
+    response = client.post("/retrieve", json=BODIES["/retrieve"] | {"retriever": retriever})
+    assert (response.status_code, response.json()["code"]) == (422, "invalid_request")
+    assert response.json()["errors"][0]["field"] == "retriever"
+
+
+@pytest.mark.parametrize("question", ["zzz", "the of and", "北京 ?", "é" * 2000])
+def test_questions_without_a_known_word_have_an_answer_all_the_same(
+    both: IndexStore, client: TestClient, question: str
+) -> None:
+    response = client.post("/retrieve", json={"question": question, "n_docs": 4, "retriever": "bm25"})
+    assert response.status_code == 200
+    assert [one["prior"] for one in response.json()["passages"]] == pytest.approx([0.25] * 4)
+
+
+def test_a_service_that_is_set_to_bm25_asks_it_unless_a_question_says_otherwise(
+    both: IndexStore, make_client: Callable[..., TestClient]
+) -> None:
+    client = make_client(retriever="bm25")
+    for call, body in BODIES.items():
+        assert client.post(call, json=body).json()["retriever"] == "bm25"
+        assert client.post(call, json=body | {"retriever": "dense"}).json()["retriever"] == "dense"
+
+
+def test_a_service_that_is_set_to_bm25_does_not_start_on_a_version_without_it(
+    make_client: Callable[..., TestClient],
+) -> None:
+    with pytest.raises(RetrieverUnavailable, match="openbook index bm25 tiny-2016"):
+        make_client(retriever="bm25")
+
+
+def test_a_service_that_is_set_to_bm25_does_not_swap_to_a_version_without_it(
+    indexes_folder: Path, make_client: Callable[..., TestClient]
+) -> None:
+    add_bm25(IndexStore(indexes_folder), "tiny-2016")
+    client = make_client(retriever="bm25")
+    refused = client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
+    assert (refused.status_code, refused.json()["code"]) == (409, "retriever_unavailable")
+    assert client.get("/index").json()["live"]["version"] == "tiny-2016"
+
+
+def test_a_version_that_is_live_gets_bm25_by_a_swap_to_itself(indexes_folder: Path, client: TestClient) -> None:
+    body = BODIES["/retrieve"] | {"retriever": "bm25"}
+    assert client.post("/retrieve", json=body).status_code == 409
+    add_bm25(IndexStore(indexes_folder), "tiny-2016")
+    assert client.post("/retrieve", json=body).status_code == 409
+    assert client.post("/index/swap", json={"version": "tiny-2016"}, headers=ADMIN).status_code == 200
+    assert client.post("/retrieve", json=body).json()["index"]["generation"] == 1
+
+
+def test_a_manifest_says_how_its_bm25_was_made(indexes_folder: Path, client: TestClient) -> None:
+    assert client.get("/index/tiny-2016").json()["bm25"] is None
+    info = add_bm25(IndexStore(indexes_folder), "tiny-2016", Bm25Parameters(k1=1.2))
+    assert info.bm25 is not None
+    expected = {"k1": 1.2, "b": 0.4, "analyser": "english", "n_terms": info.bm25.n_terms}
+    assert client.get("/index/tiny-2016").json()["bm25"] == expected

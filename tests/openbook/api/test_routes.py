@@ -1,0 +1,361 @@
+"""The calls as clients see them: exact status, exact body."""
+
+import base64
+import json
+import logging
+from collections.abc import Callable
+
+import pytest
+from pydantic import SecretStr
+from starlette.testclient import TestClient
+
+from openbook.entities import AnswerOptions
+from openbook.rag.engine import RagEngine
+from openbook.settings import Settings
+from openbook.storage.index_store import IndexStore
+from tests.fixtures.indexes import publish_tiny, tiny_passages
+from tests.openbook.api.conftest import ADMIN, TOKEN
+
+QUESTION = "who is the president of peru ?"
+LIVE = {"version": "tiny-2016", "generation": 0, "snapshot_date": "2016-12-21"}
+SWAPPED = {"version": "tiny-2018", "generation": 1, "snapshot_date": "2018-12-20"}
+
+
+@pytest.mark.parametrize("model", ["token", "sequence"])
+def test_an_answer_has_the_documented_body(
+    client: TestClient, engine: RagEngine, settings: Settings, model: str
+) -> None:
+    response = client.post("/answer", json={"question": QUESTION, "model": model, "n_docs": 3, "num_answers": 2})
+    assert response.status_code == 200
+    body = response.json()
+    snapshot = IndexStore(settings.indexes).open("tiny-2016")
+    options = AnswerOptions(n_docs=3, model=model, num_answers=2)  # type: ignore[arg-type]
+    expected = engine.answer(QUESTION, snapshot, options)
+    snapshot.close()
+    seconds = body.pop("seconds")
+    assert list(seconds) == ["queue", "encode", "retrieve", "generate", "total"]
+    assert all(value > 0 for value in seconds.values())
+    assert body == {
+        "answer": expected.answers[0].text,
+        "log_prob": expected.answers[0].log_prob,
+        "model": model,
+        "retriever": "dense",
+        "search": {},
+        "answers": [{"text": one.text, "log_prob": one.log_prob} for one in expected.answers],
+        "passages": [
+            {
+                "rank": found.rank,
+                "passage_id": found.passage.passage_id,
+                "title": found.passage.title,
+                "text": found.passage.text,
+                "doc_score": found.doc_score,
+                "prior": found.prior,
+                "posterior": found.posterior,
+                "answer_spans": [list(span) for span in found.answer_spans],
+            }
+            for found in expected.passages
+        ],
+        "tokens": [
+            {"text": token.text, "log_prob": token.log_prob, "posterior": list(token.posterior)}
+            for token in expected.tokens
+        ],
+        "posterior_kind": "per_token" if model == "token" else "running",
+        "no_answer": expected.no_answer,
+        "index": LIVE,
+        "attribution": "",
+        "checkpoint": engine.checkpoint_name,
+    }
+    for token in body["tokens"]:
+        assert sum(token["posterior"]) == pytest.approx(1, abs=1e-5)
+
+
+def test_scores_are_normalised_over_the_targets(client: TestClient, engine: RagEngine) -> None:
+    response = client.post("/score", json={"question": QUESTION, "targets": ["chile", "nepal"], "n_docs": 2})
+    assert response.status_code == 200
+    body = response.json()
+    named = ["retriever", "search", "index", "attribution", "checkpoint", "seconds"]
+    assert list(body) == ["best", "targets", "passages", "model", *named]
+    assert [one["target"] for one in body["targets"]] == ["chile", "nepal"]
+    assert sum(one["probability"] for one in body["targets"]) == pytest.approx(1)
+    assert body["best"] == max(body["targets"], key=lambda one: one["log_prob"])["target"]
+    assert len(body["passages"]) == len(body["targets"][0]["posterior"]) == 2
+    assert body["index"] == LIVE
+
+
+def test_retrieval_gives_scores_and_prior_and_nothing_of_an_answer(client: TestClient) -> None:
+    body = client.post("/retrieve", json={"question": QUESTION, "n_docs": 12}).json()
+    assert list(body) == ["passages", "retriever", "search", "index", "attribution", "checkpoint", "seconds"]
+    assert list(body["passages"][0]) == ["rank", "passage_id", "title", "text", "doc_score", "prior"]
+    assert {one["text"] for one in body["passages"]} == {passage.text for passage in tiny_passages("tiny-2016")}
+    assert [one["rank"] for one in body["passages"]] == list(range(1, 13))
+    scores = [one["doc_score"] for one in body["passages"]]
+    assert scores == sorted(scores, reverse=True)
+    assert sum(one["prior"] for one in body["passages"]) == pytest.approx(1, abs=1e-5)
+
+
+def test_the_index_route_tells_what_is_live_open_and_on_disk(
+    client: TestClient, settings: Settings, engine: RagEngine
+) -> None:
+    store = IndexStore(settings.indexes)
+    sizes = [sum(file.bytes for file in store.info(version).files.values()) for version in store.versions()]
+    response = client.get("/index")
+    assert response.status_code == 200
+    assert response.json() == {
+        "live": LIVE,
+        "resident": [
+            {**LIVE, "bytes": sizes[0], "live": True, "retiring": False, "leases": 0},
+            {**SWAPPED, "generation": 0, "bytes": sizes[1], "live": False, "retiring": False, "leases": 0},
+        ],
+        "versions": ["tiny-2016", "tiny-2018"],
+        "checkpoint": engine.checkpoint_name,
+    }
+
+
+def test_a_version_tells_its_manifest(client: TestClient, settings: Settings) -> None:
+    manifest = json.loads((settings.indexes / "tiny-2018" / "manifest.json").read_text(encoding="utf-8"))
+    body = client.get("/index/tiny-2018").json()
+    assert body == {name: manifest[name] for name in body}
+    assert body["n_passages"] == 12
+    assert body["snapshot_date"] == "2018-12-20"
+
+
+def test_a_swap_changes_the_answers_and_nothing_else(client: TestClient, settings: Settings) -> None:
+    asked = {"question": QUESTION, "n_docs": 12}
+    before = client.post("/answer", json=asked).json()
+    response = client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
+    assert response.status_code == 200
+    body = response.json()
+    # open since the start
+    assert list(body.pop("seconds")) == ["verify", "warm", "flip", "current", "total"]
+    assert body == {"version": "tiny-2018", "previous": "tiny-2016", "generation": 1, "durable": True}
+    after = client.post("/answer", json=asked).json()
+    assert (before["index"], after["index"]) == (LIVE, SWAPPED)
+    for answer, version in ((before, "tiny-2016"), (after, "tiny-2018")):
+        assert {one["text"] for one in answer["passages"]} == {passage.text for passage in tiny_passages(version)}
+    assert client.get("/readyz").json()["index"] == SWAPPED
+    assert (settings.indexes / "CURRENT").read_text(encoding="utf-8") == "tiny-2018\n"
+
+
+def test_a_service_comes_back_on_the_version_that_it_was_swapped_to(make_client: Callable[..., TestClient]) -> None:
+    first = make_client()
+    assert first.post("/index/swap", json={"version": "tiny-2018", "policy": "resource"}, headers=ADMIN).is_success
+    second = make_client()
+    assert second.get("/index").json()["live"] == {**SWAPPED, "generation": 0}
+
+
+def test_the_version_to_start_with_can_be_named(make_client: Callable[..., TestClient]) -> None:
+    assert make_client(index="tiny-2018").get("/index").json()["live"]["version"] == "tiny-2018"
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "code"),
+    [
+        ("wiki-1999", 404, "unknown_index"),
+        ("../tiny-2018", 404, "unknown_index"),
+        ("tiny-2018", 409, "index_incompatible"),
+    ],
+)
+def test_a_swap_that_fails_leaves_the_old_index_serving(
+    client: TestClient, settings: Settings, version: str, status: int, code: str
+) -> None:
+    publish_tiny(IndexStore(settings.indexes), "tiny-2018", encoder_fingerprint="another", replace=True)
+    response = client.post("/index/swap", json={"version": version}, headers=ADMIN)
+    assert (response.status_code, response.json()["code"]) == (status, code)
+    assert client.get("/index").json()["live"] == LIVE
+    assert client.post("/answer", json={"question": QUESTION}).json()["index"] == LIVE
+
+
+def test_a_swap_to_a_damaged_index_leaves_the_old_one_serving(client: TestClient, settings: Settings) -> None:
+    (settings.indexes / "tiny-2018" / "passages.arrow").write_bytes(b"")
+    response = client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
+    assert (response.status_code, response.json()["code"]) == (500, "index_corrupt")
+    assert response.json()["detail"].startswith("'passages.arrow' of index 'tiny-2018' has 0 bytes where")
+    assert client.get("/index").json()["live"] == LIVE
+
+
+def test_a_checksum_finds_what_sizes_do_not_show(client: TestClient, settings: Settings) -> None:
+    passages = settings.indexes / "tiny-2018" / "passages.arrow"
+    passages.write_bytes(passages.read_bytes().replace(b"nepal", b"chile"))
+    body = {"version": "tiny-2018", "verify": "checksum"}
+    response = client.post("/index/swap", json=body, headers=ADMIN)
+    assert (response.status_code, response.json()["code"]) == (500, "index_corrupt")
+    assert client.get("/index").json()["live"] == LIVE
+
+
+def test_the_policy_of_the_settings_is_for_swaps_that_name_none(make_client: Callable[..., TestClient]) -> None:
+    client = make_client(swap_policy="resource", residents=1)
+    assert "drain" in client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN).json()["seconds"]
+    body = {"version": "tiny-2016", "policy": "availability"}
+    assert "drain" not in client.post("/index/swap", json=body, headers=ADMIN).json()["seconds"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "what"),
+    [
+        ({}, "missing"),
+        ({"authorization": "Bearer wrong"}, "wrong"),
+        ({"authorization": f"Bearer {TOKEN}x"}, "wrong"),
+        ({"authorization": "Bearer "}, "missing"),
+        ({"authorization": b"Bearer \xe9\xff"}, "wrong"),
+        ({"authorization": "Basic " + base64.b64encode(TOKEN.encode()).decode()}, "missing"),
+        ({"x-admin-token": TOKEN}, "missing"),
+    ],
+)
+def test_a_swap_needs_the_admin_token(client: TestClient, headers: dict[str, str], what: str) -> None:
+    response = client.post("/index/swap", json={"version": "tiny-2018"}, headers=headers)
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == 'Bearer realm="openbook"'
+    assert response.json()["code"] == "unauthorized"
+    assert response.json()["detail"].endswith(f"the token was {what}.")
+    assert client.get("/index").json()["live"] == LIVE
+
+
+@pytest.mark.parametrize("token", [None, SecretStr("")])
+def test_without_a_token_administration_is_off(make_client: Callable[..., TestClient], token: SecretStr | None) -> None:
+    response = make_client(admin_token=token).post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
+    assert (response.status_code, response.json()["code"]) == (403, "admin_disabled")
+
+
+def test_a_token_of_any_characters_opens(make_client: Callable[..., TestClient]) -> None:
+    client = make_client(admin_token=SecretStr("schlüssel"))
+    headers = {"authorization": "Bearer schlüssel".encode()}
+    assert client.post("/index/swap", json={"version": "tiny-2018"}, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("index", "status", "code"),
+    [("tiny-2018", 409, "index_not_resident"), ("wiki-1999", 404, "unknown_index"), ("a/b", 404, "unknown_index")],
+)
+@pytest.mark.parametrize("path", ["/answer", "/score", "/retrieve"])
+def test_a_question_is_pinned_to_an_open_version_or_refused(
+    make_client: Callable[..., TestClient], path: str, index: str, status: int, code: str
+) -> None:
+    client = make_client(residents=1)
+    asked = {"question": QUESTION, **({"targets": ["chile"]} if path == "/score" else {})}
+    assert client.post(path, json={**asked, "index": "tiny-2016"}).json()["index"] == LIVE
+    response = client.post(path, json={**asked, "index": index})
+    assert (response.status_code, response.json()["code"]) == (status, code)
+
+
+def test_alive_and_ready(client: TestClient, engine: RagEngine) -> None:
+    assert client.get("/healthz").json() == {"status": "alive"}
+    response = client.get("/readyz")
+    assert response.status_code == 200
+    assert response.json() == {
+        "status": "ready",
+        "index": LIVE,
+        "checkpoint": engine.checkpoint_name,
+        "following": {"ok": True, "wanted": None, "code": None, "detail": "", "since": None},
+    }
+
+
+def test_not_ready_without_an_index(client: TestClient) -> None:
+    client.app.state.services.live.let_go("It is being replaced.")  # type: ignore[attr-defined]
+    for response in (client.get("/readyz"), client.post("/answer", json={"question": QUESTION})):
+        assert (response.status_code, response.json()["code"]) == (503, "not_ready")
+        assert response.json()["detail"] == "It is being replaced."
+        assert response.headers["retry-after"] == "5"
+    assert client.get("/healthz").status_code == 200
+    assert client.get("/index").json()["live"] is None
+    assert client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN).status_code == 200
+    assert client.get("/readyz").status_code == 200
+
+
+def test_not_ready_when_no_thread_takes_up_work(client: TestClient) -> None:
+    client.app.state.services.pool.stop()  # type: ignore[attr-defined]
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()["code"]) == (503, "not_ready")
+    assert response.json()["detail"] == "No thread takes up work."
+    assert response.headers["retry-after"] == "5"
+
+
+def test_every_response_carries_a_request_id(client: TestClient) -> None:
+    for path in ("/healthz", "/nowhere", "/metrics", "/"):
+        assert client.get(path, headers={"x-request-id": "a.B-c_1"}).headers["x-request-id"] == "a.B-c_1"
+    made = {client.get("/healthz").headers["x-request-id"] for _ in range(3)}
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize("given", ["", "with space", "x" * 65, "a;b", b"\xe9"])
+def test_a_request_id_that_is_not_sane_is_replaced(client: TestClient, given: str) -> None:
+    response = client.get("/healthz", headers={"x-request-id": given})
+    assert len(response.headers["x-request-id"]) == 16
+
+
+def test_the_access_log_tells_everything_but_the_question(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "openbook.access"):
+        client.post("/answer", json={"question": "a secret question"}, headers={"x-request-id": "id-1"})
+        client.post("/answer", json={"question": ""}, headers={"x-request-id": "id-2"})
+    answered, refused = (vars(record)["facts"] for record in caplog.records if record.name == "openbook.access")
+    assert (answered["request_id"], answered["route"], answered["status"], answered["outcome"]) == (
+        "id-1",
+        "/answer",
+        200,
+        "ok",
+    )
+    assert (answered["index"], answered["generation"]) == ("tiny-2016", 0)
+    assert answered["generate_s"] > 0
+    assert (refused["request_id"], refused["status"], refused["outcome"]) == ("id-2", 422, "invalid_request")
+    assert "secret" not in str([vars(record) for record in caplog.records])
+
+
+def test_an_unforeseen_error_is_logged_with_the_id_and_not_shown(
+    client: TestClient, settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a detail of ours")
+
+    monkeypatch.setattr(RagEngine, "answer_together", fail)
+    response = client.post("/answer", json={"question": QUESTION}, headers={"x-request-id": "id-3"})
+    assert response.status_code == 500
+    assert response.headers["x-request-id"] == "id-3"
+    assert response.json() == {
+        "type": "urn:openbook:problem:internal_error",
+        "title": "Internal error",
+        "status": 500,
+        "detail": "Something broke inside the service. This is a bug: please report it.",
+        "code": "internal_error",
+        "request_id": "id-3",
+    }
+    [record] = [record for record in caplog.records if record.exc_info]
+    assert vars(record)["facts"] == {"request_id": "id-3"}
+    assert "a detail of ours" in caplog.text
+    assert client.get("/readyz").status_code == 200
+
+
+def test_requests_are_the_sum_of_their_outcomes(client: TestClient) -> None:
+    def counted() -> dict[str, float]:
+        lines = client.get("/metrics").text.splitlines()
+        return {
+            line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+            for line in lines
+            if line.startswith("openbook_requests_total")
+        }
+
+    before = counted()
+    for body in ({"question": QUESTION}, {"question": ""}, {"question": QUESTION, "index": "wiki-1999"}):
+        client.post("/answer", json=body)
+    for path in ("/a", "/b", "/index/wiki-1", "/index/wiki-2"):
+        client.get(path)
+    after = counted()
+    # nine: the seven above, and the two calls of /metrics, of which the latter is not yet counted
+    assert sum(after.values()) - sum(before.values()) == 8
+    answers = {name: value for name, value in after.items() if 'route="/answer"' in name}
+    assert answers == {
+        'openbook_requests_total{outcome="ok",route="/answer"}': 1,
+        'openbook_requests_total{outcome="invalid_request",route="/answer"}': 1,
+        'openbook_requests_total{outcome="unknown_index",route="/answer"}': 1,
+    }
+    assert after['openbook_requests_total{outcome="unknown_index",route="/index/{version}"}'] == 2
+    assert after['openbook_requests_total{outcome="not_found",route="unmatched"}'] == 2
+
+
+def test_metrics_are_prometheus_text(client: TestClient) -> None:
+    response = client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=")
+    assert 'openbook_index_info{snapshot_date="2016-12-21",version="tiny-2016"} 1.0' in response.text
+
+
+def test_no_route_answers_other_origins(client: TestClient) -> None:
+    response = client.get("/index", headers={"origin": "http://elsewhere.example"})
+    assert not [name for name in response.headers if name.startswith("access-control")]

@@ -1,0 +1,274 @@
+"""What only a socket can show: clients that hang up, a full queue, deadlines, the beginning and the end."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from openbook.api.app import create_app
+from openbook.api.server import serve
+from openbook.application.live_index import LiveIndex
+from openbook.errors import CheckpointNotFound, IndexIncompatible, NoIndexes, OpenbookError, UnknownIndex
+from openbook.rag.engine import RagEngine
+from openbook.settings import Settings
+from openbook.storage.index_store import IndexStore
+from tests.fixtures.indexes import publish_tiny, tiny_passages
+from tests.openbook.api.conftest import ADMIN, SlowSearch, get, post, serving, until
+
+QUESTION = {"question": "who is the president of peru ?"}
+TEXTS = {version: {passage.text for passage in tiny_passages(version)} for version in ("tiny-2016", "tiny-2018")}
+
+
+def counted(server: str, name: str) -> float:
+    lines = get(f"{server}/metrics").text.splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+
+def live_of(app: FastAPI) -> LiveIndex:
+    live: LiveIndex = app.state.services.live
+    return live
+
+
+def test_a_client_that_hangs_up_holds_lease_and_slot_until_its_search_has_ended(
+    settings: Settings, engine: RagEngine, slow_search: SlowSearch
+) -> None:
+    settings = settings.model_copy(update={"residents": 1})
+    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
+        client = slow_search.ask(server, QUESTION)
+        slow_search.wait(1)
+        client.close()
+        until(lambda: counted(server, 'openbook_requests_total{outcome="cancelled",route="/answer"}') == 1)
+        response = post(f"{server}/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
+        assert response.json()["generation"] == 1
+        resident = get(f"{server}/index").json()["resident"]
+        assert [(one["version"], one["live"], one["retiring"], one["leases"]) for one in resident] == [
+            ("tiny-2016", False, True, 1),
+            ("tiny-2018", True, False, 0),
+        ]
+        assert counted(server, "openbook_questions_running") == 1
+        slow_search.go_on.set()
+        until(lambda: counted(server, "openbook_questions_running") == 0)
+        assert [one["version"] for one in get(f"{server}/index").json()["resident"]] == ["tiny-2018"]
+        # nothing was generated for a client that had gone
+        assert counted(server, 'openbook_stage_seconds_count{stage="generate"}') == 0
+
+
+def test_a_full_queue_refuses_at_once_while_the_service_stays_quick(
+    settings: Settings, engine: RagEngine, slow_search: SlowSearch
+) -> None:
+    settings = settings.model_copy(update={"workers": 1, "max_queue": 1})
+    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
+        admitted = [slow_search.ask(server, QUESTION)]
+        slow_search.wait(1)
+        # asked before the first was begun, the second would be computed with it and never wait
+        admitted.append(slow_search.ask(server, QUESTION))
+        until(lambda: counted(server, "openbook_queue_depth") == 1)
+        started = time.perf_counter()
+        refused = post(f"{server}/answer", json=QUESTION)
+        assert time.perf_counter() - started < 10
+        assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
+        assert refused.json()["detail"].startswith("All 2 places are taken. Try again in ")
+        assert int(refused.headers["retry-after"]) >= 1
+        # busy is not broken
+        assert get(f"{server}/readyz").status_code == 200
+        assert get(f"{server}/healthz").status_code == 200
+        slow_search.go_on.set()
+        for client in admitted:
+            assert client.recv(12) == b"HTTP/1.1 200"
+            client.close()
+        assert post(f"{server}/answer", json=QUESTION).status_code == 200
+
+
+def test_a_deadline_is_kept_and_the_slot_is_free_again_soon(
+    settings: Settings, engine: RagEngine, slow_search: SlowSearch
+) -> None:
+    settings = settings.model_copy(update={"workers": 1, "max_queue": 0})
+    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
+        started = time.perf_counter()
+        late = post(f"{server}/answer", json={**QUESTION, "timeout_s": 0.2})
+        assert 0.2 <= time.perf_counter() - started < 10
+        assert (late.status_code, late.json()["code"]) == (504, "deadline_exceeded")
+        assert late.json()["detail"].startswith("No answer within 0.2 s.")
+        assert post(f"{server}/answer", json=QUESTION).status_code == 503
+        slow_search.go_on.set()
+        until(lambda: counted(server, "openbook_questions_running") == 0)
+        assert post(f"{server}/answer", json=QUESTION).status_code == 200
+
+
+def test_the_timeout_of_the_settings_is_for_questions_that_name_none(
+    settings: Settings, engine: RagEngine, slow_search: SlowSearch
+) -> None:
+    settings = settings.model_copy(update={"timeout_s": 0.1})
+    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
+        assert post(f"{server}/answer", json=QUESTION).json()["detail"].startswith("No answer within 0.1 s.")
+        slow_search.go_on.set()
+
+
+def test_questions_during_swaps_over_http_are_answered_from_the_version_that_they_name(server: str) -> None:
+    async def client(http: httpx.AsyncClient, swapping: "asyncio.Task[None]", seen: set[str]) -> None:
+        while not swapping.done():
+            body = {**QUESTION, "n_docs": 12, "num_beams": 1, "max_new_tokens": 3}
+            response = await http.post("/answer", json=body, timeout=60)
+            assert response.status_code == 200
+            answer = response.json()
+            assert {one["text"] for one in answer["passages"]} == TEXTS[answer["index"]["version"]]
+            seen.add(answer["index"]["version"])
+
+    async def swaps(http: httpx.AsyncClient) -> None:
+        for swap in range(20):
+            version = ("tiny-2018", "tiny-2016")[swap % 2]
+            response = await http.post("/index/swap", json={"version": version}, headers=ADMIN, timeout=60)
+            assert (response.status_code, response.json()["generation"]) == (200, swap + 1)
+            await asyncio.sleep(0.02)
+
+    async def main() -> set[str]:
+        seen: set[str] = set()
+        async with httpx.AsyncClient(base_url=server) as http:
+            swapping = asyncio.ensure_future(swaps(http))
+            await asyncio.gather(swapping, *(client(http, swapping, seen) for _ in range(4)))
+        return seen
+
+    assert asyncio.run(main()) == {"tiny-2016", "tiny-2018"}
+
+
+def test_a_second_swap_is_refused_while_one_is_under_way(
+    settings: Settings, engine: RagEngine, slow_search: SlowSearch
+) -> None:
+    # a version that is open already needs no room, and so nothing would drain
+    settings = settings.model_copy(update={"residents": 1})
+    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
+        client = slow_search.ask(server, QUESTION)
+        slow_search.wait(1)
+        answers: list[httpx.Response] = []
+
+        def swap() -> None:
+            body = {"version": "tiny-2018", "policy": "resource"}
+            answers.append(post(f"{server}/index/swap", json=body, headers=ADMIN))
+
+        thread = threading.Thread(target=swap)
+        thread.start()
+        until(lambda: get(f"{server}/readyz").status_code == 503)
+        # at once, although the one thread is taken
+        refused = post(f"{server}/answer", json=QUESTION)
+        assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "not_ready", "5")
+        second = post(f"{server}/index/swap", json={"version": "tiny-2016"}, headers=ADMIN)
+        assert (second.status_code, second.json()["code"]) == (409, "swap_in_progress")
+        slow_search.go_on.set()
+        thread.join(30)
+        assert [answer.status_code for answer in answers] == [200]
+        assert client.recv(12) == b"HTTP/1.1 200"
+        client.close()
+        assert get(f"{server}/readyz").json()["index"]["version"] == "tiny-2018"
+
+
+def test_the_end_waits_for_questions_and_closes_the_index(
+    settings: Settings, engine: RagEngine, slow_search: SlowSearch
+) -> None:
+    app = create_app(settings, engine=engine)
+    with serving(app, settings) as server:
+        client = slow_search.ask(server, QUESTION)
+        slow_search.wait(1)
+        with live_of(app).lease() as lease:
+            snapshot = lease.snapshot
+        threading.Timer(0.2, slow_search.go_on.set).start()
+    assert client.recv(12) == b"HTTP/1.1 200"
+    client.close()
+    assert live_of(app).now() is None
+    assert live_of(app).residents() == ()
+    with pytest.raises(OpenbookError):
+        snapshot.vectors([0])
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"indexes": Path("nowhere")}, NoIndexes),
+        ({"index": "wiki-1999"}, UnknownIndex),
+        ({"checkpoint": "nowhere/at/all"}, CheckpointNotFound),
+    ],
+)
+def test_a_service_that_cannot_start_says_why_in_one_line(
+    settings: Settings,
+    changed: dict[str, object],
+    error: type[OpenbookError],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("openbook.api.server.configure_logging", lambda *_: None)
+    with pytest.raises(error) as raised:
+        serve(settings.model_copy(update=changed))
+    assert f"{raised.value.code}: {raised.value}" in caplog.messages
+    assert "Traceback" not in caplog.text
+
+
+def test_a_service_does_not_start_on_an_index_of_another_encoder(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openbook.api.server.configure_logging", lambda *_: None)
+    publish_tiny(IndexStore(settings.indexes), "tiny-2016", encoder_fingerprint="another", replace=True)
+    with pytest.raises(IndexIncompatible):
+        serve(settings)
+
+
+def test_a_process_told_to_end_ends_well_with_json_in_its_log(settings: Settings) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = "from openbook.api.server import serve; from openbook.settings import Settings; exit(serve(Settings()))"
+    environment = {
+        **os.environ,
+        "OPENBOOK_PORT": str(port),
+        "OPENBOOK_INDEXES": str(settings.indexes),
+        "OPENBOOK_CHECKPOINT": settings.checkpoint,
+        "OPENBOOK_THREADS": "1",
+    }
+    process = subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+
+        def ready() -> bool:
+            try:
+                return get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+            except httpx.TransportError:
+                assert process.poll() is None
+                return False
+
+        until(ready, 240)
+        assert post(f"http://127.0.0.1:{port}/answer", json=QUESTION).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    requests = [line for line in lines if line["logger"] == "openbook.access" and line["route"] == "/answer"]
+    assert [(line["status"], line["outcome"], line["index"]) for line in requests] == [(200, "ok", "tiny-2016")]
+
+
+def test_a_client_that_hangs_up_in_the_middle_of_its_body_is_no_error(
+    server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, _, port = server.removeprefix("http://").partition(":")
+    client = socket.create_connection((host, int(port)), timeout=60)
+    client.sendall(b"POST /answer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{")
+    client.close()
+    until(lambda: counted(server, 'openbook_requests_total{outcome="cancelled",route="/answer"}') == 1)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def test_a_body_that_is_announced_too_large_is_refused_before_it_comes(server: str) -> None:
+    host, _, port = server.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        client.sendall(
+            b"POST /answer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99999\r\n\r\n"
+        )
+        assert client.recv(12) == b"HTTP/1.1 413"

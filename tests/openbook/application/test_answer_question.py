@@ -1,0 +1,201 @@
+import asyncio
+import threading
+
+import pytest
+
+from openbook.application.admission import WorkPool
+from openbook.application.answer_question import AnswerQuestion
+from openbook.application.live_index import LiveIndex
+from openbook.application.swap_index import SwapIndex
+from openbook.application.telemetry import Telemetry
+from openbook.entities import AnswerOptions, IndexVersion
+from openbook.errors import (
+    DeadlineExceeded,
+    IndexNotResident,
+    InvalidVersionName,
+    NoLiveIndex,
+    TooManyDocs,
+    UnknownIndex,
+)
+from openbook.rag.engine import RagEngine
+from openbook.rag.generator import Generator
+from openbook.storage.index_store import IndexStore
+from tests.fixtures.indexes import tiny_passages
+
+QUESTION = "who is the president of peru ?"
+TEXTS = {version: {passage.text for passage in tiny_passages(version)} for version in ("tiny-2016", "tiny-2018")}
+LONG = 60.0
+
+
+@pytest.mark.parametrize("options", [AnswerOptions(), AnswerOptions(n_docs=3, model="sequence", num_answers=2)])
+def test_an_answer_is_the_engines_with_its_version_and_its_times(
+    answer_question: AnswerQuestion, engine: RagEngine, live: LiveIndex, options: AnswerOptions
+) -> None:
+    answer = asyncio.run(answer_question.answer(QUESTION, options, timeout_s=LONG))
+    with live.lease() as lease:
+        expected = engine.answer(QUESTION, lease.snapshot, options)
+    assert answer.answers == expected.answers
+    assert answer.tokens == expected.tokens
+    assert answer.passages == expected.passages
+    assert answer.posterior_kind == expected.posterior_kind
+    assert answer.no_answer == expected.no_answer
+    assert answer.model == options.model
+    assert answer.index == IndexVersion("tiny-2016", 0, "2016-12-21")
+    assert answer.checkpoint == engine.checkpoint_name
+    parts = answer.seconds
+    assert 0 < parts.queue + parts.encode + parts.retrieve + parts.generate <= parts.total
+
+
+def test_scores_and_passages_come_from_the_live_index_too(answer_question: AnswerQuestion) -> None:
+    scores = asyncio.run(answer_question.score(QUESTION, ["nepal", "chile"], n_docs=4, model="token", timeout_s=LONG))
+    assert [one.target for one in scores.targets] == ["nepal", "chile"]
+    assert sum(one.probability for one in scores.targets) == pytest.approx(1)
+    assert len(scores.passages) == 4
+    assert scores.index.version == "tiny-2016"
+    retrieval = asyncio.run(answer_question.retrieve(QUESTION, n_docs=4, timeout_s=LONG))
+    assert [passage.passage for passage in retrieval.passages] == [passage.passage for passage in scores.passages]
+    assert retrieval.seconds.generate == 0
+
+
+@pytest.mark.parametrize(
+    ("index", "error"),
+    [("tiny-2018", IndexNotResident), ("wiki-1999", UnknownIndex), ("../tiny-2018", InvalidVersionName)],
+)
+def test_a_question_for_another_version_than_the_live_one_is_refused(
+    answer_question: AnswerQuestion, index: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        asyncio.run(answer_question.answer(QUESTION, AnswerOptions(), timeout_s=LONG, index=index))
+    answer = asyncio.run(answer_question.answer(QUESTION, AnswerOptions(), timeout_s=LONG, index="tiny-2016"))
+    assert answer.index.version == "tiny-2016"
+
+
+def test_more_passages_than_the_index_holds_cannot_be_asked_for(answer_question: AnswerQuestion) -> None:
+    with pytest.raises(TooManyDocs) as raised:
+        asyncio.run(answer_question.answer(QUESTION, AnswerOptions(n_docs=13), timeout_s=LONG))
+    assert raised.value.data == {"field": "n_docs", "n_docs": 13, "version": "tiny-2016", "n_passages": 12}
+
+
+def test_no_question_is_answered_while_nothing_is_live(answer_question: AnswerQuestion, live: LiveIndex) -> None:
+    live.let_go("It is being replaced.")
+    with pytest.raises(NoLiveIndex):
+        asyncio.run(answer_question.retrieve(QUESTION, n_docs=1, timeout_s=LONG))
+
+
+def test_a_deadline_ends_the_decoder_and_gives_slot_and_lease_back(
+    answer_question: AnswerQuestion, live: LiveIndex, store: IndexStore, pool: WorkPool
+) -> None:
+    with live.lease() as lease:
+        old = lease.snapshot
+
+    async def main() -> None:
+        with pytest.raises(DeadlineExceeded):
+            await answer_question.answer(
+                QUESTION, AnswerOptions(n_docs=12, num_beams=16, max_new_tokens=128), timeout_s=0.01
+            )
+        live.flip(store.open("tiny-2018"))
+        while pool.running():
+            await asyncio.sleep(0.005)
+
+    asyncio.run(main())
+    assert [resident.index.version for resident in live.residents()] == ["tiny-2018"]
+    with pytest.raises(IndexNotResident):
+        old.vectors([0])
+
+
+def test_a_client_that_hangs_up_does_not_end_the_lease_of_the_thread_that_searches(
+    answer_question: AnswerQuestion,
+    live: LiveIndex,
+    store: IndexStore,
+    pool: WorkPool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with live.lease() as lease:
+        snapshot = lease.snapshot
+    searching, go_on = threading.Event(), threading.Event()
+    search = type(snapshot).search
+    found: list[int] = []
+
+    def slow_search(self: object, queries: object, k: int, **options: int) -> object:
+        searching.set()
+        go_on.wait(10)
+        rows = search(self, queries, k, **options)  # type: ignore[arg-type]
+        found.append(rows.shape[1])
+        return rows
+
+    monkeypatch.setattr(type(snapshot), "search", slow_search)
+    read: list[object] = []
+    encode = Generator.encode
+    monkeypatch.setattr(Generator, "encode", lambda *given: read.append(given) or encode(*given))
+
+    async def main() -> None:
+        asked = asyncio.ensure_future(answer_question.answer(QUESTION, AnswerOptions(), timeout_s=LONG))
+        assert await asyncio.to_thread(searching.wait, 10)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        live.flip(store.open("tiny-2018"))
+        assert [resident.index.version for resident in live.residents()] == ["tiny-2016", "tiny-2018"]
+        assert pool.running() == 1
+        go_on.set()
+        while pool.running():
+            await asyncio.sleep(0.005)
+
+    asyncio.run(main())
+    assert found == [5]
+    # the generator reads nothing for a client that has gone
+    assert read == []
+    assert [resident.index.version for resident in live.residents()] == ["tiny-2018"]
+
+
+def test_every_answer_during_swaps_is_wholly_from_the_version_that_it_names(
+    engine: RagEngine, live: LiveIndex, store: IndexStore, swap_index: SwapIndex, telemetry: Telemetry
+) -> None:
+    pool = WorkPool(workers=3, max_queue=3)
+    answer_question = AnswerQuestion(engine, live, store, pool, telemetry, max_batch=8)
+    options = AnswerOptions(n_docs=12, num_beams=2, max_new_tokens=4)
+    seen: dict[str, set[int]] = {"tiny-2016": set(), "tiny-2018": set()}
+
+    async def client(swapping: asyncio.Task[None]) -> None:
+        while not swapping.done():
+            answer = await answer_question.answer(QUESTION, options, timeout_s=LONG)
+            assert {passage.passage.text for passage in answer.passages} == TEXTS[answer.index.version]
+            assert answer.index.generation % 2 == ("tiny-2016", "tiny-2018").index(answer.index.version)
+            seen[answer.index.version].add(answer.index.generation)
+
+    async def swaps() -> None:
+        for swap in range(30):
+            version = ("tiny-2018", "tiny-2016")[swap % 2]
+            await asyncio.wrap_future(swap_index.begin(version))
+            await asyncio.sleep(0.02)
+
+    async def main() -> None:
+        swapping = asyncio.ensure_future(swaps())
+        await asyncio.gather(swapping, *(client(swapping) for _ in range(6)))
+        assert await pool.close(within_s=10)
+
+    asyncio.run(main())
+    assert len(seen["tiny-2016"]) > 3
+    assert len(seen["tiny-2018"]) > 3
+    assert [resident.index for resident in live.residents()] == [IndexVersion("tiny-2016", 30, "2016-12-21")]
+
+
+def test_a_pinned_question_whose_version_is_replaced_while_it_waits_is_refused(
+    answer_question: AnswerQuestion, live: LiveIndex, store: IndexStore, pool: WorkPool
+) -> None:
+    go_on = threading.Event()
+
+    async def main() -> None:
+        busy = [asyncio.ensure_future(pool.run(lambda turn: go_on.wait(10), timeout_s=LONG)) for _ in range(2)]
+        pinned = asyncio.ensure_future(
+            answer_question.answer(QUESTION, AnswerOptions(), timeout_s=LONG, index="tiny-2016")
+        )
+        while not pool.waiting():
+            await asyncio.sleep(0.005)
+        live.flip(store.open("tiny-2018"))
+        go_on.set()
+        with pytest.raises(IndexNotResident):
+            await pinned
+        await asyncio.gather(*busy)
+
+    asyncio.run(main())

@@ -1,0 +1,181 @@
+"""Questions that meet in the queue: computed together where they ask for the same, and answered as each alone."""
+
+import asyncio
+import random
+import threading
+
+import pytest
+
+from openbook.application.admission import WorkPool
+from openbook.application.answer_question import AnswerQuestion, Retrieval
+from openbook.application.live_index import LiveIndex
+from openbook.application.telemetry import Telemetry
+from openbook.entities import Answer, AnswerOptions
+from openbook.errors import InvalidRequest, OpenbookError, SearchParameterUnknown, TooManyDocs
+from openbook.rag.engine import RagEngine
+from openbook.storage.index_store import IndexStore
+from tests.openbook.application.test_telemetry import samples
+
+LONG = 60.0
+QUESTIONS = ("who is the president of peru ?", "the long river", "gdp of ghana ?", "who is king ?", "what language ?")
+OPTIONS = (
+    AnswerOptions(max_new_tokens=6),
+    AnswerOptions(max_new_tokens=6, num_answers=3),
+    # what RAG-Token does not read keeps nobody apart
+    AnswerOptions(max_new_tokens=6, decoding="fast"),
+    AnswerOptions(max_new_tokens=6, num_beams=1),
+    AnswerOptions(n_docs=3, model="sequence", num_beams=2, max_new_tokens=4),
+    AnswerOptions(n_docs=3, model="sequence", num_beams=2, max_new_tokens=4, decoding="fast"),
+)
+
+
+class Crowd:
+    """A service with one thread, which is kept busy until all questions of a test wait."""
+
+    def __init__(self, engine: RagEngine, live: LiveIndex, store: IndexStore, *, max_batch: int = 8) -> None:
+        self.telemetry = Telemetry()
+        self.pool = WorkPool(1, 100, observe=self.telemetry.observe_batch)
+        self.ask = AnswerQuestion(engine, live, store, self.pool, self.telemetry, max_batch=max_batch)
+
+    async def gather(self, *asked: object) -> list[object]:
+        go_on = threading.Event()
+        busy = asyncio.ensure_future(self.pool.run(lambda turn: go_on.wait(30), timeout_s=LONG))
+        tasks = [asyncio.ensure_future(one) for one in asked]  # type: ignore[arg-type]
+        while self.pool.waiting() < len(tasks):
+            await asyncio.sleep(0.005)
+        go_on.set()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        await busy
+        await self.pool.close(within_s=10)
+        return found
+
+    def n_batches(self) -> int:
+        """But the one that kept the thread busy."""
+        return int(samples(self.telemetry)["openbook_batch_size_count"]) - 1
+
+
+def assert_same(found: object, alone: Answer) -> None:
+    assert isinstance(found, Answer)
+    assert [one.text for one in found.answers] == [one.text for one in alone.answers]
+    assert [one.log_prob for one in found.answers] == pytest.approx([one.log_prob for one in alone.answers], abs=1e-4)
+    assert [one.passage for one in found.passages] == [one.passage for one in alone.passages]
+    assert (found.model, found.index, found.checkpoint) == (alone.model, alone.index, alone.checkpoint)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_random_mixture_is_answered_as_each_question_alone(
+    engine: RagEngine, live: LiveIndex, store: IndexStore, answer_question: AnswerQuestion, seed: int
+) -> None:
+    draw = random.Random(seed)
+    mixture = [(draw.choice(QUESTIONS), draw.choice(OPTIONS)) for _ in range(12)]
+    crowd = Crowd(engine, live, store)
+
+    async def main() -> list[object]:
+        return await crowd.gather(*(crowd.ask.answer(text, options, timeout_s=LONG) for text, options in mixture))
+
+    for found, (text, options) in zip(asyncio.run(main()), mixture, strict=True):
+        assert_same(found, asyncio.run(answer_question.answer(text, options, timeout_s=LONG)))
+    assert crowd.n_batches() <= 4
+
+
+def test_questions_are_computed_together_under_one_lease_up_to_the_setting(
+    engine: RagEngine, live: LiveIndex, store: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases: list[tuple[int, int]] = []
+    answer_together = RagEngine.answer_together
+
+    def counted(self: RagEngine, questions: list[str], *given: object, **named: object) -> object:
+        leases.append((len(questions), sum(one.leases for one in live.residents())))
+        return answer_together(self, questions, *given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RagEngine, "answer_together", counted)
+    crowd = Crowd(engine, live, store, max_batch=3)
+
+    async def main() -> list[object]:
+        return await crowd.gather(*(crowd.ask.answer(text, OPTIONS[0], timeout_s=LONG) for text in QUESTIONS))
+
+    found = asyncio.run(main())
+    assert leases == [(3, 1), (2, 1)]
+    assert [answer.index.version for answer in found if isinstance(answer, Answer)] == ["tiny-2016"] * 5
+    assert sum(one.leases for one in live.residents()) == 0
+
+
+def test_large_questions_go_fewer_together(engine: RagEngine, live: LiveIndex, store: IndexStore) -> None:
+    large = AnswerOptions(n_docs=10, num_beams=8, max_new_tokens=2)
+    crowd = Crowd(engine, live, store, max_batch=8)
+
+    async def main() -> list[object]:
+        return await crowd.gather(*(crowd.ask.answer(text, large, timeout_s=LONG) for text in QUESTIONS[:4]))
+
+    assert all(isinstance(answer, Answer) for answer in asyncio.run(main()))
+    assert crowd.n_batches() == 2
+
+
+def test_a_question_that_cannot_be_answered_hears_so_and_its_neighbours_are_answered(
+    engine: RagEngine, live: LiveIndex, store: IndexStore, answer_question: AnswerQuestion
+) -> None:
+    crowd = Crowd(engine, live, store)
+    texts = (QUESTIONS[0], "long " * 400, QUESTIONS[1])
+
+    async def main() -> list[object]:
+        return await crowd.gather(*(crowd.ask.answer(text, OPTIONS[0], timeout_s=LONG) for text in texts))
+
+    first, too_long, last = asyncio.run(main())
+    assert isinstance(too_long, InvalidRequest)
+    for found, text in ((first, texts[0]), (last, texts[2])):
+        assert_same(found, asyncio.run(answer_question.answer(text, OPTIONS[0], timeout_s=LONG)))
+
+
+def test_passages_are_found_together_too(engine: RagEngine, live: LiveIndex, store: IndexStore) -> None:
+    crowd = Crowd(engine, live, store)
+
+    async def main() -> list[object]:
+        asked = [crowd.ask.retrieve(text, n_docs=4, timeout_s=LONG) for text in QUESTIONS]
+        return await crowd.gather(*asked, crowd.ask.retrieve(QUESTIONS[0], n_docs=13, timeout_s=LONG))
+
+    *found, too_many = asyncio.run(main())
+    assert isinstance(too_many, TooManyDocs)
+    for one, text in zip(found, QUESTIONS, strict=True):
+        assert isinstance(one, Retrieval)
+        with live.lease() as lease:
+            alone = engine.retrieve(text, lease.snapshot, 4)
+        assert [passage.passage for passage in one.passages] == [passage.passage for passage in alone.passages]
+    assert crowd.n_batches() == 2
+
+
+def test_every_question_is_counted_once_however_it_ends(engine: RagEngine, live: LiveIndex, store: IndexStore) -> None:
+    crowd = Crowd(engine, live, store)
+    texts = [*QUESTIONS, "long " * 400]
+
+    async def main() -> list[object]:
+        return await crowd.gather(*(crowd.ask.answer(text, OPTIONS[0], timeout_s=LONG) for text in texts))
+
+    ends = asyncio.run(main())
+    assert sum(isinstance(end, OpenbookError) for end in ends) == 1
+    told = samples(crowd.telemetry)
+    # one more kept the thread busy
+    assert told["openbook_batch_size_sum"] == told["openbook_queue_wait_seconds_count"] == len(texts) + 1
+    assert told['openbook_stage_seconds_count{stage="total"}'] == len(QUESTIONS)
+    assert told["openbook_answer_log_prob_count"] == len(QUESTIONS)
+
+
+def test_questions_that_search_otherwise_are_not_searched_together(
+    engine: RagEngine, live: LiveIndex, store: IndexStore
+) -> None:
+    """The live index is flat and refuses the one; what is refused is not its neighbours'."""
+    crowd = Crowd(engine, live, store)
+
+    async def main() -> list[object]:
+        asked = [(), (("nprobe", 1),), ()]
+        return await crowd.gather(
+            *(crowd.ask.retrieve(QUESTIONS[0], n_docs=2, timeout_s=LONG, search=search) for search in asked),
+            *(
+                crowd.ask.answer(QUESTIONS[0], AnswerOptions(max_new_tokens=2, search=search), timeout_s=LONG)
+                for search in asked
+            ),
+        )
+
+    found = asyncio.run(main())
+    kinds = [Retrieval, SearchParameterUnknown, Retrieval, Answer, SearchParameterUnknown, Answer]
+    assert [type(one) for one in found] == kinds
+    assert crowd.n_batches() == 4

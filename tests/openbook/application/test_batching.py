@@ -1,0 +1,290 @@
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from openbook.application.admission import WorkPool
+from openbook.application.batching import Batch, Together
+from openbook.application.turn import Turn
+from openbook.errors import DeadlineExceeded, NoLiveIndex, Overloaded
+
+LONG = 30.0
+
+
+@dataclass
+class Kitchen:
+    """Computes batches in steps, each of which takes until the test lets it go, and keeps what it was given."""
+
+    steps: int = 1
+    _go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    batches: list[tuple[str, ...]] = field(default_factory=list)
+    turns: list[tuple[Turn, ...]] = field(default_factory=list)
+    whole: list[tuple[str, ...]] = field(default_factory=list)
+    gone: list[tuple[int, ...]] = field(default_factory=list)
+
+    def compute(self, batch: Batch[str]) -> list[str]:
+        self.turns.append(batch.turns)
+        self.batches.append(batch.questions)
+        for _ in range(self.steps):
+            assert self._go.acquire(timeout=10)
+            self.gone.append(batch.check())
+        if "poison" in batch.questions:
+            raise KeyError("poison")
+        self.whole.append(batch.questions)
+        return [question.upper() for question in batch.questions]
+
+    def let_go(self, steps: int = 1000) -> None:
+        self._go.release(steps)
+
+    async def begins(self, *questions: str) -> None:
+        await until(lambda: self.batches and self.batches[-1] == questions)
+
+
+@pytest.fixture
+def pool() -> Iterator[WorkPool]:
+    """One thread, six places to wait."""
+    pool = WorkPool(workers=1, max_queue=6)
+    yield pool
+    pool.stop()
+
+
+@pytest.fixture
+def kitchen() -> Kitchen:
+    return Kitchen()
+
+
+Ask = Callable[..., "asyncio.Task[str]"]
+
+
+def asking(pool: WorkPool, kitchen: Kitchen) -> Ask:
+    def ask(question: str, *, like: str = "", most: int = 8, timeout_s: float = LONG) -> "asyncio.Task[str]":
+        together = Together(like, kitchen.compute, most=most)
+        return asyncio.ensure_future(pool.join(question, together, timeout_s=timeout_s))
+
+    return ask
+
+
+async def busy(pool: WorkPool, kitchen: Kitchen) -> tuple[Ask, "asyncio.Task[str]"]:
+    """Somebody who asks, and the question "a", which the one thread has begun to compute."""
+    ask = asking(pool, kitchen)
+    first = ask("a")
+    await kitchen.begins("a")
+    return ask, first
+
+
+async def until(condition: Callable[[], object]) -> None:
+    limit = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < limit
+        await asyncio.sleep(0.005)
+
+
+async def queued(pool: WorkPool, questions: int) -> None:
+    await until(lambda: pool.waiting() == questions)
+
+
+def test_a_lone_question_is_a_batch_of_one_at_once(pool: WorkPool, kitchen: Kitchen) -> None:
+    kitchen.let_go()
+    assert asyncio.run(pool.join("a", Together("", kitchen.compute, most=8), timeout_s=LONG)) == "A"
+    assert kitchen.batches == [("a",)]
+
+
+def test_what_waits_when_the_thread_becomes_free_is_computed_together(pool: WorkPool, kitchen: Kitchen) -> None:
+    async def main() -> list[str]:
+        ask, first = await busy(pool, kitchen)
+        waiting = [ask("b"), ask("c"), ask("d")]
+        await queued(pool, 3)
+        kitchen.let_go()
+        return await asyncio.gather(first, *waiting)
+
+    assert asyncio.run(main()) == ["A", "B", "C", "D"]
+    assert kitchen.batches == [("a",), ("b", "c", "d")]
+
+
+def test_a_batch_has_at_most_so_many_questions(pool: WorkPool, kitchen: Kitchen) -> None:
+    async def main() -> None:
+        ask, first = await busy(pool, kitchen)
+        waiting = [ask(one, most=2) for one in "bcdef"]
+        await queued(pool, 5)
+        kitchen.let_go()
+        await asyncio.gather(first, *waiting)
+
+    asyncio.run(main())
+    assert kitchen.batches == [("a",), ("b", "c"), ("d", "e"), ("f",)]
+
+
+def test_whoever_has_waited_longest_leads_the_next_batch_whatever_others_ask_for(
+    pool: WorkPool, kitchen: Kitchen
+) -> None:
+    async def main() -> None:
+        ask, first = await busy(pool, kitchen)
+        waiting = [ask("r", like="rare"), ask("b"), ask("c"), ask("s", like="rare"), ask("d")]
+        await queued(pool, 5)
+        kitchen.let_go()
+        await asyncio.gather(first, *waiting)
+
+    asyncio.run(main())
+    assert kitchen.batches == [("a",), ("r", "s"), ("b", "c", "d")]
+
+
+def test_an_error_of_one_question_never_hits_its_neighbours(pool: WorkPool, kitchen: Kitchen) -> None:
+    async def main() -> list[str | BaseException]:
+        ask, first = await busy(pool, kitchen)
+        waiting = [ask("b"), ask("poison"), ask("c")]
+        await queued(pool, 3)
+        kitchen.let_go()
+        return await asyncio.gather(first, *waiting, return_exceptions=True)
+
+    a, b, poison, c = asyncio.run(main())
+    assert (a, b, c) == ("A", "B", "C")
+    assert isinstance(poison, KeyError)
+    assert (pool.running(), pool.waiting()) == (0, 0)
+
+
+@pytest.mark.parametrize("leaves", ["hangs up", "is late"])
+def test_one_that_leaves_frees_its_place_between_two_steps_and_the_others_go_on(
+    pool: WorkPool, kitchen: Kitchen, leaves: str
+) -> None:
+    kitchen.steps = 3
+
+    async def main() -> None:
+        ask, first = await busy(pool, kitchen)
+        stays, goes = ask("stays"), ask("goes")
+        await queued(pool, 2)
+        kitchen.let_go(4)
+        await kitchen.begins("stays", "goes")
+        await first
+        assert pool.running() == 2
+        if leaves == "hangs up":
+            goes.cancel()
+            await asyncio.sleep(0)
+        else:
+            kitchen.turns[-1][1].timeout_s = 0.0
+        # nothing is known of it before the step has ended
+        assert pool.running() == 2
+        kitchen.let_go(1)
+        await until(lambda: pool.running() == 1)
+        with pytest.raises((asyncio.CancelledError, DeadlineExceeded)):
+            await goes
+        assert not stays.done()
+        kitchen.let_go(1)
+        assert await stays == "STAYS"
+
+    asyncio.run(main())
+    assert kitchen.whole == [("a",), ("stays", "goes")]
+    # three steps of "a", and those of the batch: whose rows need no computing is said at each
+    assert kitchen.gone == [(), (), (), (), (1,), (1,)]
+
+
+def test_a_full_queue_refuses_at_once_also_while_a_batch_is_computed(kitchen: Kitchen) -> None:
+    pool = WorkPool(workers=1, max_queue=2)
+
+    async def main() -> None:
+        ask, first = await busy(pool, kitchen)
+        together = [ask("b"), ask("c")]
+        await queued(pool, 2)
+        with pytest.raises(Overloaded):
+            await ask("too many")
+        kitchen.let_go(1)
+        await kitchen.begins("b", "c")
+        # two are computed, and two may wait
+        waiting = [ask("d"), ask("e")]
+        await queued(pool, 2)
+        started = time.perf_counter()
+        with pytest.raises(Overloaded) as raised:
+            await ask("too many")
+        assert time.perf_counter() - started < 0.5
+        assert raised.value.data["slots"] == 4
+        kitchen.let_go()
+        assert await asyncio.gather(first, *together, *waiting) == ["A", "B", "C", "D", "E"]
+
+    asyncio.run(main())
+    pool.stop()
+
+
+def test_a_batch_in_which_nobody_is_left_ends_at_its_next_step(pool: WorkPool, kitchen: Kitchen) -> None:
+    kitchen.steps = 3
+
+    async def main() -> None:
+        ask, first = await busy(pool, kitchen)
+        hangs_up, late = ask("hangs up"), ask("late")
+        await queued(pool, 2)
+        kitchen.let_go(3)
+        await first
+        await kitchen.begins("hangs up", "late")
+        hangs_up.cancel()
+        await asyncio.sleep(0)
+        kitchen.turns[-1][1].timeout_s = 0.0
+        assert pool.running() == 2
+        kitchen.let_go()
+        with pytest.raises(DeadlineExceeded):
+            await late
+        # the one thread is free for the next
+        await ask("next")
+
+    asyncio.run(main())
+    assert kitchen.whole == [("a",), ("next",)]
+
+
+def test_the_end_of_the_service_ends_a_batch_and_drops_what_waits(pool: WorkPool, kitchen: Kitchen) -> None:
+    async def main() -> None:
+        ask, first = await busy(pool, kitchen)
+        waiting = [ask("b"), ask("c")]
+        await queued(pool, 2)
+        pool.stop()
+        dropped = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
+        kitchen.let_go()
+        ended = await asyncio.gather(first, return_exceptions=True)
+        assert [type(end) for end in [*dropped, *ended]] == [NoLiveIndex] * 3
+        assert (pool.running(), pool.waiting()) == (0, 0)
+
+    asyncio.run(main())
+    assert kitchen.batches == [("a",)]
+
+
+def test_results_that_are_too_few_are_an_error_and_leave_nobody_waiting(pool: WorkPool) -> None:
+    too_few: Together[str, str] = Together("", lambda batch: [], most=8)
+    with pytest.raises(ValueError, match="zip"):
+        asyncio.run(pool.join("a", too_few, timeout_s=LONG))
+    assert pool.running() == 0
+
+
+def test_each_batch_tells_how_long_its_questions_waited(kitchen: Kitchen) -> None:
+    told: list[list[float]] = []
+    pool = WorkPool(workers=1, max_queue=6, observe=lambda waits: told.append(list(waits)))
+
+    async def main() -> None:
+        ask, first = await busy(pool, kitchen)
+        waiting = [ask("b"), ask("c")]
+        await asyncio.sleep(0.05)
+        kitchen.let_go()
+        await asyncio.gather(first, *waiting)
+
+    asyncio.run(main())
+    pool.stop()
+    assert [len(waits) for waits in told] == [1, 2]
+    assert all(wait >= 0.04 for wait in told[1])
+
+
+def test_a_batch_is_told_how_many_are_computed_when_it_begins(kitchen: Kitchen) -> None:
+    told: list[tuple[str, int]] = []
+    pool = WorkPool(
+        workers=2, max_queue=6, share=lambda computing: told.append((threading.current_thread().name, computing))
+    )
+
+    async def main() -> None:
+        ask, first = await busy(pool, kitchen)
+        second = ask("b", like="another")
+        await until(lambda: len(told) == 2)
+        kitchen.let_go()
+        await asyncio.gather(first, second)
+        await asyncio.sleep(0.05)  # who has its answer may be quicker than the thread that has given it
+        await ask("c")
+
+    asyncio.run(main())
+    pool.stop()
+    assert [computing for _, computing in told] == [1, 2, 1]
+    assert len({name for name, _ in told[:2]}) == 2, "each in the thread that computes it"

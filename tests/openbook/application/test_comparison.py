@@ -1,0 +1,152 @@
+"""One question asked of several versions at once."""
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from openbook.application.admission import WorkPool
+from openbook.application.answer_question import AnswerQuestion
+from openbook.application.comparison import Comparison, normalise
+from openbook.application.live_index import LiveIndex
+from openbook.application.telemetry import Telemetry
+from openbook.entities import Answer, AnswerOptions, AnswerText, IndexVersion, StageSeconds
+from openbook.errors import DeadlineExceeded, IndexNotResident, UnknownIndex
+from openbook.rag.engine import RagEngine
+from openbook.storage.index_store import IndexStore
+from openbook.storage.snapshot import IndexSnapshot
+from tests.fixtures.indexes import tiny_passages
+from tests.openbook.application.test_telemetry import samples
+
+QUESTION = "who is the president of peru ?"
+BOTH = ("tiny-2018", "tiny-2016")
+OPTIONS = AnswerOptions(max_new_tokens=6)
+
+
+@pytest.fixture
+def live(store: IndexStore) -> Iterator[LiveIndex]:
+    live = LiveIndex(store.open("tiny-2016"), residents=2)
+    live.keep(store.open("tiny-2018"))
+    yield live
+    live.close()
+
+
+def test_each_version_answers_from_its_own_text(
+    answer_question: AnswerQuestion, engine: RagEngine, live: LiveIndex, telemetry: Telemetry
+) -> None:
+    found = asyncio.run(answer_question.compare(QUESTION, OPTIONS, BOTH, timeout_s=60))
+    assert [answer.index.version for answer in found.answers] == list(BOTH)
+    for answer in found.answers:
+        texts = {passage.text for passage in tiny_passages(answer.index.version)}
+        assert {passage.passage.text for passage in answer.passages} <= texts
+        with live.lease(answer.index.version) as lease:
+            assert answer.answers == engine.answer(QUESTION, lease.snapshot, OPTIONS).answers
+        parts = answer.seconds
+        assert 0 < parts.queue + parts.encode + parts.retrieve + parts.generate <= parts.total
+    assert sorted(itertools.chain(*(group.versions for group in found.groups))) == sorted(BOTH)
+    assert samples(telemetry)["openbook_answer_log_prob_count"] == 2
+
+
+def test_a_version_compared_with_itself_agrees(answer_question: AnswerQuestion) -> None:
+    found = asyncio.run(answer_question.compare(QUESTION, OPTIONS, ("tiny-2016", "tiny-2016"), timeout_s=60))
+    assert found.agree
+    assert found.groups[0].versions == ("tiny-2016", "tiny-2016")
+
+
+@pytest.mark.parametrize(("version", "error"), [("tiny-2016-copy", UnknownIndex), ("tiny-2018", IndexNotResident)])
+def test_a_version_that_is_not_open_refuses_the_whole(
+    answer_question: AnswerQuestion, live: LiveIndex, pool: WorkPool, version: str, error: type[Exception]
+) -> None:
+    live.evict("tiny-2018")
+    with pytest.raises(error):
+        asyncio.run(answer_question.compare(QUESTION, OPTIONS, ("tiny-2016", version), timeout_s=60))
+    assert pool.running() == 0
+    assert {one.leases for one in live.residents()} == {0}
+
+
+def test_a_comparison_takes_one_slot_all_its_leases_and_a_deadline_for_each_version(
+    answer_question: AnswerQuestion, live: LiveIndex, pool: WorkPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    search = IndexSnapshot.search
+
+    def slow_search(self: IndexSnapshot, *given: Any, **named: Any) -> Any:
+        go_on.wait(30)
+        return search(self, *given, **named)
+
+    monkeypatch.setattr(IndexSnapshot, "search", slow_search)
+
+    async def main() -> None:
+        asked = [asyncio.ensure_future(answer_question.compare(QUESTION, OPTIONS, BOTH, timeout_s=0.5)) for _ in "ab"]
+        until = time.monotonic() + 10
+        while sum(one.leases for one in live.residents()) < 4 and time.monotonic() < until:
+            await asyncio.sleep(0.005)
+        assert [one.leases for one in live.residents()] == [2, 2]
+        assert pool.running() + pool.waiting() == 2
+        ended = await asyncio.gather(*asked, return_exceptions=True)
+        assert [str(one).split(".")[0] for one in ended] == ["No answer within 1"] * 2
+        assert [type(one) for one in ended] == [DeadlineExceeded] * 2
+        # the leases are the work's, which has not ended
+        assert [one.leases for one in live.residents()] == [2, 2]
+        go_on.set()
+        while pool.running():
+            await asyncio.sleep(0.005)
+
+    asyncio.run(main())
+    assert {one.leases for one in live.residents()} == {0}
+
+
+def answer(version: str, text: str) -> Answer:
+    return Answer(
+        answers=(AnswerText(text, -1.0),),
+        tokens=(),
+        passages=(),
+        model="token",
+        posterior_kind="per_token",
+        no_answer=0.0,
+        index=IndexVersion(version, 0, None),
+        checkpoint="tiny",
+        seconds=StageSeconds(),
+    )
+
+
+def test_versions_with_the_same_answer_are_one_group() -> None:
+    found = Comparison.of([answer("a", "The Queen."), answer("b", "a king"), answer("c", "queen"), answer("d", "King")])
+    assert [(group.answer, group.versions) for group in found.groups] == [
+        ("The Queen.", ("a", "c")),
+        ("a king", ("b", "d")),
+    ]
+    assert not found.agree
+    assert Comparison.of([answer("a", "yes"), answer("b", "Yes!")]).agree
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Pedro Pablo Kuczynski", "pedro pablo  kuczynski .", True),
+        ("the United States", "United States", True),
+        ("\uff21\uff22", "ab", True),
+        ("‘Nepal’", "nepal", True),
+        ("the", "a", False),
+        ("4.2 million", "42 million", False),
+        ("-4.2%", "4.2%", False),
+        ("$5", "5", False),
+        ("São Tomé", "Sao Tome", False),
+        ("", "...", True),
+        ("", "none", False),
+    ],
+)
+def test_what_no_fact_hangs_on_does_not_part_answers(one: str, other: str, same: bool) -> None:
+    assert (normalise(one) == normalise(other)) is same
+
+
+@settings(deadline=None)
+@given(st.text(max_size=60))
+def test_normalising_twice_is_normalising_once(text: str) -> None:
+    assert normalise(normalise(text)) == normalise(text)

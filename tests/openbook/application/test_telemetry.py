@@ -1,0 +1,97 @@
+import asyncio
+import math
+
+import pytest
+
+from openbook.application.admission import WorkPool
+from openbook.application.answer_question import AnswerQuestion
+from openbook.application.live_index import LiveIndex
+from openbook.application.telemetry import Telemetry
+from openbook.entities import AnswerOptions
+from openbook.storage.index_store import IndexStore
+
+
+def samples(telemetry: Telemetry) -> dict[str, float]:
+    lines = telemetry.render().decode().splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+
+def test_two_services_in_one_process_do_not_share_a_number() -> None:
+    first, second = Telemetry(), Telemetry()
+    first.count_request("/answer", "ok")
+    assert samples(first)['openbook_requests_total{outcome="ok",route="/answer"}'] == 1
+    assert 'openbook_requests_total{outcome="ok",route="/answer"}' not in samples(second)
+
+
+def test_an_answer_is_seen_in_every_histogram_once(
+    answer_question: AnswerQuestion, telemetry: Telemetry, live: LiveIndex, pool: WorkPool
+) -> None:
+    answer = asyncio.run(answer_question.answer("who is the king ?", AnswerOptions(), timeout_s=60))
+    found = samples(telemetry)
+    for stage in ("queue", "encode", "retrieve", "generate", "total"):
+        assert found[f'openbook_stage_seconds_count{{stage="{stage}"}}'] == 1
+        assert found[f'openbook_stage_seconds_sum{{stage="{stage}"}}'] == getattr(answer.seconds, stage)
+    assert found["openbook_batch_size_sum"] == 1
+    assert found["openbook_answer_log_prob_count"] == 1
+    assert found["openbook_no_answer_sum"] == answer.no_answer
+    assert found["openbook_top_passage_posterior_sum"] == max(passage.posterior for passage in answer.passages)
+    entropies = [-sum(p * math.log(p) for p in token.posterior if p) for token in answer.tokens]
+    assert found["openbook_posterior_entropy_nats_sum"] == pytest.approx(sum(entropies) / len(entropies))
+
+
+def test_a_question_without_generation_is_not_counted_as_generated(
+    answer_question: AnswerQuestion, telemetry: Telemetry
+) -> None:
+    asyncio.run(answer_question.retrieve("who is the king ?", n_docs=2, timeout_s=60))
+    found = samples(telemetry)
+    assert found['openbook_stage_seconds_count{stage="retrieve"}'] == 1
+    assert 'openbook_stage_seconds_count{stage="generate"}' not in found
+
+
+def test_gauges_tell_what_is_live_and_what_is_open(live: LiveIndex, store: IndexStore, pool: WorkPool) -> None:
+    telemetry = Telemetry()
+    telemetry.watch(live, pool)
+    size = sum(file.bytes for file in store.info("tiny-2016").files.values())
+    before = samples(telemetry)
+    assert before['openbook_index_info{snapshot_date="2016-12-21",version="tiny-2016"}'] == 1
+    assert before["openbook_index_generation"] == 0
+    assert before['openbook_index_resident_bytes{version="tiny-2016"}'] == size
+    assert before["openbook_queue_depth"] == 0
+    assert before["openbook_questions_running"] == 0
+    with live.lease():
+        live.flip(store.open("tiny-2018"))
+        during = samples(telemetry)
+    after = samples(telemetry)
+    assert during['openbook_index_resident_bytes{version="tiny-2016"}'] == size
+    assert 'openbook_index_resident_bytes{version="tiny-2016"}' not in after
+    assert 'openbook_index_info{snapshot_date="2016-12-21",version="tiny-2016"}' not in after
+    assert after['openbook_index_info{snapshot_date="2018-12-20",version="tiny-2018"}'] == 1
+    assert after["openbook_index_generation"] == 1
+
+
+def test_the_process_is_measured_too() -> None:
+    assert samples(Telemetry())["process_open_fds"] > 0
+
+
+def test_buckets_tell_a_fast_answer_from_a_slow_one() -> None:
+    from openbook.application.telemetry import SECONDS
+
+    assert sum(bound < 0.02 for bound in SECONDS) >= 3
+    assert sum(0.02 <= bound < 20 for bound in SECONDS) >= 8
+    assert sum(bound > 20 for bound in SECONDS) >= 2
+
+
+def test_the_memory_that_is_left_is_read_at_each_scrape() -> None:
+    telemetry = Telemetry()
+    left = iter([3, 2])
+    telemetry.watch_memory(lambda: next(left))
+    assert [samples(telemetry)["openbook_memory_free_bytes"] for _ in range(2)] == [3, 2]
+
+
+def test_whoever_listens_hears_of_every_swap_and_its_version_is_no_label() -> None:
+    telemetry = Telemetry()
+    heard: list[object] = []
+    telemetry.on_swap(lambda *told: heard.append(told))
+    telemetry.count_swap("unknown_index", {"total": 0.5}, version="wiki-1066")
+    assert heard == [("unknown_index", "wiki-1066", {"total": 0.5})]
+    assert "wiki-1066" not in telemetry.render().decode()

@@ -1,0 +1,41 @@
+"""What other packages add: the lab's commands and sources, and what is said without them."""
+
+import pytest
+
+from openbook import extensions
+from openbook.indexing.sources import named_sources
+from tests.fixtures.command_line import Run
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where openbook alone is installed."""
+    monkeypatch.setattr(extensions, "entry_points", lambda group: [])
+
+
+@pytest.mark.parametrize("command", [("train", "out"), ("eval", "leaders", "--json", "x"), ("bench", "--help")])
+def test_without_the_lab_its_commands_say_what_to_install(alone: None, run: Run, command: tuple[str, ...]) -> None:
+    ended = run(*command)
+    assert ended.code == 2
+    assert ended.err == (
+        f"error [setting_invalid]: openbook {command[0]}: comes with another package: pip install 'openbook[lab]'\n"
+    )
+
+
+def test_without_the_lab_help_does_not_list_its_commands(alone: None, run: Run) -> None:
+    listed = [line.split()[0] for line in run("--help").out.partition("Commands:")[2].splitlines() if line.strip()]
+    assert listed == ["serve", "ask", "demo", "index", "checkpoint"]
+    assert [line.split()[0] for line in run("checkpoint", "--help").out.partition("Commands:")[2].splitlines()[1:]] == [
+        "export"
+    ]
+
+
+def test_the_lab_brings_commands_and_the_sources_of_the_demo(run: Run) -> None:
+    assert "average" in run("checkpoint", "--help").out
+    assert named_sources() == ("wiki-2016", "wiki-2018", "wiki-vital")
+
+
+def test_a_checkpoint_whose_package_is_not_installed_says_what_to_install(alone: None, run: Run) -> None:
+    ended = run("checkpoint", "export", "whole")
+    assert ended.code == 1
+    assert "pip install 'openbook[mini]'" in ended.err

@@ -1,0 +1,82 @@
+"""BM25 on the command line: added to a version, built with one, and asked."""
+
+import json
+import re
+from pathlib import Path
+
+from openbook.indexing.bm25_build import write_bm25
+from openbook.indexing.sources import open_source
+from openbook.storage.index_store import IndexStore
+from tests.fixtures.command_line import QUESTION, Run
+
+
+def test_bm25_is_added_to_a_version_and_its_manifest_says_how(run: Run, indexes_folder: Path) -> None:
+    before = json.loads(run("index", "info", "tiny-2016", "--indexes", indexes_folder, "--json").out)
+    assert before["bm25"] is None
+    ended = run("index", "bm25", "tiny-2016", "--indexes", indexes_folder, "--k1", 1.2, "--b", 0.75)
+    assert ended.code == 0
+    assert "added BM25 to tiny-2016: " in ended.err
+    assert "words of 12 passages" in ended.err
+    after = json.loads(run("index", "info", "tiny-2016", "--indexes", indexes_folder, "--json").out)
+    assert (after["bm25"]["k1"], after["bm25"]["b"]) == (1.2, 0.75)
+    assert {name: after["files"][name] for name in before["files"]} == before["files"]
+    assert "bm25.scores.npy" in run("index", "info", "tiny-2016", "--indexes", indexes_folder).out
+    assert run("index", "verify", "tiny-2016", "--indexes", indexes_folder).code == 0
+
+
+def test_what_cannot_be_added_is_refused_in_one_line(run: Run, indexes_folder: Path) -> None:
+    unknown = run("index", "bm25", "wiki-1999", "--indexes", indexes_folder)
+    assert (unknown.code, unknown.err[:21]) == (1, "error [unknown_index]")
+    wrong = run("index", "bm25", "tiny-2016", "--indexes", indexes_folder, "--b", 2)
+    assert (wrong.code, wrong.err) == (2, "error [setting_invalid]: b: is at least 0 and at most 1, not 2.0\n")
+
+
+def test_ask_names_a_retriever_and_shows_it(run: Run, indexes_folder: Path, tiny_checkpoint: Path) -> None:
+    run("index", "bm25", "tiny-2016", "--indexes", indexes_folder)
+    here = ("--local", "--checkpoint", tiny_checkpoint, "--indexes", indexes_folder)
+    ask = ("ask", QUESTION, *here, "--n-docs", 3, "--max-new-tokens", 3, "--retriever")
+    shown = run(*ask, "bm25")
+    assert shown.code == 0
+    assert ", retriever bm25: queue" in shown.out.splitlines()[-1]
+    assert "retriever" not in run(*ask, "dense").out
+    answer = json.loads(run(*ask, "bm25", "--json").out)
+    assert answer["retriever"] == "bm25"
+    assert answer["passages"][0]["passage_id"] == "peru"
+
+
+def test_ask_says_which_command_adds_what_a_version_lacks(run: Run, service: str) -> None:
+    ended = run("ask", QUESTION, "--url", service, "--retriever", "bm25")
+    assert ended.code == 1
+    assert ended.err.startswith("error [retriever_unavailable]: The index 'tiny-2016' cannot be asked")
+    assert "openbook index bm25 tiny-2016" in ended.err
+
+
+def test_a_version_is_built_with_bm25_at_once(run: Run, tmp_path: Path) -> None:
+    source = tmp_path / "passages.jsonl"
+    passages = [
+        {"id": f"p{row}", "title": f"Title {row}", "text": f"The number {row} is a number."} for row in range(6)
+    ]
+    source.write_text("\n".join(json.dumps(passage) for passage in passages))
+    built = run("index", "build", source, "--name", "numbers", "--indexes", tmp_path / "indexes", "--bm25")
+    assert built.code == 0, built.err
+    snapshot = IndexStore(tmp_path / "indexes").open("numbers", verify="checksum")
+    rows, _ = snapshot.bm25().search(["which number is 4?"], 1)
+    assert [one.passage_id for one in snapshot.passages(rows[0].tolist())] == ["p4"]
+    snapshot.close()
+
+
+def test_an_estimate_counts_bm25_and_is_near_what_it_takes(run: Run, tmp_path: Path) -> None:
+    build = ("index", "build", "wiki-2016", "--name", "first", "--estimate")
+    without, with_bm25 = (after(run(*build, *more).err) for more in ((), ("--bm25",)))
+    passages = [one for batch in open_source("wiki-2016").batches() for one in batch.passages]
+    write_bm25(tmp_path, passages, len(passages))
+    taken = sum(path.stat().st_size for path in tmp_path.glob("bm25.*"))
+    # sentences of few patterns have fewer words than others
+    assert taken < with_bm25 - without < 1.5 * taken
+
+
+def after(said: str) -> float:
+    """The bytes that a version is said to take once it is built."""
+    found = re.search(r"while it is built, ([0-9.]+) MB afterwards", said.replace("\n", " "))
+    assert found is not None, said
+    return 1e6 * float(found[1])

@@ -1,0 +1,115 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from openbook.cli.comparison import show_comparison
+from openbook.cli.consoles import printable
+from openbook.cli.rendering import bar, columns_that_fit, show_answer
+
+ANSWER = {
+    "answer": "Martín Vizcarra",
+    "log_prob": -0.42,
+    "answers": [{"text": "Martín Vizcarra", "log_prob": -0.42}, {"text": "", "log_prob": -3.0}],
+    "model": "token",
+    "posterior_kind": "per_token",
+    "no_answer": 0.125,
+    "tokens": [
+        {"text": "martin", "log_prob": -0.1, "posterior": [0.75, 0.25]},
+        {"text": " vizcarra", "log_prob": -0.32, "posterior": [0.0, 1.0]},
+    ],
+    "passages": [
+        {
+            "rank": rank,
+            "passage_id": f"peru-{rank}",
+            "title": "President of Peru [office]",
+            "text": text,
+            "doc_score": 18.1,
+            "prior": 0.5,
+            "posterior": 0.5,
+            "answer_spans": spans,
+        }
+        for rank, text, spans in (
+            (1, "The President is Martín Vizcarra, since 2018.", [[17, 32]]),
+            (2, "Martín Vizcarra: the President is Martín Vizcarra.", [[0, 15], [34, 49]]),
+        )
+    ],
+    "index": {"version": "wiki-2018", "generation": 1, "snapshot_date": "2018-12-20"},
+    "checkpoint": "openbook-mini@0123456789ab",
+    "seconds": {"queue": 0.0, "encode": 0.01, "retrieve": 0.001, "generate": 0.05, "total": 0.061},
+}
+
+PLAIN = """\
+Martín Vizcarra   log p = -0.420
+2. (an empty answer)   log p = -3.000
+
+RAG-Token: p(passage | question, this token, the tokens before)
+token       log p  [1]         [2]
+martin     -0.100  ███▊   75%  █▎     25%
+ vizcarra  -0.320          0%  █████ 100%
+
+[1] President of Peru [office]   posterior 50%, prior 50%, doc_score 18.100, id peru-1
+    The President is *Martín Vizcarra*, since 2018.
+
+[2] President of Peru [office]   posterior 50%, prior 50%, doc_score 18.100, id peru-2
+    *Martín Vizcarra*: the President is *Martín Vizcarra*.
+
+wiki-2018 of 2018-12-20, generation 1, openbook-mini@0123456789ab: queue 0 ms, encode 10 ms, retrieve 1 ms, \
+generate 50 ms, total 61 ms
+"""
+
+
+def test_an_answer_in_a_pipe_is_plain_text() -> None:
+    written = io.StringIO()
+    show_answer(ANSWER, Console(file=written, width=1000, highlight=False))
+    assert "\n".join(line.rstrip() for line in written.getvalue().splitlines()) + "\n" == PLAIN
+
+
+def test_a_terminal_gets_the_answer_in_colour_and_lines_no_wider_than_it() -> None:
+    written = io.StringIO()
+    show_answer(ANSWER, Console(file=written, width=60, force_terminal=True, color_system="standard", highlight=False))
+    text = written.getvalue()
+    assert "\x1b[1;32mMartín Vizcarra\x1b[0m, since" in text
+    assert "*Martín" not in text
+
+
+@pytest.mark.parametrize(
+    ("share", "drawn"),
+    [(0.0, "     "), (1.0, "█████"), (0.5, "██▌  "), (0.001, "     "), (1.7, "█████"), (-1, "     ")],
+)
+def test_a_bar_is_as_long_as_its_share(share: float, drawn: str) -> None:
+    assert bar(share) == drawn
+
+
+def test_a_bar_can_be_drawn_in_ascii() -> None:
+    assert bar(0.61, ascii_only=True) == "###  "
+
+
+def test_a_narrow_table_keeps_the_passages_that_count_most_in_the_order_of_their_rank() -> None:
+    posteriors = [[0.1, 0.5, 0.0, 0.4], [0.8, 0.1, 0.0, 0.1]]
+    assert columns_that_fit(posteriors, room=1000) == [0, 1, 2, 3]
+    assert columns_that_fit(posteriors, room=24) == [0, 1]
+    assert columns_that_fit(posteriors, room=36) == [0, 1, 3]
+    assert columns_that_fit(posteriors, room=0) == [0]
+
+
+def test_what_a_terminal_would_obey_is_taken_out_and_lengths_stay() -> None:
+    text = "a\x1b[31mb\nc\u202ed é"
+    assert printable(text) == "a\ufffd[31mb c\ufffdd é"
+    assert len(printable(text)) == len(text)
+
+
+def test_what_a_reader_must_be_shown_stands_below_the_passages() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    show_answer({**ANSWER, "attribution": "By [its] authors"}, console)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert lines[-2] == "By [its] authors"
+    assert lines[-3] == ""
+
+
+def test_a_comparison_shows_it_for_the_version_whose_text_it_is() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    answers = [{**ANSWER, "attribution": "By its authors"}, {**ANSWER, "attribution": ""}]
+    groups = [{"answer": "Martín Vizcarra", "versions": ["wiki-2018"]}]
+    show_comparison({"agree": True, "groups": groups, "answers": answers}, console)
+    assert console.file.getvalue().count("By its authors") == 1  # type: ignore[attr-defined]

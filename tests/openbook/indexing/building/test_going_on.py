@@ -1,0 +1,181 @@
+"""What a build keeps between two attempts, and when it counts."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from openbook.entities import Passage
+from openbook.errors import BuildDiffers, BuildInProgress, DiskTooSmall, IndexExists, SourceInvalid
+from openbook.indexing.building import estimating, reading
+from openbook.indexing.building.journal import Journal
+from openbook.indexing.building.unfinished import unfinished, work_place
+from openbook.indexing.building.unique import check_unique
+from openbook.indexing.building.vector_rows import VectorRows
+from openbook.indexing.building.work_folder import locked
+from openbook.indexing.index_builder import BuildOptions, build_index
+from openbook.indexing.passage_encoder import PassageEncoder
+from openbook.indexing.sources import Batch
+from openbook.storage.index_store import IndexStore
+
+
+class Stopped(Exception):
+    """Somebody pressed a key."""
+
+
+@dataclass
+class Pages:
+    """A source whose pages give three passages each, and every fourth page none; it counts what is asked of it."""
+
+    n_pages: int = 12
+    name: str = "pages"
+    snapshot_date: str | None = None
+    licence: str = ""
+    attribution: str = ""
+    stop_after: int | None = None
+    asked: list[int] = field(default_factory=list)
+    left_out: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        return 10 * self.n_pages
+
+    def passages(self) -> Iterator[Passage]:
+        for batch in self.batches():
+            yield from batch.passages
+
+    def batches(self, after: str | None = None) -> Iterator[Batch]:
+        self.left_out = 0
+        for page in range(int(after or 0), self.n_pages):
+            if self.stop_after is not None and page >= self.stop_after:
+                raise Stopped
+            self.asked.append(page)
+            empty = page % 4 == 3
+            self.left_out += empty
+            passages = [
+                Passage(f"{page}#{part}", f"page {page}", "the king of the river " * (part + 1)) for part in range(3)
+            ]
+            yield Batch(() if empty else tuple(passages), mark=str(page + 1), read=10 * (page + 1))
+
+    def skipped(self) -> Mapping[str, int]:
+        return {"empty": self.left_out} if self.left_out else {}
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SHARD_PASSAGES", 4)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> IndexStore:
+    return IndexStore(tmp_path / "indexes")
+
+
+def test_reading_goes_on_behind_the_last_whole_shard(store: IndexStore, encoder: PassageEncoder) -> None:
+    whole = build_index(store, "whole", Pages(), encoder)
+    with pytest.raises(Stopped):
+        build_index(store, "v", Pages(stop_after=6), encoder)
+    assert unfinished(store.folder) == ("v",)
+    again = Pages()
+    built = build_index(store, "v", again, encoder)
+    assert built.info.files == whole.info.files
+    # twelve of the fifteen passages of the first six pages were in shards: page 3 has none, page 4 begins the fourth
+    assert again.asked[0] == 4
+    assert (built.n_articles, dict(built.skipped)) == (whole.n_articles, dict(whole.skipped)) == (9, {"empty": 3})
+    assert unfinished(store.folder) == ()
+
+
+def test_a_damaged_shard_is_read_again(store: IndexStore, encoder: PassageEncoder) -> None:
+    whole = build_index(store, "whole", Pages(), encoder)
+    with pytest.raises(Stopped):
+        build_index(store, "v", Pages(stop_after=11), encoder)
+    path = work_place(store.folder, "v") / "passages-0000001.arrow"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    again = Pages()
+    assert build_index(store, "v", again, encoder).info.files == whole.info.files
+    assert again.asked[0] == 1
+
+
+def test_another_recipe_is_refused_with_what_differs_until_it_is_restarted(
+    store: IndexStore, encoder: PassageEncoder
+) -> None:
+    with pytest.raises(Stopped):
+        build_index(store, "v", Pages(stop_after=6), encoder)
+    with pytest.raises(BuildDiffers, match=r"index type: flat, now hnsw; source bytes: 120, now 130.*--restart"):
+        build_index(store, "v", Pages(13), encoder, BuildOptions(index="hnsw"))
+    assert build_index(store, "v", Pages(13), encoder, BuildOptions(restart=True)).info.n_passages == 30
+
+
+def test_a_version_is_built_by_one_process_at_a_time(store: IndexStore, encoder: PassageEncoder) -> None:
+    store.folder.mkdir()
+    with locked(store.folder, "v"), pytest.raises(BuildInProgress, match="another process"):
+        build_index(store, "v", Pages(), encoder)
+    assert build_index(store, "v", Pages(), encoder).info.n_passages == 27
+
+
+def test_a_disk_too_small_is_found_before_anything_is_embedded(
+    store: IndexStore, encoder: PassageEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "SHARD_PASSAGES", 4096)
+    monkeypatch.setattr(estimating, "free_disk", lambda _: 1000)
+    with pytest.raises(DiskTooSmall, match=r"takes [\d,]+ bytes .* has 1,000 free") as caught:
+        build_index(store, "v", Pages(), encoder)
+    assert caught.value.data["needed"] > 0
+    size = estimating.measure_source(Pages())
+    source = Pages()
+    with pytest.raises(DiskTooSmall):
+        build_index(store, "w", source, encoder, BuildOptions(size=size))
+    assert source.asked == []
+
+
+def test_an_id_that_comes_again_in_another_shard_is_named(store: IndexStore, encoder: PassageEncoder) -> None:
+    rows = [Passage(str(number % 9), "t", "the king") for number in range(10)]
+    with pytest.raises(SourceInvalid, match="'0' comes again in row 9"):
+        check_unique("given", lambda: iter(rows))
+    assert check_unique("given", lambda: iter(rows[:9])).n_passages == 9
+
+
+def test_a_published_version_is_not_built_again(store: IndexStore, encoder: PassageEncoder) -> None:
+    build_index(store, "v", Pages(), encoder)
+    source = Pages()
+    with pytest.raises(IndexExists):
+        build_index(store, "v", source, encoder)
+    assert source.asked == []
+
+
+def test_the_size_of_a_source_is_exact_where_it_is_read_whole_and_else_by_bytes() -> None:
+    exact = estimating.measure_source(Pages())
+    assert exact is not None
+    assert (exact.n_passages, exact.exact) == (27, True)
+    about = estimating.measure_source(Pages(), sample=6)
+    assert about is not None
+    assert (about.n_passages, about.exact) == (36, False)
+
+
+def test_a_line_that_was_cut_is_no_line(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    journal.write({"a": 1})
+    journal.write({"b": 2})
+    journal.close()
+    content = (tmp_path / "j").read_bytes()
+    (tmp_path / "j").write_bytes(content[:-3])
+    again = Journal(tmp_path / "j")
+    assert again.entries == [{"a": 1}]
+    again.write({"c": 3})
+    again.close()
+    assert [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()] == [{"a": 1}, {"c": 3}]
+
+
+def test_rows_are_a_numpy_array_that_keeps_its_place(tmp_path: Path) -> None:
+    rows = VectorRows(tmp_path / "v.npy", 5, 3, "float16")
+    sha256 = rows.write(2, np.ones((2, 3), dtype=np.float32))
+    rows.close()
+    again = VectorRows(tmp_path / "v.npy", 5, 3, "float16")
+    assert again.sha256(2, 2) == sha256
+    assert again.mapped()[1:4].tolist() == [[0, 0, 0], [1, 1, 1], [1, 1, 1]]
+    again.close()

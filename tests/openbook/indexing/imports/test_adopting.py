@@ -1,0 +1,96 @@
+"""A FAISS file beside passages and their vectors: taken, taken up again after an interruption, refused for good."""
+
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import pytest
+
+from openbook.entities import IndexInfo
+from openbook.errors import BuildDiffers, FaissFileRefused
+from openbook.indexing.building.named_encoder import NamedEncoder
+from openbook.indexing.building.ready import Ready
+from openbook.indexing.faiss_adopting import adoptable
+from openbook.indexing.imports.dataset_folder import DatasetFolder
+from openbook.indexing.index_builder import BuildOptions, build_index
+from openbook.storage.index_store import IndexStore
+from tests.openbook.indexing.imports.test_imports import PASSAGES, VECTORS, D, N, dataset
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> IndexStore:
+    return IndexStore(tmp_path / "indexes")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """As wiki_dpr's, with its graph over 8-bit codes."""
+    return dataset(tmp_path / "wiki_dpr", "stream")
+
+
+def graph(folder: Path, n_rows: int = N) -> Path:
+    index: Any = faiss.index_factory(D, "HNSW8,SQ8", faiss.METRIC_INNER_PRODUCT)
+    index.train(VECTORS)
+    index.add(VECTORS[:n_rows])
+    faiss.write_index(index, str(folder / "HNSW8_SQ8-IP.faiss"))
+    return folder / "HNSW8_SQ8-IP.faiss"
+
+
+class Stop:
+    """Progress that ends the build, as Ctrl-C would, in a stage."""
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+        self.seen: list[str] = []
+
+    def update(self, done: int, total: int | None, what: str) -> None:
+        self.seen.append(what)
+        if what == self.stage:
+            raise KeyboardInterrupt
+
+
+def take_in(store: IndexStore, folder: Path, file: Path | None, report: Stop | None = None) -> IndexInfo:
+    source = DatasetFolder(folder)
+    encoder = NamedEncoder("facebook/dpr", "", source.dimension)
+    adopted = None if file is None else adoptable(file, source.dimension)
+    options = BuildOptions(index="auto", engine=lambda *_: Ready(source), adopted=adopted)
+    return build_index(store, "v", source, encoder, options, report=report).info
+
+
+def test_a_dataset_with_its_faiss_file_is_a_version_with_exact_scores(store: IndexStore, folder: Path) -> None:
+    file = graph(folder)
+    info = take_in(store, folder, file)
+    assert (info.index_type, info.factory) == ("factory", "HNSW8,SQ8")
+    assert (store.folder / "v" / "index.faiss").read_bytes() == file.read_bytes()
+    store.verify("v")
+    snapshot = store.open("v")
+    snapshot.warm()
+    assert snapshot.passages(range(N)) == tuple(PASSAGES)
+    np.testing.assert_array_equal(snapshot.vectors(range(N)), VECTORS.astype(np.float16).astype(np.float32))
+    assert snapshot.search(VECTORS[4:5], 1, parameters={"candidates": N})[0, 0] == int(np.argmax(VECTORS @ VECTORS[4]))
+
+
+@pytest.mark.parametrize("stage", ["embed", "probe", "checksum"])
+def test_an_import_that_was_stopped_goes_on(store: IndexStore, folder: Path, stage: str) -> None:
+    file = graph(folder)
+    with pytest.raises(KeyboardInterrupt):
+        take_in(store, folder, file, Stop(stage))
+    assert store.versions() == ()
+    with pytest.raises(BuildDiffers, match=r"index file: .*IP\.faiss, now none"):
+        take_in(store, folder, None)
+    again = Stop("")
+    assert take_in(store, folder, file, again).factory == "HNSW8,SQ8"
+    assert "read" not in again.seen
+    store.verify("v")
+    assert [path.name for path in store.folder.iterdir()] == ["v"]
+
+
+def test_a_file_without_a_row_for_each_passage_is_refused_before_a_vector_is_copied(
+    store: IndexStore, folder: Path
+) -> None:
+    watched = Stop("")
+    with pytest.raises(FaissFileRefused, match="it has 29 rows where there are 30 passages"):
+        take_in(store, folder, graph(folder, N - 1), watched)
+    assert "embed" not in watched.seen
+    assert list(store.folder.iterdir()) == []

@@ -1,0 +1,211 @@
+"""Vectors that are there already become a version, each with its own passage."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+
+from openbook.entities import IndexInfo, Passage
+from openbook.errors import IndexIncompatible, SourceInvalid
+from openbook.indexing.building import reading
+from openbook.indexing.building.named_encoder import NamedEncoder
+from openbook.indexing.building.ready import Ready, ReadyVectors
+from openbook.indexing.imports.arrays import open_vectors
+from openbook.indexing.imports.dataset_folder import DatasetFolder, is_dataset
+from openbook.indexing.imports.merged import Merged
+from openbook.indexing.index_builder import BuildOptions, build_index
+from openbook.indexing.publishing import publish
+from openbook.indexing.sources import PassageSource, open_source
+from openbook.storage.index_store import IndexStore
+
+N, D = 30, 8
+VECTORS = np.random.default_rng(0).standard_normal((N, D)).astype(np.float32)
+PASSAGES = [Passage(str(row + 1), f"title {row // 4}", f"text {row}") for row in range(N)]
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SHARD_PASSAGES", 7)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> IndexStore:
+    return IndexStore(tmp_path / "indexes")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    path = tmp_path / "psgs.tsv"
+    rows = [f"{passage.passage_id}\t{passage.text}\t{passage.title}" for passage in PASSAGES]
+    path.write_text("\n".join(["id\ttext\ttitle", *rows]) + "\n")
+    return str(path)
+
+
+def take_in(store: IndexStore, source: PassageSource, vectors: ReadyVectors) -> IndexInfo:
+    encoder = NamedEncoder("facebook/dpr", "", vectors.dimension)
+    return build_index(store, "v", source, encoder, BuildOptions(engine=lambda *_: Ready(vectors))).info
+
+
+def check(store: IndexStore, expected: NDArray[np.float32] = VECTORS) -> None:
+    store.verify("v")
+    snapshot = store.open("v")
+    assert snapshot.passages(range(N)) == tuple(PASSAGES)
+    np.testing.assert_array_equal(snapshot.vectors(range(N)), expected)
+
+
+def pickled(path: Path, rows: range) -> None:
+    path.write_bytes(pickle.dumps([(PASSAGES[row].passage_id, VECTORS[row]) for row in rows], protocol=4))
+
+
+def test_dprs_files_are_taken_in_the_order_of_their_numbers(store: IndexStore, table: str, tmp_path: Path) -> None:
+    folder = tmp_path / "vectors"
+    folder.mkdir()
+    for number, start in ((2, 0), (10, 11), (11, 22)):
+        pickled(folder / f"wikipedia_passages_{number}.pkl", range(start, min(N, start + 11)))
+    info = take_in(store, open_source(table), open_vectors([folder]))
+    check(store)
+    assert (info.encoder_name, info.encoder_fingerprint) == ("facebook/dpr", "")
+
+
+def test_files_in_another_order_are_refused_with_the_first_row_that_does_not_fit(
+    store: IndexStore, table: str, tmp_path: Path
+) -> None:
+    pickled(tmp_path / "a", range(15))
+    pickled(tmp_path / "b", range(15, N))
+    with pytest.raises(SourceInvalid, match="vector 0 is of passage '16', where the passages have '1'"):
+        take_in(store, open_source(table), open_vectors([tmp_path / "b", tmp_path / "a"]))
+    assert list(store.folder.iterdir()) == []
+
+
+def test_numpy_files_have_their_order_and_nothing_else(store: IndexStore, table: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", VECTORS[:20].astype(np.float16))
+    np.save(tmp_path / "b.npy", VECTORS[20:].astype(np.float16))
+    take_in(store, open_source(table), open_vectors([tmp_path / "a.npy", tmp_path / "b.npy"]))
+    check(store, VECTORS.astype(np.float16).astype(np.float32))
+
+
+@pytest.mark.parametrize(("rows", "reason"), [(N - 1, "it ends after 29 vectors"), (N + 1, "goes on after the last")])
+def test_too_few_or_too_many_vectors_are_refused(
+    store: IndexStore, table: str, tmp_path: Path, rows: int, reason: str
+) -> None:
+    np.save(tmp_path / "a.npy", np.ones((rows, D), dtype=np.float32))
+    with pytest.raises(SourceInvalid, match=reason):
+        take_in(store, open_source(table), open_vectors([tmp_path / "a.npy"]))
+
+
+@pytest.mark.parametrize("array", [np.array([["a"]]), np.ones(3), np.ones((2, 2), dtype=np.int64)])
+def test_an_array_of_something_else_is_refused(tmp_path: Path, array: NDArray[np.generic]) -> None:
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(SourceInvalid, match=r"not \(N, d\) of floats"):
+        open_vectors([tmp_path / "a.npy"])
+
+
+def test_an_array_with_objects_in_it_is_not_unpickled(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([[{}]], dtype=object), allow_pickle=True)
+    with pytest.raises(SourceInvalid, match="no array of NumPy's"):
+        open_vectors([tmp_path / "a.npy"])
+
+
+def rows_of(start: int, end: int) -> pa.Table:
+    part = PASSAGES[start:end]
+    return pa.table(
+        {
+            "id": [passage.passage_id for passage in part],
+            "text": [passage.text for passage in part],
+            "title": [passage.title for passage in part],
+            "embeddings": pa.array(VECTORS[start:end].tolist(), pa.list_(pa.float32())),
+        }
+    )
+
+
+def dataset(folder: Path, kind: str) -> Path:
+    """As `datasets` saves one in two files, in batches of five rows."""
+    folder.mkdir()
+    for number, (start, end) in enumerate(((0, 16), (16, N))):
+        rows = rows_of(start, end)
+        if kind == "parquet":
+            pq.write_table(rows, folder / f"train-{number}.parquet")
+            continue
+        new = pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file
+        with new(str(folder / f"data-{number:05}-of-00002.arrow"), rows.schema) as writer:
+            writer.write_table(rows, max_chunksize=5)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["stream", "file", "parquet"])
+def test_a_dataset_folder_brings_passages_and_vectors(store: IndexStore, tmp_path: Path, kind: str) -> None:
+    folder = dataset(tmp_path / "wiki_dpr", kind)
+    assert is_dataset(folder)
+    source = DatasetFolder(folder, licence="CC BY-SA 3.0")
+    assert (source.dimension, source.total_bytes) == (D, N)
+    assert [batch.passages[0].passage_id for batch in source.batches(after="16")][:1] == ["17"]
+    assert take_in(store, source, source).licence == "CC BY-SA 3.0"
+    check(store)
+
+
+def test_the_files_that_state_json_lists_are_the_dataset(tmp_path: Path) -> None:
+    folder = dataset(tmp_path / "wiki_dpr", "stream")
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00002.arrow"}]}))
+    assert DatasetFolder(folder).total_bytes == 16
+
+
+def test_a_dataset_without_vectors_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    pq.write_table(rows_of(0, 3).drop_columns("embeddings"), tmp_path / "d" / "a.parquet")
+    with pytest.raises(SourceInvalid, match="embeddings"):
+        DatasetFolder(tmp_path / "d")
+    pq.write_table(
+        rows_of(0, 3).set_column(3, "embeddings", pa.array([[1.0], [2.0, 3.0], []])), tmp_path / "d/a.parquet"
+    )
+    with pytest.raises(SourceInvalid, match="several lengths"):
+        DatasetFolder(tmp_path / "d")
+
+
+def publish_rows(store: IndexStore, version: str, rows: range, fingerprint: str = "f") -> None:
+    publish(
+        store,
+        version,
+        vectors=VECTORS[rows.start : rows.stop],
+        passages=[PASSAGES[row] for row in rows],
+        index_type="flat",
+        encoder_name="e",
+        encoder_fingerprint=fingerprint,
+        snapshot_date=f"2018-12-{rows.start + 1:02}",
+        licence="CC0",
+    )
+
+
+def merge(store: IndexStore, *versions: str, prefix: bool = False) -> IndexInfo:
+    snapshots = [store.open(version) for version in versions]
+    merged = Merged(snapshots, prefix=prefix)
+    return build_index(store, "v", merged, merged.encoder, BuildOptions(engine=lambda *_: Ready(merged))).info
+
+
+def test_versions_are_merged_in_their_order(store: IndexStore) -> None:
+    publish_rows(store, "one", range(12))
+    publish_rows(store, "two", range(12, N))
+    info = merge(store, "one", "two")
+    check(store)
+    assert (info.source, info.snapshot_date, info.licence) == ("one + two", "2018-12-13", "CC0")
+    assert (info.encoder_name, info.encoder_fingerprint) == ("e", "f")
+
+
+def test_an_id_of_two_versions_is_named_or_kept_apart_by_a_prefix(store: IndexStore) -> None:
+    publish_rows(store, "one", range(12))
+    publish_rows(store, "two", range(11, N))
+    with pytest.raises(SourceInvalid, match="passage id '12' comes again in row 12"):
+        merge(store, "one", "two")
+    merge(store, "one", "two", prefix=True)
+    assert [one.passage_id for one in store.open("v").passages([11, 12])] == ["one/12", "two/12"]
+
+
+def test_versions_of_two_encoders_are_not_merged(store: IndexStore) -> None:
+    publish_rows(store, "one", range(12))
+    publish_rows(store, "two", range(12, N), fingerprint="another")
+    with pytest.raises(IndexIncompatible, match="another"):
+        merge(store, "one", "two")

@@ -1,0 +1,153 @@
+"""A dump with every kind of page and of damage, from its file to its passages."""
+
+import bz2
+import itertools
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from openbook.entities import Passage
+from openbook.errors import SourceInvalid
+from openbook.indexing.sources import open_source
+from openbook.indexing.sources.dump.cutting import PageBytes
+from openbook.indexing.sources.dump.page import Article
+from openbook.indexing.sources.dump.workers import PageReaders
+from tests.openbook.indexing.sources.dump.dumps import dump, multistream, page, words
+
+PAGES = [
+    page(10, "Alpha", words("a", 230)),
+    page(11, "Alfa", "#REDIRECT [[Alpha]]", redirect="Alpha"),
+    page(12, "Beta", "'''Beta''' is [[Alpha|second]].{{stub}}"),
+    page(13, "Beta (disambiguation)", "* [[Beta]]"),
+    page(14, "Talk:Beta", "words", ns=1),
+    page(15, "Gone", "{{deleted}}"),
+    page(16, "Torn", "words").replace("</revision>", ""),
+    page(17, "Never closed", "words").replace("</page>", ""),
+    page(18, "List of letters", "* Alpha"),
+    page(19, "Gamma", words("g", 120)),
+    page(20, "Delta", "The last one."),
+]
+PASSAGES = [
+    Passage("10#0", "Alpha", " ".join(f"a{n}" for n in range(100))),
+    Passage("10#1", "Alpha", " ".join(f"a{n}" for n in range(100, 200))),
+    Passage("10#2", "Alpha", " ".join(f"a{n}" for n in range(200, 230))),
+    Passage("12#0", "Beta", "Beta is second."),
+    Passage("19#0", "Gamma", words("g", 120)),
+    Passage("20#0", "Delta", "The last one."),
+]
+SKIPPED = {
+    "redirect": 1, "disambiguation": 1, "other namespace": 1, "empty": 1, "broken": 2, "list": 1,
+}  # fmt: skip
+NAME = "enwiki-20181220-pages-articles.xml"
+
+
+def written(folder: Path, name: str, content: bytes) -> str:
+    (folder / name).write_bytes(content)
+    return str(folder / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (NAME, dump(PAGES)),
+        (f"{NAME}.bz2", bz2.compress(dump(PAGES))),
+        (f"{NAME}.bz2", multistream(PAGES)),
+        (f"{NAME}.bz2", multistream(PAGES, per_stream=1)),
+    ],
+    ids=["plain", "one stream", "streams of two pages", "streams of one page"],
+)
+def test_a_dump_gives_the_same_passages_and_counts_in_every_wrapping_and_from_every_mark(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    source = open_source(written(tmp_path, name, content))
+    whole = list(source.batches())
+    assert list(itertools.chain.from_iterable(batch.passages for batch in whole)) == PASSAGES
+    assert source.skipped() == SKIPPED
+    assert len(whole) == len(PAGES)
+    assert [batch.read for batch in whole] == sorted(batch.read for batch in whole)
+    assert whole[-1].read <= (source.total_bytes or 0)
+    for number in (0, 7, len(whole) - 1):  # the cutter's tests take every mark
+        assert list(open_source(str(tmp_path / name)).batches(after=whole[number].mark)) == whole[number + 1 :]
+
+
+def test_several_processes_give_the_same_in_the_same_order(tmp_path: Path) -> None:
+    pages = [page(number, f"Page {number}", words("w", number % 300)) for number in range(1, 600)]
+    path = written(tmp_path, NAME, dump(pages))
+    assert list(open_source(path, processes=3).batches()) == list(open_source(path).batches())
+
+
+def test_a_damaged_block_costs_its_pages_and_stops_nothing(tmp_path: Path) -> None:
+    streams = multistream(PAGES, per_stream=1)
+    at = streams.index(b"BZh9", streams.index(b"BZh9", 4) + 4) - 20  # the end of the stream with the first page
+    damaged = streams[:at] + bytes([streams[at] ^ 0xFF]) + streams[at + 1 :]
+    source = open_source(written(tmp_path, f"{NAME}.bz2", damaged))
+    assert list(source.passages()) == PASSAGES[3:]
+    assert source.skipped() == SKIPPED | {"damaged": 1}
+
+
+def test_a_dump_that_was_cut_off_gives_what_is_whole(tmp_path: Path) -> None:
+    content = dump(PAGES)
+    source = open_source(written(tmp_path, NAME, content[: content.index(b"The last")]))
+    assert list(source.passages()) == PASSAGES[:-1]
+    assert source.skipped() == SKIPPED | {"cut off": 1}
+
+
+def test_a_dump_says_its_date_licence_and_whom_to_name(tmp_path: Path) -> None:
+    source = open_source(written(tmp_path, NAME, dump(PAGES)))
+    assert (source.name, source.snapshot_date, source.licence) == (NAME, "2018-12-20", "CC-BY-SA-3.0")
+    assert "en.wikipedia.org" in source.attribution
+    assert "CC-BY-SA-3.0" in source.attribution
+    later = open_source(str(tmp_path / NAME), snapshot_date="2024-01-01")
+    assert (later.snapshot_date, later.licence) == ("2024-01-01", "CC-BY-SA-4.0")
+    assert open_source(str(tmp_path / NAME), licence="CC0").licence == "CC0"
+
+
+@pytest.mark.parametrize("content", [b"<html></html>", b"", bz2.compress(b"not a dump")])
+def test_a_file_that_is_no_dump_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = written(tmp_path, "x.xml.bz2" if content[:3] == b"BZh" else "x.xml", content)
+    with pytest.raises(SourceInvalid):
+        open_source(path)
+
+
+@pytest.mark.parametrize("mark", ["", "12", "a:b", "-1:0", "5:999999999"])
+def test_what_is_no_mark_of_a_dump_is_refused(tmp_path: Path, mark: str) -> None:
+    source = open_source(written(tmp_path, NAME, dump(PAGES)))
+    with pytest.raises(SourceInvalid, match="no mark of this source"):
+        list(source.batches(after=mark))
+
+
+def test_a_page_that_a_parser_never_ends_costs_itself() -> None:
+    """Tags that are never closed, one within the other: the parser takes ever longer, and nothing interrupts it."""
+    pages = [page(1, "A", "one"), page(2, "B", "<i>" * 100_000), page(3, "C", "three")]
+    readers = PageReaders(files=frozenset(), page_seconds=0.5)
+    try:
+        found = list(readers.read(PageBytes(text.encode(), "", f"0:{n}", n) for n, text in enumerate(pages)))
+    finally:
+        readers.close()
+    assert [outcome for _, outcome in found] == [Article("1", "A", "one"), "too heavy", Article("3", "C", "three")]
+
+
+def test_a_process_that_is_killed_is_replaced() -> None:
+    readers = PageReaders(files=frozenset())
+    data = page(1, "A", "one").encode()
+
+    def pages() -> list[PageBytes]:
+        return [PageBytes(data, "", "0:0", 0)]
+
+    try:
+        assert len(list(readers.read(pages()))) == 1
+        os.kill(readers._workers[0]._process.pid or 0, signal.SIGKILL)
+        assert [outcome for _, outcome in readers.read(pages())] == [Article("1", "A", "one")]
+    finally:
+        readers.close()
+
+
+def test_no_process_is_left_when_reading_stops_halfway(tmp_path: Path) -> None:
+    import multiprocessing
+
+    batches = open_source(written(tmp_path, NAME, dump(PAGES))).batches()
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert multiprocessing.active_children() == []

@@ -1,0 +1,231 @@
+"""BM25 added to a version that is there: the same vectors and passages, more files, and nothing half done."""
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from openbook.entities import Passage
+from openbook.errors import (
+    IndexChecksumWrong,
+    IndexCorrupt,
+    IndexUnreadable,
+    RetrieverUnavailable,
+    SettingInvalid,
+    UnknownIndex,
+)
+from openbook.indexing import bm25_publish, workplace
+from openbook.indexing.bm25_build import Bm25Parameters
+from openbook.indexing.bm25_publish import add_bm25
+from openbook.storage import durable
+from openbook.storage.index_store import IndexStore
+from openbook.storage.manifest import BM25_FILES, INDEX_FILE, MANIFEST, PASSAGES_FILE
+from tests.fixtures.indexes import publish_tiny, tiny_passages
+
+VERSION = "tiny-2016"
+
+
+@pytest.fixture
+def store(indexes_folder: Path) -> IndexStore:
+    return IndexStore(indexes_folder)
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_vectors_passages_and_everything_else_stay_as_they_were(store: IndexStore) -> None:
+    before = store.info(VERSION)
+    after = add_bm25(store, VERSION)
+    assert store.info(VERSION) == after
+    assert {name: after.files[name] for name in before.files} == before.files
+    assert set(after.files) == {*before.files, *BM25_FILES}
+    for field in ("created_at", "n_passages", "dimension", "snapshot_date", "encoder_fingerprint", "licence"):
+        assert getattr(after, field) == getattr(before, field)
+    assert after.bm25 is not None
+    assert (after.bm25.k1, after.bm25.b, after.bm25.analyser) == (0.9, 0.4, "english")
+    store.verify(VERSION)
+    assert names(store.folder) == {"tiny-2016", "tiny-2018", "CURRENT"}
+    with pytest.raises(RetrieverUnavailable, match="tiny-2018"):
+        store.open("tiny-2018").bm25()
+
+
+def test_a_version_can_be_published_with_bm25_at_once(store: IndexStore, tmp_path: Path) -> None:
+    """The same files as when it is added afterwards, told on the way; what is wrong is refused before any work."""
+    other = IndexStore(tmp_path / "other")
+    told: list[str] = []
+    passages = [Passage(str(row), "Peru", "the president of peru") for row in range(5000)]
+    given = {"vectors": np.zeros((5000, 32), dtype=np.float32), "passages": passages}
+    publish_tiny(
+        other, VERSION, **given, bm25=Bm25Parameters(k1=1.2), report=lambda done, total, what: told.append(what)
+    )
+    assert "bm25" in told
+    other.verify(VERSION)
+    publish_tiny(store, VERSION, **given, replace=True)
+    added = add_bm25(store, VERSION, Bm25Parameters(k1=1.2))
+    assert other.info(VERSION).bm25 == added.bm25
+    assert other.info(VERSION).files == added.files
+    with pytest.raises(SettingInvalid, match="b"):
+        publish_tiny(other, "tiny-2018", bm25=Bm25Parameters(b=2))
+    assert other.versions() == (VERSION,)
+
+
+def test_what_is_opened_answers_both_ways(store: IndexStore) -> None:
+    add_bm25(store, VERSION)
+    snapshot = store.open(VERSION, verify="checksum")
+    snapshot.warm()
+    rows, scores = snapshot.bm25().search(["the president of peru"], 3)
+    assert snapshot.passages(rows[0].tolist())[0].passage_id == "peru"
+    assert scores[0, 0] > 0
+    assert snapshot.search(snapshot.vectors([4]), 1).tolist() == [[4]]
+    assert snapshot.resident_bytes() == sum(file.bytes for file in snapshot.info.files.values())
+    snapshot.close()
+
+
+def test_parameters_are_in_the_manifest_and_can_be_changed(store: IndexStore) -> None:
+    add_bm25(store, VERSION)
+    first = store.open(VERSION)
+    info = add_bm25(store, VERSION, Bm25Parameters(k1=1.2, b=0.75))
+    second = store.open(VERSION)
+    assert info.bm25 is not None
+    assert (info.bm25.k1, info.bm25.b) == (1.2, 0.75)
+    assert set(info.files) == {INDEX_FILE, PASSAGES_FILE, *BM25_FILES}
+    assert first.bm25().scores("peru").max() != second.bm25().scores("peru").max()
+    first.close()
+    second.close()
+
+
+def test_the_same_passages_give_the_same_files_in_another_store(store: IndexStore, tmp_path: Path) -> None:
+    other = IndexStore(tmp_path / "other")
+    publish_tiny(other, VERSION)
+    assert add_bm25(other, VERSION).files == add_bm25(store, VERSION).files
+
+
+def test_every_file_is_on_the_disk_before_the_version_gets_its_name(
+    store: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[str] = set()
+    before: list[set[str]] = []
+    sync_file, replace = durable.sync_file, workplace.replace
+
+    def sync_and_tell(path: Path) -> None:
+        sync_file(path)
+        synced.add(path.name)
+
+    def tell_and_replace(place: Path, target: Path, version: str) -> None:
+        before.append(set(synced))
+        replace(place, target, version)
+
+    monkeypatch.setattr(durable, "sync_file", sync_and_tell)
+    monkeypatch.setattr(workplace, "replace", tell_and_replace)
+    info = add_bm25(store, VERSION)
+    assert before == [{*info.files, MANIFEST}]
+
+
+def test_who_has_the_version_open_goes_on_reading_it(store: IndexStore) -> None:
+    opened = store.open(VERSION)
+    add_bm25(store, VERSION)
+    assert list(opened.passages(range(12))) == tiny_passages(VERSION)
+    with pytest.raises(RetrieverUnavailable):
+        opened.bm25()
+    opened.close()
+
+
+def test_a_file_system_without_second_names_has_copies(store: IndexStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_link(source: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, "no such names here", str(source), None, str(target))
+
+    monkeypatch.setattr(os, "link", no_link)
+    add_bm25(store, VERSION)
+    store.verify(VERSION)
+
+
+def test_a_copy_that_is_not_the_same_is_not_published(store: IndexStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_link(source: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, "no such names here", str(source), None, str(target))
+
+    monkeypatch.setattr(os, "link", no_link)
+    path = store.folder / VERSION / INDEX_FILE
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(IndexChecksumWrong, match=INDEX_FILE):
+        add_bm25(store, VERSION)
+
+
+def test_damaged_passages_get_no_scores(store: IndexStore) -> None:
+    path = store.folder / VERSION / PASSAGES_FILE
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"president", b"resident!", 1))
+    with pytest.raises(IndexChecksumWrong, match=PASSAGES_FILE):
+        add_bm25(store, VERSION)
+    assert store.info(VERSION).bm25 is None
+    assert names(store.folder) == {"tiny-2016", "tiny-2018", "CURRENT"}
+
+
+def test_a_version_that_is_published_again_meanwhile_is_not_put_back(
+    store: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def and_somebody_publishes(*given: object, **more: object) -> object:
+        publish_tiny(store, VERSION, replace=True, source="somebody else")
+        return write(*given, **more)  # type: ignore[arg-type]
+
+    write = bm25_publish.write_bm25
+    monkeypatch.setattr(bm25_publish, "write_bm25", and_somebody_publishes)
+    with pytest.raises(IndexUnreadable, match="published again meanwhile"):
+        add_bm25(store, VERSION)
+    assert store.info(VERSION).source == "somebody else"
+
+
+def test_a_version_left_between_two_renames_is_given_its_name_back(store: IndexStore) -> None:
+    (store.folder / VERSION).rename(store.folder / f".replaced-{VERSION}-0123abcd")
+    add_bm25(store, VERSION)
+    store.verify(VERSION)
+    assert names(store.folder) == {"tiny-2016", "tiny-2018", "CURRENT"}
+
+
+def test_nothing_is_left_of_a_run_that_is_interrupted(store: IndexStore) -> None:
+    def interrupt(share: float) -> None:
+        raise KeyboardInterrupt
+
+    vectors = np.zeros((5000, 32), dtype=np.float32)
+    passages = [Passage(str(row), "Peru", "the president of peru") for row in range(5000)]
+    publish_tiny(store, VERSION, vectors=vectors, passages=passages, replace=True)
+    with pytest.raises(KeyboardInterrupt):
+        add_bm25(store, VERSION, report=interrupt)
+    assert store.info(VERSION).bm25 is None
+    assert names(store.folder) == {"tiny-2016", "tiny-2018", "CURRENT"}
+
+
+def test_unknown_versions_and_wrong_parameters_are_refused(store: IndexStore) -> None:
+    with pytest.raises(UnknownIndex):
+        add_bm25(store, "wiki-1999")
+    for version in (VERSION, "wiki-1999"):
+        with pytest.raises(SettingInvalid, match="k1"):
+            add_bm25(store, version, Bm25Parameters(k1=-1))
+
+
+@pytest.mark.parametrize("name", BM25_FILES)
+@pytest.mark.parametrize("damage", ["gone", "cut", "byte", "link"])
+def test_each_file_is_verified(store: IndexStore, name: str, damage: str, tmp_path: Path) -> None:
+    add_bm25(store, VERSION)
+    path = store.folder / VERSION / name
+    content = bytearray(path.read_bytes())
+    if damage == "gone":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(content[:-1])
+    elif damage == "byte":
+        content[-1] ^= 1
+        path.write_bytes(content)
+    else:
+        path.rename(tmp_path / name)
+        path.symlink_to(tmp_path / name)
+    with pytest.raises(IndexCorrupt) as refused:
+        store.verify(VERSION)
+    assert refused.value.data["file"] == name
+    if damage != "byte":
+        with pytest.raises(IndexCorrupt):
+            store.open(VERSION)

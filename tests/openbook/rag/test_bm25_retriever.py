@@ -1,0 +1,95 @@
+"""BM25 behind the retriever's protocol, and through the engine: its scores are the logits of p(z | x)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from openbook.entities import AnswerOptions
+from openbook.errors import RetrieverUnavailable, TooManyDocs
+from openbook.indexing.bm25_publish import add_bm25
+from openbook.rag.bm25_retriever import Bm25Retriever
+from openbook.rag.engine import RagEngine
+from openbook.storage.index_store import IndexStore
+from openbook.storage.snapshot import IndexSnapshot
+from tests.fixtures.indexes import publish_tiny, tiny_passages
+from tests.openbook.rag.conftest import Case, Subject
+
+QUESTION = "who is the president of peru ?"
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexSnapshot]:
+    store = IndexStore(tmp_path_factory.mktemp("indexes"))
+    publish_tiny(store, "tiny-2016")
+    add_bm25(store, "tiny-2016")
+    opened = store.open("tiny-2016")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def engine(tiny: Subject) -> RagEngine:
+    return RagEngine(tiny.checkpoint)
+
+
+def test_passages_come_best_first_with_the_scores_of_bm25(snapshot: IndexSnapshot) -> None:
+    retriever = Bm25Retriever()
+    first, second = retriever.retrieve([QUESTION, "the long river"], snapshot, 4)
+    assert first.passages[0].passage_id == "peru"
+    assert second.passages[0].passage_id == "river"
+    passages = tiny_passages("tiny-2016")
+    for question, found in ((QUESTION, first), ("the long river", second)):
+        scores = snapshot.bm25().scores(question)
+        assert found.doc_scores == pytest.approx(sorted(scores.tolist(), reverse=True)[:4])
+        assert found.doc_scores == tuple(scores[list(found.rows)].tolist())
+        assert found.passages == tuple(passages[row] for row in found.rows)
+
+
+def test_an_answer_reads_the_passages_and_the_prior_of_bm25(
+    tiny: Subject, engine: RagEngine, snapshot: IndexSnapshot
+) -> None:
+    """RAG-Token's greedy answer, against the plain loops over the same passages and scores."""
+    (found,) = Bm25Retriever().retrieve([QUESTION], snapshot, 5)
+    case = Case(QUESTION, found.passages, found.doc_scores)
+    answer = engine.answer(QUESTION, snapshot, AnswerOptions(num_beams=1, max_new_tokens=6, retriever="bm25"))
+    assert tuple(one.passage for one in answer.passages) == found.passages
+    prior = torch.tensor(found.doc_scores, dtype=torch.float64).softmax(0).tolist()
+    assert [one.prior for one in answer.passages] == pytest.approx(prior, abs=1e-6)
+    assert [one.doc_score for one in answer.passages] == list(found.doc_scores)
+    reference = tiny.reference(case)
+    scored = engine.score(QUESTION, ["peru", "the sea"], snapshot, n_docs=5, model="token", retriever="bm25")
+    for target in scored.targets:
+        ids = tuple(tiny.generator.target_ids(target.target))
+        assert target.log_prob == pytest.approx(reference.rag_token_log_prob(ids), abs=1e-3)
+
+
+def test_retrievers_differ_and_the_dense_one_is_the_default(engine: RagEngine, snapshot: IndexSnapshot) -> None:
+    default = engine.retrieve(QUESTION, snapshot, 12)
+    dense = engine.retrieve(QUESTION, snapshot, 12, retriever="dense")
+    bm25 = engine.retrieve(QUESTION, snapshot, 12, retriever="bm25")
+    assert default.passages == dense.passages != bm25.passages
+    assert bm25.passages[0].passage.passage_id == "peru"
+    assert bm25.seconds.encode < dense.seconds.encode
+
+
+def test_a_question_of_unknown_words_has_a_flat_prior(engine: RagEngine, snapshot: IndexSnapshot) -> None:
+    found = engine.retrieve("zzz", snapshot, 4, retriever="bm25")
+    assert [one.prior for one in found.passages] == pytest.approx([0.25] * 4)
+    assert [one.passage for one in found.passages] == tiny_passages("tiny-2016")[:4]
+
+
+def test_more_passages_than_the_index_holds_are_refused(snapshot: IndexSnapshot) -> None:
+    with pytest.raises(TooManyDocs):
+        Bm25Retriever().retrieve([QUESTION], snapshot, 13)
+
+
+def test_a_version_without_its_files_is_refused_with_the_command_that_adds_them(
+    engine: RagEngine, tiny_indexes: Path
+) -> None:
+    snapshot = IndexStore(tiny_indexes).open("tiny-2016")
+    with pytest.raises(RetrieverUnavailable, match="openbook index bm25 tiny-2016"):
+        engine.retrieve(QUESTION, snapshot, 3, retriever="bm25")
+    assert engine.retrieve(QUESTION, snapshot, 3).passages
+    snapshot.close()

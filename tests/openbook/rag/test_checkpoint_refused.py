@@ -1,0 +1,172 @@
+"""What is no checkpoint is refused by name: what is wrong, and never half loaded."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import BartConfig
+
+from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
+from openbook.rag.checkpoint import load_checkpoint
+from openbook.rag.generator import Generator
+from tests.openbook.rag.conftest import edit_config
+
+
+def test_what_is_neither_folder_nor_hub_id_is_not_found(tmp_path: Path) -> None:
+    for name in (tmp_path / "no-such-folder", "nowhere/at/all", "nowhere"):
+        with pytest.raises(CheckpointNotFound):
+            load_checkpoint(name)
+
+
+def test_a_hub_id_without_a_hub_is_not_found() -> None:
+    with pytest.raises(CheckpointNotFound, match="facebook/rag-token-nq"):
+        load_checkpoint("facebook/rag-token-nq")
+
+
+def test_the_default_folder_is_not_asked_of_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointNotFound, match="looked up from"):
+        load_checkpoint("checkpoints/openbook-mini")
+
+
+def test_a_file_is_no_folder(folder: Path) -> None:
+    with pytest.raises(CheckpointInvalid, match="it is a file"):
+        load_checkpoint(folder / "config.json")
+
+
+def test_a_folder_without_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    with pytest.raises(CheckpointInvalid, match=r"no config\.json"):
+        load_checkpoint(folder)
+
+
+def test_a_config_that_is_not_json(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+    with pytest.raises(CheckpointInvalid, match="not JSON"):
+        load_checkpoint(folder)
+
+
+def test_a_generation_config_that_is_not_json(folder: Path) -> None:
+    (folder / "generation_config.json").write_text("{")
+    with pytest.raises(CheckpointInvalid, match=r"generation_config\.json"):
+        load_checkpoint(folder)
+
+
+def test_a_model_of_another_type(folder: Path) -> None:
+    BartConfig().save_pretrained(folder)
+    with pytest.raises(CheckpointInvalid, match="'bart'"):
+        load_checkpoint(folder)
+
+
+def test_a_config_that_lacks_a_model(folder: Path) -> None:
+    edit_config(folder, lambda config: config.pop("generator"))
+    with pytest.raises(CheckpointInvalid, match="generator"):
+        load_checkpoint(folder)
+
+
+def test_a_generator_of_an_unknown_kind(folder: Path) -> None:
+    edit_config(folder, lambda config: config["generator"].update(model_type="oracle"))
+    with pytest.raises(CheckpointInvalid):
+        load_checkpoint(folder)
+
+
+def test_a_folder_without_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointInvalid, match="no weights"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.99])
+def test_truncated_safetensors(folder: Path, share: float) -> None:
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(CheckpointInvalid, match="weights"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_a_truncated_pytorch_model_bin(tiny_checkpoint_bin: Path, tmp_path: Path, share: float) -> None:
+    folder = Path(shutil.copytree(tiny_checkpoint_bin, tmp_path / "mine"))
+    content = (folder / "pytorch_model.bin").read_bytes()
+    (folder / "pytorch_model.bin").write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(CheckpointInvalid, match="weights"):
+        load_checkpoint(folder)
+
+
+class Trap:
+    """What a pickle may hide: unpickling it would write a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.write_text, (self.path, "caught"))
+
+
+def test_a_pickle_that_would_run_code_is_refused_unrun(folder: Path, tmp_path: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({"weight": Trap(tmp_path / "trace")}, folder / "pytorch_model.bin")
+    with pytest.raises(CheckpointInvalid, match="never run"):
+        load_checkpoint(folder)
+    assert not (tmp_path / "trace").exists()
+
+
+def test_weights_that_lack_a_tensor_name_it(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["rag.generator.model.decoder.layers.0.fc1.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointInvalid, match=r"decoder\.layers\.0\.fc1\.weight"):
+        load_checkpoint(folder)
+
+
+def test_weights_of_another_shape_than_the_config_says(folder: Path) -> None:
+    edit_config(folder, lambda config: config["generator"].update(decoder_ffn_dim=48))
+    with pytest.raises(CheckpointInvalid):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("name", ["question_encoder_tokenizer", "generator_tokenizer"])
+def test_a_folder_without_a_tokenizer_names_the_one_it_lacks(folder: Path, name: str) -> None:
+    shutil.rmtree(folder / name)
+    with pytest.raises(TokenizerMissing, match=f"{name}/"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("name", ["question_encoder_tokenizer", "generator_tokenizer"])
+def test_a_tokenizer_that_cannot_be_read(folder: Path, name: str) -> None:
+    for path in (folder / name).iterdir():
+        path.write_text("{")
+    with pytest.raises(TokenizerMissing, match=f"{name}/"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        "{",
+        '{"format": 2, "name": "x"}',
+        '{"name": "x"}',
+        '{"format": 1}',
+        '{"format": 1, "name": "x", "base": {}}',
+    ],
+)
+def test_an_openbook_json_that_cannot_be_understood(folder: Path, content: str) -> None:
+    (folder / "openbook.json").write_text(content)
+    with pytest.raises(CheckpointInvalid, match=r"openbook\.json"):
+        load_checkpoint(folder)
+
+
+def test_a_generator_that_does_not_say_how_answers_begin(folder: Path) -> None:
+    edit_config(folder, lambda config: config["generator"].update(decoder_start_token_id=None))
+    with pytest.raises(CheckpointInvalid, match="decoder_start_token_id"):
+        Generator(load_checkpoint(folder))
+
+
+@pytest.mark.parametrize("device", ["foo", "cuda:99", "meta"])
+def test_a_device_that_is_not_here_is_refused_before_anything_is_read(device: str) -> None:
+    with pytest.raises(SettingInvalid, match="device"):
+        load_checkpoint("nowhere", device=device)

@@ -1,0 +1,129 @@
+"""Several questions in one go, against each of them alone: an answer does not depend on its neighbours."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from openbook.entities import AnswerOptions
+from openbook.errors import InvalidRequest
+from openbook.rag.engine import RagEngine
+from openbook.rag.engine_results import EngineAnswer
+from openbook.storage.snapshot import IndexSnapshot
+from tests.fixtures.checkpoints import WORDS
+
+SUBJECTS = ("peru", "the long river", "king of nepal", "a great green island in the north sea", "gdp ghana")
+OPTIONS = (
+    AnswerOptions(num_beams=1, max_new_tokens=8),
+    AnswerOptions(num_beams=4, max_new_tokens=8, num_answers=4),
+    AnswerOptions(n_docs=3, model="sequence", num_beams=3, max_new_tokens=6, num_answers=3),
+    AnswerOptions(n_docs=2, model="sequence", decoding="fast", num_beams=2, max_new_tokens=6, num_answers=2),
+)
+
+question_texts = st.lists(st.sampled_from(WORDS.split()), min_size=1, max_size=25).map(" ".join)
+
+
+def assert_same(found: EngineAnswer, alone: EngineAnswer) -> None:
+    assert [one.text for one in found.answers] == [one.text for one in alone.answers]
+    assert [one.log_prob for one in found.answers] == pytest.approx([one.log_prob for one in alone.answers], abs=1e-4)
+    assert found.no_answer == pytest.approx(alone.no_answer, abs=1e-4)
+    assert [token.text for token in found.tokens] == [token.text for token in alone.tokens]
+    for token, other in zip(found.tokens, alone.tokens, strict=True):
+        assert token.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+        assert token.posterior == pytest.approx(other.posterior, abs=1e-4)
+    assert [one.passage for one in found.passages] == [one.passage for one in alone.passages]
+    assert [one.prior for one in found.passages] == pytest.approx([one.prior for one in alone.passages], abs=1e-4)
+    assert [one.answer_spans for one in found.passages] == [one.answer_spans for one in alone.passages]
+
+
+def assert_each_as_alone(
+    engine: RagEngine, snapshot: IndexSnapshot, questions: Sequence[str], options: AnswerOptions
+) -> None:
+    together = engine.answer_together(questions, snapshot, options)
+    assert len(together) == len(questions)
+    for found, question in zip(together, questions, strict=True):
+        assert_same(found, engine.answer(question, snapshot, options))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda one: f"{one.model}-{one.decoding}-{one.num_beams}")
+def test_short_and_long_questions_are_answered_as_each_alone(
+    engine: RagEngine, snapshot: IndexSnapshot, options: AnswerOptions
+) -> None:
+    assert_each_as_alone(engine, snapshot, [*SUBJECTS, " ".join(SUBJECTS), SUBJECTS[0]], options)
+
+
+@given(questions=st.lists(question_texts, min_size=2, max_size=6), options=st.sampled_from(OPTIONS))
+@settings(max_examples=12, deadline=None, derandomize=True)
+def test_whatever_is_asked_together_is_answered_as_each_alone(
+    engine: RagEngine, snapshot: IndexSnapshot, questions: list[str], options: AnswerOptions
+) -> None:
+    assert_each_as_alone(engine, snapshot, questions, options)
+
+
+def test_passages_are_found_together_as_each_alone(engine: RagEngine, snapshot: IndexSnapshot) -> None:
+    for found, question in zip(engine.retrieve_together(SUBJECTS, snapshot, 4), SUBJECTS, strict=True):
+        alone = engine.retrieve(question, snapshot, 4)
+        assert [one.passage for one in found.passages] == [one.passage for one in alone.passages]
+        assert [one.doc_score for one in found.passages] == pytest.approx(
+            [one.doc_score for one in alone.passages], abs=1e-4
+        )
+
+
+def test_between_steps_is_called_as_often_for_many_as_for_the_longest_answer_alone(
+    engine: RagEngine, snapshot: IndexSnapshot
+) -> None:
+    options = AnswerOptions(num_beams=2, max_new_tokens=6)
+
+    def steps(*questions: str) -> int:
+        calls = 0
+
+        def count() -> None:
+            nonlocal calls
+            calls += 1
+
+        engine.answer_together(questions, snapshot, options, between_steps=count)
+        return calls
+
+    assert steps(*SUBJECTS) == max(steps(question) for question in SUBJECTS)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda one: f"{one.model}-{one.decoding}-{one.num_beams}")
+def test_a_question_that_nobody_waits_for_leaves_and_the_others_are_answered_as_alone(
+    engine: RagEngine, snapshot: IndexSnapshot, options: AnswerOptions
+) -> None:
+    calls = 0
+
+    def first_and_third_go() -> tuple[int, ...]:
+        nonlocal calls
+        calls += 1
+        return () if calls < 5 else (0, 2)
+
+    together = engine.answer_together(SUBJECTS, snapshot, options, between_steps=first_and_third_go)
+    assert calls > 5
+    for number in (1, 3, 4):
+        assert_same(together[number], engine.answer(SUBJECTS[number], snapshot, options))
+
+
+def test_who_has_left_is_not_scored_by_every_passage(engine: RagEngine, snapshot: IndexSnapshot) -> None:
+    """RAG-Sequence's thorough decoding scores a question's candidates when the search has ended."""
+    options = AnswerOptions(n_docs=3, model="sequence", num_beams=2, max_new_tokens=4)
+
+    def steps(gone: tuple[int, ...]) -> int:
+        calls = 0
+
+        def count() -> tuple[int, ...]:
+            nonlocal calls
+            calls += 1
+            # only when the search, of as many steps as an answer has tokens, is over
+            return gone if calls > 2 + options.max_new_tokens else ()
+
+        engine.answer_together(SUBJECTS, snapshot, options, between_steps=count)
+        return calls
+
+    assert steps(()) - steps((0, 2)) >= 2
+
+
+def test_what_one_question_raises_all_raise(engine: RagEngine, snapshot: IndexSnapshot) -> None:
+    with pytest.raises(InvalidRequest, match="leaves no room for a passage"):
+        engine.answer_together(["peru", "long " * 400], snapshot, AnswerOptions())

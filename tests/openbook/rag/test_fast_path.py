@@ -1,0 +1,187 @@
+"""The generator that serves, in each precision, against transformers' own passes and against itself in other company.
+
+That its answers are those of tests/reference is in test_decoding_*.py.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import BartForConditionalGeneration
+
+from openbook.entities import Hypothesis
+from openbook.errors import SettingInvalid
+from openbook.rag import decoding, linear
+from openbook.rag.attention import attend, hide
+from openbook.rag.bart_decoder import BartDecoder
+from openbook.rag.bart_encoder import BartEncoder
+from openbook.rag.checkpoint import choose_dtype, load_checkpoint
+from openbook.rag.decoder import nothing
+from openbook.rag.generator import EncodedPassages, Generator
+from openbook.rag.linear import Int8Linear
+from tests.openbook.rag.conftest import Case, Subject, make_case
+
+OPTIONS: Any = {"max_new_tokens": 10, "between_steps": nothing}
+
+
+def encode(generator: Generator, *cases: Case) -> tuple[EncodedPassages, torch.Tensor]:
+    encoded = generator.encode([case.question for case in cases], [case.passages for case in cases])
+    return encoded, torch.log_softmax(torch.tensor([case.doc_scores for case in cases]), dim=-1)
+
+
+def answers(generator: Generator, *cases: Case, mode: str) -> list[Hypothesis]:
+    """The best answer to each case, all cases in one batch."""
+    encoded, log_prior = encode(generator, *cases)
+    if mode.startswith("token"):
+        found = decoding.rag_token(generator, encoded, log_prior, num_beams=1 if "greedy" in mode else 4, **OPTIONS)
+    else:
+        found = decoding.rag_sequence(
+            generator, encoded, log_prior, num_beams=3, thorough="thorough" in mode, **OPTIONS
+        )
+    return [one[0] for one in found]
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+MODES = ["token greedy", "token beams", "sequence thorough", "sequence fast"]
+
+
+@pytest.mark.parametrize("kind", ["tiny", "tiny_bart"])
+def test_the_encoder_gives_transformers_states_without_its_padding(request: pytest.FixtureRequest, kind: str) -> None:
+    subject: Subject = request.getfixturevalue(kind)
+    rows = [subject.generator.input_ids("who is it", p) for p in make_case(3, 6, longest=60).passages]
+    rows.append(rows[2])  # two of one length
+    model = subject.exact
+    states, mask = BartEncoder(model)(rows)
+    assert mask.sum(dim=1).tolist() == [len(row) for row in rows]
+    with torch.no_grad():
+        for row, of_row in zip(rows, states, strict=True):
+            alone = model.get_encoder()(input_ids=torch.tensor([row])).last_hidden_state[0]
+            assert torch.allclose(of_row[: len(row)], alone, atol=1e-9)
+            assert not of_row[len(row) :].any()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_answer_does_not_depend_on_what_it_was_batched_with(tiny: Subject, mode: str) -> None:
+    """Questions of very different lengths, together and alone."""
+    cases = [make_case(seed, 4, longest=longest) for seed, longest in ((1, 4), (2, 90), (3, 30), (4, 8))]
+    together = answers(tiny.generator, *cases, mode=mode)
+    backwards = answers(tiny.generator, *reversed(cases), mode=mode)[::-1]
+    for case, one, other in zip(cases, together, backwards, strict=True):
+        (alone,) = answers(tiny.generator, case, mode=mode)
+        assert one.token_ids == other.token_ids == alone.token_ids
+        assert one.log_prob == pytest.approx(alone.log_prob, abs=1e-4)
+        assert other.log_prob == pytest.approx(alone.log_prob, abs=1e-4)
+        for column, exact in zip(one.posterior, alone.posterior, strict=True):
+            assert column == pytest.approx(exact, abs=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_a_lower_precision_gives_nearly_the_same_probabilities(tiny: Subject, precision: str) -> None:
+    """Of given answers: which answer is best may hang on the last digit, how likely one is may not."""
+    checkpoint = load_checkpoint(tiny.folder, dtype=precision)  # type: ignore[arg-type]
+    generator = Generator(checkpoint)
+    errors = []
+    for seed in range(8):
+        case = make_case(seed, 3)
+        (best,) = answers(tiny.generator, case, mode="token beams")
+        encoded, log_prior = encode(generator, case)
+        (scored,) = decoding.score_targets(
+            generator, encoded, log_prior[0], [best.token_ids], sequence=False, between_steps=nothing
+        )
+        errors += [abs(one - other) for one, other in zip(scored.token_log_probs, best.token_log_probs, strict=True)]
+    # wide random weights are the worst case: each token hangs on all numbers before it
+    assert sum(errors) / len(errors) < 0.3
+    assert sum(errors) > 0.0
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_a_lower_precision_answers_in_every_mode(tiny: Subject, precision: str) -> None:
+    generator = Generator(load_checkpoint(tiny.folder, dtype=precision))  # type: ignore[arg-type]
+    for mode in MODES:
+        for hypothesis in answers(generator, make_case(1, 3), make_case(2, 3, longest=80), mode=mode):
+            assert hypothesis.token_ids
+            assert hypothesis.log_prob == pytest.approx(sum(hypothesis.token_log_probs), abs=1e-3)
+            for column in hypothesis.posterior:
+                assert sum(column) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_in_int8_encoder_and_decoder_multiply_bytes(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "FEW_WEIGHTS", 0)
+    model = load_checkpoint(tiny_checkpoint).generator
+    encoder, decoder = BartEncoder(model, int8=True), BartDecoder(model, int8=True)
+    products = [product for layer in encoder._layers for product in layer]
+    products += [value for layer in decoder.layers for value in vars(layer).values() if callable(value)]
+    products = [one for one in products if not isinstance(one, torch.nn.Module)]
+    assert len(products) == 4 * len(encoder._layers) + 7 * len(decoder.layers)
+    assert {type(one) for one in [*products, decoder.words]} == {Int8Linear}
+
+
+def test_int8_is_refused_where_it_is_not(tiny_t5: Subject) -> None:
+    with pytest.raises(SettingInvalid, match="BART"):
+        Generator(replace(tiny_t5.checkpoint, int8=True))
+    with pytest.raises(SettingInvalid, match="processor"):
+        choose_dtype("int8", "cuda")
+
+
+def test_a_generator_that_keeps_no_weights_answers_the_same(tiny: Subject, tiny_checkpoint: Path) -> None:
+    checkpoint = load_checkpoint(tiny_checkpoint)
+    before = sum(parameter.numel() for parameter in checkpoint.generator.parameters())
+    generator = Generator(checkpoint, keep_weights=False)
+    assert sum(parameter.numel() for parameter in checkpoint.generator.parameters()) < before / 2
+    case = make_case(5, 3)
+    (one,) = answers(generator, case, mode="token beams")
+    (other,) = answers(tiny.generator, case, mode="token beams")
+    assert one == other
+
+
+def test_another_activation_than_gelu_is_the_models_own(tiny: Subject) -> None:
+    """Only gelu is part of a product; the others are applied after it."""
+    config = type(tiny.exact.config)(**{**tiny.exact.config.to_dict(), "activation_function": "relu"})
+    torch.manual_seed(0)
+    model = BartForConditionalGeneration(config).eval().double()
+    states, _ = BartEncoder(model)([[5, 6, 7, 8]])
+    with torch.no_grad():
+        expected = model.get_encoder()(input_ids=torch.tensor([[5, 6, 7, 8]])).last_hidden_state
+    assert torch.allclose(states, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("n_queries", [1, 3, 80])
+def test_both_ways_of_attention_are_one(n_queries: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    queries, keys, values = (torch.randn(2, 3, n, 16).to(dtype) for n in (n_queries, 90, 90))
+    bias = hide(torch.arange(90)[None, None, None] < torch.tensor([90, 50])[:, None, None, None], dtype)
+    exact = torch.softmax(queries.double() @ keys.double().mT / 4 + bias.double(), dim=-1) @ values.double()
+    error = (attend(queries, keys, values, bias).double() - exact).abs().max()
+    assert float(error) < (1e-5 if dtype == torch.float32 else 0.03)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("mode", MODES)
+def test_a_gpu_gives_the_answers_of_the_processor(tiny: Subject, mode: str) -> None:
+    generator = Generator(load_checkpoint(tiny.folder, device="cuda", dtype="float32"))
+    for seed in range(3):
+        case = make_case(seed, 4)
+        encoded, log_prior = encode(generator, case)
+        log_prior = log_prior.cuda()
+        assert encoded.states.is_cuda
+        if mode.startswith("token"):
+            beams = 1 if "greedy" in mode else 4
+            found = decoding.rag_token(generator, encoded, log_prior, num_beams=beams, **OPTIONS)
+        else:
+            found = decoding.rag_sequence(
+                generator, encoded, log_prior, num_beams=3, thorough="thorough" in mode, **OPTIONS
+            )
+        (alone,) = answers(tiny.generator, case, mode=mode)
+        assert found[0][0].token_ids == alone.token_ids
+        assert found[0][0].log_prob == pytest.approx(alone.log_prob, abs=1e-3)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_gpu_takes_bfloat16_by_itself_and_float32_when_told(tiny: Subject) -> None:
+    assert load_checkpoint(tiny.folder, device="auto", dtype="auto").generator.dtype == torch.bfloat16
+    assert load_checkpoint(tiny.folder, device="cuda", dtype="float32").generator.dtype == torch.float32

@@ -1,0 +1,289 @@
+"""BM25 scores against a sum worked out by hand, order, and what damage can do."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from openbook.entities import Bm25Info, Passage
+from openbook.errors import IndexNotResident, IndexUnreadable, SettingInvalid
+from openbook.indexing.bm25_build import Bm25Parameters, write_bm25
+from openbook.storage.bm25_analysis import Analyser
+from openbook.storage.bm25_index import TYPES, Bm25Index
+from openbook.storage.manifest import BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
+from tests.fixtures.indexes import tiny_passages
+
+PASSAGES = tiny_passages("tiny-2016")
+WORDS = ["river", "peru", "kings", "the", "é", "北", "1,200", "unheard"]
+
+
+def opened(folder: Path, passages: Sequence[Passage] = PASSAGES, **parameters: float) -> Bm25Index:
+    info = write_bm25(folder, passages, len(passages), Bm25Parameters(**parameters))
+    return Bm25Index.open(folder, info, n_passages=len(passages), version="tiny")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bm25Info]:
+    """The files of PASSAGES, not to be changed."""
+    folder = tmp_path_factory.mktemp("bm25")
+    return folder, write_bm25(folder, PASSAGES, len(PASSAGES))
+
+
+def worked_out(question: str, passages: Sequence[Passage], k1: float = 0.9, b: float = 0.4) -> list[float]:
+    """The formula of Lucene's BM25Similarity, passage by passage."""
+    analyser = Analyser()
+    counts = [Counter(analyser.words(f"{passage.title} {passage.text}")) for passage in passages]
+    lengths = [sum(count.values()) for count in counts]
+    average = sum(lengths) / len(lengths)
+    scores = []
+    for count, length in zip(counts, lengths, strict=True):
+        score = 0.0
+        for word in analyser.words(question):
+            held = sum(word in other for other in counts)
+            idf = math.log(1 + (len(passages) - held + 0.5) / (held + 0.5))
+            if word in count:
+                score += idf * count[word] / (count[word] + k1 * (1 - b + b * length / average))
+        scores.append(score)
+    return scores
+
+
+def test_a_score_is_the_one_worked_out_on_paper(tmp_path: Path) -> None:
+    """Three passages of 3, 1 and 2 words: "peru" is in two of them, twice in the first."""
+    passages = [Passage("a", "Peru", "of Peru lima"), Passage("b", "", "lima"), Passage("c", "", "the peru quito")]
+    scores = opened(tmp_path, passages).scores("Peru?")
+    idf = math.log(1 + (3 - 2 + 0.5) / (2 + 0.5))
+    assert scores == pytest.approx([idf * 2 / (2 + 0.9 * (0.6 + 0.4 * 1.5)), 0, idf * 1 / (1 + 0.9)], rel=1e-6)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"k1": 1.2, "b": 0.75}, {"k1": 0.0, "b": 0.0}, {"k1": 2.0, "b": 1.0}])
+@pytest.mark.parametrize("question", ["who is the president of peru?", "the sea, the sea!", "Islands of the South"])
+def test_scores_are_lucenes(tmp_path: Path, question: str, parameters: dict[str, float]) -> None:
+    index = opened(tmp_path, **parameters)
+    expected = worked_out(question, PASSAGES, **parameters)
+    assert index.scores(question) == pytest.approx(expected, rel=1e-5, abs=1e-7)
+    assert max(expected) > 0
+
+
+def test_a_word_that_stands_twice_in_the_question_counts_twice(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    assert index.scores("peru peru") == pytest.approx(2 * index.scores("peru"))
+
+
+def test_several_questions_have_the_answers_of_each_alone(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    questions = ["the president of peru", "", "the river in the north", "北京"]
+    rows, scores = index.search(questions, 5)
+    assert rows.shape == scores.shape == (4, 5)
+    for number, question in enumerate(questions):
+        alone = index.search([question], 5)
+        assert rows[number].tolist() == alone[0][0].tolist()
+        assert scores[number].tolist() == alone[1][0].tolist()
+    assert PASSAGES[rows[0, 0]].passage_id == "peru"
+    assert PASSAGES[rows[2, 0]].passage_id == "river"
+
+
+@pytest.mark.parametrize("question", ["", "the of and", "unheard-of zzz", "北京", "?!", "\ud800 zzz"])
+def test_a_question_without_a_known_word_finds_the_first_passages_with_score_0(tmp_path: Path, question: str) -> None:
+    rows, scores = opened(tmp_path).search([question], 4)
+    assert rows.tolist() == [[0, 1, 2, 3]]
+    assert scores.tolist() == [[0, 0, 0, 0]]
+
+
+def test_passages_that_hold_no_word_fill_up_in_the_order_of_their_rows(tmp_path: Path) -> None:
+    rows, scores = opened(tmp_path).search(["ghana"], len(PASSAGES))
+    ghana = [row for row, passage in enumerate(PASSAGES) if "Ghana" in passage.title]
+    assert rows[0].tolist() == ghana + [row for row in range(len(PASSAGES)) if row not in ghana]
+    assert scores[0, 0] > 0
+    assert not scores[0, 1:].any()
+
+
+texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join), min_size=1, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(texts=texts, question=st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join), data=st.data())
+def test_the_best_come_first_and_of_equals_the_lower_row(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], question: str, data: st.DataObject
+) -> None:
+    passages = [Passage(str(row), "", text) for row, text in enumerate(texts)]
+    k = data.draw(st.integers(1, len(passages)))
+    index = opened(tmp_path_factory.mktemp("bm25"), passages)
+    rows, scores = index.search([question], k)
+    of_all = index.scores(question)
+    assert of_all == pytest.approx(worked_out(question, passages), rel=1e-5, abs=1e-7)
+    in_order = sorted(range(len(passages)), key=lambda row: (-of_all[row], row))
+    assert rows[0].tolist() == in_order[:k]
+    assert scores[0].tolist() == of_all[in_order[:k]].tolist()
+
+
+def test_the_same_passages_give_the_same_bytes(tmp_path: Path) -> None:
+    contents = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        info = write_bm25(tmp_path / name, iter(PASSAGES), len(PASSAGES))
+        contents.append((info, [(tmp_path / name / file).read_bytes() for file in TYPES]))
+    assert contents[0] == contents[1]
+
+
+def test_passages_without_a_single_word_can_be_asked(tmp_path: Path) -> None:
+    index = opened(tmp_path, [Passage("a", "", "the"), Passage("b", "", "...")])
+    index.touch()
+    index.check_offsets()
+    assert index.search(["the president"], 2)[0].tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize("wrong", [{"k1": -0.1}, {"k1": math.nan}, {"k1": 1e9}, {"b": 1.1}, {"b": -0.1}])
+def test_parameters_that_no_bm25_has_are_refused_before_anything_is_written(
+    tmp_path: Path, wrong: dict[str, float]
+) -> None:
+    with pytest.raises(SettingInvalid, match=next(iter(wrong))):
+        write_bm25(tmp_path, PASSAGES, len(PASSAGES), Bm25Parameters(**wrong))
+    assert not list(tmp_path.iterdir())
+
+
+def test_progress_ends_at_the_whole(tmp_path: Path) -> None:
+    told: list[float] = []
+    many = [Passage(str(row), "", "peru") for row in range(4096)]
+    write_bm25(tmp_path, many, len(many), report=told.append)
+    assert told == [0.25, 0.5, 0.75, 1.0]
+
+
+def test_asking_after_close_is_an_error_and_never_a_read(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    index.close()
+    index.close()
+    with pytest.raises(IndexNotResident):
+        index.search(["peru"], 1)
+
+
+def changed(change: Callable[[NDArray[np.generic]], NDArray[np.generic]]) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        np.save(path, change(np.load(path)))
+
+    return damage
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def archive(path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez(file, np.zeros(3))
+
+
+def pickled(path: Path) -> None:
+    np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+
+
+@pytest.mark.parametrize("name", list(TYPES))
+@pytest.mark.parametrize(
+    "damage",
+    [
+        cut,
+        archive,
+        pickled,
+        Path.unlink,
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"\x93NUMPY\x01\x00\xff\xff"),
+        changed(lambda array: array.astype(np.float16)),
+        changed(lambda array: array.reshape(1, *array.shape)),
+        lambda path: path.write_bytes(path.read_bytes().replace(b"'shape': (", b"'shape': (9", 1)),
+    ],
+    ids=["cut", "archive", "pickled", "gone", "empty", "head", "type", "shape", "longer"],
+)
+def test_a_file_that_is_no_such_array_is_not_opened(tmp_path: Path, name: str, damage: Callable[[Path], None]) -> None:
+    info = write_bm25(tmp_path, PASSAGES, len(PASSAGES))
+    damage(tmp_path / name)
+    with pytest.raises(IndexUnreadable) as refused:
+        Bm25Index.open(tmp_path, info, n_passages=len(PASSAGES), version="tiny")
+    # scores that do not fit rows may be the fault of either
+    assert refused.value.data["file"] in {name, *([BM25_SCORES] if name == BM25_ROWS else [])}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        (BM25_ROWS, lambda array: array + 12, "beyond the end"),
+        (BM25_ROWS, lambda array: array - 12, "beyond the end"),
+        (BM25_SCORES, lambda array: array * np.nan, "a score that is none"),
+        (BM25_SCORES, lambda array: array * np.inf, "a score that is none"),
+        (BM25_SCORES, lambda array: -array, "a score that is none"),
+        (BM25_OFFSETS, lambda array: array + np.array([[0, 2**60]]), "no such passages"),
+        (BM25_OFFSETS, lambda array: array - [[0, 2**60]], "no such passages"),
+        (BM25_OFFSETS, lambda array: array * [[1, -1]], "no such passages"),
+    ],
+)
+def test_a_damaged_number_is_an_error_and_never_a_row_that_is_not_there(
+    tmp_path: Path, name: str, change: Callable[[NDArray[np.generic]], NDArray[np.generic]], reason: str
+) -> None:
+    info = write_bm25(tmp_path, PASSAGES, len(PASSAGES))
+    changed(change)(tmp_path / name)
+    index = Bm25Index.open(tmp_path, info, n_passages=len(PASSAGES), version="tiny")
+    with pytest.raises(IndexUnreadable, match=reason) as refused:
+        index.search(["the president of peru"], 3)
+    assert refused.value.data["file"] == name
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda array: array[::-1].copy(),
+        lambda array: array[[0, 2, 1, *range(3, len(array))]],
+        lambda array: array + 1,
+        lambda array: array - [[0, 1]],
+        lambda array: array * 2,
+    ],
+)
+def test_the_check_before_serving_finds_offsets_out_of_order(
+    tmp_path: Path, change: Callable[[NDArray[np.generic]], NDArray[np.generic]]
+) -> None:
+    info = write_bm25(tmp_path, PASSAGES, len(PASSAGES))
+    Bm25Index.open(tmp_path, info, n_passages=len(PASSAGES), version="tiny").check_offsets()
+    changed(change)(tmp_path / BM25_OFFSETS)
+    index = Bm25Index.open(tmp_path, info, n_passages=len(PASSAGES), version="tiny")
+    with pytest.raises(IndexUnreadable, match="not in order"):
+        index.check_offsets()
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_damaged_byte_leaves_rows_of_this_index_or_an_error(
+    written: tuple[Path, Bm25Info], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    whole, info = written
+    folder = tmp_path_factory.mktemp("damaged")
+    for name in TYPES:
+        (folder / name).write_bytes((whole / name).read_bytes())
+    path = folder / data.draw(st.sampled_from(list(TYPES)))
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 8))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    with suppress(IndexUnreadable):
+        index = Bm25Index.open(folder, info, n_passages=len(PASSAGES), version="tiny")
+        rows, scores = index.search(["the president of peru", "a river in the north and the king's island"], 12)
+        assert np.array_equal(np.sort(rows), [range(12)] * 2)
+        assert np.isfinite(scores).all()
+
+
+def test_a_manifest_that_promises_other_words_is_found_out(tmp_path: Path) -> None:
+    info = write_bm25(tmp_path, PASSAGES, len(PASSAGES))
+    with pytest.raises(IndexUnreadable, match=BM25_OFFSETS):
+        Bm25Index.open(
+            tmp_path, Bm25Info(info.k1, info.b, info.analyser, info.n_terms + 1), n_passages=12, version="tiny"
+        )
+
+
+def test_a_letter_that_changed_is_another_word(tmp_path: Path) -> None:
+    info = write_bm25(tmp_path, PASSAGES, len(PASSAGES))
+    changed(np.zeros_like)(tmp_path / BM25_TERMS)
+    index = Bm25Index.open(tmp_path, info, n_passages=len(PASSAGES), version="tiny")
+    assert not index.scores("peru").any()

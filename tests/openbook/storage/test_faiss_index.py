@@ -1,0 +1,211 @@
+import threading
+import time
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from openbook.errors import IndexNotResident, IndexUnreadable
+from openbook.storage.faiss_index import FaissIndex, IndexType
+from tests.fixtures.indexes import cut_links, write_faiss
+
+N, DIMENSION = 300, 16
+
+
+def drawn(n: int = N, *, seed: int = 0) -> NDArray[np.float32]:
+    """Vectors of very different lengths, so that inner product, cosine and distance rank differently: (n, 16)."""
+    generator = np.random.default_rng(seed)
+    directions = generator.standard_normal((n, DIMENSION))
+    return (directions * generator.lognormal(0.0, 1.0, (n, 1))).astype(np.float32)
+
+
+def exact(vectors: NDArray[np.float32], queries: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    scores = queries.astype(np.float64) @ vectors.astype(np.float64).T  # (Q, N)
+    return np.argsort(-scores, axis=1, kind="stable")[:, :k]
+
+
+def opened(folder: Path, index_type: IndexType, vectors: NDArray[np.float32]) -> FaissIndex:
+    return FaissIndex.open(write_faiss(folder / "index.faiss", vectors, index_type), version="v")
+
+
+def test_a_flat_index_finds_the_largest_inner_products(tmp_path: Path) -> None:
+    vectors, queries = drawn(), drawn(40, seed=1)
+    index = opened(tmp_path, "flat", vectors)
+    assert (index.n_vectors, index.dimension, index.index_type) == (N, DIMENSION, "flat")
+    np.testing.assert_array_equal(index.search(queries, 10), exact(vectors, queries, 10))
+
+
+def test_an_hnsw_index_finds_nearly_all_of_them(tmp_path: Path) -> None:
+    vectors, queries = drawn(), drawn(40, seed=1)
+    index = opened(tmp_path, "hnsw", vectors)
+    assert index.index_type == "hnsw"
+    found, expected = index.search(queries, 10), exact(vectors, queries, 10)
+    shared = [len(set(a) & set(b)) for a, b in zip(found.tolist(), expected.tolist(), strict=True)]
+    assert sum(shared) >= 0.95 * expected.size
+
+
+def test_hnsw_looks_at_as_many_candidates_as_it_is_told(tmp_path: Path) -> None:
+    vectors, queries = drawn(3000), drawn(60, seed=1)
+    index = opened(tmp_path, "hnsw", vectors)
+    expected = exact(vectors, queries, 1)
+    few = index.search(queries, 1, parameters={"efSearch": 1})
+    many = index.search(queries, 1, parameters={"efSearch": 500})
+    assert (few == expected).mean() < (many == expected).mean()
+
+
+def test_every_entry_is_a_row_even_where_the_links_of_hnsw_reach_too_few(tmp_path: Path) -> None:
+    vectors, queries = drawn(), drawn(5, seed=1)
+    opened(tmp_path, "hnsw", vectors).close()
+    cut_links(tmp_path / "index.faiss")
+    bare = faiss.read_index(str(tmp_path / "index.faiss"))
+    assert (bare.search(queries, 20)[1] < 0).any(), "this graph reaches enough: the test would show nothing"
+    index = FaissIndex.open(tmp_path / "index.faiss", version="v")
+    np.testing.assert_array_equal(index.search(queries, 20), exact(vectors, queries, 20))
+
+
+@pytest.mark.parametrize("index_type", ["flat", "hnsw"])
+def test_vectors_come_back_to_the_bit(tmp_path: Path, index_type: IndexType) -> None:
+    vectors = drawn()
+    index = opened(tmp_path, index_type, vectors)
+    np.testing.assert_array_equal(index.vectors([299, 0, 5, 5]), vectors[[299, 0, 5, 5]])
+    assert index.vectors([]).shape == (0, DIMENSION)
+
+
+@pytest.mark.parametrize("row", [-1, N, 10**12])
+def test_a_row_that_is_not_there_is_refused(tmp_path: Path, row: int) -> None:
+    with pytest.raises(IndexError, match=f"row {row} of 300"):
+        opened(tmp_path, "flat", drawn()).vectors([0, row])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_query_that_is_not_finite_is_refused(tmp_path: Path, value: float) -> None:
+    query = np.full((1, DIMENSION), value, dtype=np.float32)
+    with pytest.raises(ValueError, match="not finite"):
+        opened(tmp_path, "flat", drawn()).search(query, 1)
+
+
+@pytest.mark.parametrize("index_type", ["flat", "hnsw"])
+def test_an_index_is_mapped_and_not_read(tmp_path: Path, index_type: IndexType) -> None:
+    index = opened(tmp_path, index_type, drawn())
+    path = str(tmp_path / "index.faiss")
+    assert path in Path("/proc/self/maps").read_text()
+    index.touch()
+    index.close()
+    assert path not in Path("/proc/self/maps").read_text()
+
+
+def test_a_closed_index_says_so(tmp_path: Path) -> None:
+    index = opened(tmp_path, "flat", drawn())
+    index.close()
+    index.close()
+    for read in (lambda: index.search(drawn(1), 1), lambda: index.vectors([0]), index.touch):
+        with pytest.raises(IndexNotResident):
+            read()
+
+
+def test_closing_while_others_search_ends_their_searches_well(tmp_path: Path) -> None:
+    """Unmapping below a search would end the process, not raise."""
+    vectors = drawn(20_000)
+    queries = drawn(15, seed=1)
+    expected = exact(vectors, queries, 3).tolist()
+    index = opened(tmp_path, "flat", vectors)
+    found: list[object] = []
+    started = threading.Barrier(5)
+
+    def search() -> None:
+        started.wait()
+        try:
+            while True:
+                found.append(index.search(queries, 3).tolist() == expected)
+        except IndexNotResident:
+            found.append("closed")
+
+    threads = [threading.Thread(target=search) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    started.wait()
+    while len(found) < 8:
+        time.sleep(0.001)
+    index.close()
+    for thread in threads:
+        thread.join()
+    assert found.count("closed") == 4
+    assert set(found) == {True, "closed"}
+
+
+def test_a_flat_index_is_the_same_bytes_each_time(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        write_faiss(tmp_path / name, drawn())
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
+def test_an_hnsw_index_built_with_one_thread_is_the_same_bytes_each_time(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        write_faiss(tmp_path / name, drawn(), "hnsw")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
+def test_a_search_leaves_the_number_of_threads_as_it_was(tmp_path: Path) -> None:
+    index = opened(tmp_path, "flat", drawn())
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(3)
+    try:
+        index.search(drawn(1), 1)
+        assert faiss.omp_get_max_threads() == 3
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def test_the_number_of_threads_belongs_to_the_calling_thread() -> None:
+    """What lets one question set it without disturbing another."""
+    seen: list[int] = []
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(before + 5)
+    try:
+        thread = threading.Thread(target=lambda: seen.append(faiss.omp_get_max_threads()))
+        thread.start()
+        thread.join()
+    finally:
+        faiss.omp_set_num_threads(before)
+    assert seen != [before + 5]
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"garbage" * 1000])
+def test_garbage_is_unreadable(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "index.faiss"
+    path.write_bytes(content)
+    with pytest.raises(IndexUnreadable, match=r"index\.faiss"):
+        FaissIndex.open(path, version="v")
+
+
+@pytest.mark.parametrize("index_type", ["flat", "hnsw"])
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.999])
+def test_a_cut_file_is_unreadable(tmp_path: Path, index_type: IndexType, share: float) -> None:
+    opened(tmp_path, index_type, drawn()).close()
+    path = tmp_path / "index.faiss"
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    with pytest.raises(IndexUnreadable):
+        FaissIndex.open(path, version="v")
+
+
+@pytest.mark.parametrize(
+    ("index", "said"),
+    [
+        (faiss.IndexFlatL2(DIMENSION), "does not search inner products"),
+        (faiss.IndexHNSWFlat(DIMENSION, 32), "does not search inner products"),
+        (faiss.IndexLSH(DIMENSION, 8), "it is an IndexLSH"),
+    ],
+    ids=["flat distances", "hnsw distances", "another kind"],
+)
+def test_an_index_of_another_kind_is_refused(tmp_path: Path, index: faiss.Index, said: str) -> None:
+    index.add(drawn())
+    faiss.write_index(index, str(tmp_path / "index.faiss"))
+    with pytest.raises(IndexUnreadable, match=said):
+        FaissIndex.open(tmp_path / "index.faiss", version="v")
+
+
+def test_a_file_that_has_gone_is_unreadable(tmp_path: Path) -> None:
+    with pytest.raises(IndexUnreadable, match="No such file"):
+        FaissIndex.open(tmp_path / "index.faiss", version="v")

@@ -1,0 +1,180 @@
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openbook.entities import FileInfo, IndexInfo
+from openbook.errors import IndexUnreadable, ManifestInvalid, ManifestMissing
+from openbook.storage.manifest import MANIFEST, check_sealed, is_date, read_manifest, sealed, write_manifest
+
+INFO = IndexInfo(
+    version="wiki-2018",
+    n_passages=2,
+    dimension=32,
+    index_type="hnsw",
+    encoder_name="encoder",
+    encoder_fingerprint="0123",
+    created_at="2026-01-01T00:00:00+00:00",
+    snapshot_date="2018-12-20",
+    source="Zürich 東京",
+    licence="CC BY-SA 4.0",
+    search={"efSearch": 128},
+    files={"index.faiss": FileInfo(1, "a" * 64), "passages.arrow": FileInfo(2, "b" * 64)},
+)
+
+
+def written(folder: Path, **changed: Any) -> Path:
+    """A manifest with some fields changed, and those given as ... left out."""
+    write_manifest(folder, INFO)
+    fields = json.loads((folder / MANIFEST).read_text()) | changed
+    (folder / MANIFEST).write_bytes(sealed({name: value for name, value in fields.items() if value is not ...}))
+    return folder
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    write_manifest(tmp_path, INFO)
+    assert read_manifest(tmp_path, "wiki-2018") == INFO
+
+
+def test_people_can_read_it(tmp_path: Path) -> None:
+    write_manifest(tmp_path, INFO)
+    lines = (tmp_path / MANIFEST).read_text(encoding="utf-8").splitlines()
+    assert lines[1:3] == ['  "format": 1,', '  "version": "wiki-2018",']
+    assert '  "source": "Zürich 東京",' in lines
+
+
+def test_a_field_of_a_later_openbook_is_passed_over(tmp_path: Path) -> None:
+    assert read_manifest(written(tmp_path, mood="sunny"), "wiki-2018") == INFO
+
+
+def test_fields_with_a_default_may_be_absent(tmp_path: Path) -> None:
+    info = read_manifest(written(tmp_path, snapshot_date=..., source=..., licence=..., search=...), "wiki-2018")
+    assert (info.snapshot_date, info.source, info.licence, dict(info.search)) == (None, "", "", {})
+
+
+def test_a_missing_manifest_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(ManifestMissing):
+        read_manifest(tmp_path, "wiki-2018")
+
+
+def test_a_manifest_that_the_system_refuses_is_unreadable(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).mkdir()
+    with pytest.raises(IndexUnreadable):
+        read_manifest(tmp_path, "wiki-2018")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"null", b"[]", b'"manifest"', b"\x80\x04K\x01."]
+)
+def test_what_is_no_json_object_is_invalid(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / MANIFEST).write_bytes(content)
+    with pytest.raises(ManifestInvalid):
+        read_manifest(tmp_path, "wiki-2018")
+
+
+@pytest.mark.parametrize("number", [0, 2, "1", True, None, ...])
+def test_another_format_is_refused(tmp_path: Path, number: Any) -> None:
+    with pytest.raises(ManifestInvalid, match="reads format 1"):
+        read_manifest(written(tmp_path, format=number), "wiki-2018")
+
+
+REQUIRED = [field.name for field in dataclasses.fields(IndexInfo) if field.default is dataclasses.MISSING][:7]
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_a_required_field_that_is_absent_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ManifestInvalid, match=f"{name}: Field required"):
+        read_manifest(written(tmp_path, **{name: ...}), "wiki-2018")
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(IndexInfo)])
+def test_a_field_of_another_type_is_named(tmp_path: Path, name: str) -> None:
+    wrong = "two" if name in ("n_passages", "dimension", "search", "files") else 2
+    with pytest.raises(ManifestInvalid, match=f"{name}: Input should be"):
+        read_manifest(written(tmp_path, **{name: wrong}), "wiki-2018")
+
+
+GOOD_FILE = {"bytes": 1, "sha256": "a" * 64}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"n_passages": 0}, "n_passages: 0"),
+        ({"n_passages": True}, "n_passages"),
+        ({"dimension": -1}, "dimension: -1"),
+        ({"index_type": "annoy"}, "'annoy' is none of flat, hnsw"),
+        ({"snapshot_date": "20 December 2018"}, "is no date"),
+        ({"search": {"efSearch": 0}}, "search.efSearch: 0"),
+        ({"files": {"index.faiss": GOOD_FILE}}, "files.passages.arrow: Field required"),
+        ({"files": {"index.faiss": GOOD_FILE, "passages.arrow": {"bytes": 1}}}, "sha256: Field required"),
+        ({"files": {"index.faiss": GOOD_FILE, "passages.arrow": {**GOOD_FILE, "bytes": -1}}}, "neither a size"),
+        ({"files": {"index.faiss": GOOD_FILE, "passages.arrow": {**GOOD_FILE, "sha256": "A" * 64}}}, "nor a sha256"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ManifestInvalid, match=said):
+        read_manifest(written(tmp_path, **changed), "wiki-2018")
+
+
+def test_the_manifest_of_another_version_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ManifestInvalid, match="the manifest of 'wiki-2018'"):
+        read_manifest(written(tmp_path), "wiki-2016")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("2018-12-20", True), ("20181220", False), ("2018-W51-4", False), ("2018-02-30", False), ("", False)],
+)
+def test_a_date_is_written_in_one_way(text: str, expected: bool) -> None:
+    assert is_date(text) is expected
+
+
+def test_a_manifest_says_whether_it_was_changed(tmp_path: Path) -> None:
+    write_manifest(tmp_path, INFO)
+    check_sealed(tmp_path, "wiki-2018")
+    content = (tmp_path / MANIFEST).read_text(encoding="utf-8")
+    (tmp_path / MANIFEST).write_text(content.replace("CC BY-SA 4.0", "CC BY-SA 3.0"), encoding="utf-8")
+    with pytest.raises(ManifestInvalid, match="it has been changed since it was written"):
+        read_manifest(tmp_path, "wiki-2018")
+
+
+@pytest.mark.parametrize("flip", [0x01, 0x20, 0x80, 0xFF])
+def test_every_byte_that_changes_breaks_the_seal(tmp_path: Path, flip: int) -> None:
+    write_manifest(tmp_path, INFO)
+    content = (tmp_path / MANIFEST).read_bytes()
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= flip
+        (tmp_path / MANIFEST).write_bytes(changed)
+        with pytest.raises(ManifestInvalid):
+            check_sealed(tmp_path, "wiki-2018")
+
+
+def test_every_cut_breaks_the_seal(tmp_path: Path) -> None:
+    write_manifest(tmp_path, INFO)
+    content = (tmp_path / MANIFEST).read_bytes()
+    for length in range(len(content)):
+        (tmp_path / MANIFEST).write_bytes(content[:length])
+        with pytest.raises(ManifestInvalid):
+            check_sealed(tmp_path, "wiki-2018")
+
+
+def test_a_manifest_without_a_seal_is_read_and_not_believed(tmp_path: Path) -> None:
+    """One without a seal."""
+    write_manifest(tmp_path, INFO)
+    fields = json.loads((tmp_path / MANIFEST).read_text(encoding="utf-8"))
+    del fields["manifest_sha256"]
+    (tmp_path / MANIFEST).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    assert read_manifest(tmp_path, "wiki-2018") == INFO
+    with pytest.raises(ManifestInvalid, match="does not end with one"):
+        check_sealed(tmp_path, "wiki-2018")
+
+
+def test_text_that_looks_like_the_place_of_a_seal_is_text(tmp_path: Path) -> None:
+    zeros = dataclasses.replace(INFO, source="0" * 64, licence='"manifest_sha256": "' + "0" * 64)
+    write_manifest(tmp_path, zeros)
+    check_sealed(tmp_path, "wiki-2018")
+    assert read_manifest(tmp_path, "wiki-2018") == zeros

@@ -1,0 +1,173 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from openbook.entities import Passage
+from openbook.errors import (
+    CanaryFailed,
+    DimensionIncompatible,
+    IndexNotResident,
+    InvalidRequest,
+    TooManyDocs,
+)
+from openbook.storage.faiss_index import IndexType
+from openbook.storage.index_store import IndexStore
+from openbook.storage.manifest import sealed
+from openbook.storage.snapshot import IndexSnapshot
+from tests.fixtures.indexes import DIMENSION, cut_links, publish_tiny, tiny_passages, tiny_vectors
+from tests.openbook.storage.mappings import unmapped_soon
+
+
+def query(seed: int = 0, n: int = 3) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).standard_normal((n, DIMENSION)).astype(np.float32)
+
+
+@pytest.fixture
+def snapshot(tiny_indexes: Path) -> IndexSnapshot:
+    return IndexStore(tiny_indexes).open("tiny-2016")
+
+
+def test_a_snapshot_is_its_vectors_and_passages_by_row(snapshot: IndexSnapshot) -> None:
+    passages = tiny_passages("tiny-2016")
+    assert len(snapshot) == snapshot.info.n_passages == 12
+    assert list(snapshot.passages(range(12))) == passages
+    np.testing.assert_array_equal(snapshot.vectors(range(12)), tiny_vectors(passages))
+
+
+def test_a_search_ranks_by_inner_product(snapshot: IndexSnapshot) -> None:
+    scores = query() @ snapshot.vectors(range(12)).T  # (3, 12)
+    np.testing.assert_array_equal(snapshot.search(query(), 12), np.argsort(-scores, axis=1))
+    np.testing.assert_array_equal(snapshot.search(query(), 4), np.argsort(-scores, axis=1)[:, :4])
+
+
+def test_the_two_years_answer_differently_about_what_changed(tiny_indexes: Path) -> None:
+    store = IndexStore(tiny_indexes)
+    then, now = store.open("tiny-2016"), store.open("tiny-2018")
+    changed = [
+        old.passage_id for old, new in zip(*(s.passages(range(12)) for s in (then, now)), strict=True) if old != new
+    ]
+    assert changed == ["peru", "france", "kenya", "japan", "ghana"]
+    assert (then.vectors(range(7)) == now.vectors(range(7))).all()
+    assert not (then.vectors(range(7, 12)) == now.vectors(range(7, 12))).any()
+
+
+def test_more_passages_than_there_are_cannot_be_asked_for(snapshot: IndexSnapshot) -> None:
+    with pytest.raises(TooManyDocs, match=r"13 passages were asked for, the index 'tiny-2016' holds 12"):
+        snapshot.search(query(), 13)
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_no_passage_cannot_be_asked_for(snapshot: IndexSnapshot, k: int) -> None:
+    with pytest.raises(InvalidRequest):
+        snapshot.search(query(), k)
+
+
+@pytest.mark.parametrize("shape", [(1, DIMENSION - 1), (1, DIMENSION + 1), (DIMENSION,)])
+def test_vectors_of_another_encoder_are_refused(snapshot: IndexSnapshot, shape: tuple[int, ...]) -> None:
+    with pytest.raises(DimensionIncompatible):
+        snapshot.search(np.zeros(shape, dtype=np.float32), 1)
+
+
+def test_resident_bytes_are_those_of_its_files(snapshot: IndexSnapshot, tiny_indexes: Path) -> None:
+    folder = tiny_indexes / "tiny-2016"
+    sizes = [(folder / name).stat().st_size for name in ("index.faiss", "passages.arrow")]
+    assert snapshot.resident_bytes() == sum(sizes)
+
+
+def test_a_closed_snapshot_says_so_and_may_be_closed_again(snapshot: IndexSnapshot) -> None:
+    snapshot.close()
+    snapshot.close()
+    for read in (
+        lambda: snapshot.search(query(), 1),
+        lambda: snapshot.vectors([0]),
+        lambda: snapshot.passages([0]),
+        snapshot.warm,
+    ):
+        with pytest.raises(IndexNotResident):
+            read()
+
+
+@pytest.mark.parametrize("index_type", ["flat", "hnsw"])
+@pytest.mark.parametrize("scale", ["normalised", "of all lengths", "zero", "equal"])
+def test_a_sound_index_passes_the_canary(tmp_path: Path, index_type: IndexType, scale: str) -> None:
+    """Where lengths differ, a passage need not be the nearest to its own vector."""
+    generator = np.random.default_rng(0)
+    vectors = generator.standard_normal((400, DIMENSION))
+    if scale == "normalised":
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    elif scale == "of all lengths":
+        vectors *= generator.lognormal(0.0, 2.0, (400, 1))
+    else:
+        vectors[:] = 0.0 if scale == "zero" else vectors[0]
+    store = IndexStore(tmp_path)
+    passages = [Passage(str(row), "", "") for row in range(400)]
+    publish_tiny(store, "tiny-2016", vectors=vectors.astype(np.float32), passages=passages, index_type=index_type)
+    store.open("tiny-2016").warm()
+
+
+def test_an_index_that_does_not_find_its_own_vectors_fails_the_canary(tmp_path: Path) -> None:
+    """An HNSW graph whose entrance has no way on: it finds only where it starts."""
+    vectors = np.abs(np.random.default_rng(0).standard_normal((500, DIMENSION))).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    publish_tiny(
+        IndexStore(tmp_path),
+        "tiny-2016",
+        vectors=vectors,
+        passages=[Passage(str(row), "", "") for row in range(500)],
+        index_type="hnsw",
+    )
+    cut_links(tmp_path / "tiny-2016" / "index.faiss")
+    with pytest.raises(CanaryFailed, match="does not find passage row 0"):
+        IndexStore(tmp_path).open("tiny-2016").warm()
+
+
+@pytest.mark.parametrize("index_type", ["flat", "hnsw"])
+def test_opening_and_closing_leaks_no_descriptor_and_no_mapping(tmp_path: Path, index_type: IndexType) -> None:
+    store = IndexStore(tmp_path)
+    publish_tiny(store, "tiny-2016", index_type=index_type)
+
+    def held() -> tuple[int, bool]:
+        return len(list(Path("/proc/self/fd").iterdir())), unmapped_soon(tmp_path)
+
+    def use() -> None:
+        snapshot = store.open("tiny-2016", verify="checksum")
+        snapshot.warm()
+        snapshot.search(query(), 5)
+        snapshot.passages([1, 2])
+        snapshot.close()
+
+    use()
+    before = held()
+    for _ in range(50):
+        use()
+    assert held() == before
+    assert before[1]
+
+
+def test_what_was_read_stays_good_after_close(snapshot: IndexSnapshot) -> None:
+    vectors, passages = snapshot.vectors([3]), snapshot.passages([3])
+    snapshot.close()
+    assert list(passages) == tiny_passages("tiny-2016")[3:4]
+    np.testing.assert_array_equal(vectors, tiny_vectors(list(passages)))
+
+
+def test_a_search_asks_hnsw_for_as_many_candidates_as_the_manifest_says(tmp_path: Path) -> None:
+    store = IndexStore(tmp_path)
+    generator = np.random.default_rng(0)
+    vectors = generator.standard_normal((3000, DIMENSION)).astype(np.float32)
+    passages = [Passage(str(row), "", "") for row in range(3000)]
+    publish_tiny(store, "tiny-2016", vectors=vectors, passages=passages, index_type="hnsw")
+    assert dict(store.info("tiny-2016").search) == {"efSearch": 128}
+    manifest = tmp_path / "tiny-2016" / "manifest.json"
+    queries = query(1, 60)
+    expected = np.argmax(queries @ vectors.T, axis=1)
+
+    def right() -> float:
+        return float((store.open("tiny-2016").search(queries, 1)[:, 0] == expected).mean())
+
+    with_many = right()
+    manifest.write_bytes(sealed(json.loads(manifest.read_text()) | {"search": {"efSearch": 1}}))
+    assert right() < with_many

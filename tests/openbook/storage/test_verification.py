@@ -1,0 +1,263 @@
+"""Whatever is wrong with a version has its own error, and the version is not opened."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from openbook.errors import (
+    DimensionIncompatible,
+    IndexChecksumWrong,
+    IndexCorrupt,
+    IndexCountWrong,
+    IndexDimensionWrong,
+    IndexFileMissing,
+    IndexFileSizeWrong,
+    IndexIncompatible,
+    IndexUnreadable,
+    ManifestInvalid,
+    ManifestMissing,
+)
+from openbook.storage.durable import sha256_of
+from openbook.storage.index_store import IndexStore
+from openbook.storage.manifest import sealed
+from tests.fixtures.indexes import publish_tiny, tiny_passages, tiny_vectors
+from tests.openbook.storage.mappings import mapped, unmapped_soon
+
+VERSION = "tiny-2016"
+FILES = ("index.faiss", "passages.arrow")
+
+
+def edit_manifest(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    path = folder / VERSION / "manifest.json"
+    fields = json.loads(path.read_text())
+    edit(fields)
+    path.write_bytes(sealed(fields))
+
+
+def admit(folder: Path, name: str) -> None:
+    """Let the manifest say what the file is now, so that the next check is reached."""
+    path = folder / VERSION / name
+    admitted = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    edit_manifest(folder, lambda fields: fields["files"].update({name: admitted}))
+
+
+def refuse(folder: Path, error: type[Exception], said: str | None = None, *, verify: str = "checksum") -> None:
+    with pytest.raises(error, match=said) as caught:
+        IndexStore(folder).open(VERSION, verify=verify)  # type: ignore[arg-type]
+    assert type(caught.value) is error
+
+
+def other_version(tmp_path: Path, **changed: object) -> Path:
+    publish_tiny(IndexStore(tmp_path / "other"), VERSION, **changed)
+    return tmp_path / "other" / VERSION
+
+
+def test_a_sound_version_opens_and_verifies(indexes_folder: Path) -> None:
+    store = IndexStore(indexes_folder)
+    lines: list[str] = []
+    assert store.verify(VERSION, lines.append) == store.info(VERSION)
+    assert [line.split(":")[0] for line in lines] == list(FILES)
+    for verify in ("manifest", "checksum"):
+        store.open(VERSION, verify=verify, encoder_fingerprint="tiny-encoder", dimension=32).close()  # type: ignore[arg-type]
+
+
+def test_a_version_without_manifest(indexes_folder: Path) -> None:
+    (indexes_folder / VERSION / "manifest.json").unlink()
+    refuse(indexes_folder, ManifestMissing)
+
+
+def test_a_manifest_that_is_no_manifest(indexes_folder: Path) -> None:
+    (indexes_folder / VERSION / "manifest.json").write_text("hello")
+    refuse(indexes_folder, ManifestInvalid)
+
+
+def test_a_folder_under_the_name_of_another_version(indexes_folder: Path) -> None:
+    shutil.rmtree(indexes_folder / VERSION)
+    (indexes_folder / "tiny-2018").rename(indexes_folder / VERSION)
+    refuse(indexes_folder, ManifestInvalid, "the manifest of 'tiny-2018'")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file(indexes_folder: Path, name: str) -> None:
+    (indexes_folder / VERSION / name).unlink()
+    refuse(indexes_folder, IndexFileMissing, name)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_folder_in_place_of_a_file(indexes_folder: Path, name: str) -> None:
+    (indexes_folder / VERSION / name).unlink()
+    (indexes_folder / VERSION / name).mkdir()
+    refuse(indexes_folder, IndexFileMissing, name)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_link_in_place_of_a_file(indexes_folder: Path, tmp_path: Path, name: str) -> None:
+    outside = (indexes_folder / VERSION / name).rename(tmp_path / name)
+    (indexes_folder / VERSION / name).symlink_to(outside)
+    refuse(indexes_folder, IndexUnreadable, "symbolic link")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("verify", ["manifest", "checksum"])
+@pytest.mark.parametrize("change", [lambda content: content[:-1], lambda content: content + b"\0", lambda _: b""])
+def test_a_file_of_another_size(indexes_folder: Path, name: str, verify: str, change: Callable[[bytes], bytes]) -> None:
+    path = indexes_folder / VERSION / name
+    path.write_bytes(change(path.read_bytes()))
+    refuse(indexes_folder, IndexFileSizeWrong, name, verify=verify)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
+def test_a_file_with_one_byte_changed(indexes_folder: Path, name: str, share: float) -> None:
+    path = indexes_folder / VERSION / name
+    content = bytearray(path.read_bytes())
+    content[int(share * (len(content) - 1))] ^= 0x10
+    path.write_bytes(content)
+    refuse(indexes_folder, IndexChecksumWrong, name)
+    with pytest.raises(IndexChecksumWrong):
+        IndexStore(indexes_folder).verify(VERSION)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_another_version(indexes_folder: Path, name: str) -> None:
+    shutil.copyfile(indexes_folder / "tiny-2018" / name, indexes_folder / VERSION / name)
+    with pytest.raises((IndexChecksumWrong, IndexFileSizeWrong)):
+        IndexStore(indexes_folder).open(VERSION, verify="checksum")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_with_another_number_of_entries(indexes_folder: Path, tmp_path: Path, name: str) -> None:
+    fewer = tiny_passages(VERSION)[:11]
+    source = other_version(tmp_path, passages=fewer, vectors=tiny_vectors(fewer))
+    shutil.copyfile(source / name, indexes_folder / VERSION / name)
+    admit(indexes_folder, name)
+    refuse(
+        indexes_folder, IndexCountWrong, f"'{name}' of index 'tiny-2016' holds 11 entries where its manifest says 12"
+    )
+
+
+def test_a_manifest_with_another_number_of_passages(indexes_folder: Path) -> None:
+    edit_manifest(indexes_folder, lambda fields: fields.update(n_passages=11))
+    refuse(indexes_folder, IndexCountWrong, "holds 12 entries where its manifest says 11")
+
+
+def test_vectors_of_another_dimension(indexes_folder: Path, tmp_path: Path) -> None:
+    source = other_version(tmp_path, vectors=tiny_vectors(tiny_passages(VERSION), dimension=8))
+    shutil.copyfile(source / "index.faiss", indexes_folder / VERSION / "index.faiss")
+    admit(indexes_folder, "index.faiss")
+    refuse(indexes_folder, IndexDimensionWrong, "has 8 dimensions where its manifest says 32")
+
+
+def test_an_index_of_another_type(indexes_folder: Path, tmp_path: Path) -> None:
+    source = other_version(tmp_path, index_type="hnsw")
+    shutil.copyfile(source / "index.faiss", indexes_folder / VERSION / "index.faiss")
+    admit(indexes_folder, "index.faiss")
+    refuse(indexes_folder, IndexUnreadable, "of type hnsw where its manifest says flat")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_garbage_that_the_manifest_admits(indexes_folder: Path, name: str) -> None:
+    (indexes_folder / VERSION / name).write_bytes(b"garbage" * 100)
+    admit(indexes_folder, name)
+    refuse(indexes_folder, IndexUnreadable, name)
+
+
+def test_a_pickle_is_never_loaded(indexes_folder: Path, tmp_path: Path) -> None:
+    """Opcodes that would make a file, were anything to unpickle them."""
+    trace = tmp_path / "loaded"
+    pickle = (
+        b"cpathlib\nPath\n(V" + str(trace).encode() + b"\ntR(dbcbuiltins\nopen\n(V" + str(trace).encode() + b"\nVw\ntR."
+    )
+    for name in FILES:
+        (indexes_folder / VERSION / name).write_bytes(pickle)
+        admit(indexes_folder, name)
+    refuse(indexes_folder, IndexUnreadable)
+    assert not trace.exists()
+
+
+def test_an_index_of_another_passage_encoder(indexes_folder: Path) -> None:
+    with pytest.raises(IndexIncompatible, match="tiny-encoder, the checkpoint expects another"):
+        IndexStore(indexes_folder).open(VERSION, encoder_fingerprint="another")
+
+
+def test_an_index_of_another_dimension_than_the_checkpoint(indexes_folder: Path) -> None:
+    with pytest.raises(DimensionIncompatible, match=r"32 dimensions.* makes 768"):
+        IndexStore(indexes_folder).open(VERSION, encoder_fingerprint="another", dimension=768)
+
+
+def test_every_defect_is_one_code_for_clients(indexes_folder: Path) -> None:
+    (indexes_folder / VERSION / "manifest.json").unlink()
+    with pytest.raises(IndexCorrupt) as caught:
+        IndexStore(indexes_folder).open(VERSION)
+    assert caught.value.code == "index_corrupt"
+
+
+@pytest.mark.parametrize("defect", ["dimension", "index.faiss"])
+def test_an_error_that_is_kept_does_not_keep_the_mapping(indexes_folder: Path, defect: str) -> None:
+    if defect == "dimension":
+        edit_manifest(indexes_folder, lambda fields: fields.update(dimension=31))
+    else:
+        (indexes_folder / VERSION / defect).write_bytes(b"garbage" * 100)
+        admit(indexes_folder, defect)
+    with pytest.raises(IndexCorrupt) as kept:
+        IndexStore(indexes_folder).open(VERSION)
+    assert kept.value.__traceback__ is not None
+    assert unmapped_soon(indexes_folder)
+
+
+def test_the_other_version_goes_on(indexes_folder: Path) -> None:
+    (indexes_folder / VERSION / "index.faiss").write_bytes(b"")
+    store = IndexStore(indexes_folder)
+    assert store.versions() == ("tiny-2016", "tiny-2018")
+    snapshot = store.open("tiny-2018")
+    assert snapshot.search(np.ones((1, 32), dtype=np.float32), 3).shape == (1, 3)
+
+
+@pytest.mark.parametrize("name", [*FILES, "manifest.json"])
+def test_every_byte_that_changes_is_found_by_its_checksum(indexes_folder: Path, name: str) -> None:
+    store = IndexStore(indexes_folder)
+    path = indexes_folder / VERSION / name
+    content = path.read_bytes()
+    for place in range(0, len(content), 3):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
+        with pytest.raises(IndexCorrupt):
+            store.check(VERSION, verify="checksum")
+    path.write_bytes(content)
+    store.check(VERSION, verify="checksum")
+
+
+def test_a_version_is_checked_without_being_opened(indexes_folder: Path) -> None:
+    store = IndexStore(indexes_folder)
+    told: list[float] = []
+    identity = store.check(VERSION, verify="checksum", report=told.append)
+    assert told == sorted(told)
+    assert told[-1] == 1
+    assert not mapped(indexes_folder)
+    snapshot = store.open(VERSION)
+    assert snapshot.identity == identity == store.check(VERSION)
+    snapshot.close()
+    (indexes_folder / VERSION / "passages.arrow").unlink()
+    with pytest.raises(IndexFileMissing):
+        store.check(VERSION)
+
+
+def test_a_version_that_is_published_again_is_another(indexes_folder: Path) -> None:
+    store = IndexStore(indexes_folder)
+    before = store.check(VERSION)
+    publish_tiny(store, VERSION, replace=True)
+    assert store.check(VERSION) != before
+
+
+def test_a_file_that_was_written_again_is_another(indexes_folder: Path) -> None:
+    store = IndexStore(indexes_folder)
+    before = store.check(VERSION)
+    for name in (*FILES, "manifest.json"):
+        path = indexes_folder / VERSION / name
+        path.write_bytes(path.read_bytes())
+        assert store.check(VERSION) != before
+        before = store.check(VERSION)

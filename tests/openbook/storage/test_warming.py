@@ -1,0 +1,110 @@
+import ctypes
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from openbook.entities import Passage
+from openbook.storage import warming
+from openbook.storage.index_store import IndexStore
+from openbook.storage.warming import PAGE_BYTES, touch
+from tests.fixtures.indexes import publish_tiny
+
+POSIX_FADV_DONTNEED = 4
+
+
+def in_memory(array: np.ndarray) -> int:
+    """How many of the pages of a mapping are, as mincore(2) says."""
+    pages = -(-array.size // PAGE_BYTES)
+    found = (ctypes.c_ubyte * pages)()
+    mincore = ctypes.CDLL(None, use_errno=True).mincore
+    assert mincore(ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.size), found) == 0
+    return sum(one & 1 for one in found)
+
+
+@pytest.mark.parametrize("size", [1, PAGE_BYTES, 300 * PAGE_BYTES + 17])
+@pytest.mark.parametrize("block", [PAGE_BYTES, 7 * PAGE_BYTES, 1 << 24])
+def test_all_pages_of_a_cold_mapping_are_brought_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, block: int
+) -> None:
+    monkeypatch.setattr(warming, "BLOCK_BYTES", block)
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(size))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, POSIX_FADV_DONTNEED)
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+            # as FAISS maps: nothing is read ahead
+            mapped.madvise(mmap.MADV_RANDOM)
+            array = np.frombuffer(mapped, dtype=np.uint8)
+            told: list[int] = []
+            touch([array], told.append)
+            assert in_memory(array) == -(-size // PAGE_BYTES)
+            assert sum(told) == size
+            assert max(told) <= block
+            del array
+
+
+@pytest.mark.parametrize("index_type", ["flat", "hnsw"])
+def test_a_warm_index_is_read_ahead_and_its_use_counts(tmp_path: Path, index_type: str) -> None:
+    """FAISS maps with MADV_RANDOM, which the kernel shows as "rr"."""
+    store = IndexStore(tmp_path)
+    # large enough that FAISS has pages of its own to advise on
+    vectors = np.random.default_rng(0).standard_normal((2000, 32)).astype(np.float32)
+    passages = [Passage(str(row), "", "") for row in range(2000)]
+    publish_tiny(store, "tiny-2016", vectors=vectors, passages=passages, index_type=index_type)
+    snapshot = store.open("tiny-2016")
+    assert any("rr" in flags for flags in advice(tmp_path / "tiny-2016" / "index.faiss"))
+    snapshot.warm()
+    found = advice(tmp_path / "tiny-2016" / "index.faiss")
+    # the file's head may share no page with what is touched
+    assert found[-1].count("rr") == 0
+    snapshot.close()
+
+
+def advice(path: Path) -> list[list[str]]:
+    """The flags of each mapping of a file."""
+    found, ours = [], False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if not line[0].isupper():
+            ours = line.endswith(str(path))
+        elif line.startswith("VmFlags:") and ours:
+            found.append(line.split()[1:])
+    return found
+
+
+def test_nothing_to_touch_is_no_error() -> None:
+    told: list[int] = []
+    touch([np.empty(0, dtype=np.uint8), np.ones(3, dtype=np.uint8)[1:]], told.append)
+    assert told == [2]
+
+
+@pytest.mark.parametrize("index_type", ["flat", "hnsw"])
+def test_a_snapshot_tells_how_much_of_it_is_warm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index_type: str
+) -> None:
+    monkeypatch.setattr(warming, "BLOCK_BYTES", PAGE_BYTES)
+    store = IndexStore(tmp_path)
+    vectors = np.random.default_rng(0).standard_normal((200, 32)).astype(np.float32)
+    passages = [Passage(str(row), "title", "text " * 50) for row in range(200)]
+    publish_tiny(store, "tiny-2016", vectors=vectors, passages=passages, index_type=index_type)
+    snapshot = store.open("tiny-2016")
+    told: list[float] = []
+    snapshot.warm(told.append)
+    assert len(told) > 10
+    assert told == sorted(told)
+    assert 0.9 < told[-1] <= 1
+    snapshot.close()
+
+
+def test_what_the_listener_raises_ends_the_warm_up(tiny_indexes: Path) -> None:
+    snapshot = IndexStore(tiny_indexes).open("tiny-2016")
+
+    def stop(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        snapshot.warm(stop)
+    snapshot.close()

@@ -1,0 +1,34 @@
+"""Takes the picture of docs/page.md anew: python -m tests.openbook.web.screenshot [ADDRESS] [FILE]
+
+The service should have nothing else to do: the picture shows how long the answer took.
+"""
+
+import sys
+from urllib.parse import quote
+
+from playwright.sync_api import sync_playwright
+
+from tests.openbook.web.conftest import PATIENCE_MS, launch
+
+QUESTION = "Who is the leader of Zimbabwe?"
+POINTED_AT = "dam"
+
+
+def take(address: str, file: str) -> None:
+    with sync_playwright() as driver, launch(driver) as browser:
+        page = browser.new_page(viewport={"width": 1060, "height": 1290}, color_scheme="light", device_scale_factor=1)
+        page.set_default_timeout(PATIENCE_MS)
+        page.goto(f"{address}/#question={quote(QUESTION)}")
+        page.get_by_role("list", name="Example questions").wait_for()
+        page.get_by_role("toolbar").wait_for()
+        # the first answer of a service is slower than those after it
+        page.get_by_role("button", name="Ask", exact=True).click()
+        page.locator("#waiting").wait_for(state="hidden")
+        tokens = page.get_by_role("toolbar").get_by_role("button")
+        pointed = tokens.filter(has_text=POINTED_AT)
+        (pointed if pointed.count() else tokens).first.hover()
+        page.screenshot(path=file)
+
+
+if __name__ == "__main__":
+    take(*(sys.argv[1:] + ["http://127.0.0.1:8000", "docs/page.png"][len(sys.argv) - 1 :]))

@@ -1,0 +1,253 @@
+"""Asking on the page, in Chromium, of a real service."""
+
+import re
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from fastapi import FastAPI
+
+from openbook.api.app import create_app
+from openbook.rag.engine import RagEngine
+from openbook.settings import Settings
+from openbook.storage.index_store import IndexStore
+from tests.fixtures.indexes import publish_tiny, tiny_passages
+from tests.openbook.api.conftest import ADMIN, SlowSearch, get, post, serving, until
+from tests.openbook.web.conftest import OpenPage, Page, ask
+
+expect: Any = pytest.importorskip("playwright.sync_api", reason="needs the extra browser").expect
+expect.set_options(timeout=30_000)
+
+pytestmark = pytest.mark.browser
+
+QUESTION = "who is the president of peru ?"
+# the space between a number and its unit, where no line breaks
+THIN = "\u202f"
+LINK = f"/#question={quote(QUESTION)}"
+
+
+def percent(share: float) -> str:
+    value = 100 * share
+    if 0 < value < 0.5:
+        return f"<1{THIN}%"
+    return f">99{THIN}%" if 99.5 < value < 100 else f"{int(value + 0.5)}{THIN}%"
+
+
+def figures(page: Page) -> list[str]:
+    return [text.strip() for text in page.locator(".bar.posterior .figure").all_text_contents()]
+
+
+def test_an_answer_comes_with_its_tokens_its_heat_map_and_its_passages(server: str, open_page: OpenPage) -> None:
+    page = open_page(server)
+    ask(page, f"  {QUESTION} ")
+    expect(page.locator(".answer h2")).to_be_visible()
+    answer = post(f"{server}/answer", json={"question": QUESTION}).json()
+    assert page.locator(".answer h2").text_content() == answer["answer"]
+    assert page.locator(".asked").text_content() == QUESTION
+    assert page.get_by_role("toolbar").get_by_role("button").count() == len(answer["tokens"])
+    expect(page.locator(".answer")).to_contain_text("From tiny-2016, text of 21 December 2016, generation 0.")
+    expect(page.locator(".figures")).to_contain_text(f"log p(answer)−{-answer['log_prob']:.2f}")
+    rows = page.locator(".heat tbody tr").all()
+    assert len(rows) == len(answer["passages"]) == 5
+    for row, passage in zip(rows, answer["passages"], strict=True):
+        shares = [passage["prior"], *(token["posterior"][passage["rank"] - 1] for token in answer["tokens"])]
+        shown = [int(text) for text in row.locator("td").all_text_contents()]
+        assert shown == [int(100 * share + 0.5) for share in [*shares, passage["posterior"]]]
+        assert row.locator("th").text_content() == f"{passage['rank']} {passage['title']}"
+    assert page.locator(".passages .text").all_text_contents() == [one["text"] for one in answer["passages"]]
+    assert figures(page) == [percent(one["posterior"]) for one in answer["passages"]]
+    expect(page.get_by_role("status")).to_contain_text(answer["answer"])
+    expect(page).to_have_title(f"{QUESTION} · Openbook")
+
+
+def test_pointing_at_a_token_or_focusing_it_shows_its_posterior(server: str, open_page: OpenPage) -> None:
+    page = open_page(server + LINK)
+    tokens = page.get_by_role("toolbar").get_by_role("button")
+    expect(tokens.first).to_be_visible()
+    answer = post(f"{server}/answer", json={"question": QUESTION}).json()
+    assert len(answer["tokens"]) > 1
+    whole = [percent(one["posterior"]) for one in answer["passages"]]
+    first = [percent(share) for share in answer["tokens"][0]["posterior"]]
+    assert first != whole
+    assert figures(page) == whole
+    tokens.first.hover()
+    assert figures(page) == first
+    assert page.locator(".heat td.at").count() == len(answer["passages"])
+    # where nothing is, whatever is scrolled
+    page.mouse.move(1, 1)
+    assert figures(page) == whole
+    tokens.first.focus()
+    assert figures(page) == first
+    page.keyboard.press("ArrowRight")
+    expect(tokens.nth(1)).to_be_focused()
+    assert figures(page) == [percent(share) for share in answer["tokens"][1]["posterior"]]
+    page.keyboard.press("End")
+    expect(tokens.last).to_be_focused()
+    name = tokens.last.get_attribute("aria-label")
+    assert re.fullmatch(r"end of the answer: log probability −?\d+\.\d\d; passage \d, .+, [<>]?\d+\s%.*", name)
+    page.keyboard.press("Escape")
+    assert figures(page) == whole
+    # and from the map itself
+    page.locator(".heat tbody tr").first.locator("td").nth(1).hover()
+    assert figures(page) == first
+
+
+def test_a_link_holds_the_question_and_its_options_and_opening_it_asks(server: str, open_page: OpenPage) -> None:
+    page = open_page(server)
+    page.get_by_text("Options:").click()
+    page.get_by_label("Model").select_option("sequence")
+    page.get_by_label("Decoding").select_option("fast")
+    page.get_by_label("Retriever").select_option("dense")
+    page.get_by_label("Passages (K)").fill("3")
+    page.get_by_label("Beams").fill("2")
+    page.get_by_label("Answers", exact=True).fill("2")
+    page.get_by_label("Answer from").select_option("tiny-2018")
+    ask(page, QUESTION)
+    link = page.get_by_role("link", name="Link to this question")
+    expect(link).to_be_visible()
+    body = {
+        **{"question": QUESTION, "model": "sequence", "decoding": "fast", "n_docs": 3, "num_beams": 2},
+        **{"num_answers": 2, "retriever": "dense", "index": "tiny-2018"},
+    }
+    expected = post(f"{server}/answer", json=body).json()
+    assert page.url.endswith(link.get_attribute("href"))
+    other = open_page(page.url)
+    for shown in (page, other):
+        expect(shown.locator(".answer h2")).to_have_text(expected["answer"])
+        assert shown.locator(".passages li").count() == 3
+        assert shown.locator(".others tbody tr").count() == len(expected["answers"])
+        expect(shown.locator(".answer")).to_contain_text("From tiny-2018")
+    assert other.get_by_label("Question", exact=True).input_value() == QUESTION
+    expect(other.locator("#chosen")).to_have_text(
+        "RAG-Sequence, fast, 3 passages, 2 beams, 2 answers, dense, tiny-2018"
+    )
+
+
+def test_going_back_asks_the_question_before(server: str, open_page: OpenPage) -> None:
+    page = open_page(server)
+    for question in (QUESTION, "what is the capital city ?"):
+        ask(page, question)
+        expect(page.locator(".asked")).to_have_text(question)
+    page.go_back()
+    expect(page.locator(".asked")).to_have_text(QUESTION)
+    assert page.get_by_label("Question", exact=True).input_value() == QUESTION
+
+
+def test_the_controls_keep_to_what_the_service_allows(server: str, open_page: OpenPage, settings: Settings) -> None:
+    page = open_page(server)
+    page.get_by_text("Options:").click()
+    beams = page.get_by_label("Beams")
+    expect(beams).to_have_attribute("max", str(settings.max_beams))
+    assert page.get_by_label("Passages (K)").get_attribute("max") == str(settings.max_docs) == "20"
+    assert page.get_by_label("Tokens at most").get_attribute("max") == str(settings.max_new_tokens)
+    page.get_by_label("Answers", exact=True).fill("4")
+    beams.fill("2")
+    assert page.get_by_label("Answers", exact=True).input_value() == "2"
+    page.get_by_label("Passages (K)").fill("21")
+    ask(page, QUESTION)
+    expect(page.locator(".answer")).to_have_count(0)
+    # a link is another way in: there the service says no
+    page = open_page(f"{server}{LINK}&n_docs=21")
+    expect(page.get_by_role("alert")).to_contain_text("n_docs: must be at most 20, not 21")
+    expect(page.get_by_role("button", name="Try again")).to_be_hidden()
+
+
+def test_a_full_service_says_when_to_come_back_and_is_asked_again_on_demand(
+    settings: Settings, engine: RagEngine, slow_search: SlowSearch, open_page: OpenPage
+) -> None:
+    settings = settings.model_copy(update={"workers": 1, "max_queue": 0})
+    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
+        slow_search.ask(server, {"question": QUESTION})
+        slow_search.wait(1)
+        page = open_page(server + LINK)
+        alert = page.locator("#trouble-text")
+        expect(alert).to_contain_text("The service is busy")
+        expect(alert).to_contain_text("overloaded")
+        expect(page.locator("#retry-when")).to_have_text(re.compile(r"wait \d+ s|good moment"))
+        retry = page.get_by_role("button", name="Try again")
+        retry.click()
+        expect(alert).to_contain_text("overloaded")
+        slow_search.go_on.set()
+        until(lambda: "openbook_questions_running 0.0" in get(f"{server}/metrics").text)
+        retry.click()
+        expect(page.locator(".answer h2")).to_be_visible()
+        expect(page.locator("#trouble")).to_be_hidden()
+
+
+def test_a_question_out_of_time_and_one_without_an_index_say_so(
+    settings: Settings, engine: RagEngine, slow_search: SlowSearch, open_page: OpenPage
+) -> None:
+    settings = settings.model_copy(update={"timeout_s": 0.5, "workers": 2, "residents": 1})
+    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
+        page = open_page(server + LINK)
+        expect(page.locator("#trouble-text")).to_contain_text("deadline_exceeded")
+        # that search still reads the old version, which a swap of this policy waits for
+        body = {"version": "tiny-2018", "policy": "resource", "wait": False}
+        post(f"{server}/index/swap", json=body, headers=ADMIN)
+        page.get_by_role("button", name="Try again").click()
+        expect(page.locator("#trouble-text")).to_contain_text("not_ready")
+        expect(page.locator("#live")).to_have_text("No index is live")
+        expect(page.locator("#retry-when")).to_contain_text("s.")
+        page.get_by_text("Versions", exact=True).click()
+        expect(page.locator("#swap-state")).to_contain_text("Swap to tiny-2018: waiting for questions to end")
+        slow_search.go_on.set()
+        expect(page.locator("#live")).to_contain_text("tiny-2018")
+        expect(page.locator("#swap-state")).to_contain_text("Swap to tiny-2018: done in")
+
+
+def test_a_question_that_takes_long_shows_its_time_and_can_be_cancelled(
+    server: str, slow_search: SlowSearch, open_page: OpenPage
+) -> None:
+    page = open_page(server + LINK)
+    slow_search.wait(1)
+    expect(page.locator("#elapsed")).to_have_text(re.compile(r"^[1-9]\d*\.\d s$"))
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    expect(page.locator("#waiting")).to_be_hidden()
+    expect(page.get_by_role("status")).to_have_text("Cancelled.")
+    expect(page.locator("#trouble")).to_be_hidden()
+    counted = 'openbook_requests_total{outcome="cancelled",route="/answer"} 1.0'
+    until(lambda: counted in get(f"{server}/metrics").text)
+
+
+def test_a_service_out_of_reach_is_said_to_be_and_found_again(server: str, open_page: OpenPage) -> None:
+    page = open_page(server)
+    expect(page.locator("#live")).to_contain_text("tiny-2016")
+    page.context.set_offline(True)
+    ask(page, QUESTION)
+    expect(page.locator("#trouble-text")).to_contain_text("No connection")
+    expect(page.locator("#live")).to_have_text("The service does not answer")
+    page.context.set_offline(False)
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".answer h2")).to_be_visible()
+    expect(page.locator("#live")).to_contain_text("tiny-2016")
+
+
+def test_the_attribution_stands_below_the_passages(app: FastAPI, settings: Settings, open_page: OpenPage) -> None:
+    publish_tiny(IndexStore(settings.indexes), "tiny-2016", attribution="By its <b>authors</b>", replace=True)
+    with serving(app, settings) as server:
+        page = open_page(server)
+        ask(page, QUESTION)
+        expect(page.locator("ol.passages + .attribution")).to_have_text("By its <b>authors</b>")
+        expect(page.locator("#sources li").first).to_contain_text("Licence: Apache-2.0. By its <b>authors</b>")
+        page.get_by_role("button", name="Compare").click()
+        expect(page.locator(".comparison .attribution")).to_have_text(["By its <b>authors</b>"])
+
+
+def test_text_that_looks_like_markup_is_shown_as_text(app: FastAPI, settings: Settings, open_page: OpenPage) -> None:
+    attack = '<img src=x onerror="window.broken=1"><script>window.broken=1</script><b>bold</b> & </p> president'
+    passages = [
+        type(one)(f"{one.passage_id}<i>", f"{attack} {one.title}", f"{attack} {one.text}")
+        for one in tiny_passages("tiny-2016")
+    ]
+    store = IndexStore(settings.indexes)
+    for version in ("tiny-2016", "tiny-2018"):
+        publish_tiny(store, version, passages=passages, source=attack, licence="<u>mine</u>", replace=True)
+    with serving(app, settings) as server:
+        page = open_page(f"{server}/#question={quote(attack)}&compare=tiny-2016,tiny-2018")
+        expect(page.locator(".comparison")).to_be_visible()
+        page.get_by_role("button", name="Tokens and passages of tiny-2016").click()
+        assert attack in page.locator(".passages .text").first.text_content()
+        assert page.locator(".asked").first.text_content() == attack
+        expect(page.locator("#sources")).to_contain_text(attack)
+        assert page.locator("main :is(script, b b, i, u), main img, footer :is(u, img, script)").count() == 0
+        assert page.evaluate("window.broken") is None

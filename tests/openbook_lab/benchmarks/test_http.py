@@ -1,0 +1,106 @@
+import math
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from openbook.application.telemetry import Telemetry
+from openbook.errors import ServerRefused
+from openbook_lab.benchmarks.http import WAYS, Load, Overhead, _answered, at, batch_sizes, load_table
+from openbook_lab.benchmarks.http_clients import OK, ClientProcess
+
+
+class Parrot(BaseHTTPRequestHandler):
+    """Answers every third question of a busy service with a refusal."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    asked = 0
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        Parrot.asked += 1
+        refused = Parrot.asked % 3 == 0
+        content = b'{"code": "overloaded"}' if refused else b'{"seconds": {"encode": 1, "retrieve": 2, "generate": 4}}'
+        self.send_response(503 if refused else 200)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def clients() -> Iterator[ClientProcess]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Parrot)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    with ClientProcess(server.server_address[1], [{"question": "a"}, {"question": "b"}]) as clients:
+        yield clients
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_clients_ask_on_until_the_time_is_up_and_keep_what_they_were_told(clients: ClientProcess) -> None:
+    asked = clients.load(3, 0.3)
+    assert {one.status for one in asked} == {200, 503}
+    assert {one.computed_s for one in asked if one.status == OK} == {7.0}
+    assert {one.problem for one in asked if one.status != OK} == {'{"code": "overloaded"}'}
+    assert len(asked) > 6
+    assert all(one.seconds > 0 for one in asked)
+
+
+def test_a_client_asks_one_question_at_a_time(clients: ClientProcess) -> None:
+    found = [clients.ask(number) for number in range(3)]
+    assert sorted(one.status for one in found) == [200, 200, 503]
+    assert found[1].began >= found[0].began + found[0].seconds
+    with pytest.raises(ServerRefused, match="overloaded"):
+        _answered(found)
+
+
+def test_what_ends_the_clients_reaches_who_asked_them() -> None:
+    with ClientProcess(1, [{"question": "nobody listens there"}]) as clients:
+        with pytest.raises(ConnectionRefusedError):
+            clients.ask(0)
+        with pytest.raises(ConnectionRefusedError):
+            clients.load(2, 0.1)
+
+
+def test_batches_are_told_by_size() -> None:
+    telemetry = Telemetry()
+    for size in (1, 1, 2, 5, 8, 100):
+        telemetry.observe_batch([0.0] * size)
+    sizes = batch_sizes(telemetry.render().decode())
+    assert {size: count for size, count in sizes.items() if count} == {"1": 2, "2": 1, "5-6": 1, "7-8": 1, "65-": 1}
+
+
+def test_what_is_added_is_told_question_by_question() -> None:
+    overhead = Overhead()
+    for way, more in zip(WAYS, (0.0, 0.001, 0.004), strict=True):
+        overhead.seconds[way] = [0.1 + more, 0.2 + more, 0.9 + more]
+        overhead.outside[way] = [more] * 3
+    table = overhead.table()
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert rows[WAYS[2]]["added p50"] == pytest.approx(4)
+    assert rows[WAYS[2]]["added %"] == pytest.approx(2)
+    assert rows[WAYS[1]]["outside p50"] == pytest.approx(1)
+    assert rows[WAYS[0]]["p99"] == pytest.approx(900)
+
+
+def test_rates_are_compared_within_their_round() -> None:
+    found = {
+        1: Load(answers_a_second=[10.0, 5.0, 20.0], seconds=[0.1], questions=3, n_batches=3, batches={"1": 3.0}),
+        8: Load(answers_a_second=[30.0, 15.0, 30.0], seconds=[0.1, 0.3], questions=8, n_batches=2, refused=1),
+    }
+    table = load_table(found)
+    eight = dict(zip(table.columns, table.rows[1], strict=True))
+    assert (eight["times 1"], eight["batch mean"], eight["refused"], eight["p90 ms"]) == (3.0, 4.0, 1, 300)
+
+
+def test_a_share_of_values() -> None:
+    assert at([3.0, 1.0, 2.0, 4.0], 0.5) == 2.0
+    assert at([3.0, 1.0, 2.0, 4.0], 0.99) == 4.0
+    assert math.isnan(at([], 0.5))

@@ -1,0 +1,214 @@
+"""The encyclopedia as an editor and a reader with a question would check it."""
+
+import re
+import time
+from dataclasses import replace
+
+import pytest
+
+from openbook.indexing.splitting import PASSAGE_WORDS, SHORTEST_TAIL, passages, split_words
+from openbook_lab.encyclopedia import Article, World, articles, load_world, shuffled
+from openbook_lab.encyclopedia.titles import article_id, office_title, person_title
+
+YEARS = [2016, 2018]
+
+
+def _persons(world: World) -> set[str]:
+    return {article_id(person_title(world, office.holder)) for office in world.offices}
+
+
+def test_both_years_have_the_same_articles_but_for_the_persons(
+    worlds: dict[int, World], written: dict[int, list[Article]]
+) -> None:
+    ids = {year: [article.article_id for article in written[year]] for year in YEARS}
+    for year in YEARS:
+        assert len(ids[year]) == len(set(ids[year]))
+    without = {year: [name for name in ids[year] if name not in _persons(worlds[year])] for year in YEARS}
+    assert without[2016] == without[2018]
+
+
+def test_articles_of_one_title_have_one_id_and_titles_are_specific(written: dict[int, list[Article]]) -> None:
+    titles = {article.title for article in written[2016]}
+    assert {
+        "Peru",
+        "President of Peru",
+        "Economy of Peru",
+        "Pedro Pablo Kuczynski",
+        "Government of the Netherlands",
+    } <= titles
+    for article in written[2016]:
+        assert article.article_id == article_id(article.title)
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", article.article_id)
+
+
+def test_the_year_itself_changes_no_word(worlds: dict[int, World]) -> None:
+    """The world of 2018 with the facts of 2016 is word for word the encyclopedia of 2016."""
+    old, new = worlds[2016], worlds[2018]
+    disguised = replace(new, countries=old.countries, offices=old.offices)
+    assert list(articles(disguised)) == list(articles(old))
+
+
+def test_an_office_changes_its_text_only_with_its_facts(worlds: dict[int, World]) -> None:
+    """One new holder is put into 2016; nothing but what speaks of that office may be worded otherwise."""
+    world = worlds[2016]
+    peru = next(office for office in world.offices if (office.country, office.title) == ("Peru", "President"))
+    changed = replace(
+        world,
+        offices=tuple(replace(office, holder="Maria Quispe") if office is peru else office for office in world.offices),
+    )
+    old_texts = {article.title: article.text for article in articles(world)}
+    new_texts = {article.title: article.text for article in articles(changed)}
+    differing = {title for title in old_texts.keys() | new_texts.keys() if old_texts.get(title) != new_texts.get(title)}
+    assert differing == {
+        "Peru",
+        "President of Peru",
+        "Government of Peru",
+        "Leaders of South America",
+        "Pedro Pablo Kuczynski",
+        "Maria Quispe",
+    }
+    for title in ("Peru", "President of Peru", "Government of Peru", "Leaders of South America"):
+        assert old_texts[title].replace(peru.holder, "Maria Quispe") == new_texts[title]
+
+
+def test_articles_change_where_facts_do(written: dict[int, list[Article]]) -> None:
+    old = {article.article_id: article.text for article in written[2016]}
+    same = [article for article in written[2018] if old.get(article.article_id) == article.text]
+    kinds = {article.article_id.split("-")[0] for article in same}
+    # independence and symbols have no yearly fact, so that all of theirs are the same
+    assert {"independence", "national"} <= kinds
+    for article in written[2018]:
+        if article.title.startswith(("Independence of", "Foundation of", "National symbols of")):
+            assert old[article.article_id] == article.text
+
+
+@pytest.mark.parametrize("year", YEARS)
+def test_the_holder_stands_in_the_first_sentence_of_the_office_with_its_full_name(
+    worlds: dict[int, World], written: dict[int, list[Article]], year: int
+) -> None:
+    texts = {article.title: article.text for article in written[year]}
+    for office in worlds[year].offices:
+        title = office_title(office)
+        first = split_words(texts[title])[0]
+        # up to where the second sentence begins, roughly: holder, office, country and date are all in the first words
+        opening = " ".join(first.split()[:40])
+        assert office.holder in opening
+        assert title in opening
+        if office.since:
+            assert f"{office.since.day} {office.since:%B} {office.since.year}" in opening
+
+
+@pytest.mark.parametrize("year", YEARS)
+def test_no_snapshot_knows_the_other_years_holders(
+    worlds: dict[int, World], written: dict[int, list[Article]], year: int
+) -> None:
+    other = next(other for other in YEARS if other != year)
+    here = {office.holder for office in worlds[year].offices}
+    strangers = {office.holder for office in worlds[other].offices} - here
+    assert len(strangers) > 90
+    book = " ".join(f"{article.title} {article.text}" for article in written[year])
+    for stranger in strangers:
+        assert not re.search(rf"(?<!\w){re.escape(stranger)}(?!\w)", book), stranger
+
+
+@pytest.mark.parametrize("year", YEARS)
+def test_no_article_states_the_other_years_population_or_output(
+    worlds: dict[int, World], written: dict[int, list[Article]], year: int
+) -> None:
+    other = next(other for other in YEARS if other != year)
+    texts = {article.title: article.text for article in written[year]}
+    for country, elsewhen in zip(worlds[year].countries, worlds[other].countries, strict=True):
+        if country.population and elsewhen.population and country.population != elsewhen.population:
+            assert f"{elsewhen.population:,}" not in texts[f"Population of {country.noun}"]
+            assert f"{country.population:,}" in texts[f"Population of {country.noun}"]
+        if country.gdp and elsewhen.gdp and country.gdp != elsewhen.gdp:
+            assert f"{elsewhen.gdp} " not in texts[f"Economy of {country.noun}"].replace(".", " ")
+
+
+# names that look like misprints
+_NAMES = ("Bri Bri", "Jabal an Nabi Shu'ayb")
+
+
+def _misprints(text: str) -> list[str]:
+    found = []
+    for name in _NAMES:
+        text = text.replace(name, "Name")
+    for pattern in (
+        r"None(?! of its)",
+        r"\bnan\b",
+        r"[{}\[\]|_]",
+        r" {2}",
+        r"\s[,;:]|\s\.(?![a-z]{2}\b)",
+        r",,|\.\.|,\.|;\.",
+        r"\b[Aa] [AEIO]\w",
+        r"\ba [aeio]\w",
+        r"\b[Aa]n (?![aeiouAEIOU])",
+        r"(?<!\.)\b(\w+) \1\b",
+        r"\bthe the\b|\bThe the\b|\bof of\b",
+        r"(?<!-)\bone (countries|economies|presidents|kings|neighbours)\b",
+        r"\b(?:two|three|four|\d\d) (country|economy|president|king|neighbour|other country)\b",
+        r"\b(in|of|from|and|with) (Netherlands|Philippines|United|Bahamas|Gambia|Comoros|Maldives)\b",
+        r"\bthe (Peru|France|Chad|Angola)\b(?!v)",
+    ):
+        found += [match[0] for match in re.finditer(pattern, text)]
+    return found
+
+
+@pytest.mark.parametrize("year", YEARS)
+def test_nothing_is_misprinted(written: dict[int, list[Article]], year: int) -> None:
+    found = {
+        article.title: misprints
+        for article in written[year]
+        if (misprints := _misprints(re.sub(r'"[^"]*"', "song", article.text)))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize("year", YEARS)
+def test_every_sentence_begins_with_a_capital_or_a_name_and_ends(written: dict[int, list[Article]], year: int) -> None:
+    for article in written[year]:
+        assert article.text[-1] == ".", article.title
+        text = re.sub(r'"[^"]*"', "Song", article.text)
+        text = re.sub(r"\b(Mt|St|[A-Z])\. ", r"\1 ", text)
+        for sentence in re.split(r"(?<=[.!?]) (?!\.[a-z]{2}\b)", text):
+            first = sentence.lstrip("'")[0]
+            assert first.isupper(), (article.title, sentence)
+
+
+@pytest.mark.parametrize("year", YEARS)
+def test_there_are_enough_passages_and_none_too_long(written: dict[int, list[Article]], year: int) -> None:
+    lengths = [len(passage.text.split()) for passage in passages(written[year])]
+    assert len(lengths) >= 1500
+    assert max(lengths) < PASSAGE_WORDS + SHORTEST_TAIL
+    assert sum(lengths) / len(lengths) > 60
+
+
+def test_the_same_thing_is_said_in_many_ways(written: dict[int, list[Article]], worlds: dict[int, World]) -> None:
+    """Of the first sentences of all presidents' articles, names taken out, there are at least eight."""
+    texts = {article.title: article.text for article in written[2016]}
+    shapes = set()
+    for office in worlds[2016].offices:
+        if office.title == "President" and office.since:
+            opening = " ".join(texts[office_title(office)].split()[:30])
+            for name in (office.holder, office_title(office)):
+                opening = opening.replace(name, "X")
+            shapes.add(" ".join(opening.split()[:4]))
+    assert len(shapes) >= 8
+
+
+def test_an_encyclopedia_of_an_invented_world_is_as_well_formed(worlds: dict[int, World]) -> None:
+    invented = shuffled(worlds[2018], 11)
+    found = list(articles(invented))
+    assert len({article.article_id for article in found}) == len(found)
+    texts = {article.title: article.text for article in found}
+    for office in invented.offices:
+        assert office.holder in " ".join(texts[office_title(office)].split()[:40])
+    for article in found:
+        assert _misprints(re.sub(r'"[^"]*"', "song", article.text)) == [], article.title
+
+
+def test_writing_both_encyclopedias_takes_seconds() -> None:
+    started = time.perf_counter()
+    for year in YEARS:
+        list(passages(articles(load_world(year))))
+    assert time.perf_counter() - started < 20

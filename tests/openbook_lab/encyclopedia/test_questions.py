@@ -1,0 +1,90 @@
+"""Every question can be answered from the article that it names."""
+
+import re
+from collections import defaultdict
+
+import pytest
+
+from openbook.indexing.splitting import passages
+from openbook_lab.encyclopedia import Article, World, articles, questions, shuffled
+
+
+def _normalised(text: str) -> str:
+    return " ".join(re.sub(r"[^a-z0-9.,$% ]", "", text.lower()).split())
+
+
+def _passages_by_article(book: list[Article]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for passage in passages(book):
+        found[passage.passage_id.split("#")[0]].append(_normalised(passage.text))
+    return found
+
+
+@pytest.mark.parametrize("year", [2016, 2018])
+def test_the_first_answer_stands_whole_in_a_passage_of_its_article(
+    worlds: dict[int, World], written: dict[int, list[Article]], year: int
+) -> None:
+    texts = _passages_by_article(written[year])
+    for question in questions(worlds[year]):
+        answer = _normalised(question.answers[0])
+        assert any(answer in text for text in texts[question.article_id]), question
+
+
+def test_an_invented_world_answers_its_own_questions(worlds: dict[int, World]) -> None:
+    invented = shuffled(worlds[2018], 2)
+    texts = _passages_by_article(list(articles(invented)))
+    unanswered = [
+        question
+        for question in questions(invented)
+        if not any(_normalised(answer) in text for text in texts[question.article_id] for answer in question.answers)
+    ]
+    assert unanswered == []
+
+
+def test_each_kind_is_asked_in_at_least_six_styles_each_with_its_own_words(worlds: dict[int, World]) -> None:
+    styles = defaultdict(set)
+    for question in questions(worlds[2016]):
+        styles[question.kind].add(question.style)
+    assert len(styles) >= 17
+    for kind, names in styles.items():
+        assert len(names) >= 6, kind
+
+
+def test_no_question_is_asked_twice_of_one_article_and_none_is_unfinished(worlds: dict[int, World]) -> None:
+    asked = [(question.question, question.article_id, question.kind) for question in questions(worlds[2016])]
+    assert len(asked) == len(set(asked))
+    for text, _, _ in asked:
+        assert not re.search(r"[{}]|None| {2}|\bof (Netherlands|Philippines|United)\b", text), text
+        assert text == text.strip()
+
+
+def test_answers_have_the_forms_that_a_reader_would_accept(worlds: dict[int, World]) -> None:
+    answers = {
+        (question.kind, question.article_id): question.answers
+        for question in questions(worlds[2018])
+        if question.style == "plain"
+    }
+    assert answers["gdp", "economy-of-algeria"] == ("$630 billion", "630 billion", "630 billion dollars")
+    assert "41,657,488" in answers["population", "population-of-algeria"]
+    assert answers["office", "president-of-the-united-states"] == ("Donald J. Trump", "Donald Trump")
+    assert "Martin Vizcarra" in answers["office", "president-of-peru"]
+    assert answers["capital", "peru"] == ("Lima",)
+    assert answers["since", "president-of-france"] == ("14 May 2017", "2017")
+    assert "Bolivia" in answers["borders", "geography-of-peru"]
+
+
+def test_a_question_says_whether_its_answer_changed(worlds: dict[int, World]) -> None:
+    found = {year: {_key(question): question for question in questions(worlds[year])} for year in (2016, 2018)}
+    both = found[2016].keys() & found[2018].keys()
+    assert len(both) > 20_000
+    for key in both:
+        old, new = found[2016][key], found[2018][key]
+        assert old.changed == new.changed == (old.answers != new.answers), (old, new)
+
+
+def _key(question: object) -> tuple[object, ...]:
+    return tuple(getattr(question, name) for name in ("question", "kind", "article_id", "style"))
+
+
+def test_nothing_counts_as_changed_in_an_invented_world(worlds: dict[int, World]) -> None:
+    assert not any(question.changed for question in questions(shuffled(worlds[2016], 0)))

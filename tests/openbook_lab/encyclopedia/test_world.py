@@ -1,0 +1,148 @@
+"""The tables hold clean facts, and an invented world holds the same ones dealt out anew."""
+
+import re
+from collections import Counter
+from dataclasses import fields
+from datetime import date
+
+import pytest
+
+from openbook.errors import SourceInvalid
+from openbook_lab.encyclopedia import Country, World, load_world, shuffled
+from openbook_lab.encyclopedia.world import MONARCHS
+
+JUNK = re.compile(r"[\[\]{}|\\]|[Nn]ote\b|\bNA\b|\b[Nn]one\b|[Oo]fficial|\bUK\b|\bUS\b|  ")
+
+
+def _cells(country: Country) -> list[tuple[str, str]]:
+    cells = []
+    for field in fields(country):
+        value = getattr(country, field.name)
+        if field.name not in ("changed", "also_called"):
+            texts = value if isinstance(value, tuple) else [value]
+            cells += [(field.name, text) for text in texts if isinstance(text, str)]
+    return cells
+
+
+@pytest.mark.parametrize("year", [2016, 2018])
+def test_no_cell_of_a_country_holds_a_remark_or_a_stray_character(worlds: dict[int, World], year: int) -> None:
+    for country in worlds[year].countries:
+        for field, text in _cells(country):
+            assert text.strip() == text, (country.name, field)
+            assert not JUNK.search(text), (country.name, field, text)
+            assert "(" not in text, (country.name, field, text)
+            assert text.count('"') == 0, (country.name, field, text)
+
+
+def test_every_number_is_one_that_a_country_can_have(worlds: dict[int, World]) -> None:
+    for world in worlds.values():
+        for country in world.countries:
+            assert country.population is None or 500 < country.population < 1.5e9
+            assert country.area is None or 0.1 < country.area < 1.8e7
+            assert country.gdp_dollars is None or 1e7 < country.gdp_dollars < 3e13
+            assert country.life_expectancy is None or 45 < float(country.life_expectancy) < 95
+            assert country.unemployment_pct is None or 0 < float(country.unemployment_pct) < 100
+            assert country.highest_point_m is None or 2 < float(country.highest_point_m) < 8851
+            assert country.internet_code is None or re.fullmatch(r"\.[a-z]{2}", country.internet_code)
+
+
+def test_borders_name_countries_of_the_table_from_both_sides_or_known_territories(worlds: dict[int, World]) -> None:
+    by_name = {country.name: country for country in worlds[2016].countries}
+    elsewhere = {
+        "French Guiana",
+        "Gaza Strip",
+        "Gibraltar",
+        "North Korea",
+        "Oman",
+        "San Marino",
+        "West Bank",
+        "Western Sahara",
+    }
+    for country in by_name.values():
+        for name in country.borders:
+            assert name in by_name or name in elsewhere
+            # Brazil and Suriname border French Guiana, which the table counts as France on one side only
+            if name in by_name and {country.name, name} not in ({"France", "Brazil"}, {"France", "Suriname"}):
+                assert country.name in by_name[name].borders
+
+
+def test_every_office_belongs_to_a_country_and_began_before_its_snapshot(worlds: dict[int, World]) -> None:
+    for world in worlds.values():
+        names = {country.name for country in world.countries}
+        for office in world.offices:
+            assert office.country in names
+            assert office.holder
+            assert office.since is None or office.since <= world.snapshot_date
+
+
+def test_the_two_worlds_have_the_same_countries_and_offices_and_say_what_changed(worlds: dict[int, World]) -> None:
+    before, after = worlds[2016], worlds[2018]
+    assert [country.name for country in before.countries] == [country.name for country in after.countries]
+    assert len(before.offices) == 310
+    assert len(before.countries) == 193
+    changed = 0
+    for old, new in zip(before.offices, after.offices, strict=True):
+        assert (old.country, old.title) == (new.country, new.title)
+        assert old.changed == new.changed == (old.holder != new.holder)
+        assert old.term_changed == new.term_changed == (old.since != new.since)
+        changed += old.changed
+    assert changed == 102
+    for old_country, new_country in zip(before.countries, after.countries, strict=True):
+        differing = {field.name for field in fields(Country) if _differs(old_country, new_country, field.name)}
+        assert differing == old_country.changed == new_country.changed
+
+
+def _differs(one: Country, other: Country, field: str) -> bool:
+    return bool(getattr(one, field) != getattr(other, field))
+
+
+def test_the_snapshots_have_their_dates(worlds: dict[int, World]) -> None:
+    assert worlds[2016].snapshot_date == date(2016, 11, 30)
+    assert worlds[2018].snapshot_date == date(2018, 12, 20)
+
+
+def test_a_year_without_tables_is_refused() -> None:
+    with pytest.raises(SourceInvalid, match="2017"):
+        load_world(2017)
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_an_invented_world_keeps_the_multiset_of_every_fact(worlds: dict[int, World], seed: int) -> None:
+    world = worlds[2016]
+    invented = shuffled(world, seed)
+    assert Counter(office.holder for office in invented.offices) == Counter(office.holder for office in world.offices)
+    assert Counter(office.since for office in invented.offices) == Counter(office.since for office in world.offices)
+    for field in fields(Country):
+        if field.name != "changed":
+            assert Counter(getattr(country, field.name) for country in invented.countries) == Counter(
+                getattr(country, field.name) for country in world.countries
+            ), field.name
+    assert [(office.country, office.title) for office in invented.offices] == [
+        (office.country, office.title) for office in world.offices
+    ]
+
+
+def test_an_invented_world_is_the_same_for_the_same_seed_and_another_for_another(worlds: dict[int, World]) -> None:
+    world = worlds[2018]
+    assert shuffled(world, 3) == shuffled(world, 3)
+    assert shuffled(world, 3) != shuffled(world, 4)
+
+
+def test_hardly_a_fact_of_an_invented_world_can_be_remembered(worlds: dict[int, World]) -> None:
+    world = worlds[2018]
+    invented = shuffled(world, 1)
+    elected = [
+        (old.holder, new.holder)
+        for old, new in zip(world.offices, invented.offices, strict=True)
+        if old.title not in MONARCHS
+    ]
+    assert sum(old == new for old, new in elected) < 0.03 * len(elected)
+    capitals = zip(world.countries, invented.countries, strict=True)
+    assert sum(old.capital == new.capital for old, new in capitals) < 0.05 * len(world.countries)
+
+
+def test_no_prime_minister_comes_to_a_throne_in_an_invented_world(worlds: dict[int, World]) -> None:
+    world = worlds[2016]
+    monarchs = {office.holder for office in world.offices if office.title in MONARCHS}
+    for office in shuffled(world, 5).offices:
+        assert (office.holder in monarchs) is (office.title in MONARCHS)

@@ -1,0 +1,99 @@
+"""The book that questions are asked of, with real vectors in a real index."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from openbook.errors import IndexIncompatible, SourceInvalid
+from openbook.indexing.passage_encoder import PassageEncoder
+from openbook.rag.checkpoint import Checkpoint, load_checkpoint
+from openbook_lab.evaluation.asked import choose_questions
+from openbook_lab.evaluation.book import Book, frozen_vectors, open_book, open_without, write_book
+
+
+@pytest.fixture
+def book(question_file: Path, passage_file: Path) -> Book:
+    return write_book(choose_questions([question_file], held_out=None).every, [passage_file])
+
+
+def test_each_paragraph_stands_in_the_book_once_and_in_pieces_of_a_hundred_words(book: Book) -> None:
+    ids = [passage.passage_id for passage in book.passages]
+    assert ids == ["paragraphs/Peru#0", "paragraphs/Kenya#0", "paragraphs/Kenya#1", "0/1", "0/2", "0/3"]
+    assert [len(passage.text.split()) for passage in book.passages[:3]] == [33, 100, 36]
+
+
+def test_the_gold_piece_is_the_one_that_holds_an_answer(book: Book, question_file: Path) -> None:
+    every = choose_questions([question_file], held_out=None).every
+    assert [book.gold_rows(question) for question in every] == [(0,), (0,), (2,), (1, 2), ()]
+
+
+def test_a_second_opening_encodes_nothing_again(
+    book: Book, checkpoint: Checkpoint, tiny_encoder: Path, tmp_path: Path
+) -> None:
+    opened = open_book(book, tmp_path, asked_by=[checkpoint], encoder_folder=tiny_encoder)
+    built = opened.info
+    vectors = opened.vectors(range(len(book.passages)))  # (N, d)
+    opened.close()
+    expected = PassageEncoder.load(tiny_encoder).encode(book.passages)  # (N, d)
+    # an index may be encoded in bfloat16
+    assert np.abs(vectors - expected).max() < 0.1 * np.abs(expected).max()
+    again = open_book(book, tmp_path, asked_by=[checkpoint], encoder_folder=tiny_encoder)
+    assert again.info == built
+    again.close()
+
+
+def test_another_book_has_another_index(
+    book: Book, checkpoint: Checkpoint, question_file: Path, tiny_encoder: Path, tmp_path: Path
+) -> None:
+    without = write_book(choose_questions([question_file], held_out=None).every, [])
+    names = set()
+    for one in (book, without):
+        opened = open_book(one, tmp_path, asked_by=[checkpoint], encoder_folder=tiny_encoder)
+        names.add(opened.info.version)
+        opened.close()
+    assert len(names) == 2
+
+
+def test_a_checkpoint_of_another_encoder_is_refused_before_anything_is_built(
+    book: Book, tiny_checkpoint: Path, tiny_encoder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(IndexIncompatible):
+        open_book(book, tmp_path, asked_by=[load_checkpoint(tiny_checkpoint)], encoder_folder=tiny_encoder)
+    assert not (tmp_path / "indexes").exists()
+
+
+def test_an_article_can_be_taken_out_of_the_book(
+    book: Book, checkpoint: Checkpoint, tiny_encoder: Path, tmp_path: Path
+) -> None:
+    whole = open_book(book, tmp_path, asked_by=[checkpoint], encoder_folder=tiny_encoder)
+    without = open_without(book, whole, {"Kenya"}, tmp_path)
+    assert [passage.title for passage in without.passages(range(4))] == ["Peru", "Chile", "Lima", "Nepal"]
+    assert len(without) == 4
+    np.testing.assert_array_equal(without.vectors([1, 3]), whole.vectors([3, 5]))
+    without.close()
+    whole.close()
+
+
+def test_frozen_vectors_are_as_long_as_the_learned_ones(tiny_encoder: Path) -> None:
+    learned = np.array([[3.0, 4.0], [6.0, 8.0]], dtype=np.float32)
+    vectors = frozen_vectors(["what is peru", "who is king"], learned, tiny_encoder)  # (2, d)
+    assert np.linalg.norm(vectors, axis=1).mean() == pytest.approx(7.5, rel=1e-5)
+    own = PassageEncoder.load(tiny_encoder).encode_texts(["what is peru", "who is king"])
+    assert np.allclose(vectors / vectors[0, 0], own / own[0, 0], rtol=1e-4)
+
+
+def test_nothing_to_read_is_said() -> None:
+    with pytest.raises(SourceInvalid, match="nothing that could be read"):
+        write_book([], [])
+
+
+def test_questions_about_no_article_are_not_asked_in_silence(question_file: Path) -> None:
+    with pytest.raises(SourceInvalid, match="no question is about Ghana"):
+        choose_questions([question_file], held_out=["Ghana"])
+
+
+def test_a_question_without_an_answer_is_read_about_but_not_asked(question_file: Path) -> None:
+    asked = choose_questions([question_file], held_out=["Kenya"])
+    assert [question.text for question in asked.chosen] == ["what is the capital of kenya", "where is kenya"]
+    assert len(asked.every) == 5

@@ -1,0 +1,198 @@
+"""Which passages a question is read with, and what the tables make of the answers, worked out by hand."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from openbook.entities import RetrievedPassages
+from openbook.indexing.passage_encoder import PassageEncoder
+from openbook.rag.checkpoint import Checkpoint
+from openbook.rag.retriever import QuestionEncoder
+from openbook.storage.snapshot import IndexSnapshot
+from openbook_lab.evaluation.asked import Asked, choose_questions
+from openbook_lab.evaluation.asking import Marks
+from openbook_lab.evaluation.book import Book, open_book, write_book
+from openbook_lab.evaluation.contestants import (
+    Contestant,
+    PassageChoices,
+    retrieve_bm25,
+    retrieve_frozen,
+    retrieve_learned,
+)
+from openbook_lab.evaluation.open_domain import (
+    OpenPlan,
+    Row,
+    differences_table,
+    recall_table,
+    retrieved,
+    settings_of,
+    sweep_table,
+)
+from openbook_lab.evaluation.reader import GREEDY, Decode
+from openbook_lab.evaluation.statistics import Interval
+
+# rows of the book: 0 Peru, 1 and 2 Kenya, 3 Chile, 4 Lima, 5 Nepal
+FOUND = ((3, 4, 0, 5), (3, 5, 4, 1), (2, 1, 0, 3), (0, 3, 4, 5))
+
+
+@pytest.fixture
+def asked(question_file: Path) -> Asked:
+    return choose_questions([question_file], held_out=None)
+
+
+@pytest.fixture
+def book(asked: Asked, passage_file: Path) -> Book:
+    return write_book(asked.every, [passage_file])
+
+
+@pytest.fixture
+def snapshot(book: Book, checkpoint: Checkpoint, tiny_encoder: Path, tmp_path: Path) -> Iterator[IndexSnapshot]:
+    opened = open_book(book, tmp_path, asked_by=[checkpoint], encoder_folder=tiny_encoder)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def contestant(checkpoint: Checkpoint, asked: Asked, book: Book) -> Contestant:
+    """Four questions with what was found for them, as written above."""
+    vectors = QuestionEncoder(checkpoint).encode([question.text for question in asked.chosen])  # (Q, d)
+    found = tuple(RetrievedPassages(rows, tuple(book.passages[row] for row in rows), (0.0,) * 4) for rows in FOUND)
+    return Contestant("tiny", checkpoint, vectors, found)
+
+
+@pytest.fixture
+def choices(contestant: Contestant, asked: Asked, book: Book, snapshot: IndexSnapshot) -> PassageChoices:
+    return PassageChoices(contestant, asked.chosen, book, snapshot)
+
+
+def titles(choice: object) -> list[str]:
+    return [passage.passage_id for passage in choice.passages]  # type: ignore[attr-defined]
+
+
+def test_the_best_passages_come_with_their_inner_products(
+    choices: PassageChoices, contestant: Contestant, snapshot: IndexSnapshot
+) -> None:
+    chosen = choices.retrieved(2)(1)
+    assert chosen is not None
+    assert titles(chosen) == ["0/1", "0/3"]
+    expected = snapshot.vectors([3, 5]).astype(float) @ contestant.vectors[1].astype(float)  # (2,)
+    assert chosen.doc_scores == pytest.approx(expected.tolist())
+
+
+def test_the_gold_piece_takes_the_last_place_only_where_it_was_not_found(choices: PassageChoices) -> None:
+    # "lima" stands in row 0, which was found third; "by the people" in row 0, which was not found
+    assert titles(choices.gold_among(3)(0)) == ["0/1", "0/2", "paragraphs/Peru#0"]
+    assert titles(choices.gold_among(2)(0)) == ["0/1", "paragraphs/Peru#0"]
+    assert titles(choices.gold_among(3)(1)) == ["0/1", "0/3", "paragraphs/Peru#0"]
+
+
+def test_a_paragraph_with_two_gold_pieces_is_found_by_either(choices: PassageChoices) -> None:
+    # "in the east" stands in both pieces of Kenya; neither was found, so the first of them is put in
+    assert titles(choices.gold_among(4)(3)) == ["paragraphs/Peru#0", "0/1", "0/2", "paragraphs/Kenya#0"]
+
+
+def test_the_gold_piece_stands_among_wrong_ones_that_hold_no_answer(choices: PassageChoices) -> None:
+    # row 4 says lima too
+    assert titles(choices.gold_and_wrong(4)(0)) == ["paragraphs/Peru#0", "0/1", "0/3"]
+    assert titles(choices.gold_alone()(0)) == ["paragraphs/Peru#0"]
+
+
+def test_recall_counts_answers_in_any_passage_and_pieces_of_the_own_paragraph(
+    contestant: Contestant, asked: Asked, book: Book
+) -> None:
+    rows = {row[1]: row for row in recall_table([contestant], asked.chosen, book).rows}
+
+    def shares(k: int) -> tuple[float, float]:
+        held, found = rows[k][3], rows[k][5]
+        assert isinstance(held, Interval)
+        assert isinstance(found, Interval)
+        return held.mean, found.mean
+
+    assert shares(1) == (25.0, 25.0)  # nairobi alone
+    assert shares(5) == (50.0, 50.0)  # and lima, in row 4 and in its own row 0
+    assert rows[1][2] == rows[1][4] == 4
+
+
+def test_frozen_retrieval_is_the_passage_encoders_own(
+    checkpoint: Checkpoint, asked: Asked, snapshot: IndexSnapshot, tiny_encoder: Path
+) -> None:
+    learned = retrieve_learned("tiny", checkpoint, asked.chosen, snapshot)
+    frozen = retrieve_frozen(learned, asked.chosen, snapshot, tiny_encoder)
+    questions = PassageEncoder.load(tiny_encoder).encode_texts([question.text for question in asked.chosen])  # (Q, d)
+    scores = questions @ snapshot.vectors(range(6)).T  # (Q, N)
+    assert [found.rows[0] for found in frozen.found] == scores.argmax(axis=1).tolist()
+    lengths = [float(np.linalg.norm(one.vectors, axis=1).mean()) for one in (learned, frozen)]
+    assert lengths[0] == pytest.approx(lengths[1], rel=1e-5)
+
+
+def test_bm25_retrieval_scores_every_passage_with_bm25(
+    checkpoint: Checkpoint, asked: Asked, book: Book, tiny_encoder: Path, tmp_path: Path
+) -> None:
+    snapshot = open_book(book, tmp_path, asked_by=[checkpoint], encoder_folder=tiny_encoder, bm25=True)
+    learned = retrieve_learned("tiny", checkpoint, asked.chosen, snapshot)
+    bm25 = retrieve_bm25(learned, asked.chosen, snapshot)
+    assert (bm25.name, bm25.retriever) == ("tiny, BM25", "bm25")
+    choices = PassageChoices(bm25, asked.chosen, book, snapshot)
+    for number, question in enumerate(asked.chosen):
+        scores = snapshot.bm25().scores(question.text).tolist()  # (N,)
+        best = sorted(range(6), key=lambda row: (-scores[row], row))
+        assert bm25.found[number].rows == tuple(best)
+        chosen, gold = choices.retrieved(3)(number), choices.gold_alone()(number)
+        assert chosen is not None
+        assert gold is not None
+        assert chosen.doc_scores == tuple(scores[row] for row in best[:3])
+        assert gold.doc_scores == (scores[book.gold_rows(question)[0]],)
+    snapshot.close()
+
+
+def test_a_setting_that_two_parts_want_is_asked_once_with_the_decodings_of_both(choices: PassageChoices) -> None:
+    beams, thorough = Decode("token", 4), Decode("sequence", 4)
+    settings = settings_of(choices, OpenPlan(parts=["decodings", "sweep"], n_docs=5, sweep=[1, 5, 8]))
+    assert list(settings) == ["5 retrieved", "top passage alone", "8 retrieved"]
+    assert settings["5 retrieved"].decodes == (GREEDY, beams, thorough, Decode("sequence", 4, "fast"))
+    assert settings["top passage alone"].decodes == (GREEDY, beams)
+    assert settings["8 retrieved"].decodes == (GREEDY, thorough)
+
+
+def test_a_difference_is_the_first_contestant_minus_the_other() -> None:
+    plan = OpenPlan(n_docs=5)
+    yes, no = Marks((1.0, 1.0), (1.0, 1.0)), Marks((0.0, 1.0), (0.5, 1.0))
+    rows = [
+        Row("mine", retrieved(5), GREEDY, yes),
+        Row("mine", retrieved(1), GREEDY, no),
+        Row("theirs", retrieved(5), GREEDY, no),
+    ]
+    table = differences_table(rows, plan)
+    assert [row[1] for row in table.rows] == ["all K against the top passage alone", "against theirs: 5 retrieved"]
+    for row in table.rows:
+        assert isinstance(row[4], Interval)
+        assert isinstance(row[5], Interval)
+        assert (row[3], row[4].mean, row[5].mean) == (2, 50.0, 25.0)
+
+
+def test_the_sweep_has_recall_beside_the_marks_and_one_passage_is_one_model(
+    contestant: Contestant, asked: Asked
+) -> None:
+    plan = OpenPlan(sweep=[2, 1], num_beams=4)
+    yes, no = Marks((1.0,) * 4, (1.0,) * 4), Marks((0.0,) * 4, (0.0,) * 4)
+    rows = [
+        Row("tiny", retrieved(1), GREEDY, no),
+        Row("tiny", retrieved(1), Decode("token", 4), yes),
+        Row("tiny", retrieved(2), GREEDY, yes),
+        Row("tiny", retrieved(2), Decode("sequence", 4), no),
+        Row("another", retrieved(2), GREEDY, no),
+    ]
+    found = []
+    for _, k, decoding, _, matched, _, held in sweep_table(contestant, rows, asked.chosen, plan).rows:
+        assert isinstance(matched, Interval)
+        assert isinstance(held, Interval)
+        found.append((k, str(decoding).split(",")[0], matched.mean, held.mean))
+    # of the first two passages rows 4 and 1 say lima and nairobi: the third and the first question
+    assert found == [
+        (1, "RAG-Token", 0.0, 25.0),
+        (1, "RAG-Sequence", 100.0, 25.0),
+        (2, "RAG-Token", 100.0, 50.0),
+        (2, "RAG-Sequence", 0.0, 50.0),
+    ]

@@ -1,0 +1,155 @@
+"""Posteriors and thresholds, worked out by hand, and the whole experiment on a tiny checkpoint."""
+
+import importlib.util
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from openbook.entities import Passage
+from openbook.errors import SettingInvalid
+from openbook.indexing.index_builder import Silence
+from openbook.rag.checkpoint import Checkpoint
+from openbook_lab.datasets.questions import Question
+from openbook_lab.evaluation.answer_log import GivenAnswer
+from openbook_lab.evaluation.answerability import (
+    Outcome,
+    areas_table,
+    check_can_draw,
+    draw_curves,
+    thresholds_table,
+)
+from openbook_lab.evaluation.asked import choose_questions, choose_unanswerable
+from openbook_lab.evaluation.book import open_book, write_book
+from openbook_lab.evaluation.posteriors import Answered, measure_posteriors, posteriors_table
+from openbook_lab.evaluation.reader import GREEDY, Decode
+from openbook_lab.evaluation.statistics import Interval
+from tests.fixtures.evaluation import QUESTIONS, write_lines
+
+LIMA = Question("what is the capital of peru", ("Lima",))
+HOLDS, LACKS = Passage("1", "Peru", "its capital is Lima ."), Passage("2", "Chile", "a long border .")
+
+
+def outcome(kind: str, log_prob: float, *, held: bool = True, no_answer: float | None = None) -> Outcome:
+    return Outcome(kind, GivenAnswer("x", log_prob, (1.0,), no_answer), held)  # type: ignore[arg-type]
+
+
+def mean(cell: object) -> float:
+    assert isinstance(cell, Interval)
+    return cell.mean
+
+
+def test_a_right_answer_is_traced_to_the_passage_of_the_largest_posterior_and_of_the_largest_prior() -> None:
+    every = [
+        Answered(LIMA, GivenAnswer("lima", -0.1, (0.2, 0.8)), (LACKS, HOLDS)),  # the posterior finds it
+        Answered(LIMA, GivenAnswer("lima", -0.1, (0.9, 0.1)), (LACKS, HOLDS)),  # neither does
+        Answered(LIMA, GivenAnswer("lima", -0.1, (0.6, 0.4)), (HOLDS, LACKS)),  # both do
+        Answered(LIMA, GivenAnswer("lima", -0.1, (0.3, 0.7)), (HOLDS, LACKS)),  # the prior did
+        Answered(LIMA, GivenAnswer("quito", -0.1, (0.9, 0.1)), (LACKS, HOLDS)),  # wrong: does not count
+    ]
+    right, elsewhere = posteriors_table({"RAG-Token": every}).rows
+    assert (right[2], mean(right[3]), mean(right[4]), mean(right[5])) == (4, 50.0, 50.0, 0.0)
+    assert (elsewhere[2], mean(elsewhere[3]), mean(elsewhere[4])) == (2, 0.0, 50.0)
+
+
+def test_the_areas_tell_what_the_book_answers_from_what_it_does_not() -> None:
+    every = [
+        outcome("right", -0.1),
+        outcome("right", -0.5),
+        outcome("wrong", -0.3, held=True),
+        outcome("wrong", -9.0, held=False),  # its answer was not retrieved: nothing to be told apart by reading
+        outcome("unanswerable", -0.4, held=False),
+        outcome("left out", -2.0, held=False),
+    ]
+    rows = {row[2]: row for row in areas_table({"RAG-Token": every}).rows}
+    assert set(rows) == {
+        "answer retrieved / unanswerable",
+        "answer retrieved / article left out",
+        "right / wrong",
+        "right / anything else",
+    }
+    assert mean(rows["answer retrieved / unanswerable"][5]) == pytest.approx(2 / 3)
+    assert mean(rows["answer retrieved / article left out"][5]) == 1.0
+    assert mean(rows["right / wrong"][5]) == pytest.approx(3 / 4)
+    assert mean(rows["right / anything else"][5]) == pytest.approx(6 / 8)
+    assert {row[1] for row in rows.values()} == {"log_prob"}
+
+
+def test_the_probability_of_no_answer_is_a_score_where_it_is_offered() -> None:
+    every = [outcome("right", -1.0, no_answer=0.1), outcome("wrong", -0.5, no_answer=0.9)]
+    scores = {row[1]: mean(row[5]) for row in areas_table({"m": every}).rows if row[2] == "right / wrong"}
+    assert scores == {"log_prob": 0.0, "no_answer": 1.0}
+
+
+def test_a_threshold_keeps_so_many_right_answers_and_says_what_else_it_lets_through() -> None:
+    right = [outcome("right", -float(number)) for number in range(1, 11)]
+    others = [outcome("wrong", -2.5), outcome("wrong", -7.0), outcome("unanswerable", -20.0)]
+    (table,) = thresholds_table({"m": [*right, *others]})
+    rows = {row[1]: row for row in table.rows}
+    assert rows[100.0] == ("log_prob >= -10.000", 100.0, 100.0, 0.0, None)
+    assert rows[90.0] == ("log_prob >= -9.000", 90.0, 100.0, 0.0, None)
+    assert rows[50.0] == ("log_prob >= -5.000", 50.0, 50.0, 0.0, None)
+
+
+def test_each_question_is_asked_of_the_book_with_and_without_its_article(
+    checkpoint: Checkpoint, tiny_encoder: Path, question_file: Path, passage_file: Path, tmp_path: Path
+) -> None:
+    asked = choose_questions([question_file], held_out=["Kenya"])
+    impossible = choose_unanswerable([question_file], held_out=["Kenya"])
+    book = write_book(asked.every, [passage_file])
+    runs = []
+    with closing(open_book(book, tmp_path, asked_by=[checkpoint], encoder_folder=tiny_encoder)) as snapshot:
+        for _ in range(2):
+            runs.append(
+                measure_posteriors(
+                    checkpoint,
+                    asked,
+                    impossible.chosen,
+                    book,
+                    snapshot,
+                    decodes=(GREEDY, Decode("sequence", 2)),
+                    n_docs=6,
+                    seed=0,
+                    work=tmp_path,
+                    progress=Silence(),
+                )
+            )
+            written = (next(tmp_path.glob("answers-*.jsonl"))).read_text()
+    (report, outcomes), (again, _) = runs
+    assert report.as_json()["tables"] == again.as_json()["tables"]
+    assert (next(tmp_path.glob("answers-*.jsonl"))).read_text() == written
+    assert list(outcomes) == ["RAG-Token, greedy", "RAG-Sequence, thorough, 2 beams"]
+    for of_model in outcomes.values():
+        kinds = [one.kind for one in of_model]
+        assert kinds[2:] == ["unanswerable", "left out", "left out"]
+        # three of the six passages are left, and none of them knows nairobi
+        assert [len(one.given.posterior) for one in of_model] == [6, 6, 6, 4, 4]
+        assert [one.held for one in of_model[2:]] == [False, False, False]
+    assert len(written.splitlines()) == 2 * 5
+
+
+def test_a_book_of_nothing_but_the_articles_asked_about_is_not_emptied(
+    checkpoint: Checkpoint, tiny_encoder: Path, tmp_path: Path
+) -> None:
+    file = write_lines(tmp_path / "peru.jsonl", [one for one in QUESTIONS if one["title"] == "Peru"])
+    asked = choose_questions([file], held_out=None)
+    book = write_book(asked.every, [])
+    with closing(open_book(book, tmp_path, asked_by=[checkpoint], encoder_folder=tiny_encoder)) as snapshot:
+        _, outcomes = measure_posteriors(
+            checkpoint, asked, [], book, snapshot,
+            decodes=(GREEDY,), n_docs=5, seed=0, work=tmp_path, progress=Silence(),
+        )  # fmt: skip
+    assert [one.kind for one in outcomes["RAG-Token, greedy"]] != []
+    assert not any(one.kind == "left out" for one in outcomes["RAG-Token, greedy"])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is not None, reason="matplotlib is here")
+def test_without_matplotlib_a_curve_is_refused_with_what_to_install() -> None:
+    with pytest.raises(SettingInvalid, match=r"openbook\[plots\]"):
+        check_can_draw()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not here")
+def test_the_curves_are_drawn_as_the_files_ending_says(tmp_path: Path) -> None:
+    draw_curves({"m": [outcome("right", -0.1), outcome("wrong", -0.3)]}, tmp_path / "curves.svg")
+    assert "<svg" in (tmp_path / "curves.svg").read_text()

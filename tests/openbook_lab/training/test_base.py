@@ -1,0 +1,173 @@
+"""Where training begins: what is taken, what is refused, and a BART and a T5 that learn on from a RAG folder."""
+
+import json
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import RagTokenForGeneration
+
+from openbook.entities import Passage
+from openbook.errors import SourceInvalid
+from openbook.indexing.passage_encoder import PassageEncoder
+from openbook.rag.checkpoint import load_checkpoint
+from openbook.rag.generator import Generator
+from openbook_lab.training.base import find_base
+from openbook_lab.training.batches import collate, encode_examples
+from openbook_lab.training.dev_scores import greedy_answers
+from openbook_lab.training.examples import Question, ReadingExample
+from openbook_lab.training.joint import JointConfig, train_joint
+from openbook_lab.training.reading import train_reading
+from openbook_lab.training.retrieval import Library, LibraryQuestion
+from openbook_lab.training.stage import Machine
+from openbook_lab.training.weights import minilm_weights, save_trained
+from tests.openbook_lab.training.test_joint import PASSAGES
+from tests.openbook_lab.training.test_reading import CONFIG, Pools
+
+
+def described(folder: Path, **config: Any) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
+
+
+def unclaimed(checkpoint: Path, folder: Path) -> Path:
+    """The checkpoint without a word on its passage encoder."""
+    shutil.copytree(checkpoint, folder)
+    (folder / "openbook.json").unlink()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"model_type": "mpnet"}, "'mpnet' is not built as BART's is; those that are: bert, roberta"),
+        ({"model_type": "bert", "position_embedding_type": "relative_key"}, "absolute positions"),
+        ({"model_type": "bert", "is_decoder": True}, "it is a decoder"),
+        ({"model_type": "pegasus", "is_encoder_decoder": True}, "'pegasus' is not trained here; .*: bart, t5"),
+        ({"model_type": "rag", "generator": {"model_type": "mbart"}}, "'mbart' is not trained here"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_by_its_configuration(
+    tmp_path: Path, passage_encoder: PassageEncoder, config: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(SourceInvalid, match=reason):
+        find_base(described(tmp_path / "base", **config), passage_encoder=passage_encoder)
+
+
+def test_a_folder_that_is_not_there_or_holds_no_model_is_refused(
+    tmp_path: Path, passage_encoder: PassageEncoder
+) -> None:
+    with pytest.raises(SourceInvalid, match="no such folder"):
+        find_base(tmp_path / "nowhere", passage_encoder=passage_encoder)
+    with pytest.raises(SourceInvalid, match=r"config\.json: cannot be read"):
+        find_base(tmp_path, passage_encoder=passage_encoder)
+
+
+def test_a_checkpoint_of_another_passage_encoder_is_refused(
+    tiny_checkpoint: Path, passage_encoder: PassageEncoder
+) -> None:
+    with pytest.raises(SourceInvalid, match="vectors of tiny-encoder"):
+        find_base(tiny_checkpoint, passage_encoder=passage_encoder)
+    with pytest.raises(SourceInvalid, match="makes vectors of 32 dimensions"):
+        find_base(tiny_checkpoint, passage_encoder=PassageEncoder.load())
+
+
+def test_a_ready_generator_brings_no_question_encoder(
+    tiny_bart_checkpoint: Path, passage_encoder: PassageEncoder, tmp_path: Path
+) -> None:
+    checkpoint = load_checkpoint(tiny_bart_checkpoint)
+    checkpoint.generator.save_pretrained(tmp_path)
+    checkpoint.generator_tokenizer.save_pretrained(tmp_path)
+    base = find_base(tmp_path, passage_encoder=passage_encoder)
+    assert base.kind == "generator"
+    question_encoder, generator = base.models(32)
+    assert torch.equal(generator.model.shared.weight, checkpoint.generator.model.shared.weight)
+    inputs = base.question_tokenizer()(["who?"], return_tensors="pt")
+    assert question_encoder(**inputs).pooler_output.shape == (1, 32)
+    with pytest.raises(SourceInvalid, match="it has a decoder"):
+        find_base(tmp_path, passage_encoder=passage_encoder, decoder_layers=(1,))
+
+
+@pytest.mark.parametrize("kind", ["bart", "t5"])
+def test_reading_and_joint_training_go_on_from_a_rag_folder(
+    kind: str,
+    tiny_bart_checkpoint: Path,
+    tiny_t5_checkpoint: Path,
+    passage_encoder: PassageEncoder,
+    questions: list[Question],
+    tmp_path: Path,
+) -> None:
+    before = {"bart": tiny_bart_checkpoint, "t5": tiny_t5_checkpoint}[kind]
+    base = find_base(unclaimed(before, tmp_path / "before"), passage_encoder=passage_encoder)
+    assert base.brings_question_encoder
+    question_encoder, generator = base.models(32)
+    wording = base.wording(generator)
+    machine = Machine(dtype=torch.float32)
+    reading = replace(CONFIG, steps=2, tokens_per_step=1200, max_input_length=200, freeze=())
+    train_reading(
+        generator, wording, Pools(questions), reading, state_file=tmp_path / "r.pt", log=lambda _: None, machine=machine
+    )
+    vectors = torch.from_numpy(passage_encoder.encode(PASSAGES))  # (N, d)
+    lines: list[dict[str, Any]] = []
+
+    def draw(random_state: random.Random) -> LibraryQuestion:
+        return LibraryQuestion(
+            random_state.choice(("who was it?", "where is it?")), ("Lima", "Quito", "king"), "all", rows=(0,)
+        )
+
+    train_joint(
+        question_encoder,
+        generator,
+        base.question_tokenizer(),
+        wording,
+        {"all": Library(PASSAGES, vectors)},
+        draw,
+        JointConfig(steps=2, questions_per_step=2, n_docs=3, evaluate_every=2, freeze=("question-encoder",)),
+        state_file=tmp_path / "j.pt",
+        log=lines.append,
+        dev=questions[:2],
+        dev_library=Library(PASSAGES, vectors),
+        machine=machine,
+    )
+    assert {"open_exact_match", "open_f1", "dev_exact_match"} <= set(lines[-1])
+    save_trained(
+        tmp_path / "after",
+        name="after",
+        question_encoder=question_encoder,
+        generator=generator,
+        question_tokenizer=base.question_tokenizer(),
+        wording=wording,
+        passage_encoder=passage_encoder,
+        package=minilm_weights(),
+    )
+    after = load_checkpoint(tmp_path / "after")
+    assert after.facts.base is None
+    assert after.uncased == (kind == "t5")
+    theirs, loading = RagTokenForGeneration.from_pretrained(tmp_path / "after", output_loading_info=True)
+    assert not loading["missing_keys"]
+    started = load_checkpoint(before)
+    for model in (after.generator, theirs.rag.generator):
+        for name, parameter in generator.named_parameters():
+            torch.testing.assert_close(dict(model.named_parameters()).get(name, parameter), parameter, atol=0, rtol=0)
+        assert model.lm_head.weight.data_ptr() == model.get_input_embeddings().weight.data_ptr()
+        assert not torch.equal(model.get_input_embeddings().weight, started.generator.get_input_embeddings().weight)
+    for name, parameter in started.question_encoder.named_parameters():
+        assert torch.equal(after.question_encoder.get_parameter(name), parameter), name
+
+    # what serving reads and scores is what training showed
+    serving = Generator(after)
+    example = ReadingExample("who was president?", "Peru", "In  1821 Maria Lopez was president.", "Maria Lopez", 9)
+    (encoded,) = encode_examples([example], wording, max_input_length=256, max_target_length=24)
+    assert encoded.input_ids == serving.input_ids(example.question, Passage("1", example.title, example.text))
+    assert encoded.target_ids == serving.target_ids(example.answer)
+    batch = collate([encoded], wording)
+    assert batch.decoder_input_ids[0].tolist() == [*serving.prefix, *encoded.target_ids[:-1]]
+    first = batch.input_ids[0][batch.evidence[0, encoded.opening]]
+    assert wording.tokenizer.decode(first).strip().lower().startswith("m")
+    assert greedy_answers(generator, wording, [("Peru", "Lima is here.", "where?")], max_length=3)[0]

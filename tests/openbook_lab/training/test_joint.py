@@ -1,0 +1,155 @@
+"""Stage 2: the loss is the paper's marginal with its gradients, both models learn, the library stays as it was."""
+
+import copy
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import BartForConditionalGeneration, DPRQuestionEncoder, PreTrainedTokenizerBase
+
+from openbook.entities import Passage
+from openbook_lab.training.batches import collate, encode_examples
+from openbook_lab.training.examples import ReadingExample
+from openbook_lab.training.forward import passage_token_log_probs
+from openbook_lab.training.joint import (
+    JointConfig,
+    joint_loss,
+    train_joint,
+)
+from openbook_lab.training.retrieval import Found, Library, LibraryQuestion, found_answer, retrieve
+from openbook_lab.training.warm_start import warm_start_generator, warm_start_question_encoder
+from openbook_lab.training.wording import Wording
+
+PASSAGES = (
+    Passage("1", "Peru", "Lima is the capital of Peru."),
+    Passage("2", "Ecuador", "Quito is the capital of Ecuador."),
+    Passage("3", "Peru", "Maria Lopez was president."),
+    Passage("4", "Ecuador", "Juan Perez was king in 1830."),
+)
+QUESTIONS = (
+    LibraryQuestion("what is the capital of peru?", ("Lima",), "world"),
+    LibraryQuestion("who was king of ecuador?", ("Juan Perez",), "world"),
+)
+
+
+@pytest.fixture
+def libraries() -> dict[str, Library]:
+    torch.manual_seed(1)
+    return {"world": Library(PASSAGES, torch.nn.functional.normalize(torch.randn(4, 32), dim=-1))}
+
+
+@pytest.fixture
+def models(bert_folder: Path) -> tuple[DPRQuestionEncoder, BartForConditionalGeneration]:
+    return warm_start_question_encoder(bert_folder).eval(), warm_start_generator(
+        bert_folder, decoder_layers=(0, 1)
+    ).eval()
+
+
+def test_the_largest_inner_products_are_found_best_first(libraries: Mapping[str, Library]) -> None:
+    vectors = torch.stack([libraries["world"].vectors[2], libraries["world"].vectors[1]])  # (2, d)
+    found = retrieve(QUESTIONS, vectors, libraries, 2)
+    assert [item.rows[0] for item in found] == [2, 1]
+    scores = libraries["world"].vectors @ vectors[0]
+    assert found[0].rows == scores.argsort(descending=True)[:2].tolist()
+
+
+def test_a_known_passage_that_was_missed_takes_the_last_place(libraries: Mapping[str, Library]) -> None:
+    vector = libraries["world"].vectors[2]
+    worst = int((libraries["world"].vectors @ vector).argmin())
+    question = LibraryQuestion("?", ("Lima",), "world", rows=(worst,))
+    (found,) = retrieve([question], vector[None], libraries, 2)
+    assert found.rows == [2, worst]
+
+
+def test_the_first_answer_that_stands_in_a_found_passage_as_whole_words_is_the_target(
+    libraries: Mapping[str, Library],
+) -> None:
+    assert found_answer(Found(QUESTIONS[0], [1, 0]), libraries) == "Lima"
+    assert found_answer(Found(QUESTIONS[0], [1, 2]), libraries) is None
+    assert found_answer(Found(LibraryQuestion("?", ("Lim",), "world"), [0]), libraries) is None
+    assert found_answer(Found(LibraryQuestion("?", ("Quit", "king", "1830"), "world"), [3]), libraries) == "king"
+
+
+def test_a_question_that_the_library_does_not_answer_has_the_empty_answer(libraries: Mapping[str, Library]) -> None:
+    assert found_answer(Found(LibraryQuestion("who was queen?", (), "world"), [0, 1]), libraries) == ""
+
+
+def test_the_loss_and_its_gradients_are_those_of_the_marginal_written_out() -> None:
+    torch.manual_seed(0)
+    log_probs = torch.randn(2, 3, 4, dtype=torch.float64).abs().neg().requires_grad_()  # (B, K, T)
+    doc_scores = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)  # (B, K)
+    mask = torch.tensor([[True, True, True, True], [True, True, False, False]])  # (B, T)
+    loss = joint_loss(log_probs, doc_scores, mask)
+    gradients = torch.autograd.grad(loss, (log_probs, doc_scores))
+
+    total = torch.zeros((), dtype=torch.float64)
+    for b, length in enumerate((4, 2)):
+        prior = doc_scores[b].exp() / doc_scores[b].exp().sum()  # (K,)
+        p = log_probs[b, :, :length].exp()  # (K, T)
+        total = total - 0.5 * (prior @ p).log().sum() - 0.5 * (prior @ p.prod(dim=1)).log()
+    expected = total / 6
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(gradients, torch.autograd.grad(expected, (log_probs, doc_scores)))
+
+
+def test_token_log_probs_are_those_of_a_plain_forward_pass(
+    models: tuple[DPRQuestionEncoder, BartForConditionalGeneration], wording: Wording
+) -> None:
+    generator = models[1]
+    examples = [
+        ReadingExample("who was king?", passage.title, passage.text, answer, None)
+        for passage, answer in zip(PASSAGES, ("Juan Perez", "Lima", "1830", "Maria Lopez"), strict=True)
+    ]
+    encoded = encode_examples(examples, wording, max_input_length=90, max_target_length=8)
+    with torch.no_grad():
+        found = passage_token_log_probs(generator, collate(encoded, wording))
+        for row, example in enumerate(encoded):
+            logits = generator(
+                input_ids=torch.tensor([example.input_ids]),
+                decoder_input_ids=torch.tensor([[2, *example.target_ids[:-1]]]),
+            ).logits[0]  # (T, V)
+            expected = logits.log_softmax(dim=-1)[range(len(example.target_ids)), example.target_ids]
+            torch.testing.assert_close(found[row, : len(expected)], expected, atol=1e-4, rtol=0)
+            assert not found[row, len(expected) :].any()
+
+
+def test_both_models_learn_and_the_library_does_not(
+    models: tuple[DPRQuestionEncoder, BartForConditionalGeneration],
+    libraries: dict[str, Library],
+    tokenizer: PreTrainedTokenizerBase,
+    wording: Wording,
+    tmp_path: Path,
+) -> None:
+    question_encoder, generator = models
+    before = copy.deepcopy(question_encoder.state_dict())
+    vectors = libraries["world"].vectors.clone()
+    lines: list[dict[str, Any]] = []
+    config = JointConfig(
+        steps=40, questions_per_step=2, n_docs=4, warm_up=2, encoder_rate=3e-3, decoder_rate=3e-3, question_rate=1e-3
+    )
+
+    def draw(random_state: random.Random) -> LibraryQuestion:
+        return random_state.choice(QUESTIONS)
+
+    train_joint(
+        question_encoder,
+        generator,
+        tokenizer,
+        wording,
+        libraries,
+        draw,
+        config,
+        state_file=tmp_path / "s.pt",
+        log=lines.append,
+    )
+    assert lines[-1]["nll"] < 0.9 * lines[0]["nll"]
+    embeddings = "question_encoder.bert_model.embeddings.word_embeddings.weight"
+    after = question_encoder.state_dict()
+    torch.testing.assert_close(after[embeddings], before[embeddings], atol=0, rtol=0)
+    assert any((after[name] != before[name]).any() for name in before if "query" in name)
+    torch.testing.assert_close(libraries["world"].vectors, vectors, atol=0, rtol=0)
+    assert not question_encoder.training
+    assert not generator.training

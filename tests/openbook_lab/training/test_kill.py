@@ -1,0 +1,115 @@
+"""Training that is killed in the middle of each stage and begun again ends with the weights of training that is not."""
+
+import multiprocessing
+import os
+import random
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from openbook.entities import Passage
+from openbook_lab.training.examples import Question
+from openbook_lab.training.joint import JointConfig, train_joint
+from openbook_lab.training.loop import Replicas, save_state
+from openbook_lab.training.reading import train_reading
+from openbook_lab.training.replicas import meet
+from openbook_lab.training.retrieval import Library, LibraryQuestion
+from openbook_lab.training.stage import Machine
+from openbook_lab.training.warm_start import warm_start_generator, warm_start_question_encoder
+from openbook_lab.training.wording import Wording
+from tests.openbook_lab.training.test_reading import CONFIG, Pools
+
+READING = replace(CONFIG, steps=8, save_every=3, log_every=1, dropout=0.2)
+JOINT = JointConfig(
+    steps=8, questions_per_step=4, n_docs=2, warm_up=2, save_every=3, log_every=1, dropout=0.2, question_rate=1e-3
+)
+# two steps after a state was saved, so that these are taken again
+DEADLY_STEP = 5
+
+
+def train(
+    rank: int, *, count: int, folder: Path, meeting: Path, base: Path, questions: Sequence[Question], dies_in: str
+) -> None:
+    """Both stages in one of `count` processes; the first kills itself in the stage that `dies_in` names."""
+    torch.set_num_threads(1)
+    replicas = meet(str(meeting), rank, count) if count > 1 else Replicas()
+    machine = Machine(replicas=replicas)
+    generator, encoder = warm_start_generator(base, decoder_layers=(0,)), warm_start_question_encoder(base)
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    wording = Wording.of(generator, tokenizer)
+
+    def log(stage: str, line: dict[str, Any]) -> None:
+        if stage == dies_in and line["step"] == DEADLY_STEP:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    train_reading(
+        generator,
+        wording,
+        Pools(questions),
+        READING,
+        state_file=folder / "reading_state.pt",
+        log=partial(log, "reading"),
+        machine=machine,
+    )
+    passages = [
+        Passage(str(n), q.title, sentence) for n, q in enumerate(questions) for sentence in q.context.split(". ")
+    ]
+    vectors = torch.randn(len(passages), 32, generator=torch.Generator().manual_seed(3))  # (N, d)
+    asked = [LibraryQuestion(question.text, question.answers, "all") for question in questions]
+
+    def draw(random_state: random.Random) -> LibraryQuestion:
+        return random_state.choice(asked)
+
+    train_joint(
+        encoder,
+        generator,
+        tokenizer,
+        wording,
+        {"all": Library(passages, vectors)},
+        draw,
+        JOINT,
+        state_file=folder / "joint_state.pt",
+        log=partial(log, "joint"),
+        machine=machine,
+    )
+    if rank == 0:
+        save_state(folder / "weights.pt", {"generator": generator.state_dict(), "encoder": encoder.state_dict()})
+
+
+def run(folder: Path, count: int, meeting: Path, *, dies_in: str = "", **given: Any) -> int:
+    """Train in processes of their own, and return how the first one ended; the others end with it."""
+    meeting.mkdir(parents=True)
+    fork = multiprocessing.get_context("fork")
+    work = partial(train, count=count, folder=folder, meeting=meeting, dies_in=dies_in, **given)
+    processes = [fork.Process(target=work, args=(rank,)) for rank in range(count)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=240)
+        assert process.exitcode is not None, "a process outlives the one that was killed"
+    return processes[0].exitcode or 0
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_was_killed_and_begun_again_has_the_same_weights(
+    bert_folder: Path, questions: list[Question], tmp_path: Path, count: int
+) -> None:
+    given = {"base": bert_folder, "questions": questions}
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert run(whole, count, tmp_path / "m0", **given) == 0
+    assert run(killed, count, tmp_path / "m1", dies_in="reading", **given) == -signal.SIGKILL
+    assert not (killed / "joint_state.pt").exists()
+    assert run(killed, count, tmp_path / "m2", dies_in="joint", **given) == -signal.SIGKILL
+    assert not (killed / "weights.pt").exists()
+    assert run(killed, count, tmp_path / "m3", **given) == 0
+    expected, found = (torch.load(folder / "weights.pt", weights_only=True) for folder in (whole, killed))
+    for model, weights in expected.items():
+        for name, tensor in weights.items():
+            assert torch.equal(found[model][name], tensor), f"{model}: {name}"

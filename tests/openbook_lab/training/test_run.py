@@ -1,0 +1,205 @@
+"""The whole training on a few questions: a folder that loads and answers, and nothing done twice."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from openbook.errors import OpenbookError, SettingInvalid, SourceInvalid
+from openbook.indexing.index_builder import Silence
+from openbook.indexing.passage_encoder import PassageEncoder
+from openbook.rag.checkpoint import load_checkpoint
+from openbook_lab.evaluation.asked import choose_questions
+from openbook_lab.evaluation.reading import read_paragraphs
+from openbook_lab.training.curves import can_draw
+from openbook_lab.training.data import read_all
+from openbook_lab.training.distillation import DistillationConfig
+from openbook_lab.training.examples import Question
+from openbook_lab.training.joint import JointConfig
+from openbook_lab.training.reading import ReadingConfig
+from openbook_lab.training.recipe import remember, with_numbers
+from openbook_lab.training.run import TrainingConfig, run
+
+
+@pytest.fixture
+def config(questions: list[Question], tmp_path: Path) -> TrainingConfig:
+    file = tmp_path / "questions.jsonl"
+    file.write_text(
+        "\n".join(
+            json.dumps({"question": q.text, "answers": q.answers, "title": q.title, "context": q.context})
+            for q in questions
+        )
+    )
+    return TrainingConfig(
+        output=tmp_path / "mine",
+        work=tmp_path / "work",
+        paragraphs=(file,),
+        held_out=("Ecuador",),
+        name="mine",
+        worlds=0,
+        reading=ReadingConfig(steps=2, tokens_per_step=300, examples_per_pool=8, evaluate_every=2),
+        distillation=DistillationConfig(steps=1, questions_per_step=2),
+        joint=JointConfig(steps=1, questions_per_step=2, n_docs=1),
+    )
+
+
+def test_a_run_writes_a_folder_that_answers_and_a_second_run_goes_on_from_it(config: TrainingConfig) -> None:
+    said: list[str] = []
+    assert run(config, said.append) == config.output
+    checkpoint = load_checkpoint(config.output)
+    assert checkpoint.facts.name == "mine"
+    log = [json.loads(line) for line in (config.work / "log.jsonl").read_text().splitlines()]
+    assert {line["stage"] for line in log} == {"reading", "distillation", "joint"}
+    assert all(line["seed"] == config.seed for line in log)
+
+    asked = choose_questions(config.paragraphs, held_out=config.held_out)
+    report = read_paragraphs([checkpoint], asked, work=config.work, num_beams=[1], seed=0, progress=Silence())
+    assert report.facts["questions"] == 2
+
+    said.clear()
+    run(replace(config, output=config.output.with_name("again")), said.append)
+    assert sum("done before" in line for line in said) == 3
+    assert load_checkpoint(config.output.with_name("again")).fingerprint == checkpoint.fingerprint
+
+
+def test_two_processes_train_a_bert_of_another_size_together(config: TrainingConfig, bert_folder: Path) -> None:
+    run(replace(config, processes=2, base=bert_folder), lambda _: None)
+    checkpoint = load_checkpoint(config.output)
+    assert checkpoint.facts.base is None
+    assert checkpoint.question_encoder.config.projection_dim == PassageEncoder.load().dimension
+    if can_draw():
+        assert (config.work / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_stage_of_no_steps_is_left_out_and_its_part_stays_the_bases(config: TrainingConfig) -> None:
+    said: list[str] = []
+    run(
+        replace(config, joint=replace(config.joint, steps=0), distillation=replace(config.distillation, steps=0)),
+        said.append,
+    )
+    assert "distillation: left out" in said
+    assert "joint: left out" in said
+    first = load_checkpoint(config.output)
+    further = replace(
+        config,
+        base=config.output,
+        output=config.output.with_name("further"),
+        work=config.work.with_name("further-work"),
+    )
+    said.clear()
+    run(replace(further, reading=replace(config.reading, steps=0)), said.append)
+    assert "reading: left out" in said
+    second = load_checkpoint(further.output)
+    assert second.fingerprint != first.fingerprint
+    # one step of joint training has moved the generator, and nothing else has
+    before, after = first.generator.state_dict(), second.generator.state_dict()
+    moved = max(float((before[name] - after[name]).abs().max()) for name in before)
+    assert 0 < moved < 2 * config.joint.decoder_rate
+
+
+def refused(config: TrainingConfig, reason: str) -> None:
+    with pytest.raises(OpenbookError, match=reason):
+        run(config, lambda _: None)
+    assert not (config.work / "recipe.json").exists()
+
+
+def test_what_cannot_end_well_does_not_begin(config: TrainingConfig, tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "file").touch()
+    nq = tmp_path / "nq.jsonl"
+    nq.write_text('{"question": "who was it", "answer": ["Ana"]}')
+    refused(replace(config, sentences=(Path("nowhere.jsonl"),)), "nowhere.jsonl: there is no such file")
+    refused(replace(config, output=taken), "taken: is there already and is not empty")
+    refused(replace(config, work=taken / "file"), "file: cannot be written to")
+    refused(replace(config, held_out=("Atlantis",)), "held-out: no question over a paragraph is about 'Atlantis'")
+    refused(replace(config, sentences=(nq,)), "'who was it' has no context, as sentences need")
+    refused(replace(config, joint=replace(config.joint, questions_per_step=4)), "3 questions with answers are left")
+    refused(replace(config, joint=replace(config.joint, n_docs=2)), "n-docs: 2 passages a question, and 1 are there")
+    refused(replace(config, reading=replace(config.reading, dropout=1.0)), r"reading\.dropout: 1\.0 cannot be")
+    refused(replace(config, device="abacus"), "'abacus' is none of auto, cpu, cuda")
+    refused(replace(config, processes=0), "0 processes cannot train")
+
+
+def test_stopping_early_needs_held_out_questions(config: TrainingConfig) -> None:
+    nothing_held_out = replace(config, held_out=(), reading=replace(config.reading, patience=1))
+    refused(nothing_held_out, "stopping early in reading needs held-out questions with their paragraphs")
+
+
+def test_a_work_folder_holds_one_recipe(config: TrainingConfig, tmp_path: Path) -> None:
+    config.work.mkdir()
+    remember(config)
+    remember(replace(config, output=tmp_path / "elsewhere", name="other"))
+    copied = tmp_path / "copied.jsonl"
+    copied.write_bytes(config.paragraphs[0].read_bytes())
+    remember(replace(config, paragraphs=(copied,)))
+    with pytest.raises(SourceInvalid, match=r"joint\.n_docs was 1, is 3; seed was 0, is 4\. Choose another --work"):
+        remember(replace(config, seed=4, joint=replace(config.joint, n_docs=3)))
+    copied.write_text("")
+    with pytest.raises(SourceInvalid, match="paragraphs differs"):
+        remember(replace(config, paragraphs=(copied,)))
+
+
+def test_states_that_nobody_knows_the_recipe_of_are_not_gone_on_from(config: TrainingConfig) -> None:
+    config.work.mkdir()
+    (config.work / "reading_state.pt").touch()
+    with pytest.raises(SourceInvalid, match=r"without a recipe\.json"):
+        remember(config)
+
+
+def test_numbers_of_the_recipe_are_set_by_their_names(config: TrainingConfig) -> None:
+    changed = with_numbers(config, ["joint.question_rate=1e-5", "reading.steps=7"])
+    assert (changed.joint.question_rate, changed.reading.steps) == (1e-5, 7)
+    for given, reason in (
+        ("joint.rate=1", "joint has no number 'rate', but steps, warm_up"),
+        ("reading.steps=1.5", "reading.steps is a whole number, not '1.5'"),
+        ("steps=3", "'steps=3' is not STAGE.NAME=VALUE"),
+        ("joint.seed=3", "joint has no number 'seed'"),
+    ):
+        with pytest.raises(SettingInvalid, match=reason):
+            with_numbers(config, [given])
+
+
+def test_unanswerable_questions_among_the_paragraphs_are_told_apart(config: TrainingConfig) -> None:
+    with config.paragraphs[0].open("a") as file:
+        file.write('\n{"question": "Who sank it?", "answers": [], "title": "Peru", "context": "Lima is in Peru."}')
+    questions = read_all(config)
+    assert [question.text for question in questions.unanswerable] == ["Who sank it?"]
+    assert len(questions.paragraphs) == 3
+    assert len(questions.held_out) == len(questions.dev) == 2
+
+
+def test_a_work_folder_holds_one_base_down_to_its_weights(
+    config: TrainingConfig, bert_folder: Path, tmp_path: Path
+) -> None:
+    base = shutil.copytree(bert_folder, tmp_path / "base")
+    config.work.mkdir()
+    remember(replace(config, base=base))
+    remember(replace(config, base=bert_folder))
+    weights = base / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    with pytest.raises(SourceInvalid, match=r"base was .*, is "):
+        remember(replace(config, base=base))
+
+
+def test_a_run_of_an_older_version_goes_on_where_what_is_new_is_not_used(config: TrainingConfig) -> None:
+    config.work.mkdir()
+    remember(config)
+    path = config.work / "recipe.json"
+    recipe = json.loads(path.read_text())
+    del recipe["unfound"], recipe["paragraph_kinds"]["claim"]
+    path.write_text(json.dumps(recipe))
+    remember(config)
+    with pytest.raises(SourceInvalid, match="unfound was False, is True"):
+        remember(replace(config, unfound=True))
+
+
+def test_a_closed_book_teaches_the_question_encoder_that_its_base_does_not_bring(
+    config: TrainingConfig, bert_folder: Path
+) -> None:
+    closed = replace(config, base=bert_folder, closed_book=True, joint=replace(config.joint, steps=0))
+    said: list[str] = []
+    run(closed, said.append)
+    assert {"distillation: begins", "joint: left out"} <= set(said)

@@ -1,0 +1,118 @@
+"""The saved folder: transformers' names, no tensor that the base package has, and it loads here with equal outputs."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from transformers import AutoTokenizer, GenerationConfig, RagTokenForGeneration
+
+from openbook.entities import Passage
+from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
+from openbook.rag.checkpoint import load_checkpoint
+from openbook.rag.generator import Generator
+from openbook_lab.training.batches import encode_examples
+from openbook_lab.training.examples import ReadingExample
+from openbook_lab.training.parts import train_logits_bias
+from openbook_lab.training.warm_start import warm_start_generator, warm_start_question_encoder
+from openbook_lab.training.weights import minilm_weights, save_trained
+from openbook_lab.training.wording import Wording
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved") / "mini"
+    generator = warm_start_generator(minilm_folder(), decoder_layers=(1,))
+    train_logits_bias(generator)
+    with torch.no_grad():
+        generator.final_logits_bias[0, 7] = 2.5
+    tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
+    save_trained(
+        folder,
+        name="mini",
+        question_encoder=warm_start_question_encoder(minilm_folder()),
+        generator=generator,
+        question_tokenizer=tokenizer,
+        wording=Wording.of(generator, tokenizer),
+        passage_encoder=PassageEncoder.load(),
+        package=minilm_weights(),
+    )
+    return folder
+
+
+def test_what_the_base_has_is_not_stored_again(saved: Path) -> None:
+    index = json.loads((saved / "model.safetensors.index.json").read_text())
+    for file in set(index["weight_map"].values()):
+        with safe_open(saved / file, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - a safetensors file is no dictionary
+                assert index["weight_map"][name] == file
+                assert tensors.get_slice(name).get_shape()[0] != 30522
+                assert tensors.get_slice(name).get_dtype() == "F16"
+    assert all(path.stat().st_size < 48 << 20 for path in saved.rglob("*"))
+
+
+def test_it_loads_and_is_what_was_saved(saved: Path) -> None:
+    checkpoint = load_checkpoint(saved)
+    assert checkpoint.facts.encoder_fingerprint == PassageEncoder.load().fingerprint
+    assert checkpoint.uncased
+    assert (checkpoint.config.title_sep, checkpoint.config.doc_sep) == (" / ", " // ")
+    reference = warm_start_generator(minilm_folder(), decoder_layers=(1,))
+    for name, parameter in reference.named_parameters():
+        torch.testing.assert_close(
+            checkpoint.generator.get_parameter(name), parameter, atol=4e-3, rtol=1e-3, check_dtype=False
+        )
+    assert checkpoint.generator.final_logits_bias[0, 7] == 2.5
+
+
+def test_it_never_answers_with_nothing(saved: Path) -> None:
+    generator = Generator(load_checkpoint(saved))
+    assert generator.shortest_answer == len(generator.target_ids("")) == 1
+    assert GenerationConfig.from_pretrained(saved).min_length == 2, "the decoder's start and one token"
+
+
+def test_training_and_serving_write_the_same_input(saved: Path) -> None:
+    checkpoint = load_checkpoint(saved)
+    generator, wording = Generator(checkpoint), Wording.of(checkpoint.generator, checkpoint.generator_tokenizer)
+    for title, text in (("Peru", "Lima is the capital of Peru, and its largest city."), ("", "Lima. A city.")):
+        example = ReadingExample("What is Peru's capital?", title, text, "Lima", None)
+        (encoded,) = encode_examples([example], wording, max_input_length=300, max_target_length=8)
+        assert generator.input_ids(example.question, Passage("1", title, text)) == encoded.input_ids
+
+
+def test_embeddings_that_changed_are_stored_and_the_folder_is_whole(tmp_path: Path) -> None:
+    generator = warm_start_generator(minilm_folder(), decoder_layers=(1,))
+    with torch.no_grad():
+        generator.model.shared.weight[5, 5] += 1
+    tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
+    save_trained(
+        tmp_path / "mini",
+        name="mini",
+        question_encoder=warm_start_question_encoder(minilm_folder()),
+        generator=generator,
+        question_tokenizer=tokenizer,
+        wording=Wording.of(generator, tokenizer),
+        passage_encoder=PassageEncoder.load(),
+        package=minilm_weights(),
+    )
+    assert "base" not in json.loads((tmp_path / "mini" / "openbook.json").read_text())
+    for model in (load_checkpoint(tmp_path / "mini").generator, theirs(tmp_path / "mini").rag.generator):
+        assert torch.equal(model.model.shared.weight, generator.model.shared.weight)
+        assert model.lm_head.weight.data_ptr() == model.model.shared.weight.data_ptr()
+
+
+def theirs(folder: Path) -> RagTokenForGeneration:
+    """What transformers' own class makes of the folder; it must miss nothing in it."""
+    model, loading = RagTokenForGeneration.from_pretrained(folder, output_loading_info=True)
+    assert not loading["missing_keys"]
+    assert not loading["unexpected_keys"]
+    return model
+
+
+def test_the_folder_says_nothing_of_the_machine_that_made_it(saved: Path) -> None:
+    for path in saved.rglob("*.json"):
+        assert str(minilm_folder()) not in path.read_text(encoding="utf-8"), path
+    for part in ("question_encoder_tokenizer", "generator_tokenizer"):
+        content = json.loads((saved / part / "tokenizer.json").read_text(encoding="utf-8"))
+        assert content["truncation"] is None
+        assert content["padding"] is None
