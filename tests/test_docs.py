@@ -8,7 +8,6 @@ import pytest
 import typer
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 import openbook
 from openbook import errors
@@ -37,7 +36,7 @@ COMMANDS = commands(typer.main.get_command(build()))
 
 
 def default_of(field: FieldInfo) -> str:
-    return "" if field.default in (None, PydanticUndefined) else str(field.default)
+    return "" if field.default is None or field.default_factory is not None else str(field.default)
 
 
 def test_the_table_of_settings_is_the_settings() -> None:

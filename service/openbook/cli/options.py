@@ -7,7 +7,6 @@ from typing import Annotated, Any, Optional, TypeVar
 
 import typer
 from pydantic import ValidationError
-from pydantic_core import PydanticUndefined
 
 from openbook.errors import SettingInvalid
 from openbook.settings import Settings
@@ -82,7 +81,7 @@ def environment_name(setting: str) -> str:
 def describe(setting: str) -> str:
     """The help of a setting's option."""
     field = Settings.model_fields[setting]
-    default = "" if field.default in (None, PydanticUndefined) else f", default: {field.default}"
+    default = "" if field.default is None or field.default_factory is not None else f", default: {field.default}"
     return f"{field.description} [env: {environment_name(setting)}{default}]"
 
 
