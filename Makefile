@@ -48,7 +48,7 @@ wheels: $(DEMO) ## build the wheels of openbook, openbook-lab and openbook-mini 
 	cp -R pyproject.toml LICENSE docs service build/wheels/openbook
 	cp -R $(PARTS) build/wheels
 	mkdir build/wheels/openbook-mini/indexes && cp -R $(dir $(DEMO)) build/wheels/openbook-mini/indexes
-	$(PIP) wheel --quiet --no-deps --wheel-dir dist ./build/wheels/*
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist ./build/wheels/*
 	@ls -l dist
 
 # torch stays where it is: on Linux a newer one may bring gigabytes of CUDA.
