@@ -17,7 +17,7 @@ from tests.places import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-NEWER = [name for name in ("python3.13", "python3.12") if shutil.which(name)]
+NEWER = [path for name in ("python3.13", "python3.12") if (path := shutil.which(name))]
 QUESTION = {"question": "Who is the President of Peru?"}
 START_S = 120
 

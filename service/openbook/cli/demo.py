@@ -4,7 +4,7 @@ from pathlib import Path
 
 from openbook.cli.consoles import messages
 from openbook.cli.options import takes_settings
-from openbook.cli.serve import OPTIONS, serve
+from openbook.cli.serve import OPTIONS, start
 from openbook.errors import SettingInvalid
 from openbook.extensions import checkpoint_folder
 from openbook.indexing.publishing import publish_copy
@@ -22,7 +22,7 @@ def demo(settings: Settings) -> None:
     Copies the two versions from the package openbook-mini to --indexes if they are missing, then is serve --demo.
     """
     provide(IndexStore(settings.indexes))
-    serve(settings=settings, demo=True)
+    start(settings, demo=True)
 
 
 def provide(store: IndexStore) -> None:

@@ -3,7 +3,7 @@
 import json
 import socket
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from pydantic import SecretStr
@@ -35,6 +35,11 @@ def serve(
 
     POST /index/swap needs an admin token, which only the environment can give: OPENBOOK_ADMIN_TOKEN.
     """
+    start(settings, demo=demo)
+
+
+def start(settings: Settings, *, demo: bool) -> NoReturn:
+    """Check what can be known before the checkpoint is loaded, say how to ask, and serve. Ends in typer.Exit."""
     if demo:
         settings = _with_demo_token(settings)
     _check_admin_token(settings)

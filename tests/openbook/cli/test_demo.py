@@ -1,5 +1,6 @@
 import dataclasses
 import shutil
+import socket
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -40,6 +41,15 @@ def test_the_demo_copies_what_the_package_brings_and_begins_on_the_first(package
     assert store.current() == "wiki-2016"
     for version in DEMO_VERSIONS:
         assert store.verify(version).version == version
+
+
+def test_the_command_copies_and_then_serves(package: Path, run: Run) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        ended = run("demo", "--port", taken.getsockname()[1])
+    assert IndexStore(default_indexes()).current() == "wiki-2016"
+    assert ended.code == 2
+    assert "cannot listen on" in ended.err
 
 
 def test_what_is_there_stays_as_it_is(package: Path, tmp_path: Path) -> None:
