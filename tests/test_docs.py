@@ -158,3 +158,11 @@ def test_the_page_of_the_calls_shows_one_service_in_one_run() -> None:
     assert float(of_answer.group(1)) == pytest.approx(float(of_compare.group(1)), rel=0.01)
     assert json.loads(shown["swap"])["seconds"] == json.loads(shown["progress"])["seconds"]
     assert json.loads(shown["rollback"])["seconds"]["total"] == json.loads(shown["history"])["swaps"][0]["seconds"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_line_of_prose_has_at_most_120_characters(page: Path) -> None:
+    """Tables and code may be longer, and so may a link or a command that cannot be broken."""
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    prose = [line for line in text.splitlines() if not line.startswith("|")]
+    assert not [line for line in prose if len(re.sub(r"`[^`]*`|\]\([^)]*\)", "", line)) > 120]
