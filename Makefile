@@ -11,7 +11,7 @@ INDEXES := $(or $(OPENBOOK_INDEXES),indexes)
 DEMO := $(INDEXES)/wiki-2016/manifest.json $(INDEXES)/wiki-2018/manifest.json
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-browser test-slow test-docker check indexes wheels lock install clean
+.PHONY: help serve test test-browser test-slow test-docker test-lowest check indexes wheels lock install clean
 # A manifest is the last file of a version that is published whole: make must not remove it, whatever happens after.
 .PRECIOUS: $(INDEXES)/%/manifest.json
 
@@ -34,6 +34,14 @@ test-slow: $(BIN)/.installed-test $(DEMO) ## the tests that take minutes
 
 test-docker: $(BIN)/.installed-test ## the image and the compose file, where a Docker engine is reachable
 	$(BIN)/python -m pytest -m docker
+
+# Deprecations are those of old libraries beside new ones.
+test-lowest: | $(BIN)/python ## the suite on the oldest libraries that pyproject.toml allows
+	rm -rf build/lowest && $(BIN)/python -m venv build/lowest && build/lowest/bin/python -m pip install --quiet uv
+	build/lowest/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct \
+	  -e '.[mini,lab,dump,tracing,test]' $(addprefix -e ,$(PARTS))
+	build/lowest/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal -W ignore::DeprecationWarning \
+	  -m "not slow and not gpu and not docker and not browser"
 
 check: $(BIN)/.installed-test ## formatting, linting and types
 	$(BIN)/ruff format --check .
