@@ -5,6 +5,7 @@ it (without diacritics), and nothing is derived but what a sentence needs to be 
 """
 
 import csv
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -19,6 +20,7 @@ MONARCHS = ("King", "Queen", "Emperor", "Emir", "Sultan", "Prince", "Grand Duke"
 # what the table has where a country declared its independence and no other state is named
 DECLARATION = "the declaration of independence"
 
+_YEAR = re.compile(r"\d{3,4}$")
 _MAGNITUDES = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 
 # columns that have a value for each year; the others hold for both
@@ -81,8 +83,19 @@ class Country:
         return None if self.area_km2 is None else float(self.area_km2)
 
     @property
-    def languages(self) -> tuple[str, ...]:
-        return self.official_languages + self.other_languages
+    def density(self) -> float | None:
+        """People per square kilometre."""
+        return self.population / self.area if self.population and self.area else None
+
+    @property
+    def gdp_per_head(self) -> float | None:
+        return self.gdp_dollars / self.population if self.gdp_dollars and self.population else None
+
+    @property
+    def year(self) -> int | None:
+        """The year of independence or foundation."""
+        found = _YEAR.search(self.independence or "")
+        return int(found[0]) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +126,6 @@ class World:
     countries: tuple[Country, ...]
     offices: tuple[Office, ...]
     common_names: tuple[tuple[str, str], ...]
-
-    def country(self, name: str) -> Country:
-        """The country of that `name`. Raises SourceInvalid when the table has none."""
-        for country in self.countries:
-            if country.name == name:
-                return country
-        raise SourceInvalid(source="country_facts.csv", reason=f"no country {name!r}")
-
-    def offices_of(self, country: Country) -> tuple[Office, ...]:
-        return tuple(office for office in self.offices if office.country == country.name)
 
     def offices_held_by(self, holder: str) -> tuple[Office, ...]:
         return tuple(office for office in self.offices if office.holder == holder)
