@@ -1,6 +1,6 @@
 """What the tables say when countries are compared: ranks, neighbours, regions.
 
-Computed from one world, so that a comparison is as true as its table and changes only when a fact does.
+They are computed from the tables of one world, and change only where a fact changes.
 """
 
 from collections import defaultdict

@@ -35,16 +35,15 @@ def _overview(country: Country, facts: Comparisons) -> Fields:
 def _geography(country: Country, facts: Comparisons) -> Fields:
     neighbours = facts.neighbours(country)
     sizes = sorted((other.area, other.name, other.noun) for other in neighbours if other.area)
-    compared = len(sizes) > 1 and country.area is not None
-    (least, _, smallest), (most, _, largest) = (sizes[0], sizes[-1]) if compared else ((0, "", ""), (0, "", ""))
+    smallest, largest = (sizes[0], sizes[-1]) if len(sizes) > 1 and country.area else (None, None)
     return fields(
         world=facts.in_world(country, "area"),
         near=facts.in_region(country, "area", at_least=1),
         summits=facts.in_region(country, "highest_point_m"),
-        largest=largest,
-        largest_area=number(most),
-        smallest=smallest,
-        smallest_area=number(least),
+        largest=largest and largest[2],
+        largest_area=largest and number(largest[0]),
+        smallest=smallest and smallest[2],
+        smallest_area=smallest and number(smallest[0]),
         same_summit=Names(
             other.noun
             for other in neighbours

@@ -10,16 +10,9 @@ from openbook_lab.encyclopedia.world import Office
 
 def office_article(office: Office, facts: Comparisons) -> tuple[str, str]:
     """Title and text. The first sentence names the holder, and the office and the country in full."""
-    colleagues = [other for other in facts.offices[office.country] if other.holder != office.holder]
     roles = [role(other) for other in facts.holdings[office.holder] if other is not office]
-    only = office_fields(colleagues[0]) if len(colleagues) == 1 else {"day": None, "been": None}
-    values = _fields(office, facts) | fields(
-        colleague_day=only["day"],
-        colleague_been=only["been"],
-        roles=Names(roles if len(roles) < 4 else ()),
-        realms=Count(len(roles)),
-        **_compared(office, facts),
-    )
+    values = _fields(office, facts) | _terms(office, facts)
+    values |= {"roles": Names(roles if len(roles) < 4 else ()), "realms": Count(len(roles))}
     wording = Wording("office", heading("office", values))
     return wording.title, wording.text(values)
 
@@ -47,10 +40,16 @@ def person_article(holder: str, facts: Comparisons) -> tuple[str, str]:
 
 def _fields(office: Office, facts: Comparisons) -> Fields:
     colleagues = [other for other in facts.offices[office.country] if other.holder != office.holder]
-    return country_fields(facts.by_name[office.country]) | office_fields(office) | leaders("colleagues", colleagues)
+    only = office_fields(colleagues[0]) if len(colleagues) == 1 else {}
+    return {
+        **country_fields(facts.by_name[office.country]),
+        **office_fields(office),
+        **leaders("colleagues", colleagues),
+        **fields(colleague_day=only.get("day"), colleague_been=only.get("been")),
+    }
 
 
-def _compared(office: Office, facts: Comparisons) -> Fields:
+def _terms(office: Office, facts: Comparisons) -> Fields:
     """How long others of the same title have been in office in the region, and how many there are."""
     same = [other for other in facts.world.offices if other.title == office.title]
     region = facts.by_name[office.country].region

@@ -8,9 +8,9 @@ Each kind of article is a table. `heading` is the article's title and `plan` lis
 
 `rows` in a plan stands for the sentences that the caller makes: one for each office, or for each country of a list.
 
-A line that begins with a condition in brackets counts only where that holds. A condition is a field's name; it may have
-"not " before it, and " and " between several. An empty field makes it false, as does 0. `grammar.py` says what a
-template may ask of a field: `{names:is|are}`, `{text:, after *}`.
+A line may begin with a condition in brackets, and counts only where that holds. A condition is the name of a field, or
+several such names with "and" between them and "not" before them. An empty field is false, and so is 0. A field's own
+class says what a template may ask of it, as in `{names:is|are}` and `{text:, after *}`: see `grammar.py`.
 
 The draw depends on a hash of the article's title and the slot's name, never on the year. So an article has the same
 words in both years where its facts are the same, and the next article has other words.

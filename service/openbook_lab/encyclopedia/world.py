@@ -1,7 +1,6 @@
 """The facts of one year: countries, offices and their holders, read from the tables beside this file.
 
-Everything here is as plain as the tables are: an absent value is None or empty, a name is spelt as the table spells
-it (without diacritics), and nothing is derived but what a sentence needs to be grammatical.
+An absent value is None or empty. A name is spelt as in the table, without diacritics.
 """
 
 import csv
@@ -17,7 +16,7 @@ SNAPSHOT_DATES = {2016: date(2016, 11, 30), 2018: date(2018, 12, 20)}
 
 MONARCHS = ("King", "Queen", "Emperor", "Emir", "Sultan", "Prince", "Grand Duke", "Pope")
 
-# what the table has where a country declared its independence and no other state is named
+# the table's founding event where a country declared its independence and no other state is named
 DECLARATION = "the declaration of independence"
 
 _YEAR = re.compile(r"\d{3,4}$")
@@ -33,8 +32,8 @@ class Country:
 
     `life_expectancy` is in years, `unemployment_pct` in percent, `area_km2` in square kilometres, all as the table
     writes them; `gdp` is "$389.1 billion", at purchasing power parity, and `gdp_dollars` the same as a number.
-    `independence` is a date as the table has it, of independence from `independence_from`, or, for the countries that
-    were never dependent, of `founding_event`. `changed` names the fields that differ between the two years.
+    `independence` is a date as in the table: of independence from `independence_from`, or of `founding_event` where
+    the country never depended on another. `changed` names the fields that differ between the two years.
     """
 
     name: str
@@ -102,7 +101,7 @@ class Country:
 class Office:
     """An office and who holds it. `country` is the country's `name`; `since` is None where the table has no date.
 
-    `changed` says that the holder is another one in the other year, `term_changed` that `since` differs.
+    `changed` says that the other year has another holder, `term_changed` that it has another `since`.
     """
 
     country: str
