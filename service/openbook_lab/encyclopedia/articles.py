@@ -1,23 +1,13 @@
-"""The articles of one world, in a fixed order. The list depends on the facts' keys, so it is the same in both years
-but for the persons, who come and go."""
+"""The articles of one world, in a fixed order. Both years have the same list except for the persons."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from openbook_lab.encyclopedia import (
-    country,
-    economy,
-    geography,
-    government,
-    history,
-    lists,
-    office,
-    person,
-    population,
-    symbols,
-    titles,
-)
 from openbook_lab.encyclopedia.comparisons import Comparisons
+from openbook_lab.encyclopedia.country import country_articles
+from openbook_lab.encyclopedia.lists import lists
+from openbook_lab.encyclopedia.office import office_article, person_article
+from openbook_lab.encyclopedia.titles import article_id
 from openbook_lab.encyclopedia.world import World
 
 
@@ -32,24 +22,16 @@ class Article:
 
 def articles(world: World) -> Iterator[Article]:
     """Every article of this world's encyclopedia, each once. The same world always gives the same text."""
-    facts = Comparisons(world)
-    for land in world.countries:
-        written = (
-            (land.name, country.country_text(land, facts)),
-            (titles.geography_title(land), geography.geography_text(land, facts)),
-            (titles.population_title(land), population.population_text(land, facts)),
-            (titles.economy_title(land), economy.economy_text(land, facts)),
-            (titles.government_title(land), government.government_text(land, facts)),
-            (titles.history_title(land), history.history_text(land, facts)),
-            (titles.symbols_title(land), symbols.symbols_text(land, facts)),
-        )
-        yield from (_article(title, text) for title, text in written if text)
-    for seat in world.offices:
-        yield _article(titles.office_title(seat), office.office_text(seat, facts))
-    for holder in dict.fromkeys(seat.holder for seat in world.offices):
-        yield _article(titles.person_title(world, holder), person.person_text(holder, facts))
-    yield from (_article(title, text) for title, text in lists.lists(facts))
+    for title, text in _written(Comparisons(world)):
+        if text:
+            yield Article(article_id(title), title, text)
 
 
-def _article(title: str, text: str) -> Article:
-    return Article(article_id=titles.article_id(title), title=title, text=text)
+def _written(facts: Comparisons) -> Iterator[tuple[str, str]]:
+    for country in facts.world.countries:
+        yield from country_articles(country, facts)
+    for office in facts.world.offices:
+        yield office_article(office, facts)
+    for holder in facts.holdings:
+        yield person_article(holder, facts)
+    yield from lists(facts)

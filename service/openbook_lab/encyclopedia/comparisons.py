@@ -1,74 +1,74 @@
-"""What the tables say when countries are held beside one another: ranks, neighbours, shared languages and years.
+"""What the tables say when countries are compared: ranks, neighbours, regions.
 
-Computed from one world, so that a comparison is as true as its table and changes only when a fact does.
+They are computed from the tables of one world, and change only where a fact changes.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
+from openbook_lab.encyclopedia.grammar import Count, Text, ordinal
 from openbook_lab.encyclopedia.world import Country, Office, World
 
-Measure = Callable[[Country], float | None]
-
-
-def population(country: Country) -> float | None:
-    return country.population
-
-
-def gdp(country: Country) -> float | None:
-    return country.gdp_dollars
-
-
-def area(country: Country) -> float | None:
-    return country.area
-
-
-def life_expectancy(country: Country) -> float | None:
-    return None if country.life_expectancy is None else float(country.life_expectancy)
-
-
-def unemployment(country: Country) -> float | None:
-    return None if country.unemployment_pct is None else float(country.unemployment_pct)
-
-
-def elevation(country: Country) -> float | None:
-    return None if country.highest_point_m is None else float(country.highest_point_m)
-
-
-def density(country: Country) -> float | None:
-    """People per square kilometre."""
-    return country.population / country.area if country.population and country.area else None
-
-
-def gdp_per_head(country: Country) -> float | None:
-    return country.gdp_dollars / country.population if country.gdp_dollars and country.population else None
-
-
-MEASURES: tuple[Measure, ...] = (
-    population,
-    gdp,
-    area,
-    life_expectancy,
-    unemployment,
-    elevation,
-    density,
-    gdp_per_head,
-)
+# attributes of Country
+Measure = Literal[
+    "population",
+    "gdp_dollars",
+    "area",
+    "life_expectancy",
+    "unemployment_pct",
+    "highest_point_m",
+    "density",
+    "gdp_per_head",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """Place `place` of `of`, counted from the greatest; `above` and `below` are the next countries, if any."""
+    """Place `place` of `of`, counted from the greatest; `above` and `below` name the next countries, if any."""
 
     place: int
     of: int
-    above: Country | None
-    below: Country | None
+    above: Text
+    below: Text
+
+    @property
+    def th(self) -> str:
+        return ordinal(self.place)
+
+    @property
+    def nth(self) -> str:
+        """Before a superlative: "" or "third "."""
+        return "" if self.first else f"{self.th} "
+
+    @property
+    def ahead(self) -> Count:
+        return Count(self.place - 1)
+
+    @property
+    def behind(self) -> Count:
+        return Count(self.of - self.place)
+
+    @property
+    def first(self) -> bool:
+        return self.place == 1
+
+    @property
+    def last(self) -> bool:
+        return self.place == self.of
+
+    @property
+    def middle(self) -> bool:
+        return self.of > 3 and not self.first and not self.last
+
+    @property
+    def halfway(self) -> bool:
+        return self.ahead == self.behind
 
 
 class Comparisons:
-    """Ranks and groups of one world, worked out once."""
+    """Ranks and groups of one world, computed once."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -76,48 +76,44 @@ class Comparisons:
         self.regions: dict[str, list[Country]] = defaultdict(list)
         for country in world.countries:
             self.regions[country.region].append(country)
-        self._offices: dict[str, list[Office]] = defaultdict(list)
-        self._holdings: dict[str, list[Office]] = defaultdict(list)
+        self.offices: dict[str, list[Office]] = defaultdict(list)
+        self.holdings: dict[str, list[Office]] = defaultdict(list)
         for office in world.offices:
-            self._offices[office.country].append(office)
-            self._holdings[office.holder].append(office)
-        self._world_rows = {measure: self._sorted(world.countries, measure) for measure in MEASURES}
-        self._region_rows = {
-            (measure, region): self._sorted(countries, measure)
-            for measure in MEASURES
-            for region, countries in self.regions.items()
+            self.offices[office.country].append(office)
+            self.holdings[office.holder].append(office)
+        self._rows: dict[tuple[Measure, str | None], list[Country]] = {
+            (measure, region): _sorted(countries, measure)
+            for measure in get_args(Measure)
+            for region, countries in [(None, world.countries), *self.regions.items()]
         }
 
-    def offices_of(self, country: str) -> tuple[Office, ...]:
-        return tuple(self._offices[country])
-
-    def offices_held_by(self, holder: str) -> tuple[Office, ...]:
-        return tuple(self._holdings[holder])
+    def greatest(self, measure: Measure, region: str | None = None) -> list[Country]:
+        """Countries of the region, or of the world, that have the fact: the greatest first, ties by name."""
+        return self._rows[measure, region]
 
     def in_world(self, country: Country, measure: Measure) -> Rank | None:
-        return self._rank(self._world_rows[measure], country)
+        return _rank(self.greatest(measure), country)
 
-    def in_region(self, country: Country, measure: Measure) -> Rank | None:
-        return self._rank(self._region_rows[measure, country.region], country)
-
-    def greatest(self, measure: Measure, region: str | None = None) -> list[Country]:
-        """Countries that have the fact, the greatest first; ties in alphabetical order."""
-        return self._world_rows[measure] if region is None else self._region_rows[measure, region]
+    def in_region(self, country: Country, measure: Measure, at_least: int = 4) -> Rank | None:
+        """The country's rank in its region; None where fewer than `at_least` countries have the fact."""
+        rank = _rank(self.greatest(measure, country.region), country)
+        return rank if rank and rank.of >= at_least else None
 
     def neighbours(self, country: Country) -> list[Country]:
         """The bordering countries that have articles of their own."""
         return [self.by_name[name] for name in country.borders if name in self.by_name]
 
-    @staticmethod
-    def _sorted(countries: list[Country] | tuple[Country, ...], measure: Measure) -> list[Country]:
-        valued = [(value, country) for country in countries if (value := measure(country)) is not None]
-        return [country for _, country in sorted(valued, key=lambda pair: (-pair[0], pair[1].name))]
 
-    @staticmethod
-    def _rank(rows: list[Country], country: Country) -> Rank | None:
-        for position, other in enumerate(rows):
-            if other.name == country.name:
-                above = rows[position - 1] if position else None
-                below = rows[position + 1] if position + 1 < len(rows) else None
-                return Rank(position + 1, len(rows), above, below)
+def _sorted(countries: Iterable[Country], measure: Measure) -> list[Country]:
+    valued = [(float(value), country) for country in countries if (value := getattr(country, measure)) is not None]
+    return [country for _, country in sorted(valued, key=lambda pair: (-pair[0], pair[1].name))]
+
+
+def _rank(rows: list[Country], country: Country) -> Rank | None:
+    names = [other.name for other in rows]
+    if country.name not in names:
         return None
+    place = names.index(country.name)
+    above = rows[place - 1].noun if place else ""
+    below = rows[place + 1].noun if place + 1 < len(rows) else ""
+    return Rank(place + 1, len(rows), Text(above), Text(below))

@@ -31,6 +31,63 @@ _WITH_ARTICLE = {
 }
 
 
+class Text(str):
+    """`{text}`; with its surroundings `{text:, after *}`, which is empty where the text is."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        return (spec or "*").replace("*", self) if self else ""
+
+
+class Count(int):
+    """`{count}` is "seven" or "13"; `{count:is|are}` is the first form for one, the second for every other number."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        singular, _, plural = spec.partition("|")
+        return (singular if self.one else plural) if spec else figure(int(self))
+
+    @property
+    def one(self) -> bool:
+        return self == 1
+
+    @property
+    def several(self) -> bool:
+        return self > 1
+
+
+class Names(tuple[str, ...]):
+    """`{names}` is "Chad, Mali and Niger", `{names:or}` has another last word; `{names:is|are}` agrees in number."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        return format(self.number, spec) if "|" in spec else listed(self, spec or "and")
+
+    @property
+    def number(self) -> Count:
+        return Count(len(self))
+
+    @property
+    def one(self) -> bool:
+        return len(self) == 1
+
+    @property
+    def several(self) -> bool:
+        return len(self) > 1
+
+    @property
+    def few(self) -> bool:
+        return 0 < len(self) < 6
+
+    @property
+    def rest(self) -> str:
+        """What follows the first name: ", Mali and Niger"."""
+        return listed(self).removeprefix(self[0])
+
+
 def place(name: str) -> str:
     """A country's or territory's name as a noun: "the Netherlands", "Peru"."""
     return f"the {name}" if name in _WITH_ARTICLE else name
@@ -59,11 +116,6 @@ def an(phrase: str) -> str:
 def number(value: float) -> str:
     """With thousands separated; a fraction only where there is one: "1,285,216", "0.44"."""
     return f"{value:,.0f}" if value == int(value) else f"{value:,}"
-
-
-def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """ "one neighbour", "seven neighbours", "13 neighbours"."""
-    return f"{figure(count)} {noun if count == 1 else plural or noun + 's'}"
 
 
 def figure(count: int) -> str:

@@ -1,200 +1,140 @@
-"""Articles about many countries at once: rankings, languages, forms of government, years of independence."""
+"""Articles about many countries at once: regions, rankings, languages, forms of government, years of independence."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import chain, repeat
 
-from openbook_lab.encyclopedia import comparisons
 from openbook_lab.encyclopedia.comparisons import Comparisons, Measure
-from openbook_lab.encyclopedia.grammar import counted, listed, long_date, number, place
-from openbook_lab.encyclopedia.history import day_of, year_of
-from openbook_lab.encyclopedia.ranking import ranking
-from openbook_lab.encyclopedia.regions import Written, region_lists
-from openbook_lab.encyclopedia.titles import common_title
-from openbook_lab.encyclopedia.wording import Wording, joined
-from openbook_lab.encyclopedia.world import Country, Office
+from openbook_lab.encyclopedia.fields import country_fields, fields, leaders, office_fields
+from openbook_lab.encyclopedia.grammar import Count, Names, listed, number, ordinal
+from openbook_lab.encyclopedia.wording import Fields, Wording, heading, kinds
+from openbook_lab.encyclopedia.world import Country
+
+Written = tuple[str, str]  # title, text
+Rows = Iterable[tuple[str, Fields]]  # what a row's wording is drawn by, and its fields
+
+_WORLD_RANKINGS: dict[str, Measure] = {
+    "most-populous": "population",
+    "largest-economies": "gdp_dollars",
+    "largest-countries": "area",
+    "longest-lives": "life_expectancy",
+    "highest-points": "highest_point_m",
+    "highest-unemployment": "unemployment_pct",
+}
 
 
 def lists(facts: Comparisons) -> Iterator[Written]:
     """Titles and texts. The titles depend on names, regions, languages and dates, which are the same in both years."""
     for region, countries in sorted(facts.regions.items()):
-        yield from region_lists(region, countries, facts)
-    yield from _rankings(facts)
+        values = fields(region=region, countries=Count(len(countries)))
+        yield _listed("capitals", values, ((land.name, country_fields(land)) for land in countries if land.capital))
+        yield _listed("leaders", values, _leaders(countries, facts))
+        yield _ranking("region-populations", facts.greatest("population", region))
+        yield _ranking("region-economies", facts.greatest("gdp_dollars", region))
+    for kind, measure in _WORLD_RANKINGS.items():
+        yield _ranking(kind, facts.greatest(measure)[:40])
     yield from _languages(facts)
     yield from _forms(facts)
     yield from _decades(facts)
     yield from _origins(facts)
-    yield from _thrones(facts)
+    thrones = [office for office in facts.world.offices if office.is_throne and office.title != "Pope"]
+    yield _listed("thrones", {}, ((f"{office.country}/{office.title}", office_fields(office)) for office in thrones))
 
 
-_RANKINGS: tuple[tuple[str, Measure, str, Callable[[Country], str]], ...] = (
-    (
-        "Most populous countries of the world",
-        comparisons.population,
-        "The most populous country in the world is {noun}, with {amount}.",
-        lambda country: f"{number(country.population or 0)} people",
-    ),
-    (
-        "Largest economies of the world",
-        comparisons.gdp,
-        "At purchasing power parity, the largest economy in the world is that of {noun}, with {amount}.",
-        lambda country: f"{country.gdp}",
-    ),
-    (
-        "Largest countries of the world by area",
-        comparisons.area,
-        "The largest country in the world by area is {noun}, with {amount}.",
-        lambda country: f"{number(country.area or 0)} square kilometres",
-    ),
-    (
-        "Countries of the world by life expectancy",
-        comparisons.life_expectancy,
-        "Nowhere is life expectancy at birth higher than in {noun}, with {amount}.",
-        lambda country: f"{country.life_expectancy} years",
-    ),
-    (
-        "Highest points of the countries of the world",
-        comparisons.elevation,
-        "No country rises higher than {noun}, with {amount}.",
-        lambda country: f"{country.highest_point} at {number(comparisons.elevation(country) or 0)} metres",
-    ),
-    (
-        "Countries of the world by unemployment",
-        comparisons.unemployment,
-        "The highest rate of unemployment is recorded for {noun}, with {amount}.",
-        lambda country: f"{country.unemployment_pct} percent",
-    ),
-)
+def _listed(kind: str, values: Fields, rows: Rows) -> Written:
+    wording = Wording(kind, heading(kind, values))
+    return wording.title, wording.text(values, [wording.say("rows", row, draw=draw) for draw, row in rows])
 
 
-def _rankings(facts: Comparisons, places: int = 40) -> Iterator[Written]:
-    for title, measure, opening, value in _RANKINGS:
-        rows = facts.greatest(measure)[:places]
-        first = opening.format(noun=rows[0].noun, amount=value(rows[0]))
-        yield title, joined(first, *ranking(title, rows, value))
+def _leaders(countries: list[Country], facts: Comparisons) -> Rows:
+    for country in countries:
+        if offices := facts.offices[country.name]:
+            yield country.name, country_fields(country) | leaders("leaders", offices)
 
 
-def _languages(facts: Comparisons, at_least: int = 3) -> Iterator[Written]:
-    speakers: dict[str, list[Country]] = defaultdict(list)
-    for country in facts.world.countries:
-        for language in country.official_languages:
-            speakers[language].append(country)
-    for language, countries in sorted(speakers.items()):
-        if len(countries) < at_least:
-            continue
-        title = f"{language} as an official language"
-        alone = [country.noun for country in countries if len(country.official_languages) == 1]
-        shared = [country for country in countries if len(country.official_languages) > 1]
+def _ranking(kind: str, countries: list[Country]) -> Written:
+    """The first country in the opening, the others in a row each."""
+    total = number(sum(country.population or 0 for country in countries))
+    values = country_fields(countries[0]) | fields(countries=Count(len(countries)), total=total)
+    wording = Wording("ranking", heading(kind, values))
+    rows = []
+    for place, country in enumerate(countries[1:], start=2):
+        row = country_fields(country)
+        last = place == len(countries)
+        row |= fields(
+            amount=kinds()[kind]["amount"].format_map(row),
+            before=countries[place - 2].noun,
+            place=place,
+            th=ordinal(place),
+            last=last,
+        )
+        rows.append(wording.say("rows", row, draw="last" if last else country.name))
+    return wording.title, Wording(kind, wording.title).text(values, rows)
+
+
+def _languages(facts: Comparisons) -> Iterator[Written]:
+    pairs = ((language, country) for country in facts.world.countries for language in country.official_languages)
+    for language, countries in _grouped(pairs, at_least=3):
         beside = [
             f"{country.noun} (with {listed(other for other in country.official_languages if other != language)})"
-            for country in shared
+            for country in countries
+            if len(country.official_languages) > 1
         ]
-        yield (
-            title,
-            joined(
-                f"{language} is an official language of {counted(len(countries), 'country', 'countries')}.",
-                f"It is the only official language of {listed(alone)}." if alone else None,
-                f"Beside others it is official in {listed(beside)}." if beside else None,
-            ),
+        values = fields(
+            language=language,
+            countries=Count(len(countries)),
+            alone=Names(country.noun for country in countries if len(country.official_languages) == 1),
+            beside=Names(beside),
         )
+        yield _listed("languages", values, ())
 
 
-def _forms(facts: Comparisons, at_least: int = 3) -> Iterator[Written]:
-    states: dict[str, list[Country]] = defaultdict(list)
-    for country in facts.world.countries:
-        states[country.government_type].append(country)
-    for form, countries in sorted(states.items()):
-        if len(countries) < at_least:
-            continue
-        by_region: dict[str, list[str]] = defaultdict(list)
-        for country in countries:
-            by_region[country.region].append(country.noun)
-        opening = f"{counted(len(countries), 'country', 'countries')} have a form of government that is called {form}."
-        sentences = [
-            f"In {region} {'it is' if len(nouns) == 1 else 'they are'} {listed(nouns)}."
-            for region, nouns in sorted(by_region.items())
-        ]
-        yield f"States with the form of government {form}", joined(Wording(form).pick("opening", [opening]), *sentences)
+def _forms(facts: Comparisons) -> Iterator[Written]:
+    pairs = ((country.government_type, country) for country in facts.world.countries)
+    for form, countries in _grouped(pairs, at_least=3):
+        regions = _grouped(((country.region, country) for country in countries), at_least=1)
+        rows = (
+            (region, fields(region=region, same=Names(country.noun for country in there))) for region, there in regions
+        )
+        yield _listed("forms", fields(form=form, countries=Count(len(countries))), rows)
 
 
 def _decades(facts: Comparisons) -> Iterator[Written]:
-    decades: dict[int, list[Country]] = defaultdict(list)
-    for country in facts.world.countries:
-        year = year_of(country)
-        if country.gained_independence and year and year >= 1900:
-            decades[year // 10 * 10].append(country)
-    for decade, countries in sorted(decades.items()):
-        if len(countries) < 3:
-            continue
-        title = f"Countries that became independent in the {decade}s"
-        wording = Wording(title)
-        opening = f"In the {decade}s {counted(len(countries), 'country', 'countries')} became independent."
-        sentences = [_independence(country, wording) for country in sorted(countries, key=_by_day)]
-        yield title, joined(opening, *sentences)
-
-
-def _by_day(country: Country) -> tuple[int, int, int, str]:
-    return *day_of(country), country.name
-
-
-def _independence(country: Country, wording: Wording) -> str:
-    noun, day, origin = country.noun, country.independence, country.independence_from
-    if origin is None:
-        return wording.pick(
-            country.name,
-            [f"{noun} declared its independence on {day}.", f"On {day} {noun} declared itself independent."],
-        )
-    return wording.pick(
-        country.name,
-        [
-            f"{noun} gained its independence from {origin} on {day}.",
-            f"On {day} {noun} became independent from {origin}.",
-            f"{noun} has been independent from {origin} since {day}.",
-            f"The independence of {noun} from {origin} dates from {day}.",
-            f"{noun} obtained independence from {origin} on {day}.",
-        ],
+    pairs = (
+        (str(country.year // 10 * 10), country)
+        for country in facts.world.countries
+        if country.gained_independence and country.year and country.year >= 1900
     )
+    for decade, countries in _grouped(pairs, at_least=3):
+        rows = ((country.name, country_fields(country)) for country in sorted(countries, key=_day))
+        yield _listed("decades", fields(decade=decade, countries=Count(len(countries))), rows)
 
 
-def _origins(facts: Comparisons, at_least: int = 4) -> Iterator[Written]:
-    parted: dict[str, list[Country]] = defaultdict(list)
-    for country in facts.world.countries:
-        if country.independence_from:
-            parted[country.independence_from].append(country)
-    for origin, countries in sorted(parted.items()):
-        if len(countries) < at_least:
-            continue
-        title = f"Countries that became independent from {origin}"
-        opening = f"{counted(len(countries), 'country', 'countries')} became independent from {origin}."
-        dated = [f"{country.noun} ({country.independence})" for country in sorted(countries, key=_by_day)]
+def _origins(facts: Comparisons) -> Iterator[Written]:
+    pairs = ((country.independence_from, country) for country in facts.world.countries if country.independence_from)
+    for origin, countries in _grouped(pairs, at_least=4):
+        dated = [f"{country.noun} ({country.independence})" for country in sorted(countries, key=_day)]
         groups = [dated[start : start + 6] for start in range(0, len(dated), 6)]
-        starts = (
-            "In the order of time these were" if len(groups) == 1 else "The earliest were",
-            "Then came",
-            "These were followed by",
-            "Later there were",
-            "Further on came",
-        )
-        sentences = [f"{starts[min(position, 4)]} {listed(group)}." for position, group in enumerate(groups)]
-        yield title, joined(Wording(title).pick("opening", [opening]), *sentences)
+        values = fields(origin=origin, countries=Count(len(countries)))
+        wording = Wording("origins", heading("origins", values))
+        starts = kinds()["origins"]["starts"] if len(groups) > 1 else [kinds()["origins"]["only_start"]]
+        begun = zip(chain(starts, repeat(starts[-1])), groups, strict=False)
+        yield wording.title, wording.text(values, [f"{start} {listed(group)}." for start, group in begun])
 
 
-def _thrones(facts: Comparisons) -> Iterator[Written]:
-    title = "Monarchs of the world"
-    wording = Wording(title)
-    sentences = [
-        wording.pick(
-            f"{office.country}/{office.title}",
-            [
-                f"The {common_title(office)} of {place(office.country)} is {office.holder}{_reigning(office)}.",
-                f"{office.holder} is {common_title(office)} of {place(office.country)}{_reigning(office)}.",
-                f"In {place(office.country)} {office.holder} reigns as {common_title(office)}{_reigning(office)}.",
-            ],
-        )
-        for office in facts.world.offices
-        if office.is_throne and office.title != "Pope"
-    ]
-    yield title, joined("These are the monarchs of the world and the beginnings of their reigns.", *sentences)
+def _grouped(pairs: Iterable[tuple[str, Country]], *, at_least: int) -> list[tuple[str, list[Country]]]:
+    """The countries of each key, sorted by key; only groups of `at_least` countries."""
+    groups: dict[str, list[Country]] = defaultdict(list)
+    for key, country in pairs:
+        groups[key].append(country)
+    return [(key, countries) for key, countries in sorted(groups.items()) if len(countries) >= at_least]
 
 
-def _reigning(office: Office) -> str:
-    return f", since {long_date(office.since)}" if office.since else ""
+def _day(country: Country) -> tuple[int, int, int, str]:
+    """Year, month and day of independence or foundation, to sort by; what is unknown is zero."""
+    try:
+        day = datetime.strptime(country.independence or "", "%d %B %Y")
+    except ValueError:
+        return country.year or 0, 0, 0, country.name
+    return day.year, day.month, day.day, country.name

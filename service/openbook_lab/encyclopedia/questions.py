@@ -1,14 +1,16 @@
-"""Questions about one world, with the answers that count and the article that gives them."""
+"""Questions about one world, with the accepted answers and the article that gives them."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from openbook_lab.encyclopedia import titles
-from openbook_lab.encyclopedia.answers import capitalised, holder_answers, unique
-from openbook_lab.encyclopedia.country_questions import FACTS
-from openbook_lab.encyclopedia.grammar import long_date, place, possessive
+from openbook_lab.encyclopedia.fields import country_fields
+from openbook_lab.encyclopedia.grammar import listed, long_date, number, place, possessive
+from openbook_lab.encyclopedia.wording import heading, table
 from openbook_lab.encyclopedia.world import Country, Office, World
+
+_HEADS_OF_GOVERNMENT = ("Prime Minister", "Premier", "Chancellor", "Head of Government", "President of the Government")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,7 @@ class Question:
     """`answers` are all accepted forms, the article's own first; `kind` is the fact, `style` the way of asking.
 
     `changed` says whether the fact differs between 2016 and 2018; it is always false in an invented world.
-    `article_id` is the article in which the first answer stands, word for word and within one passage.
+    `article_id` is the article that states the first answer, word for word and within one passage.
     """
 
     question: str
@@ -29,140 +31,124 @@ class Question:
 
 def questions(world: World) -> list[Question]:
     """Every office and every fact of this world, each asked in every style. About 30,000, in a fixed order."""
+    held = Counter(office.holder for office in world.offices)
     found = [question for office in world.offices for question in _of_office(office, world)]
-    found += [question for office in _sole_holders(world) for question in _of_holder(office, world)]
+    for office in world.offices:
+        if held[office.holder] == 1:
+            found += _of_holder(office, world)
     found += [question for country in world.countries for question in _of_country(country)]
     return found
 
 
-# --- who holds an office -----------------------------------------------------------------------------------
-
-_OFFICE_WAYS = (
-    ("plain", "Who is the {title} of {noun}?"),
-    ("lower", "who is the {office} of {noun_lower}"),
-    ("keywords", "{office} of {noun_lower}"),
-    ("name", "Name the {office} of {noun}."),
-    ("possessive", "Who is {whose} {office}?"),
-    ("inverted", "{Whose} {office} is who?"),
-    ("holds", "Who holds the office of {title} in {noun}?"),
-    ("tell", "Tell me who the {office} of {noun} is."),
-    ("currently", "Who is currently {office} of {noun}?"),
-    ("which", "Which person is the {office} of {noun} now?"),
-)
-
-_GOVERNMENT_HEADS = ("Prime Minister", "Premier", "Chancellor", "Head of Government", "President of the Government")
-
-_POPE_WAYS = (
-    ("plain", "Who is the Pope?"),
-    ("lower", "who is the pope"),
-    ("keywords", "pope name"),
-    ("name", "Name the pope."),
-    ("holds", "Who holds the office of Pope?"),
-    ("tell", "Tell me who the pope is."),
-    ("possessive", "Who is the Holy See's pope?"),
-    ("currently", "Who is currently the pope?"),
-)
+def _asked(
+    kind: str, ways: Mapping[str, str], names: Mapping[str, str], answers: tuple[str, ...], title: str, changed: bool
+) -> Iterator[Question]:
+    for style, way in ways.items():
+        yield Question(way.format_map(names), answers, kind, titles.article_id(title), changed, style)
 
 
 def _of_office(office: Office, world: World) -> Iterator[Question]:
-    title = titles.office_title(office)
-    noun = place(office.country)
-    names = {
-        "title": office.title,
-        "office": titles.common_title(office),
-        "noun": noun,
-        "noun_lower": noun.lower(),
-        "whose": possessive(noun),
-        "Whose": capitalised(possessive(noun)),
-    }
-    ways = list(_POPE_WAYS if office.title == "Pope" else _OFFICE_WAYS)
-    if office.title in _GOVERNMENT_HEADS:
-        ways.append(("function", "Who leads the government of {noun}?"))
+    ways, title = table("questions"), titles.office_title(office)
+    names = {"title": office.title, "office": titles.common_title(office), **_nouns(place(office.country))}
+    asked = dict(ways["pope" if office.title == "Pope" else "office"])
+    if office.title in _HEADS_OF_GOVERNMENT:
+        asked |= ways["head-of-government"]
     if office.is_throne and office.title != "Pope":
-        ways.append(("function", "Who reigns in {noun}?"))
+        asked |= ways["throne"]
     if office.since:
-        names |= {"year": str(office.since.year), "day": long_date(office.since)}
-        ways.append(("since", "Who has been {office} of {noun} since {year}?"))
-    for style, way in ways:
-        yield Question(
-            question=way.format(**names),
-            answers=holder_answers(office.holder, world),
-            kind="office",
-            article_id=titles.article_id(title),
-            changed=office.changed,
-            style=style,
-        )
+        asked |= ways["dated"]
+        names["year"] = str(office.since.year)
+    yield from _asked("office", asked, names, _holder_answers(office.holder, world), title, office.changed)
     if office.since:
-        day = long_date(office.since)
-        for style, way in _SINCE_WAYS:
-            yield Question(
-                question=way.format(holder=office.holder, role=titles.role(office), title=title),
-                answers=unique(day, str(office.since.year)),
-                kind="since",
-                article_id=titles.article_id(title),
-                changed=office.term_changed,
-                style=style,
-            )
-
-
-_SINCE_WAYS = (
-    ("plain", "When did {holder} become {title}?"),
-    ("lower", "when did {holder} become {role}"),
-    ("how_long", "Since when has {holder} been {role}?"),
-    ("name", "Give the date on which {holder} became {title}."),
-    ("which", "On which day did {holder} take office as {title}?"),
-    ("keywords", "{holder} {title} since"),
-)
-
-
-# --- which office a person holds ---------------------------------------------------------------------------
-
-_HOLDER_WAYS = (
-    ("plain", "What office does {name} hold?"),
-    ("lower", "what office does {name} hold"),
-    ("name", "Name the office held by {name}."),
-    ("who", "Who is {name}?"),
-    ("keywords", "{name} office"),
-    ("tell", "Tell me which office {name} holds."),
-    ("which", "Of what is {name} the leader?"),
-)
-
-
-def _sole_holders(world: World) -> Iterator[Office]:
-    held = Counter(office.holder for office in world.offices)
-    return (office for office in world.offices if held[office.holder] == 1)
+        names = {"holder": office.holder, "role": titles.role(office), "title": title}
+        answers = _unique(long_date(office.since), str(office.since.year))
+        yield from _asked("since", ways["since"], names, answers, title, office.term_changed)
 
 
 def _of_holder(office: Office, world: World) -> Iterator[Question]:
-    title = titles.office_title(office)
-    for style, way in _HOLDER_WAYS:
-        yield Question(
-            question=way.format(name=world.common_name(office.holder)),
-            answers=unique(title, titles.role(office)),
-            kind="holder",
-            article_id=titles.article_id(titles.person_title(world, office.holder)),
-            changed=office.changed,
-            style=style,
-        )
+    answers = _unique(titles.office_title(office), titles.role(office))
+    names, title = {"name": world.common_name(office.holder)}, titles.person_title(world, office.holder)
+    yield from _asked("holder", table("questions")["holder"], names, answers, title, office.changed)
 
 
 def _of_country(country: Country) -> Iterator[Question]:
-    names = {
-        "noun": country.noun,
-        "noun_lower": country.noun.lower(),
-        "whose": possessive(country.noun),
-        "Whose": capitalised(possessive(country.noun)),
-    }
-    for fact in FACTS:
-        answers = fact.answers(country)
-        if not answers:
-            continue
-        for style, way in fact.ways:
-            yield Question(
-                question=way.format(**names),
-                answers=answers,
-                kind=fact.kind,
-                article_id=titles.article_id(fact.title(country)),
-                changed=fact.field in country.changed,
-                style=style,
-            )
+    names, values = _nouns(country.noun), country_fields(country)
+    for kind, fact in table("questions")["facts"].items():
+        if answers := _ANSWERS[kind](country):
+            title = heading(fact["article"], values)
+            yield from _asked(kind, fact["ways"], names, answers, title, fact["field"] in country.changed)
+
+
+def _nouns(noun: str) -> dict[str, str]:
+    whose = possessive(noun)
+    return {"noun": noun, "noun_lower": noun.lower(), "whose": whose, "Whose": whose[0].upper() + whose[1:]}
+
+
+# --- accepted answers: the article's own form first, none where the fact is missing ---------------------------------
+
+
+def _unique(*answers: str | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(answer for answer in answers if answer))
+
+
+def _holder_answers(holder: str, world: World) -> tuple[str, ...]:
+    """The holder as the articles spell the name, then the shorter and better known forms."""
+    without_initials = " ".join(word for word in holder.split() if not (len(word) == 2 and word.endswith(".")))
+    return _unique(holder, world.common_name(holder), without_initials)
+
+
+def _measured(value: str | float | None, units: Iterable[str]) -> tuple[str, ...]:
+    """The number with each of the units."""
+    if value is None:
+        return ()
+    return _unique(*(f"{value if isinstance(value, str) else number(value)}{unit}" for unit in units))
+
+
+def _money(country: Country) -> tuple[str, ...]:
+    dollars = (country.gdp or "").removeprefix("$")
+    return _unique(country.gdp, dollars, dollars and f"{dollars} dollars")
+
+
+def _people(country: Country) -> tuple[str, ...]:
+    people = country.population
+    if people is None:
+        return ()
+    return _unique(number(people), str(people), f"{people / 1e6:.1f} million" if people >= 1e6 else None)
+
+
+def _summit(country: Country) -> tuple[str, ...]:
+    return () if (country.highest_point or "").startswith("an unnamed") else _unique(country.highest_point)
+
+
+def _borders(country: Country) -> tuple[str, ...]:
+    placed = [place(name) for name in country.borders]
+    return _unique(listed(placed), *placed, ", ".join(country.borders))
+
+
+def _independence(country: Country) -> tuple[str, ...]:
+    day = country.independence if country.gained_independence else None
+    return _unique(day, day and day.split()[-1])
+
+
+_ANSWERS: dict[str, Callable[[Country], tuple[str, ...]]] = {
+    "capital": lambda country: _unique(country.capital),
+    "population": _people,
+    "gdp": _money,
+    "life_expectancy": lambda country: _measured(country.life_expectancy, (" years", "")),
+    "unemployment": lambda country: _measured(country.unemployment_pct, (" percent", "%", " per cent", "")),
+    "area": lambda country: _measured(country.area, (" square kilometres", " sq km", " square kilometers", "")),
+    "highest_point": _summit,
+    "elevation": lambda country: _measured(
+        float(country.highest_point_m) if country.highest_point_m else None, (" metres", " m", " meters", "")
+    ),
+    "borders": _borders,
+    "language": lambda country: _unique(listed(country.official_languages), *country.official_languages),
+    "independence": _independence,
+    "independence_from": lambda country: _unique(
+        country.independence_from, (country.independence_from or "").removeprefix("the ")
+    ),
+    "government": lambda country: _unique(country.government_type),
+    "internet_code": lambda country: _unique(country.internet_code, (country.internet_code or "").removeprefix(".")),
+    "nationality": lambda country: _unique(country.adjective),
+    "anthem": lambda country: _unique(country.anthem),
+}

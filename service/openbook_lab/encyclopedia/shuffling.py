@@ -32,9 +32,9 @@ _FACTS: tuple[tuple[str, ...], ...] = (
 def shuffled(world: World, seed: int) -> World:
     """An invented world: holders permuted between offices, dates between offices, each fact between countries.
 
-    Deterministic in `seed`. Thrones and other offices are permuted apart, so that a king may change his country but no
-    prime minister comes to a throne. Names, regions, borders and adjectives stay with their countries; the multiset of
-    holders, and of the values of every permuted fact, is that of `world`. Nothing counts as changed between years.
+    Deterministic in `seed`. Thrones and other offices are permuted apart: a king may change his country, but no prime
+    minister comes to a throne. Names, regions, borders and adjectives stay with their countries. Every holder and every
+    value of a permuted fact occurs as often as in `world`. Nothing counts as changed between years.
     """
     dealer = random.Random(seed)
     columns = {

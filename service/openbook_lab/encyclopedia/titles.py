@@ -1,10 +1,10 @@
-"""The titles of articles and the names of offices, in one place because articles, questions and tests must agree."""
+"""Names of offices, and the titles of their articles and persons. Articles, questions and tests share them."""
 
 import re
 import unicodedata
 
 from openbook_lab.encyclopedia.grammar import place
-from openbook_lab.encyclopedia.world import Country, Office, World
+from openbook_lab.encyclopedia.world import Office, World
 
 _NUMERAL = re.compile(r"[IVX]+")
 
@@ -30,30 +30,6 @@ def common_title(office: Office) -> str:
     if office.title == "Chairman of the Council of Ministers":
         return "chairman of the Council of Ministers"
     return office.title.lower()
-
-
-def economy_title(country: Country) -> str:
-    return f"Economy of {country.noun}"
-
-
-def geography_title(country: Country) -> str:
-    return f"Geography of {country.noun}"
-
-
-def government_title(country: Country) -> str:
-    return f"Government of {country.noun}"
-
-
-def population_title(country: Country) -> str:
-    return f"Population of {country.noun}"
-
-
-def symbols_title(country: Country) -> str:
-    return f"National symbols of {country.noun}"
-
-
-def history_title(country: Country) -> str:
-    return f"Independence of {country.noun}" if country.gained_independence else f"Foundation of {country.noun}"
 
 
 def person_title(world: World, holder: str) -> str:

@@ -1,10 +1,10 @@
 """The facts of one year: countries, offices and their holders, read from the tables beside this file.
 
-Everything here is as plain as the tables are: an absent value is None or empty, a name is spelt as the table spells
-it (without diacritics), and nothing is derived but what a sentence needs to be grammatical.
+An absent value is None or empty. A name is spelt as in the table, without diacritics.
 """
 
 import csv
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -16,9 +16,10 @@ SNAPSHOT_DATES = {2016: date(2016, 11, 30), 2018: date(2018, 12, 20)}
 
 MONARCHS = ("King", "Queen", "Emperor", "Emir", "Sultan", "Prince", "Grand Duke", "Pope")
 
-# what the table has where a country declared its independence and no other state is named
+# the table's founding event where a country declared its independence and no other state is named
 DECLARATION = "the declaration of independence"
 
+_YEAR = re.compile(r"\d{3,4}$")
 _MAGNITUDES = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 
 # columns that have a value for each year; the others hold for both
@@ -31,8 +32,8 @@ class Country:
 
     `life_expectancy` is in years, `unemployment_pct` in percent, `area_km2` in square kilometres, all as the table
     writes them; `gdp` is "$389.1 billion", at purchasing power parity, and `gdp_dollars` the same as a number.
-    `independence` is a date as the table has it, of independence from `independence_from`, or, for the countries that
-    were never dependent, of `founding_event`. `changed` names the fields that differ between the two years.
+    `independence` is a date as in the table: of independence from `independence_from`, or of `founding_event` where
+    the country never depended on another. `changed` names the fields that differ between the two years.
     """
 
     name: str
@@ -81,15 +82,26 @@ class Country:
         return None if self.area_km2 is None else float(self.area_km2)
 
     @property
-    def languages(self) -> tuple[str, ...]:
-        return self.official_languages + self.other_languages
+    def density(self) -> float | None:
+        """People per square kilometre."""
+        return self.population / self.area if self.population and self.area else None
+
+    @property
+    def gdp_per_head(self) -> float | None:
+        return self.gdp_dollars / self.population if self.gdp_dollars and self.population else None
+
+    @property
+    def year(self) -> int | None:
+        """The year of independence or foundation."""
+        found = _YEAR.search(self.independence or "")
+        return int(found[0]) if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class Office:
     """An office and who holds it. `country` is the country's `name`; `since` is None where the table has no date.
 
-    `changed` says that the holder is another one in the other year, `term_changed` that `since` differs.
+    `changed` says that the other year has another holder, `term_changed` that it has another `since`.
     """
 
     country: str
@@ -113,16 +125,6 @@ class World:
     countries: tuple[Country, ...]
     offices: tuple[Office, ...]
     common_names: tuple[tuple[str, str], ...]
-
-    def country(self, name: str) -> Country:
-        """The country of that `name`. Raises SourceInvalid when the table has none."""
-        for country in self.countries:
-            if country.name == name:
-                return country
-        raise SourceInvalid(source="country_facts.csv", reason=f"no country {name!r}")
-
-    def offices_of(self, country: Country) -> tuple[Office, ...]:
-        return tuple(office for office in self.offices if office.country == country.name)
 
     def offices_held_by(self, holder: str) -> tuple[Office, ...]:
         return tuple(office for office in self.offices if office.holder == holder)

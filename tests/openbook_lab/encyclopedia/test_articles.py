@@ -1,41 +1,42 @@
 """The encyclopedia as an editor and a reader with a question would check it."""
 
+import hashlib
 import re
 import time
 from dataclasses import replace
-
-import pytest
 
 from openbook.indexing.splitting import PASSAGE_WORDS, SHORTEST_TAIL, passages, split_words
 from openbook_lab.encyclopedia import Article, World, articles, load_world, shuffled
 from openbook_lab.encyclopedia.titles import article_id, office_title, person_title
 
-YEARS = [2016, 2018]
+# of all passages; another sum needs new demo indexes, and a checkpoint that is trained on the new words
+PASSAGES = {
+    2016: "5c50e1ff74aa92405675275b3ce2628204194a57656ad22e3d9c9d2d391cec02",
+    2018: "bf5f9361f471bac8b9ea9092dc844665e89fc47cfa90728f85db48165959c1e4",
+}
 
 
-def _persons(world: World) -> set[str]:
-    return {article_id(person_title(world, office.holder)) for office in world.offices}
+def test_the_passages_are_byte_for_byte_those_of_the_demo_indexes(book: list[Article], year: int) -> None:
+    rows = (f"{passage.passage_id}\t{passage.title}\t{passage.text}\n" for passage in passages(book))
+    assert hashlib.sha256("".join(rows).encode()).hexdigest() == PASSAGES[year]
 
 
 def test_both_years_have_the_same_articles_but_for_the_persons(
     worlds: dict[int, World], written: dict[int, list[Article]]
 ) -> None:
-    ids = {year: [article.article_id for article in written[year]] for year in YEARS}
-    for year in YEARS:
-        assert len(ids[year]) == len(set(ids[year]))
-    without = {year: [name for name in ids[year] if name not in _persons(worlds[year])] for year in YEARS}
-    assert without[2016] == without[2018]
+    without = []
+    for year, book in written.items():
+        ids = [article.article_id for article in book]
+        assert len(ids) == len(set(ids))
+        persons = {article_id(person_title(worlds[year], office.holder)) for office in worlds[year].offices}
+        without.append([name for name in ids if name not in persons])
+    assert without[0] == without[1]
 
 
 def test_articles_of_one_title_have_one_id_and_titles_are_specific(written: dict[int, list[Article]]) -> None:
     titles = {article.title for article in written[2016]}
-    assert {
-        "Peru",
-        "President of Peru",
-        "Economy of Peru",
-        "Pedro Pablo Kuczynski",
-        "Government of the Netherlands",
-    } <= titles
+    assert {"Peru", "President of Peru", "Pedro Pablo Kuczynski", "Government of the Netherlands"} <= titles
+    assert "Economy of Peru" in titles
     for article in written[2016]:
         assert article.article_id == article_id(article.title)
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", article.article_id)
@@ -82,12 +83,11 @@ def test_articles_change_where_facts_do(written: dict[int, list[Article]]) -> No
             assert old[article.article_id] == article.text
 
 
-@pytest.mark.parametrize("year", YEARS)
 def test_the_holder_stands_in_the_first_sentence_of_the_office_with_its_full_name(
-    worlds: dict[int, World], written: dict[int, list[Article]], year: int
+    world: World, book: list[Article]
 ) -> None:
-    texts = {article.title: article.text for article in written[year]}
-    for office in worlds[year].offices:
+    texts = {article.title: article.text for article in book}
+    for office in world.offices:
         title = office_title(office)
         first = split_words(texts[title])[0]
         # up to where the second sentence begins, roughly: holder, office, country and date are all in the first words
@@ -98,26 +98,19 @@ def test_the_holder_stands_in_the_first_sentence_of_the_office_with_its_full_nam
             assert f"{office.since.day} {office.since:%B} {office.since.year}" in opening
 
 
-@pytest.mark.parametrize("year", YEARS)
-def test_no_snapshot_knows_the_other_years_holders(
-    worlds: dict[int, World], written: dict[int, list[Article]], year: int
-) -> None:
-    other = next(other for other in YEARS if other != year)
-    here = {office.holder for office in worlds[year].offices}
-    strangers = {office.holder for office in worlds[other].offices} - here
+def test_no_snapshot_knows_the_other_years_holders(world: World, other: World, book: list[Article]) -> None:
+    strangers = {office.holder for office in other.offices} - {office.holder for office in world.offices}
     assert len(strangers) > 90
-    book = " ".join(f"{article.title} {article.text}" for article in written[year])
+    words = " ".join(f"{article.title} {article.text}" for article in book)
     for stranger in strangers:
-        assert not re.search(rf"(?<!\w){re.escape(stranger)}(?!\w)", book), stranger
+        assert not re.search(rf"(?<!\w){re.escape(stranger)}(?!\w)", words), stranger
 
 
-@pytest.mark.parametrize("year", YEARS)
 def test_no_article_states_the_other_years_population_or_output(
-    worlds: dict[int, World], written: dict[int, list[Article]], year: int
+    world: World, other: World, book: list[Article]
 ) -> None:
-    other = next(other for other in YEARS if other != year)
-    texts = {article.title: article.text for article in written[year]}
-    for country, elsewhen in zip(worlds[year].countries, worlds[other].countries, strict=True):
+    texts = {article.title: article.text for article in book}
+    for country, elsewhen in zip(world.countries, other.countries, strict=True):
         if country.population and elsewhen.population and country.population != elsewhen.population:
             assert f"{elsewhen.population:,}" not in texts[f"Population of {country.noun}"]
             assert f"{country.population:,}" in texts[f"Population of {country.noun}"]
@@ -127,6 +120,12 @@ def test_no_article_states_the_other_years_population_or_output(
 
 # names that look like misprints
 _NAMES = ("Bri Bri", "Jabal an Nabi Shu'ayb")
+
+
+def _misprinted(book: list[Article]) -> dict[str, list[str]]:
+    """By title; the words of songs are free."""
+    found = {article.title: _misprints(re.sub(r'"[^"]*"', "song", article.text)) for article in book}
+    return {title: misprints for title, misprints in found.items() if misprints}
 
 
 def _misprints(text: str) -> list[str]:
@@ -154,19 +153,12 @@ def _misprints(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("year", YEARS)
-def test_nothing_is_misprinted(written: dict[int, list[Article]], year: int) -> None:
-    found = {
-        article.title: misprints
-        for article in written[year]
-        if (misprints := _misprints(re.sub(r'"[^"]*"', "song", article.text)))
-    }
-    assert found == {}
+def test_nothing_is_misprinted(book: list[Article]) -> None:
+    assert _misprinted(book) == {}
 
 
-@pytest.mark.parametrize("year", YEARS)
-def test_every_sentence_begins_with_a_capital_or_a_name_and_ends(written: dict[int, list[Article]], year: int) -> None:
-    for article in written[year]:
+def test_every_sentence_begins_with_a_capital_or_a_name_and_ends(book: list[Article]) -> None:
+    for article in book:
         assert article.text[-1] == ".", article.title
         text = re.sub(r'"[^"]*"', "Song", article.text)
         text = re.sub(r"\b(Mt|St|[A-Z])\. ", r"\1 ", text)
@@ -175,9 +167,8 @@ def test_every_sentence_begins_with_a_capital_or_a_name_and_ends(written: dict[i
             assert first.isupper(), (article.title, sentence)
 
 
-@pytest.mark.parametrize("year", YEARS)
-def test_there_are_enough_passages_and_none_too_long(written: dict[int, list[Article]], year: int) -> None:
-    lengths = [len(passage.text.split()) for passage in passages(written[year])]
+def test_there_are_enough_passages_and_none_too_long(book: list[Article]) -> None:
+    lengths = [len(passage.text.split()) for passage in passages(book)]
     assert len(lengths) >= 1500
     assert max(lengths) < PASSAGE_WORDS + SHORTEST_TAIL
     assert sum(lengths) / len(lengths) > 60
@@ -203,12 +194,11 @@ def test_an_encyclopedia_of_an_invented_world_is_as_well_formed(worlds: dict[int
     texts = {article.title: article.text for article in found}
     for office in invented.offices:
         assert office.holder in " ".join(texts[office_title(office)].split()[:40])
-    for article in found:
-        assert _misprints(re.sub(r'"[^"]*"', "song", article.text)) == [], article.title
+    assert _misprinted(found) == {}
 
 
 def test_writing_both_encyclopedias_takes_seconds() -> None:
     started = time.perf_counter()
-    for year in YEARS:
+    for year in PASSAGES:
         list(passages(articles(load_world(year))))
     assert time.perf_counter() - started < 20
