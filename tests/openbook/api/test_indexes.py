@@ -1,37 +1,19 @@
 """What an operator does over HTTP: swaps that are left to themselves, rollback, loading, the history, and who asked."""
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import httpx
 import pytest
 from pydantic import SecretStr
 
-from openbook.api.app import create_app
-from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny
-from tests.openbook.api.conftest import ADMIN, SlowSearch, get, post, serving, until
+from tests.openbook.api.conftest import ADMIN, Serve, SlowSearch, get, post, until
 
 QUESTION = {"question": "who is the president of peru ?"}
 LEFT_ALONE = {"wait": False}
-
-Serve = Callable[..., str]
-
-
-@pytest.fixture
-def serve(settings: Settings, engine: RagEngine) -> Iterator[Serve]:
-    """The address of a real server with some settings changed; each has the folder of `settings`."""
-    with ExitStack() as stack:
-
-        def serve(**changed: object) -> str:
-            own = settings.model_copy(update=changed)
-            return stack.enter_context(serving(create_app(own, engine=engine), own))
-
-        yield serve
 
 
 def progress(server: str) -> dict[str, Any]:
