@@ -38,8 +38,7 @@ class JsonRoute(APIRoute):
                 detail = f"The request body did not come within {BODY_TIMEOUT_S:g} s."
                 raise HTTPException(408, detail, CLOSE) from error
             if body or not optional:
-                _check_type(request)
-                _check_json(body)
+                _check(request.headers.get("content-type", ""), body)
             return await handle(Request(request.scope, _again(body, request.receive)))
 
         return handle_checked
@@ -59,13 +58,9 @@ async def _read(request: Request, most: int) -> bytes:
     return bytes(body)
 
 
-def _check_type(request: Request) -> None:
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != JSON:
+def _check(content_type: str, body: bytes) -> None:
+    if content_type.partition(";")[0].strip().lower() != JSON:
         raise HTTPException(415, f"Send the body as {JSON}.")
-
-
-def _check_json(body: bytes) -> None:
     try:
         json.loads(body.decode(), parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -147,7 +148,7 @@ def _ending_is_no_error() -> Iterator[None]:
 @contextmanager
 def _access_log_to_nowhere() -> Iterator[None]:
     logger = logging.getLogger("openbook.access")
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         handler = logging.StreamHandler(nowhere)
         handler.setFormatter(JsonFormatter())
         before = logger.level, logger.propagate
@@ -157,5 +158,6 @@ def _access_log_to_nowhere() -> Iterator[None]:
         try:
             yield
         finally:
-            logger.level, logger.propagate = before
+            logger.setLevel(before[0])
+            logger.propagate = before[1]
             logger.removeHandler(handler)

@@ -104,6 +104,11 @@ def hasty_after(app: FastAPI, settings: Settings, monkeypatch: pytest.MonkeyPatc
         yield serve
 
 
+def ended_with(response: httpx.Response) -> tuple[int, str]:
+    """Its status, and the code of its problem."""
+    return response.status_code, response.json()["code"]
+
+
 def get(url: str, *, headers: Any = None) -> httpx.Response:
     # patient: the machine that runs the tests may be busy with other things
     return httpx.get(url, headers=headers, timeout=60)
