@@ -13,7 +13,7 @@ from openbook.api import indexes, openapi, operations, questions
 from openbook.api.access import FailedAttempts
 from openbook.api.composition import close_services, open_services
 from openbook.api.middleware import RequestContext
-from openbook.api.page import page_routes
+from openbook.api.page import page_router
 from openbook.api.problems import handle_error
 from openbook.api.tracing import traces_to
 from openbook.application.telemetry import Telemetry
@@ -68,7 +68,7 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
     app.state.attempts = FailedAttempts()
     for calls in (questions, indexes, operations):
         app.include_router(calls.router)
-    app.router.routes.extend(page_routes())
+    app.include_router(page_router())
     for error in (OpenbookError, HTTPException, RequestValidationError):
         app.add_exception_handler(error, handle_error)
     app.add_middleware(RequestContext, telemetry=telemetry, traces=traces)

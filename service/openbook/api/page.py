@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 WEB = Path(__file__).parent / "web"
 PAGES = {"/": "index.html", "/docs": "docs.html"}
@@ -63,9 +62,10 @@ def read_assets(folder: Path = WEB) -> Mapping[str, Asset]:
     return assets
 
 
-def page_routes() -> list[Route]:
+def page_router() -> APIRouter:
     """The pages and their files: GET and HEAD, with an ETag, and 304 for a browser that has the file already."""
     assets = read_assets()
+    router = APIRouter(include_in_schema=False)
 
     async def send(request: Request) -> Response:
         # a look-up among what was read: no name leads out of the folder
@@ -77,7 +77,9 @@ def page_routes() -> list[Route]:
             return Response(status_code=304, headers=headers)
         return Response(asset.content, headers=headers, media_type=asset.media_type)
 
-    return [Route(path, send) for path in (*PAGES, "/static/{name}")]
+    for path in (*PAGES, "/static/{name}"):
+        router.add_api_route(path, send, methods=["GET", "HEAD"])
+    return router
 
 
 def _has_already(if_none_match: str, etag: str) -> bool:

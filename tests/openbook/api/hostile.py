@@ -24,20 +24,8 @@ NUMBERS = (
     "1" + "0" * 19,
 )
 NAMES = (
-    *(
-        "../../etc/passwd",
-        "..",
-        ".",
-        "/etc",
-        "C:\\",
-        "tiny-2016/../..",
-        "\0",
-        "x" * 65,
-        "tiny-2016\a",
-        "-rf",
-        "~",
-        "%2e",
-    ),
+    *("../../etc/passwd", "..", ".", "/etc", "C:\\", "tiny-2016/../..", "\0", "x" * 65, "tiny-2016\a"),
+    *("-rf", "~", "%2e"),
 )
 LENGTHS = (b"-1", b"1e3", b"9" * 40, b"2\r\ncontent-length: 3", b"2, 2")
 CHUNKS = (b"zz\r\n{}", b"-1\r\n{}", b"f" * 30 + b"\r\n{}", b"0\r\n\r\n")
@@ -52,7 +40,7 @@ METHODS = (*("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "HE
 
 @dataclass(frozen=True, slots=True)
 class Hostile:
-    """What is sent, in pieces with pauses between them, and how it ends: `cut` leaves without reading."""
+    """What is sent, in pieces with pauses between them, and how the client ends."""
 
     kind: str
     pieces: tuple[bytes, ...]
@@ -198,9 +186,8 @@ def _wrong_types(random: Random) -> Hostile:
 def _huge(random: Random) -> Hostile:
     size = random.choice((65_537, 200_000, 2_000_000))
     if random.random() < 0.5:
-        head = (
-            b"POST /answer HTTP/1.1\r\ncontent-type: application/json\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
-        )
+        head = b"POST /answer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        head += b"transfer-encoding: chunked\r\n\r\n"
         chunk = b"2710\r\n" + b"x" * 10_000 + b"\r\n"
         return Hostile("huge", (head + chunk * (size // 10_000 + 1) + b"0\r\n\r\n",))
     return Hostile("huge", (_request(b'{"question": "' + b"x" * size + b'"}', random.choice(PATHS)),))

@@ -84,7 +84,7 @@ def test_every_request_is_counted_once_under_one_outcome(client: TestClient) -> 
     answers = {outcome: value for (route, outcome), value in per_route.items() if route == "/answer"}
     refused = ("unknown_index", "invalid_request", "unsupported_media_type", "method_not_allowed")
     assert answers == dict.fromkeys(("ok", *refused), 1)
-    assert per_route["/index/swap", "ok"] == 1
+    assert per_route["/", "ok"] == per_route["/static/{name}", "not_found"] == per_route["/index/swap", "ok"] == 1
     assert per_route["/index/{version}", "unknown_index"] == 2
     assert per_route["unmatched", "not_found"] == 2
 

@@ -108,7 +108,7 @@ def test_the_timeout_of_the_settings_is_for_questions_that_name_none(serve: Serv
         slow_search.go_on.set()
 
 
-def test_questions_during_swaps_over_http_are_answered_from_the_version_that_they_name(server: str) -> None:
+def test_questions_during_swaps_are_answered_from_the_version_that_they_name(server: str) -> None:
     async def client(http: httpx.AsyncClient, swapping: "asyncio.Task[None]", seen: set[str]) -> None:
         while not swapping.done():
             body = {**QUESTION, "n_docs": 12, "num_beams": 1, "max_new_tokens": 3}
