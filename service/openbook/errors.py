@@ -1,8 +1,7 @@
 """Every error that Openbook raises on purpose.
 
-An error carries a stable `code` and data; the sentence is made here from the data, so that a caller never
-composes prose and a reader finds every message on one page. No class knows about HTTP: the table from class
-to status is in `openbook.api.problems`, and a test walks the subclasses to see that none is missing there.
+An error carries a stable `code` and data. Its class makes the sentence from the data, so that callers write no prose
+and every message stands on this page. `openbook.api.problems` gives each class its HTTP status.
 """
 
 from typing import Any, ClassVar
@@ -20,7 +19,7 @@ class OpenbookError(Exception):
 
 
 def code_of(error: BaseException) -> str:
-    """The code under which any error is counted and told: that of the root for what nobody foresaw."""
+    """The code under which metrics and history record any error; the root's code for an unexpected one."""
     return error.code if isinstance(error, OpenbookError) else OpenbookError.code
 
 
@@ -40,7 +39,7 @@ class TooManyDocs(InvalidRequest):
 
 
 class SearchParameterUnknown(InvalidRequest):
-    """What is searched has no such number: a flat index compares with everything, BM25 reads no vectors."""
+    """The retriever has no such parameter: a flat index compares with everything, BM25 reads no vectors."""
 
     message = (
         "search.{name}: means nothing to {searched}, which has: {known}. Leave it out, or ask where it has a meaning."
@@ -60,8 +59,8 @@ class UnknownIndex(OpenbookError):
 
 class InvalidVersionName(UnknownIndex):
     message = (
-        "{version!r} is no name of an index version: use 1 to 64 letters, digits, '.', '_' or '-', "
-        "beginning with a letter or digit."
+        "{version!r} cannot name an index version: use 1 to 64 letters, digits, '.', '_' or '-', "
+        "and begin with a letter or digit."
     )
 
 
@@ -76,7 +75,7 @@ class IndexNotResident(OpenbookError):
 class RetrieverUnavailable(OpenbookError):
     code = "retriever_unavailable"
     message = (
-        "The index {version!r} cannot be asked with retriever {retriever!r}: it has no files for it. "
+        "The index {version!r} cannot be asked with retriever {retriever!r}: its files are missing. "
         "Add them: openbook index bm25 {version}"
     )
 
@@ -93,7 +92,7 @@ class NoLiveIndex(OpenbookError):
 
 
 class ShuttingDown(NoLiveIndex):
-    """Whoever asks may ask again: by then another replica, or this one, begun again, answers."""
+    """A client may try again: another replica answers, or this service once it has restarted."""
 
     message = "The service is shutting down, so {version!r} was not loaded. What was live serves until the end."
 
@@ -105,7 +104,7 @@ class ShuttingDown(NoLiveIndex):
 
 
 class IndexCorrupt(OpenbookError):
-    """One subclass per defect, one code for clients: whatever is wrong, the version cannot be served."""
+    """One subclass for each defect, one code for clients, since no defect lets the version be served."""
 
     code = "index_corrupt"
     message = "The index {version!r} cannot be read: {reason}"
@@ -128,7 +127,7 @@ class IndexFileSizeWrong(IndexCorrupt):
 
 
 class IndexChecksumWrong(IndexCorrupt):
-    message = "{file!r} of index {version!r} does not have the sha256 that its manifest says. Build or copy it again."
+    message = "{file!r} of index {version!r} does not match the sha256 in its manifest. Build or copy it again."
 
 
 class IndexCountWrong(IndexCorrupt):
@@ -185,14 +184,14 @@ class BuildInProgress(IndexExists):
 
 class BuildDiffers(IndexExists):
     message = (
-        "A build of {version!r} was stopped on its way, and it was another ({differences}). "
-        "Go on with it by its own command, or begin again with --restart."
+        "An unfinished build of {version!r} has other options ({differences}). "
+        "Repeat its command to finish it, or begin again with --restart."
     )
 
 
 class DiskTooSmall(IndexTooLarge):
     message = (
-        "Building {version!r} takes {needed:,} bytes beside what is there already, and {folder} has {free:,} free. "
+        "Building {version!r} needs {needed:,} more bytes, and {folder} has {free:,} free. "
         "Choose another --indexes, or an index type that takes less."
     )
 
@@ -227,7 +226,7 @@ class DrainTimedOut(OpenbookError):
     code = "drain_timed_out"
     message = (
         "Questions still read the live index after {seconds} s, so {version!r} was not loaded in its place. "
-        "The index that was live goes on serving."
+        "The live index keeps serving."
     )
 
 
@@ -237,7 +236,7 @@ class Unauthorized(OpenbookError):
 
 
 class TooManyAttempts(OpenbookError):
-    """Raised for the right token too: where it came from, too many wrong ones did."""
+    """Raised for the right token too when it comes from a place that sent too many wrong ones."""
 
     code = "too_many_attempts"
     message = "{most} wrong admin tokens came from your address. Try again in {retry_after_s} s."
@@ -270,7 +269,7 @@ class CheckpointInvalid(OpenbookError):
 
 
 class CheckpointNotFound(CheckpointInvalid):
-    message = "There is no checkpoint {checkpoint}: neither a folder here nor, it seems, a hub id. {reason}"
+    message = "There is no checkpoint {checkpoint}: it is no folder here and, it seems, no hub id. {reason}"
 
 
 class TokenizerMissing(CheckpointInvalid):
@@ -307,13 +306,13 @@ class ServerUnreachable(OpenbookError):
 
 
 class ServerSilent(ServerUnreachable):
-    """It took the call and has not answered: the work may go on there, so nothing is done in its place here."""
+    """The service took the call and has not answered. It may still be working, so the client does not do its work."""
 
     message = "The Openbook at {url} has not answered within {timeout_s} s."
 
 
 class ServerRefused(OpenbookError):
-    """A running service answered a client of ours with a problem document; its own code and sentence are kept."""
+    """A running service answered our client with a problem document. Keeps the service's code and sentence."""
 
     code = "server_refused"
     message = "{code}: {detail}"

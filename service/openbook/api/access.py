@@ -1,20 +1,93 @@
 """What the calls share: the services, the settings, and who may administer."""
 
+import logging
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from ipaddress import IPv6Address, IPv6Network, ip_address
 from secrets import compare_digest
 from typing import Annotated
 
 from fastapi import Depends, Header, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from openbook.api.attempts import FailedAttempts
 from openbook.api.composition import Services
-from openbook.errors import AdminDisabled, InvalidRequest, Unauthorized
+from openbook.errors import AdminDisabled, InvalidRequest, TooManyAttempts, Unauthorized
 from openbook.settings import Settings
 
 ACTOR = "x-openbook-actor"
 MAX_ACTOR = 64
+MOST_ATTEMPTS = 10
+WINDOW_S = 60.0
+MAX_PLACES = 1024
+# A provider gives a customer a network of this size, and the customer uses any address in it.
+IPV6_PREFIX_BITS = 64
 
 bearer = HTTPBearer(auto_error=False, description="The setting OPENBOOK_ADMIN_TOKEN.")
+logger = logging.getLogger(__name__)
+
+
+class FailedAttempts:
+    """Counts wrong tokens by the place that sent them: an IPv4 address, or an IPv6 network of one customer.
+
+    A place that sends `most` wrong tokens within `window_s` seconds of the first is refused until the window ends. Its
+    right token is refused too, or a right guess would stand out. With more than `max_places` places, the place whose
+    window began first is forgotten. Not locked: only the event loop uses it.
+    """
+
+    def __init__(
+        self,
+        *,
+        most: int = MOST_ATTEMPTS,
+        window_s: float = WINDOW_S,
+        max_places: int = MAX_PLACES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._most = most
+        self._window_s = window_s
+        self._max_places = max_places
+        self._clock = clock
+        # place -> (end of its window, failures), in the order in which the windows began
+        self._windows: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def check(self, address: str) -> None:
+        """Raises TooManyAttempts while the place of `address` is refused."""
+        now = self._clock()
+        ends, failures = self._window(place_of(address), now)
+        if failures >= self._most:
+            raise TooManyAttempts(most=self._most, retry_after_s=math.ceil(ends - now))
+
+    def fail(self, address: str) -> None:
+        """Count a wrong token."""
+        now, place = self._clock(), place_of(address)
+        ends, failures = self._window(place, now)
+        self._windows[place] = (ends, failures + 1)
+        if failures + 1 == self._most:
+            logger.warning("%d wrong admin tokens from %s: refused for %.0f s", self._most, address, ends - now)
+        while len(self._windows) > self._max_places:
+            self._windows.popitem(last=False)
+
+    def _window(self, place: str, now: float) -> tuple[float, int]:
+        while self._windows and next(iter(self._windows.values()))[0] <= now:
+            self._windows.popitem(last=False)
+        return self._windows.get(place, (now + self._window_s, 0))
+
+
+def place_of(address: str) -> str:
+    """The place that an address belongs to. What is no IP address, as the name of a socket file, is its own place."""
+    try:
+        read = ip_address(address)
+    except ValueError:
+        return address
+    if not isinstance(read, IPv6Address):
+        return str(read)
+    if read.ipv4_mapped is not None:
+        return str(read.ipv4_mapped)
+    return str(IPv6Network((int(read), IPV6_PREFIX_BITS), strict=False))
 
 
 def services_of(request: Request) -> Services:
@@ -28,9 +101,9 @@ def settings_of(request: Request) -> Settings:
 
 
 async def admin(request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
-    """Let pass who holds the admin token. Raises AdminDisabled, Unauthorized, TooManyAttempts.
+    """Let a request with the admin token pass. Raises AdminDisabled, Unauthorized, TooManyAttempts.
 
-    Who sends no token has not guessed, and is not counted.
+    A request without a token is no guess and is not counted.
     """
     token = settings_of(request).admin_token
     if token is None or not token.get_secret_value():
@@ -40,13 +113,13 @@ async def admin(request: Request, credentials: Annotated[HTTPAuthorizationCreden
     attempts: FailedAttempts = request.app.state.attempts
     address = _address(request)
     attempts.check(address)
-    # headers come as latin-1; compare the bytes that were sent
+    # starlette decodes headers as latin-1; compare the bytes that were sent
     given = credentials.credentials.encode("latin-1")
-    # bytes of the environment that are not UTF-8 came as surrogates, and go back to what they were
+    # Python reads bytes of the environment that are not UTF-8 as surrogates; turn them back into those bytes
     if compare_digest(given, token.get_secret_value().encode("utf-8", "surrogateescape")):
         return
     attempts.fail(address)
-    raise Unauthorized(what="wrong" if _is_utf8(given) else "not sent as UTF-8")
+    raise Unauthorized(what="wrong" if _utf8(given) is not None else "not sent as UTF-8")
 
 
 def actor(
@@ -58,13 +131,12 @@ def actor(
 ) -> str:
     """Who asks for a swap: the header x-openbook-actor, else the address of the client.
 
-    Raises InvalidRequest for a header that the history could not show: a name that came out as another one, or as an
-    address, would be worse than none.
+    Raises InvalidRequest for a name that the history could not show as it was sent.
     """
-    given = (named or "").encode("latin-1")
-    if not _is_utf8(given):
+    name = _utf8((named or "").encode("latin-1"))
+    if name is None:
         raise InvalidRequest(field=ACTOR, reason="is not sent as UTF-8")
-    name = given.decode().strip()
+    name = name.strip()
     if len(name) > MAX_ACTOR:
         raise InvalidRequest(field=ACTOR, reason=f"must have at most {MAX_ACTOR} characters")
     if not name.isprintable():
@@ -76,12 +148,11 @@ def _address(request: Request) -> str:
     return request.client.host if request.client is not None else ""
 
 
-def _is_utf8(sent: bytes) -> bool:
+def _utf8(sent: bytes) -> str | None:
     try:
-        sent.decode()
+        return sent.decode()
     except UnicodeDecodeError:
-        return False
-    return True
+        return None
 
 
 TheServices = Annotated[Services, Depends(services_of)]

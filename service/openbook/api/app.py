@@ -1,9 +1,8 @@
-"""The composition root: `create_app` makes the ASGI application, its lifespan loads what it serves with."""
+"""`create_app` makes the ASGI application; its lifespan loads what it serves with."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -11,8 +10,7 @@ from starlette.exceptions import HTTPException
 
 from openbook import __version__
 from openbook.api import indexes, openapi, operations, questions
-from openbook.api.attempts import FailedAttempts
-from openbook.api.body import BODY_TIMEOUT_S
+from openbook.api.access import FailedAttempts
 from openbook.api.composition import close_services, open_services
 from openbook.api.middleware import RequestContext
 from openbook.api.page import page_router
@@ -23,7 +21,6 @@ from openbook.errors import OpenbookError
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 
-FRAMEWORK_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 DESCRIPTION = (
     "Questions answered by retrieval-augmented generation. Every answer names the index version that it came from, "
     "the passages that it used and the posterior of each passage at each token."
@@ -63,13 +60,11 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        # its own would be on wherever a provider is, and would put what clients sent into it
-        telemetry=FRAMEWORK_TELEMETRY,
+        # FastAPI's own is on wherever a provider is installed, and records what clients send
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.state.settings = settings
     app.state.telemetry = telemetry
-    app.state.max_body_bytes = settings.max_body_bytes
-    app.state.body_timeout_s = BODY_TIMEOUT_S
     app.state.attempts = FailedAttempts()
     for calls in (questions, indexes, operations):
         app.include_router(calls.router)

@@ -1,4 +1,4 @@
-"""What a request body must be before anything looks into it: small enough, JSON, UTF-8."""
+"""What a request body must be before anything looks into it: small, soon there, JSON, UTF-8."""
 
 import asyncio
 import json
@@ -14,12 +14,14 @@ from starlette.types import Message, Receive
 JSON = "application/json"
 # For a whole body, which is small: 65,536 bytes in this time are 18 kbit/s.
 BODY_TIMEOUT_S = 30.0
+# The rest of a body is not read, so its connection cannot be used again.
+CLOSE = {"connection": "close"}
 
 
 class JsonRoute(APIRoute):
-    """A route whose body is read here, bounded and checked, and then given to FastAPI as it came.
+    """A route that reads and checks the body within bounds and then gives it to FastAPI unchanged.
 
-    Where every field has a default and the body as well, none need be sent.
+    A request may leave out a body that has a default.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -30,53 +32,39 @@ class JsonRoute(APIRoute):
 
         async def handle_checked(request: Request) -> Response:
             try:
-                async with asyncio.timeout(request.app.state.body_timeout_s):
-                    body = await _read(request, request.app.state.max_body_bytes)
+                async with asyncio.timeout(BODY_TIMEOUT_S):
+                    body = await _read(request, request.app.state.settings.max_body_bytes)
             except TimeoutError as error:
-                raise _too_slow(request.app.state.body_timeout_s) from error
+                detail = f"The request body did not come within {BODY_TIMEOUT_S:g} s."
+                raise HTTPException(408, detail, CLOSE) from error
             if body or not optional:
-                _check_type(request)
-                _check_json(body)
+                _check(request.headers.get("content-type", ""), body)
             return await handle(Request(request.scope, _again(body, request.receive)))
 
         return handle_checked
 
 
 async def _read(request: Request, most: int) -> bytes:
-    """The whole body; 413 as soon as more than `most` bytes were announced or have come, chunked or not."""
+    """The whole body. Raises 413 as soon as more than `most` bytes are announced or have come."""
+    too_large = HTTPException(413, f"The request body has more than {most} bytes.", CLOSE)
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > most:
-        raise _too_large(most)
+        raise too_large
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > most:
-            raise _too_large(most)
+            raise too_large
     return bytes(body)
 
 
-def _too_large(most: int) -> HTTPException:
-    # the rest of the body is not read, so the connection cannot be used again
-    return HTTPException(413, f"The request body has more than {most} bytes.", {"connection": "close"})
-
-
-def _too_slow(seconds: float) -> HTTPException:
-    return HTTPException(408, f"The request body did not come within {seconds:g} s.", {"connection": "close"})
-
-
-def _check_type(request: Request) -> None:
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != JSON:
+def _check(content_type: str, body: bytes) -> None:
+    if content_type.partition(";")[0].strip().lower() != JSON:
         raise HTTPException(415, f"Send the body as {JSON}.")
-
-
-def _check_json(body: bytes) -> None:
     try:
-        text = body.decode()
+        json.loads(body.decode(), parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
         raise HTTPException(400, f"The body is not UTF-8: byte {error.start} cannot be read.") from error
-    try:
-        json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         reason = f"{error.msg} at line {error.lineno}, column {error.colno}"
         raise HTTPException(400, f"The body is not JSON: {reason}.") from error
@@ -85,18 +73,15 @@ def _check_json(body: bytes) -> None:
 
 
 def _refuse_constant(name: str) -> None:
+    """NaN and Infinity are not JSON, although Python reads them."""
     raise ValueError(name)
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """First the body, once, and then whatever the client does next, which is to hang up."""
-    given = False
+    """Gives the body once, and then what the client sends next, which is its hanging up."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_again() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return messages.pop() if messages else await receive()
 
     return receive_again

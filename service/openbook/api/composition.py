@@ -1,4 +1,4 @@
-"""Puts the service together: from settings to the use cases, and apart again at the end."""
+"""Builds the service from its settings, in the order in which its parts need each other, and closes it again."""
 
 import asyncio
 import logging
@@ -20,11 +20,11 @@ from openbook.errors import OpenbookError
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
-from openbook.storage.current import NO_CURRENT, CurrentMark
+from openbook.storage.current import NO_CURRENT
 from openbook.storage.history import SwapHistory
 from openbook.storage.index_store import IndexStore
 
-# How long questions that were admitted, and a swap, may go on once the service has been told to end.
+# Admitted questions and a swap may go on for this long once the service is told to end.
 SHUTDOWN_S = 20.0
 
 logger = logging.getLogger(__name__)
@@ -44,40 +44,22 @@ class Services:
     follower: FollowCurrent | None
 
 
-def load_engine(settings: Settings) -> RagEngine:
-    """Load the checkpoint, which takes seconds to minutes. Raises the errors of `load_checkpoint`."""
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
-    return RagEngine(load_checkpoint(settings.checkpoint, device=settings.device, dtype=settings.dtype))
-
-
-def share_threads(threads: int) -> Callable[[int], None]:
-    """Between how many batches a processor's threads are to be divided: a batch that is alone has them all.
-
-    torch has this number for each of Python's threads, so that it is set by the one that computes.
-    """
-
-    def share(computing: int) -> None:
-        # the first time that torch is asked in a thread it takes over what any thread set last: now, and not later
-        torch.get_num_threads()
-        torch.set_num_threads(max(1, threads // max(1, computing)))
-
-    return share
-
-
 def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | None = None) -> Services:
     """Everything that answers, with its index open and warm. Nothing is left open when it raises.
 
-    Raises NoIndexes, UnknownIndex, a child of IndexCorrupt, IndexIncompatible, RetrieverUnavailable where questions
-    are to be asked of a retriever that the version lacks, and what `load_engine` raises.
+    Raises NoIndexes, UnknownIndex, a child of IndexCorrupt, IndexIncompatible, RetrieverUnavailable where the version
+    lacks the retriever of the settings, and the errors of `load_checkpoint`.
     """
     store = IndexStore(settings.indexes)
-    # a change from here on has not been taken into account
+    # the follower takes any later change of CURRENT as new
     seen = store.current_mark() or NO_CURRENT
-    # before the checkpoint, which takes longer to load
     version = settings.index or store.default_version()
+    # a version that is missing fails here, before the checkpoint loads for seconds to minutes
     store.info(version)
-    engine = engine or load_engine(settings)
+    if engine is None:
+        if settings.threads:
+            torch.set_num_threads(settings.threads)
+        engine = RagEngine(load_checkpoint(settings.checkpoint, device=settings.device, dtype=settings.dtype))
     snapshot = store.open(version, encoder_fingerprint=engine.encoder_fingerprint, dimension=engine.dimension)
     try:
         if settings.retriever == "bm25":
@@ -115,6 +97,11 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
         drain_s=settings.drain_s,
     )
     open_residents(settings, store, swap_index, live=version)
+    follower = None
+    if settings.follow_s:
+        follower = FollowCurrent(
+            store, live, swap_index, telemetry, every_s=settings.follow_s, policy=settings.swap_policy, seen=seen
+        )
     return Services(
         engine=engine,
         store=store,
@@ -123,12 +110,26 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
         answer_question=AnswerQuestion(engine, live, store, pool, telemetry, max_batch=settings.max_batch),
         swap_index=swap_index,
         history=history,
-        follower=follow_current(settings, store, live, swap_index, telemetry, seen),
+        follower=follower,
     )
 
 
+def share_threads(threads: int) -> Callable[[int], None]:
+    """Returns what a worker calls with the number of batches that compute at once: each gets an equal share.
+
+    torch keeps the number of threads for each Python thread, so the thread that computes sets its own.
+    """
+
+    def share(computing: int) -> None:
+        # torch's first call in a thread takes over the number that any thread set last: let that happen now
+        torch.get_num_threads()
+        torch.set_num_threads(max(1, threads // max(1, computing)))
+
+    return share
+
+
 def open_residents(settings: Settings, store: IndexStore, swap_index: SwapIndex, *, live: str) -> None:
-    """Open the newest versions beside the live one, as many as may be open and fit. One that cannot be is logged."""
+    """Open the newest versions beside the live one, as many as may be open and fit. The log names those that fail."""
     room = settings.residents - 1
     for version in store.newest_first() if room else ():
         if room and version != live:
@@ -141,25 +142,9 @@ def open_residents(settings: Settings, store: IndexStore, swap_index: SwapIndex,
                 room -= 1
 
 
-def follow_current(
-    settings: Settings,
-    store: IndexStore,
-    live: LiveIndex,
-    swap_index: SwapIndex,
-    telemetry: Telemetry,
-    seen: CurrentMark,
-) -> FollowCurrent | None:
-    """Begin to follow CURRENT, unless the settings say not to."""
-    if not settings.follow_s:
-        return None
-    return FollowCurrent(
-        store, live, swap_index, telemetry, every_s=settings.follow_s, policy=settings.swap_policy, seen=seen
-    )
-
-
 async def close_services(services: Services) -> None:
-    """Finish what was admitted and a swap that is under way, within a limit, and close the index."""
-    # the follower waits for a swap that it has begun, and a drain for questions: all end together
+    """Let admitted questions and a running swap finish, for SHUTDOWN_S at most, then close the index."""
+    # together: the follower waits for a swap that it has begun, and a drain waits for questions
     following = asyncio.to_thread(services.follower.close) if services.follower is not None else asyncio.sleep(0)
     questions_ended, *_ = await asyncio.gather(
         services.pool.close(within_s=SHUTDOWN_S),

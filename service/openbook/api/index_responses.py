@@ -1,5 +1,9 @@
-"""What goes out over HTTP about the index and the service itself, as the OpenAPI page documents it."""
+"""The bodies that describe the index and the service, as the OpenAPI page documents them.
 
+A route returns the data of the rooms below. FastAPI reads the fields of these models from its attributes.
+"""
+
+from dataclasses import asdict
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
@@ -7,10 +11,6 @@ from pydantic import BaseModel, Field
 from openbook.api.responses import Index
 from openbook.application.follow_current import FollowProblem
 from openbook.application.live_index import Resident
-from openbook.application.swap_index import LoadReport, SwapReport
-from openbook.application.swap_progress import SwapProgress
-from openbook.entities import Bm25Info, IndexInfo
-from openbook.storage.history import SwapRecord
 
 
 class FileResponse(BaseModel):
@@ -25,10 +25,6 @@ class Bm25Response(BaseModel):
     b: float
     analyser: str
     n_terms: Annotated[int, Field(description="Different words in the passages.")]
-
-    @classmethod
-    def of(cls, bm25: Bm25Info) -> "Bm25Response":
-        return cls(k1=bm25.k1, b=bm25.b, analyser=bm25.analyser, n_terms=bm25.n_terms)
 
 
 class ManifestResponse(BaseModel):
@@ -55,50 +51,23 @@ class ManifestResponse(BaseModel):
         Bm25Response | None, Field(description="null: questions with retriever bm25 are refused for this version.")
     ]
 
-    @classmethod
-    def of(cls, info: IndexInfo) -> "ManifestResponse":
-        return cls(
-            version=info.version,
-            n_passages=info.n_passages,
-            dimension=info.dimension,
-            index_type=info.index_type,
-            encoder_name=info.encoder_name,
-            encoder_fingerprint=info.encoder_fingerprint,
-            created_at=info.created_at,
-            snapshot_date=info.snapshot_date,
-            source=info.source,
-            licence=info.licence,
-            attribution=info.attribution,
-            factory=info.factory,
-            index_reason=info.index_reason,
-            search=dict(info.search),
-            files={name: FileResponse(bytes=file.bytes, sha256=file.sha256) for name, file in info.files.items()},
-            bm25=Bm25Response.of(info.bm25) if info.bm25 is not None else None,
-        )
-
 
 class ResidentIndex(Index):
     bytes: Annotated[int, Field(description="Held by this version once all its pages are read.")]
-    live: Annotated[bool, Field(description="What a question that names no version is answered from.")]
+    live: Annotated[bool, Field(description="A question that names no version is answered from this one.")]
     retiring: Annotated[bool, Field(description="Closes when the last question that reads it has ended.")]
     leases: Annotated[int, Field(description="Questions that read it now.")]
 
     @classmethod
     def of_resident(cls, resident: Resident) -> "ResidentIndex":
-        return cls(
-            **Index.of(resident.index).model_dump(),
-            bytes=resident.bytes,
-            live=resident.live,
-            retiring=resident.retiring,
-            leases=resident.leases,
-        )
+        return cls.model_validate(asdict(resident.index) | asdict(resident))
 
 
 class IndexesResponse(BaseModel):
-    live: Annotated[Index | None, Field(description="What a question asked now is answered from.")]
+    live: Annotated[Index | None, Field(description="A question asked now is answered from this version.")]
     resident: Annotated[
         list[ResidentIndex],
-        Field(description="Open now: the live one, those that a question may name, and those that one still reads."),
+        Field(description="Open now: the live version, versions that a question may name, and versions still read."),
     ]
     versions: Annotated[list[str], Field(description="On disk, ready to be swapped in.")]
     checkpoint: str
@@ -113,59 +82,32 @@ class SwapResponse(BaseModel):
     ]
     seconds: Annotated[dict[str, float], Field(description="Of each stage, and in total.")]
 
-    @classmethod
-    def of(cls, report: SwapReport) -> "SwapResponse":
-        return cls(
-            version=report.version,
-            previous=report.previous,
-            generation=report.generation,
-            durable=report.durable,
-            seconds=report.seconds,
-        )
-
 
 class LoadResponse(BaseModel):
     version: str
     seconds: Annotated[dict[str, float], Field(description="Of each stage, and in total.")]
 
-    @classmethod
-    def of(cls, report: LoadReport) -> "LoadResponse":
-        return cls(version=report.version, seconds=report.seconds)
-
 
 class SwapProgressResponse(BaseModel):
-    """The swap that is under way, or else the last one since the service started."""
+    """The swap that is under way, or else the last one since the service started.
+
+    It leaves out the actor: anyone may read this, and only a client with the token may know who asked.
+    """
 
     state: Literal["idle", "running", "done", "failed"]
-    version: Annotated[str | None, Field(description="What is to be live, or to be loaded.")]
-    previous: Annotated[str | None, Field(description="What was live when it began.")]
+    version: Annotated[str | None, Field(description="The version to make live, or to load.")]
+    previous: Annotated[str | None, Field(description="The version that was live when the swap began.")]
     policy: Annotated[
         str | None, Field(description="availability, resource, or load: beside the live one, without a flip.")
     ]
     stage: Annotated[
-        str | None, Field(description="verify, open, drain, warm, flip or current: what is done, or what failed.")
+        str | None, Field(description="verify, open, drain, warm, flip or current: the running or the failed stage.")
     ]
-    fraction: Annotated[float | None, Field(description="How much of the stage is done, 0 to 1, where that is known.")]
+    fraction: Annotated[float | None, Field(description="The share of the stage that is done, 0 to 1, where known.")]
     seconds: Annotated[dict[str, float], Field(description="Of each stage so far, and in total.")]
     started_at: Annotated[str | None, Field(description="ISO 8601, UTC.")]
-    code: Annotated[str | None, Field(description="Of the error that ended it.")]
+    code: Annotated[str | None, Field(validation_alias="error", description="Of the error that ended it.")]
     detail: str
-
-    @classmethod
-    def of(cls, progress: SwapProgress) -> "SwapProgressResponse":
-        """Without the actor: anyone may look, and only who holds the token may know who asked."""
-        return cls(
-            state=progress.state,
-            version=progress.version,
-            previous=progress.previous,
-            policy=progress.policy,
-            stage=progress.stage,
-            fraction=progress.fraction,
-            seconds=dict(progress.seconds),
-            started_at=progress.started_at,
-            code=progress.error,
-            detail=progress.detail,
-        )
 
 
 class SwapRecordResponse(BaseModel):
@@ -182,28 +124,13 @@ class SwapRecordResponse(BaseModel):
     seconds: float
     detail: str
 
-    @classmethod
-    def of(cls, record: SwapRecord) -> "SwapRecordResponse":
-        return cls(
-            time=record.time,
-            actor=record.actor,
-            replica=record.replica,
-            previous=record.previous,
-            version=record.version,
-            policy=record.policy,
-            outcome=record.outcome,
-            generation=record.generation,
-            seconds=record.seconds,
-            detail=record.detail,
-        )
-
 
 class HistoryResponse(BaseModel):
     swaps: Annotated[list[SwapRecordResponse], Field(description="Newest first, of every service on the folder.")]
 
 
 class FollowingResponse(BaseModel):
-    """Whether this service serves what CURRENT names. What cannot be followed is tried again by itself."""
+    """Whether this service serves what CURRENT names. It keeps trying a version that it cannot serve."""
 
     ok: bool
     wanted: Annotated[str | None, Field(description="The version that CURRENT names and that cannot be served.")]
@@ -215,7 +142,7 @@ class FollowingResponse(BaseModel):
     def of(cls, problem: FollowProblem | None) -> "FollowingResponse":
         if problem is None:
             return cls(ok=True, wanted=None, code=None, detail="", since=None)
-        return cls(ok=False, wanted=problem.wanted, code=problem.code, detail=problem.detail, since=problem.since)
+        return cls(ok=False, **asdict(problem))
 
 
 class ReadyResponse(BaseModel):

@@ -1,4 +1,4 @@
-"""The calls about the index: what there is, what is live, and what is to be."""
+"""The calls about the index: what there is, what is live, and what becomes live."""
 
 import asyncio
 from concurrent.futures import Future
@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Body, Depends, Query
 from starlette.responses import JSONResponse
 
+from openbook import errors
 from openbook.api.access import TheActor, TheServices, TheSettings, admin
 from openbook.api.body import JsonRoute
 from openbook.api.composition import Services
@@ -17,43 +18,30 @@ from openbook.api.index_responses import (
     ManifestResponse,
     ResidentIndex,
     SwapProgressResponse,
-    SwapRecordResponse,
     SwapResponse,
 )
 from openbook.api.openapi import BODY_PROBLEMS, problem_responses
 from openbook.api.responses import Index
 from openbook.api.schemas import HistoryQuery, LoadRequest, RollbackRequest, SwapRequest
-from openbook.errors import (
-    AdminDisabled,
-    DrainTimedOut,
-    IndexCorrupt,
-    IndexIncompatible,
-    IndexTooLarge,
-    InvalidRequest,
-    NoLiveIndex,
-    NothingToRollBackTo,
-    OpenbookError,
-    RetrieverUnavailable,
-    SwapInProgress,
-    TooManyAttempts,
-    Unauthorized,
-    UnknownIndex,
-)
+from openbook.application.swap_index import LoadReport, SwapReport
+from openbook.application.swap_progress import SwapProgress
+from openbook.entities import IndexInfo
+from openbook.storage.history import SwapRecord
 
 T = TypeVar("T")
 
-LOAD_PROBLEMS: tuple[type[OpenbookError], ...] = (
-    InvalidRequest,
-    Unauthorized,
-    TooManyAttempts,
-    AdminDisabled,
-    UnknownIndex,
-    IndexCorrupt,
-    IndexIncompatible,
-    IndexTooLarge,
-    SwapInProgress,
-    NoLiveIndex,
+ADMIN = [Depends(admin)]
+ADMIN_PROBLEMS = (errors.InvalidRequest, errors.Unauthorized, errors.TooManyAttempts, errors.AdminDisabled)
+LOAD_PROBLEMS = (
+    *ADMIN_PROBLEMS,
+    errors.UnknownIndex,
+    errors.IndexCorrupt,
+    errors.IndexIncompatible,
+    errors.IndexTooLarge,
+    errors.SwapInProgress,
+    errors.NoLiveIndex,
 )
+SWAP_PROBLEMS = (*LOAD_PROBLEMS, errors.RetrieverUnavailable, errors.DrainTimedOut)
 BEGUN: dict[int | str, dict[str, Any]] = {
     202: {"model": SwapProgressResponse, "description": "With `wait` false: it has begun."}
 }
@@ -67,46 +55,50 @@ async def indexes(services: TheServices) -> IndexesResponse:
     versions = await asyncio.to_thread(services.store.versions)
     now = services.live.now()
     return IndexesResponse(
-        live=Index.of(now) if now is not None else None,
+        live=Index.model_validate(now, from_attributes=True) if now is not None else None,
         resident=[ResidentIndex.of_resident(resident) for resident in services.live.residents()],
         versions=list(versions),
         checkpoint=services.engine.checkpoint_name,
     )
 
 
-@router.get("/index/swap", responses=problem_responses())
-async def swap_progress(services: TheServices) -> SwapProgressResponse:
+@router.get("/index/swap", response_model=SwapProgressResponse, responses=problem_responses())
+async def swap_progress(services: TheServices) -> SwapProgress:
     """The swap that is under way, or else how the last one ended."""
-    return SwapProgressResponse.of(services.swap_index.progress())
+    return services.swap_index.progress()
 
 
 @router.get(
     "/index/history",
-    dependencies=[Depends(admin)],
-    responses=problem_responses(InvalidRequest, Unauthorized, TooManyAttempts, AdminDisabled),
+    dependencies=ADMIN,
+    response_model=HistoryResponse,
+    responses=problem_responses(*ADMIN_PROBLEMS),
 )
-async def history(services: TheServices, asked: Annotated[HistoryQuery, Query()]) -> HistoryResponse:
+async def history(services: TheServices, asked: Annotated[HistoryQuery, Query()]) -> dict[str, tuple[SwapRecord, ...]]:
     """Who swapped what, when and with which outcome, newest first: every service on the folder, restarts included."""
-    records = await asyncio.to_thread(services.history.last, asked.limit)
-    return HistoryResponse(swaps=[SwapRecordResponse.of(record) for record in records])
+    return {"swaps": await asyncio.to_thread(services.history.last, asked.limit)}
 
 
-# after the two above, which would else be the names of versions
-@router.get("/index/{version}", responses=problem_responses(UnknownIndex, IndexCorrupt))
-async def manifest(version: str, services: TheServices) -> ManifestResponse:
+# after the two routes above, whose last parts would be taken for versions
+@router.get(
+    "/index/{version}",
+    response_model=ManifestResponse,
+    responses=problem_responses(errors.UnknownIndex, errors.IndexCorrupt),
+)
+async def manifest(version: str, services: TheServices) -> IndexInfo:
     """What one version on disk says of itself."""
-    return ManifestResponse.of(await asyncio.to_thread(services.store.info, version))
+    return await asyncio.to_thread(services.store.info, version)
 
 
 @router.post(
     "/index/swap",
-    dependencies=[Depends(admin)],
+    dependencies=ADMIN,
     response_model=SwapResponse,
-    responses=BEGUN | problem_responses(*LOAD_PROBLEMS, RetrieverUnavailable, DrainTimedOut, http=BODY_PROBLEMS),
+    responses=BEGUN | problem_responses(*SWAP_PROBLEMS, http=BODY_PROBLEMS),
 )
 async def swap(
     body: SwapRequest, services: TheServices, settings: TheSettings, actor: TheActor
-) -> SwapResponse | JSONResponse:
+) -> SwapReport | JSONResponse:
     """Replace the live index without a restart. A client that hangs up does not stop it."""
     begun = await asyncio.to_thread(
         services.swap_index.begin,
@@ -115,45 +107,43 @@ async def swap(
         verify=body.verify,
         actor=actor,
     )
-    return SwapResponse.of(await _ended(begun)) if body.wait else _accepted(services)
+    return await _ended_or_begun(services, begun, wait=body.wait)
 
 
 @router.post(
     "/index/rollback",
-    dependencies=[Depends(admin)],
+    dependencies=ADMIN,
     response_model=SwapResponse,
-    responses=BEGUN
-    | problem_responses(*LOAD_PROBLEMS, RetrieverUnavailable, DrainTimedOut, NothingToRollBackTo, http=BODY_PROBLEMS),
+    responses=BEGUN | problem_responses(*SWAP_PROBLEMS, errors.NothingToRollBackTo, http=BODY_PROBLEMS),
 )
 async def rollback(
     body: Annotated[RollbackRequest, Body(default_factory=RollbackRequest)],
     services: TheServices,
     settings: TheSettings,
     actor: TheActor,
-) -> SwapResponse | JSONResponse:
+) -> SwapReport | JSONResponse:
     """Swap back to the version that was live before the last swap; without a restart, as any swap."""
     begun = await asyncio.to_thread(
         services.swap_index.rollback, policy=body.policy or settings.swap_policy, verify=body.verify, actor=actor
     )
-    return SwapResponse.of(await _ended(begun)) if body.wait else _accepted(services)
+    return await _ended_or_begun(services, begun, wait=body.wait)
 
 
 @router.post(
     "/index/load",
-    dependencies=[Depends(admin)],
+    dependencies=ADMIN,
     response_model=LoadResponse,
     responses=BEGUN | problem_responses(*LOAD_PROBLEMS, http=BODY_PROBLEMS),
 )
-async def load(body: LoadRequest, services: TheServices, actor: TheActor) -> LoadResponse | JSONResponse:
+async def load(body: LoadRequest, services: TheServices, actor: TheActor) -> LoadReport | JSONResponse:
     """Open a version beside the live one: questions may name it, and a swap to it is a flip and no more."""
     begun = await asyncio.to_thread(services.swap_index.load, body.version, verify=body.verify, actor=actor)
-    return LoadResponse.of(await _ended(begun)) if body.wait else _accepted(services)
+    return await _ended_or_begun(services, begun, wait=body.wait)
 
 
-async def _ended(begun: Future[T]) -> T:
-    return await asyncio.shield(asyncio.wrap_future(begun))
-
-
-def _accepted(services: Services) -> JSONResponse:
-    progress = SwapProgressResponse.of(services.swap_index.progress())
+async def _ended_or_begun(services: Services, begun: Future[T], *, wait: bool) -> T | JSONResponse:
+    """The report of the work once it has ended; with `wait` false at once a 202 with its progress."""
+    if wait:
+        return await asyncio.shield(asyncio.wrap_future(begun))
+    progress = SwapProgressResponse.model_validate(services.swap_index.progress(), from_attributes=True)
     return JSONResponse(progress.model_dump(mode="json"), 202, {"location": "/index/swap"})

@@ -7,16 +7,16 @@ from pathlib import Path
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
-# of control groups, version 2 and version 1: the limit, what is used of it, and what of that is pages of files
-UNIFIED = ("memory.max", "memory.current", ("inactive_file ", "active_file "))
-LEGACY = ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file ", "total_active_file "))
+# Of control groups, version 2 and version 1: the limit, what is used of it, and which of that are pages of files.
+UNIFIED = ("memory.max", "memory.current", ("inactive_file", "active_file"))
+LEGACY = ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"))
 
 
 def free_memory(meminfo: Path = MEMINFO, cgroup: Path = CGROUP, membership: Path = MEMBERSHIP) -> int:
     """The smallest of what the system calls available and what each limit on this process leaves.
 
-    Pages of files count as free, since the system can drop them: those of the open indexes too, which the caller
-    takes off for as long as they are needed. Where the system does not say, nothing is refused.
+    Pages of files count as free, since the system can drop them. The pages of the open indexes are among them: the
+    caller takes them off while it needs them. Where the system does not say, nothing is refused.
     """
     unified, legacy = _groups_of(membership)
     left = [_left(group, *UNIFIED) for group in _with_parents(cgroup, unified)]
@@ -26,13 +26,15 @@ def free_memory(meminfo: Path = MEMINFO, cgroup: Path = CGROUP, membership: Path
 
 def _available(meminfo: Path) -> int:
     try:
-        lines = meminfo.read_text(encoding="ascii").splitlines()
-    except OSError:
+        return _numbers(meminfo)["MemAvailable:"] * 1024
+    except (OSError, KeyError):
         return sys.maxsize
-    for line in lines:
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return sys.maxsize
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    """The second word of each line by its first: `MemAvailable: 2000 kB` or `active_file 40`."""
+    lines = file.read_text(encoding="ascii").splitlines()
+    return {words[0]: int(words[1]) for line in lines if len(words := line.split()) > 1}
 
 
 def _groups_of(membership: Path) -> tuple[str, str]:
@@ -53,8 +55,10 @@ def _groups_of(membership: Path) -> tuple[str, str]:
 
 
 def _with_parents(root: Path, group: str) -> Iterator[Path]:
-    """The folders of a group and of all that it is in: each may have a limit. In a container the root is the group's
-    own, and the path may be one that only the host knows."""
+    """The folders of a group and of all groups that it is in, since each may have a limit.
+
+    In a container `root` is the group's own folder, and `group` may be a path that only the host knows.
+    """
     yield root
     folder = root
     for part in Path(group).parts[1:]:
@@ -64,16 +68,12 @@ def _with_parents(root: Path, group: str) -> Iterator[Path]:
         yield folder
 
 
-def _left(group: Path, limit_file: str, used_file: str, droppable_lines: tuple[str, ...]) -> int:
+def _left(group: Path, limit_file: str, used_file: str, droppable: tuple[str, str]) -> int:
+    """Bytes below the limit of one group; `sys.maxsize` where it has none, "max", or does not say."""
     try:
-        limit = (group / limit_file).read_text(encoding="ascii").strip()
-        if limit == "max":
-            return sys.maxsize
+        limit = int((group / limit_file).read_text(encoding="ascii"))
         used = int((group / used_file).read_text(encoding="ascii"))
-        droppable = 0
-        for line in (group / "memory.stat").read_text(encoding="ascii").splitlines():
-            if line.startswith(droppable_lines):
-                droppable += int(line.split()[1])
+        pages = _numbers(group / "memory.stat")
     except (OSError, ValueError):
         return sys.maxsize
-    return max(0, int(limit) - used + droppable)
+    return max(0, limit - used + sum(pages.get(name, 0) for name in droppable))

@@ -1,4 +1,4 @@
-"""Around every request: its id, its line in the log, its count in the metrics, and the net under all exceptions."""
+"""Around every request: its id, its headers, its line in the log, its count in the metrics, and any exception."""
 
 import asyncio
 import logging
@@ -16,8 +16,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openbook.api import problems
-from openbook.api.connections import MAX_HEAD_BYTES
-from openbook.api.headers import harden
 from openbook.api.logs import FACTS
 from openbook.api.tracing import Traces
 from openbook.application.telemetry import Telemetry
@@ -25,14 +23,26 @@ from openbook.errors import OpenbookError
 
 T = TypeVar("T")
 
+# Request line and headers. Browsers send under two kilobytes, proxies add a few hundred bytes.
+MAX_HEAD_BYTES = 16_384
+# What a response tells a browser unless it says otherwise, as a page does: nothing in it is run, shown in a frame, read
+# by another site's script or kept by a cache.
+DEFAULTS = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
 REQUEST_ID = "x-request-id"
 SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 CLIENT_GONE = 499  # nginx's number; no client sees it
 OK = "ok"
 CANCELLED = "cancelled"
-# Asked every few seconds by machines: a line for each would hide the others, and that all is well is in the metrics.
+# Machines ask these every few seconds: lines for them would hide the others, and the metrics count them.
 PROBES = ("/healthz", "/readyz", "/metrics")
-# h11 bounds a head that is not whole yet; one that comes in one piece can be larger, and is refused here
+# h11 bounds a head that is not whole yet; a larger head that comes in one piece is refused here
 HEAD_TOO_LARGE = problems.of_http(
     HTTPException(431, f"The address and headers have more than {MAX_HEAD_BYTES} bytes.", {"connection": "close"})
 )
@@ -46,7 +56,7 @@ class ClientGone(Exception):
 
 
 class RequestContext:
-    """The outermost middleware. Whatever happens inside, one response, one log line and one count come out."""
+    """The outermost middleware. Every request gets one response, one log line and one count, whatever fails inside."""
 
     def __init__(self, app: ASGIApp, telemetry: Telemetry, traces: Traces | None = None) -> None:
         self._app = app
@@ -73,7 +83,8 @@ class RequestContext:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers[REQUEST_ID] = request_id
-                harden(headers)
+                for name, value in DEFAULTS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         try:
@@ -90,7 +101,7 @@ class RequestContext:
             raise
         except Exception:
             logger.exception("unexpected error", extra={FACTS: {"request_id": request_id}})
-            response = problems.respond(problems.unexpected(), request)
+            response = problems.respond(problems.of_error(OpenbookError()), request)
             if not status:
                 await response(scope, receive, send_marked)
         finally:
@@ -147,7 +158,7 @@ def _request_id(request: Request) -> str:
 
 
 def _with_plain_failure(scope: Scope, send: Send) -> Send:
-    """A service that cannot start for a reason that we know says that reason in one line, without a traceback."""
+    """Log the OpenbookError that kept the service from starting in one line, without a traceback."""
 
     async def send_plain(message: Message) -> None:
         failure = getattr(scope["app"].state, "startup_failure", None)

@@ -17,20 +17,18 @@ BODY_PROBLEMS = (400, 408, 413, 415)
 
 
 def problem_responses(*errors: type[OpenbookError], http: tuple[int, ...] = ()) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route that can end in these errors, or in these findings of HTTP itself."""
+    """The `responses` of a route that can end in these errors, or in these statuses of HTTP itself."""
+    raised: tuple[type[OpenbookError], ...] = (*errors, OpenbookError)
     codes: dict[int, list[str]] = {}
-    for error in errors:
+    for error in raised:
         codes.setdefault(problems.status_of(error), []).append(error.code)
     for status in http:
         codes.setdefault(status, []).append(problems.HTTP_CODES[status])
-    codes.setdefault(500, []).append(OpenbookError.code)
-    return {status: _response(names) for status, names in sorted(codes.items())}
-
-
-def _response(codes: list[str]) -> dict[str, Any]:
-    schema = {"$ref": f"#/components/schemas/{SCHEMA}"}
-    names = ", ".join(f"`{code}`" for code in dict.fromkeys(codes))
-    return {"description": names, "content": {problems.MEDIA_TYPE: {"schema": schema}}}
+    content = {problems.MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{SCHEMA}"}}}
+    return {
+        status: {"description": ", ".join(f"`{code}`" for code in dict.fromkeys(names)), "content": content}
+        for status, names in sorted(codes.items())
+    }
 
 
 def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
@@ -38,26 +36,23 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
     openapi = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
     )
-    schemas = openapi["components"]["schemas"]
     _drop_undeclared(openapi["paths"])
+    schemas = openapi["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     problem = ProblemResponse.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas |= problem.pop("$defs")
     schemas[SCHEMA] = problem
     for schema in schemas.values():
-        _set_limits(schema.get("properties", {}), limits(settings))
+        properties = schema.get("properties", {})
+        for name, most in limits(settings).items():
+            if name in properties:
+                properties[name]["maximum"] = most
     return openapi
 
 
-def _set_limits(properties: Mapping[str, dict[str, Any]], largest: Mapping[str, int]) -> None:
-    for name, most in largest.items():
-        if name in properties:
-            properties[name]["maximum"] = most
-
-
 def _drop_undeclared(paths: Mapping[str, Mapping[str, dict[str, Any]]]) -> None:
-    """FastAPI adds a 422 of its own to every call that takes a parameter. Ours are declared, as problems."""
+    """Drop the 422 that FastAPI adds to every call with a parameter. Ours are declared, as problems."""
     for methods in paths.values():
         for operation in methods.values():
             responses = operation["responses"]

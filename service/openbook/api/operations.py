@@ -1,4 +1,4 @@
-"""The calls for whoever runs the service: alive, ready, and its metrics."""
+"""The calls for the operator: alive, ready, and metrics."""
 
 from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
@@ -12,7 +12,7 @@ from openbook.api.responses import Index
 from openbook.application.telemetry import Telemetry
 from openbook.errors import NoLiveIndex
 
-# A thread that is free picks up a no-op in well under this.
+# A free thread picks up a no-op in much less time.
 WORKER_ANSWERS_IN_S = 1.0
 
 router = APIRouter(tags=["operations"])
@@ -28,7 +28,7 @@ async def healthz() -> AliveResponse:
 async def readyz(services: TheServices) -> ReadyResponse:
     """Able to answer: an index is live, and the threads that compute do get work done.
 
-    Ready, too, is a service that cannot open what CURRENT names: it goes on with what it has, and `following` says so.
+    A service that cannot open what CURRENT names is ready too: it keeps its index, and `following` says why.
     """
     with services.live.lease() as lease:
         index = lease.index
@@ -37,7 +37,7 @@ async def readyz(services: TheServices) -> ReadyResponse:
     follower = services.follower
     return ReadyResponse(
         status="ready",
-        index=Index.of(index),
+        index=Index.model_validate(index, from_attributes=True),
         checkpoint=services.engine.checkpoint_name,
         following=FollowingResponse.of(follower.problem()) if follower is not None else None,
     )

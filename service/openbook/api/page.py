@@ -1,4 +1,8 @@
-"""The pages for people: `/`, `/docs`, and the files that they are made of. No other host is asked for anything."""
+"""The pages for people: `/`, `/docs`, and the files that they are made of. No other host is asked for anything.
+
+starlette's StaticFiles would read the disk for each request, and its ETags would differ between replicas: it makes them
+from the time of the file.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,15 +15,10 @@ from starlette.responses import Response
 
 WEB = Path(__file__).parent / "web"
 PAGES = {"/": "index.html", "/docs": "docs.html"}
-MEDIA_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
-METHODS = ["GET", "HEAD"]
+# Not from `mimetypes`, which reads the system's own table. starlette adds the charset.
+MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
-# Nothing inline, nothing from elsewhere, nobody's frame; and no string ever becomes markup or code (trusted types).
+# No inline script or style, no other host, no frame; and no string becomes markup or code (trusted types).
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -34,15 +33,13 @@ POLICY = "; ".join(
         "trusted-types 'none'",
     )
 )
+# In place of or beside the DEFAULTS of openbook.api.middleware.
 HEADERS = {
-    # kept by the browser, and asked about each time: a page never mixes the files of two releases
+    # the browser keeps a file and asks about it each time: a page never mixes the files of two releases
     "cache-control": "no-cache",
     "content-security-policy": POLICY,
     "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
-    "referrer-policy": "no-referrer",
-    "x-frame-options": "DENY",
 }
 
 
@@ -56,7 +53,7 @@ class Asset:
 
 
 def read_assets(folder: Path = WEB) -> Mapping[str, Asset]:
-    """Every file of the pages by its name. They are some tens of kilobytes, and no request reads a disk for them."""
+    """Every file of the pages by its name: some tens of kilobytes."""
     assets = {}
     for path in sorted(folder.iterdir()):
         if path.suffix in MEDIA_TYPES:
@@ -66,33 +63,26 @@ def read_assets(folder: Path = WEB) -> Mapping[str, Asset]:
 
 
 def page_router() -> APIRouter:
-    """The routes of the pages and their files: GET and HEAD, with an ETag, and 304 to whom has the file already."""
+    """The pages and their files: GET and HEAD, with an ETag, and 304 for a browser that has the file already."""
     assets = read_assets()
     router = APIRouter(include_in_schema=False)
 
-    async def page(request: Request) -> Response:
-        return _respond(request, assets[PAGES[request.url.path]])
-
-    async def static(request: Request, name: str) -> Response:
-        # a look-up among what was read: no name leads anywhere else
-        if name not in assets:
+    async def send(request: Request) -> Response:
+        # a look-up among what was read: no name leads out of the folder
+        asset = assets.get(PAGES.get(request.url.path) or request.path_params["name"])
+        if asset is None:
             raise HTTPException(404)
-        return _respond(request, assets[name])
+        headers = {**HEADERS, "etag": asset.etag}
+        if _has_already(request.headers.get("if-none-match", ""), asset.etag):
+            return Response(status_code=304, headers=headers)
+        return Response(asset.content, headers=headers, media_type=asset.media_type)
 
-    for path in PAGES:
-        router.add_api_route(path, page, methods=METHODS)
-    router.add_api_route("/static/{name}", static, methods=METHODS)
+    for path in (*PAGES, "/static/{name}"):
+        router.add_api_route(path, send, methods=["GET", "HEAD"])
     return router
 
 
-def _respond(request: Request, asset: Asset) -> Response:
-    headers = {**HEADERS, "etag": asset.etag}
-    if _has_already(request.headers.get("if-none-match", ""), asset.etag):
-        return Response(status_code=304, headers=headers)
-    return Response(asset.content, headers=headers, media_type=asset.media_type)
-
-
 def _has_already(if_none_match: str, etag: str) -> bool:
-    """Whether the header names this file; a proxy that compresses makes the name a weak one."""
+    """Whether the header names this file; a proxy that compresses marks the ETag as weak."""
     named = [one.strip().removeprefix("W/") for one in if_none_match.split(",")]
     return etag in named or named == ["*"]

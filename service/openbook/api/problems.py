@@ -1,7 +1,7 @@
-"""One body for every error: RFC 9457 `application/problem+json`, and the one table from error class to status.
+"""One body for every error, RFC 9457 `application/problem+json`, and one table from error class to status.
 
-A class that the table does not name has the status of its nearest parent that it names; a test walks every child of
-OpenbookError to see that each has one.
+A class that is not in the table has the status of its nearest parent there; a test walks every child of OpenbookError
+to see that each has one.
 """
 
 import json
@@ -16,66 +16,41 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from openbook import errors
 from openbook.api.schemas import HALF_A_PAIR
-from openbook.errors import (
-    AdminDisabled,
-    CheckpointInvalid,
-    DeadlineExceeded,
-    DrainTimedOut,
-    IndexCorrupt,
-    IndexExists,
-    IndexIncompatible,
-    IndexInUse,
-    IndexNotResident,
-    IndexTooLarge,
-    InvalidRequest,
-    NoIndexes,
-    NoLiveIndex,
-    NothingToRollBackTo,
-    OpenbookError,
-    Overloaded,
-    RetrieverUnavailable,
-    ServerRefused,
-    ServerUnreachable,
-    SettingInvalid,
-    SourceInvalid,
-    SwapInProgress,
-    TooManyAttempts,
-    Unauthorized,
-    UnknownIndex,
-)
+from openbook.errors import InvalidRequest, NoLiveIndex, OpenbookError, Overloaded, TooManyAttempts, Unauthorized
 
 MEDIA_TYPE = "application/problem+json"
 
 STATUSES: Mapping[type[OpenbookError], int] = {
-    InvalidRequest: 422,
-    UnknownIndex: 404,
-    IndexNotResident: 409,
-    RetrieverUnavailable: 409,
-    NoLiveIndex: 503,
-    IndexCorrupt: 500,
-    IndexIncompatible: 409,
-    IndexTooLarge: 507,
-    IndexExists: 409,
-    IndexInUse: 409,
-    NoIndexes: 503,
-    SwapInProgress: 409,
-    NothingToRollBackTo: 409,
-    DrainTimedOut: 504,
-    Unauthorized: 401,
-    AdminDisabled: 403,
-    TooManyAttempts: 429,
-    Overloaded: 503,
-    DeadlineExceeded: 504,
-    CheckpointInvalid: 500,
-    # of the offline rooms and of our own clients: no route raises them, yet none may come out without a status
-    SourceInvalid: 500,
-    SettingInvalid: 500,
-    ServerUnreachable: 502,
-    ServerRefused: 502,
+    errors.InvalidRequest: 422,
+    errors.UnknownIndex: 404,
+    errors.IndexNotResident: 409,
+    errors.RetrieverUnavailable: 409,
+    errors.NoLiveIndex: 503,
+    errors.IndexCorrupt: 500,
+    errors.IndexIncompatible: 409,
+    errors.IndexTooLarge: 507,
+    errors.IndexExists: 409,
+    errors.IndexInUse: 409,
+    errors.NoIndexes: 503,
+    errors.SwapInProgress: 409,
+    errors.NothingToRollBackTo: 409,
+    errors.DrainTimedOut: 504,
+    errors.Unauthorized: 401,
+    errors.AdminDisabled: 403,
+    errors.TooManyAttempts: 429,
+    errors.Overloaded: 503,
+    errors.DeadlineExceeded: 504,
+    errors.CheckpointInvalid: 500,
+    # no route raises these: the command line and the clients do
+    errors.SourceInvalid: 500,
+    errors.SettingInvalid: 500,
+    errors.ServerUnreachable: 502,
+    errors.ServerRefused: 502,
 }
 
-# What HTTP itself can find wrong with a request, before it is a question.
+# What can be wrong with a request before it is a question.
 HTTP_CODES: Mapping[int, str] = {
     400: "malformed_body",
     404: "not_found",
@@ -88,7 +63,7 @@ HTTP_CODES: Mapping[int, str] = {
     503: NoLiveIndex.code,
 }
 
-# Told to clients while nothing is live: a swap that lets the old index go first takes about so long.
+# A client may try again after this while nothing is live: a swap that lets the old index go first takes about as long.
 NOT_READY_RETRY_S = 5
 MAX_TEXT = 500
 MAX_ERRORS = 20
@@ -114,11 +89,11 @@ def status_of(error: type[OpenbookError]) -> int:
 
 
 def of_error(error: OpenbookError) -> Problem:
-    errors: tuple[Mapping[str, str], ...] = ()
+    fields: tuple[Mapping[str, str], ...] = ()
     if isinstance(error, InvalidRequest):
         name = str(error.data["field"])
-        errors = ({"field": name, "reason": str(error).removeprefix(f"{name}: ")},)
-    return Problem(status_of(type(error)), error.code, str(error), errors, _headers(error))
+        fields = ({"field": name, "reason": str(error).removeprefix(f"{name}: ")},)
+    return Problem(status_of(type(error)), error.code, str(error), fields, _headers(error))
 
 
 def of_http(error: HTTPException) -> Problem:
@@ -133,19 +108,14 @@ def of_http(error: HTTPException) -> Problem:
 
 
 def of_validation(error: RequestValidationError) -> Problem:
-    """Which fields do not validate, and why. What was sent is not repeated: it may be long, or private."""
-    errors = tuple(_field_error(one) for one in error.errors()[:MAX_ERRORS])
-    detail = "; ".join(f"{one['field']}: {one['reason']}" for one in errors)
-    return Problem(422, InvalidRequest.code, detail, errors)
-
-
-def unexpected() -> Problem:
-    """For an exception that nobody foresaw: what it was is in the log, beside the request id."""
-    return Problem(500, OpenbookError.code, OpenbookError.message)
+    """Which fields do not validate, and why, without their values, which may be long or private."""
+    fields = tuple({"field": _field_name(one["loc"]), "reason": _reason(one)} for one in error.errors()[:MAX_ERRORS])
+    detail = "; ".join(f"{one['field']}: {one['reason']}" for one in fields)
+    return Problem(422, InvalidRequest.code, detail, fields)
 
 
 def respond(problem: Problem, request: Request) -> Response:
-    """The problem as a response. Leaves the code where the access log and the metrics look for it."""
+    """The problem as a response. Leaves its code in `request.state.outcome` for the access log and the metrics."""
     request.state.outcome = problem.code
     body: dict[str, Any] = {
         "type": f"urn:openbook:problem:{problem.code}",
@@ -182,10 +152,6 @@ def _headers(error: OpenbookError) -> dict[str, str]:
     return {}
 
 
-def _field_error(error: Mapping[str, Any]) -> dict[str, str]:
-    return {"field": _field_name(error["loc"]), "reason": _reason(error)}
-
-
 def _field_name(location: Sequence[str | int]) -> str:
     """("body", "targets", 3) -> "targets[3]"; the body as a whole is "body"."""
     parts = location[1:] if len(location) > 1 else location
@@ -220,6 +186,6 @@ def _reason(error: Mapping[str, Any]) -> str:
 
 
 def _printable(text: str) -> str:
-    """Bounded, and sayable in UTF-8: a lone surrogate of a request comes back as its escape."""
+    """Bounded, and valid UTF-8: a lone surrogate of a request comes back as its escape."""
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + " ..."

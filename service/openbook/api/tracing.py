@@ -1,9 +1,9 @@
-"""Spans of requests and of swaps for an OpenTelemetry collector. Nothing of OpenTelemetry is imported before one is
-named, and without the extra `tracing` naming one is an error.
+"""Spans of requests and of swaps for an OpenTelemetry collector.
 
-A span is made when what it tells of is over, from the times that the answer carries: no thread that computes knows of
-tracing, and the spans of a question cannot differ from its access log. A stage that is entered twice, as `encode` is
-for the question and then for its passages, is one span of both together; the stages lie end to end.
+OpenTelemetry is imported only when a collector is named, which is an error without the extra `tracing`.
+A span is made once its request or swap has ended, from the times in the access log: no thread that computes knows of
+tracing, and a span cannot differ from the log. A stage that runs twice, as `encode` does for the question and then for
+its passages, is one span; the stages lie end to end.
 """
 
 import logging
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # The stages of a question in the order in which they begin, as the access log names them.
 STAGES = ("queue", "encode", "retrieve", "generate")
-# As outcomes of requests: none of these is a fault of the service.
+# Outcomes that are no fault of the service.
 NO_FAULT = ("ok", "not_durable", "cancelled")
 EXPORT_TIMEOUT_S = 5
 FIRST_FAULT_STATUS = 500
@@ -41,68 +41,69 @@ class Traces:
     def request(self, facts: Mapping[str, Any], headers: Mapping[str, str]) -> str:
         """The span of a request that has just ended, with a child for each of its stages. Returns the trace's id.
 
-        `facts` are those of the access log. A caller that sends `traceparent` is the parent of the span.
+        `facts` are the facts of the access log. A `traceparent` among the headers names the span's parent.
         """
         from opentelemetry.trace import SpanKind, format_trace_id
 
-        ended = self._now_ns()
-        begun = ended - _ns(facts["seconds"])
-        span = self._tracer.start_span(
+        span = self._ended_span(
             f"{facts['method']} {facts['route']}",
+            facts["seconds"],
+            {stage: facts.get(f"{stage}_s", 0.0) for stage in STAGES},
+            failure=facts["outcome"] if facts["status"] >= FIRST_FAULT_STATUS else None,
             context=self._propagator.extract(headers),
             kind=SpanKind.SERVER,
-            start_time=begun,
             attributes=_attributes(facts),
         )
-        self._add_stages(span, {stage: facts.get(f"{stage}_s", 0.0) for stage in STAGES}, begun)
-        if facts["status"] >= FIRST_FAULT_STATUS:
-            self._fail(span, facts["outcome"])
-        span.end(ended)
         trace_id: str = format_trace_id(span.get_span_context().trace_id)
         return trace_id
 
     def swap(self, outcome: str, version: str | None, seconds: Mapping[str, float]) -> None:
         """The span of a swap that has just ended, with a child for each stage.
 
-        It is a trace of its own: a swap outlives the request that asked for it, and one that follows CURRENT had none.
+        It is a trace of its own: a swap outlives its request, and a swap that follows CURRENT has none.
         """
         from opentelemetry.context import Context
 
-        ended = self._now_ns()
-        begun = ended - _ns(seconds.get("total", 0.0))
-        attributes = {"openbook.index.version": version or "", "openbook.outcome": outcome}
-        # an empty context: what happens to be current in this thread is not its parent
-        span = self._tracer.start_span("swap", context=Context(), start_time=begun, attributes=attributes)
-        self._add_stages(span, {f"swap.{stage}": spent for stage, spent in seconds.items() if stage != "total"}, begun)
-        if outcome not in NO_FAULT:
-            self._fail(span, outcome)
-        span.end(ended)
+        self._ended_span(
+            "swap",
+            seconds.get("total", 0.0),
+            {f"swap.{stage}": spent for stage, spent in seconds.items() if stage != "total"},
+            failure=outcome if outcome not in NO_FAULT else None,
+            # empty: a span that is current in this thread is not the parent
+            context=Context(),
+            attributes={"openbook.index.version": version or "", "openbook.outcome": outcome},
+        )
 
     def close(self) -> None:
         """Send what is left, for a few seconds at most."""
         self._provider.shutdown()
 
-    def _add_stages(self, parent: Any, seconds: Mapping[str, float], begun: int) -> None:
-        from opentelemetry.trace import set_span_in_context
+    def _ended_span(
+        self, name: str, seconds: float, stages: Mapping[str, float], *, failure: str | None, **given: Any
+    ) -> Any:
+        """A span of so many seconds that ends now, and its stages."""
+        from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
-        context = set_span_in_context(parent)
-        for stage, spent in seconds.items():
+        ended = self._now_ns()
+        begun = ended - _ns(seconds)
+        span = self._tracer.start_span(name, start_time=begun, **given)
+        inside = set_span_in_context(span)
+        for stage, spent in stages.items():
             # exactly zero is a stage that this kind of request does not have
             if spent:
-                span = self._tracer.start_span(stage, context=context, start_time=begun)
+                child = self._tracer.start_span(stage, context=inside, start_time=begun)
                 begun += _ns(spent)
-                span.end(begun)
-
-    def _fail(self, span: Any, outcome: str) -> None:
-        from opentelemetry.trace import Status, StatusCode
-
-        span.set_status(Status(StatusCode.ERROR, outcome))
+                child.end(begun)
+        if failure is not None:
+            span.set_status(Status(StatusCode.ERROR, failure))
+        span.end(ended)
+        return span
 
 
 def traces_to(url: str | None) -> Traces | None:
     """Traces that go to the OTLP collector at `url`; None without one. Raises SettingInvalid without the extra.
 
-    They are sent by a thread of their own, and dropped where the collector does not keep up.
+    A thread of its own sends them, and drops them where the collector does not keep up.
     """
     if not url:
         return None
@@ -117,7 +118,7 @@ def traces_to(url: str | None) -> Traces | None:
     if not url.startswith(("http://", "https://")):
         raise SettingInvalid(setting="OPENBOOK_TRACES_URL", reason="must begin with http:// or https://")
     resource = Resource.create({SERVICE_NAME: "openbook", SERVICE_VERSION: __version__})
-    # its own, and not the process's: what else in the process makes spans has its own place to send them
+    # not the process's provider: other code in the process sends its spans elsewhere
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     exporter = OTLPSpanExporter(endpoint=f"{url.rstrip('/')}/v1/traces", timeout=EXPORT_TIMEOUT_S)
     provider.add_span_processor(BatchSpanProcessor(exporter))

@@ -89,8 +89,8 @@ def http(
     index will do, since it is time that is measured.
     """
     from openbook.api.app import create_app
-    from openbook.api.background import serving
     from openbook.api.composition import Services
+    from openbook.api.server import serving
     from openbook_lab.benchmarks.http import Subject, load_table, measure_load, measure_overhead
     from openbook_lab.benchmarks.http_clients import ClientProcess
     from openbook_lab.evaluation.leaders import leader_questions

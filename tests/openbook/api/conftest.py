@@ -11,17 +11,20 @@ from typing import Any, Self
 
 import httpx
 import pytest
-import uvicorn
 from fastapi import FastAPI
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
+from openbook.api import body
+from openbook.api import server as api_server
+from openbook.api.access import FailedAttempts
 from openbook.api.app import create_app
-from openbook.api.server import server_config
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.rag.retriever import DenseRetriever
 from openbook.settings import Settings
+
+Serve = Callable[..., str]
 
 TOKEN = "open sesame"
 ADMIN = {"authorization": f"Bearer {TOKEN}"}
@@ -65,26 +68,45 @@ def make_client(settings: Settings, engine: RagEngine) -> Iterator[Callable[...,
 @contextmanager
 def serving(app: FastAPI, settings: Settings) -> Iterator[str]:
     """The address of a real server that runs in a thread for the length of a `with` block."""
-    server = uvicorn.Server(server_config(app, settings))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        until = time.monotonic() + 30
-        while not server.started and thread.is_alive() and time.monotonic() < until:
-            time.sleep(0.01)
-        assert server.started
-        port = server.servers[0].sockets[0].getsockname()[1]
+    with api_server.serving(app, settings) as port:
         yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join(30)
-        assert not thread.is_alive()
 
 
 @pytest.fixture
 def server(app: FastAPI, settings: Settings) -> Iterator[str]:
     with serving(app, settings) as address:
         yield address
+
+
+@pytest.fixture
+def serve(settings: Settings, engine: RagEngine) -> Iterator[Serve]:
+    """The address of a real server with some settings changed; each has the folder of `settings`."""
+    with ExitStack() as stack:
+
+        def serve(**changed: object) -> str:
+            own = settings.model_copy(update=changed)
+            return stack.enter_context(serving(create_app(own, engine=engine), own))
+
+        yield serve
+
+
+@pytest.fixture
+def hasty_after(app: FastAPI, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], str]]:
+    """A real server that waits so many seconds for a head or a body, and lets any number of tokens be guessed."""
+    with ExitStack() as stack:
+
+        def serve(seconds: float) -> str:
+            monkeypatch.setattr(api_server.BoundedProtocol, "head_timeout_s", seconds)
+            monkeypatch.setattr(body, "BODY_TIMEOUT_S", seconds)
+            app.state.attempts = FailedAttempts(most=10**9)
+            return stack.enter_context(serving(app, settings))
+
+        yield serve
+
+
+def ended_with(response: httpx.Response) -> tuple[int, str]:
+    """Its status, and the code of its problem."""
+    return response.status_code, response.json()["code"]
 
 
 def get(url: str, *, headers: Any = None) -> httpx.Response:
@@ -97,9 +119,9 @@ def post(url: str, *, json: object, headers: Any = None) -> httpx.Response:
 
 
 class SlowSearch:
-    """Lets the search of a question begin and end when the test says so, and keeps the clients that `ask`.
+    """Holds the search of every question until the test sets `go_on`, and keeps the clients that `ask`.
 
-    At the end of a `with` block, and of the test, every search goes on and every client has hung up: a test that fails
+    At the end of a `with` block, and of the test, every search goes on and every client hangs up: a test that fails
     must not keep its server from ending, nor leave a socket to the next.
     """
 
@@ -122,8 +144,11 @@ class SlowSearch:
 
     def ask(self, server: str, body: dict[str, object]) -> socket.socket:
         """A client that has asked and reads nothing."""
-        self._clients.append(raw_request(server, body))
-        return self._clients[-1]
+        client = connect(server)
+        self._clients.append(client)
+        content = json.dumps(body).encode()
+        client.sendall(head(content_length=len(content)) + content)
+        return client
 
     def __enter__(self) -> Self:
         return self
@@ -147,13 +172,12 @@ def until(condition: Callable[[], object], limit_s: float = 60) -> None:
         time.sleep(0.01)
 
 
-def raw_request(server: str, body: dict[str, object]) -> socket.socket:
-    """A client that has asked and reads nothing."""
+def connect(server: str) -> socket.socket:
     host, _, port = server.removeprefix("http://").partition(":")
-    content = json.dumps(body).encode()
-    head = (
-        f"POST /answer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
-    )
-    client = socket.create_connection((host, int(port)), timeout=60)
-    client.sendall(head.encode() + content)
-    return client
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+def head(**headers: object) -> bytes:
+    """The head of a question with these headers."""
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    return f"POST /answer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{lines}\r\n".encode()

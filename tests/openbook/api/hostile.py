@@ -19,12 +19,28 @@ FIELDS = (
     *("question", "n_docs", "model", "decoding", "num_beams", "max_new_tokens", "num_answers", "index", "timeout_s"),
     *("targets", "versions", "version", "policy", "verify", "wait", "retriever", "search", "__proto__", "", "x" * 300),
 )
+NUMBERS = (
+    *("9" * 4000, "9" * 60_000, "1e400", "-1e400", "1e-400", "-0", "0.1" + "0" * 5000, "NaN", "Infinity"),
+    "1" + "0" * 19,
+)
+NAMES = (
+    *("../../etc/passwd", "..", ".", "/etc", "C:\\", "tiny-2016/../..", "\0", "x" * 65, "tiny-2016\a"),
+    *("-rf", "~", "%2e"),
+)
+LENGTHS = (b"-1", b"1e3", b"9" * 40, b"2\r\ncontent-length: 3", b"2, 2")
+CHUNKS = (b"zz\r\n{}", b"-1\r\n{}", b"f" * 30 + b"\r\n{}", b"0\r\n\r\n")
+FRAMINGS = (
+    *((b"content-length: " + length, b"{}") for length in LENGTHS),
+    *((b"transfer-encoding: chunked", chunk) for chunk in CHUNKS),
+    *((b"transfer-encoding: " + coding, b"{}") for coding in (b"gzip, chunked", b"identity")),
+    (b"content-length: 2\r\ntransfer-encoding: chunked", b"2\r\n{}\r\n0\r\n\r\n"),
+)
 METHODS = (*("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "HEAD", "BREW", "get", "P\0ST", ""),)
 
 
 @dataclass(frozen=True, slots=True)
 class Hostile:
-    """What is sent, in pieces with pauses between them, and how it ends: `cut` leaves without reading."""
+    """What is sent, in pieces with pauses between them, and how the client ends."""
 
     kind: str
     pieces: tuple[bytes, ...]
@@ -121,20 +137,7 @@ def _bad_headers(random: Random) -> Hostile:
 
 
 def _bad_framing(random: Random) -> Hostile:
-    framing, body = random.choice(
-        (
-            *(
-                (b"content-length: -1", b"{}"),
-                (b"content-length: 1e3", b"{}"),
-                (b"content-length: " + b"9" * 40, b"{}"),
-            ),
-            *((b"content-length: 2\r\ncontent-length: 3", b"{}"), (b"content-length: 2, 2", b"{}")),
-            (b"content-length: 2\r\ntransfer-encoding: chunked", b"2\r\n{}\r\n0\r\n\r\n"),
-            *((b"transfer-encoding: chunked", b"zz\r\n{}"), (b"transfer-encoding: chunked", b"-1\r\n{}")),
-            *((b"transfer-encoding: chunked", b"f" * 30 + b"\r\n{}"), (b"transfer-encoding: chunked", b"0\r\n\r\n")),
-            *((b"transfer-encoding: gzip, chunked", b"{}"), (b"transfer-encoding: identity", b"{}")),
-        )
-    )
+    framing, body = random.choice(FRAMINGS)
     head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % random.choice(PATHS).encode()
     return Hostile("framing", (head + framing + b"\r\n\r\n" + body,))
 
@@ -168,20 +171,7 @@ def _nested(random: Random) -> Hostile:
 
 
 def _numbers(random: Random) -> Hostile:
-    number = random.choice(
-        (
-            "9" * 4000,
-            "9" * 60_000,
-            "1e400",
-            "-1e400",
-            "1e-400",
-            "-0",
-            "0.1" + "0" * 5000,
-            "NaN",
-            "Infinity",
-            "1" + "0" * 19,
-        )
-    )
+    number = random.choice(NUMBERS)
     field = random.choice(("n_docs", "num_beams", "max_new_tokens", "num_answers"))
     return Hostile("numbers", (_request(f'{{"question": "who ?", "{field}": {number}}}'.encode()),))
 
@@ -196,31 +186,15 @@ def _wrong_types(random: Random) -> Hostile:
 def _huge(random: Random) -> Hostile:
     size = random.choice((65_537, 200_000, 2_000_000))
     if random.random() < 0.5:
-        head = (
-            b"POST /answer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
-        )
+        head = b"POST /answer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        head += b"transfer-encoding: chunked\r\n\r\n"
         chunk = b"2710\r\n" + b"x" * 10_000 + b"\r\n"
         return Hostile("huge", (head + chunk * (size // 10_000 + 1) + b"0\r\n\r\n",))
     return Hostile("huge", (_request(b'{"question": "' + b"x" * size + b'"}', random.choice(PATHS)),))
 
 
 def _names(random: Random) -> Hostile:
-    name = random.choice(
-        (
-            "../../etc/passwd",
-            "..",
-            ".",
-            "/etc",
-            "C:\\",
-            "tiny-2016/../..",
-            "\0",
-            "x" * 65,
-            "tiny-2016\a",
-            "-rf",
-            "~",
-            "%2e",
-        )
-    )
+    name = random.choice(NAMES)
     path, field = random.choice((("/index/swap", "version"), ("/index/load", "version"), ("/answer", "index")))
     body: dict[str, object] = {field: name}
     if path == "/answer":

@@ -9,10 +9,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from openbook.api.app import create_app
-from openbook.rag.engine import RagEngine
-from openbook.settings import Settings
-from tests.openbook.api.conftest import SlowSearch, get, post, serving, until
+from tests.openbook.api.conftest import Serve, SlowSearch, get, post, until
 from tests.openbook.api.test_server import counted
 
 QUESTIONS = [
@@ -36,20 +33,17 @@ def queued(server: str, questions: int) -> None:
 
 
 def test_eight_clients_get_the_answers_that_one_client_gets(
-    settings: Settings, engine: RagEngine, make_client: Callable[..., TestClient]
+    server: str, make_client: Callable[..., TestClient]
 ) -> None:
     alone = make_client(max_batch=1)
     expected = [alone.post("/answer", json=body).json() for body in BODIES]
-    with serving(create_app(settings, engine=engine), settings) as server:
-        with ThreadPoolExecutor(8) as clients:
-            found = list(clients.map(lambda body: answer(server, body).json(), BODIES))
-        n_batches, n_questions = (counted(server, f"openbook_batch_size_{name}") for name in ("count", "sum"))
+    with ThreadPoolExecutor(8) as clients:
+        found = list(clients.map(lambda body: answer(server, body).json(), BODIES))
+    n_batches, n_questions = (counted(server, f"openbook_batch_size_{name}") for name in ("count", "sum"))
     for one, other in zip(found, expected, strict=True):
-        assert [answer["text"] for answer in one["answers"]] == [answer["text"] for answer in other["answers"]]
+        for part, name in (("answers", "text"), ("passages", "passage_id")):
+            assert [entry[name] for entry in one[part]] == [entry[name] for entry in other[part]]
         assert one["log_prob"] == pytest.approx(other["log_prob"], abs=1e-4)
-        assert [passage["passage_id"] for passage in one["passages"]] == [
-            passage["passage_id"] for passage in other["passages"]
-        ]
         for token, of_other in zip(one["tokens"], other["tokens"], strict=True):
             assert token["posterior"] == pytest.approx(of_other["posterior"], abs=1e-4)
     assert n_questions == len(BODIES)
@@ -57,11 +51,9 @@ def test_eight_clients_get_the_answers_that_one_client_gets(
     assert n_batches < n_questions
 
 
-def test_under_load_the_requests_are_the_sum_of_their_outcomes(
-    settings: Settings, engine: RagEngine, slow_search: SlowSearch
-) -> None:
-    settings = settings.model_copy(update={"workers": 1, "max_queue": 4})
-    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
+def test_under_load_the_requests_are_the_sum_of_their_outcomes(serve: Serve, slow_search: SlowSearch) -> None:
+    server = serve(workers=1, max_queue=4)
+    with slow_search:
         # one is computed, two of the four that wait will be late, one hangs up
         clients = [slow_search.ask(server, BODIES[0])]
         slow_search.wait(1)
@@ -91,10 +83,8 @@ def test_under_load_the_requests_are_the_sum_of_their_outcomes(
             for outcome in ("ok", "overloaded", "deadline_exceeded", "cancelled", "invalid_request")
         }
         assert outcomes == {"ok": 5, "overloaded": 3, "deadline_exceeded": 2, "cancelled": 1, "invalid_request": 1}
-        routes = [
-            line for line in get(f"{server}/metrics").text.splitlines() if line.startswith("openbook_requests_total")
-        ]
-        in_all = sum(float(line.rpartition(" ")[2]) for line in routes if 'route="/answer"' in line)
+        lines = [line for line in get(f"{server}/metrics").text.splitlines() if line.startswith("openbook_requests_to")]
+        in_all = sum(float(line.rpartition(" ")[2]) for line in lines if 'route="/answer"' in line)
         assert in_all == sum(outcomes.values())
         # those that were taken up, in whatever company, and none of those that left the queue
         assert counted(server, "openbook_batch_size_sum") == 5

@@ -1,4 +1,4 @@
-"""What is open when a service has started, and what follows CURRENT until it ends."""
+"""What is open when a service has started, and how it follows CURRENT until it ends."""
 
 import asyncio
 import threading
@@ -17,6 +17,7 @@ from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny
+from tests.openbook.api.conftest import until
 from tests.openbook.storage.mappings import unmapped_soon
 
 Open = Callable[..., Services]
@@ -52,32 +53,25 @@ def test_as_many_are_opened_as_the_setting_says(open_: Open, residents: int, exp
     assert services.history.last(1) == ()
 
 
-def test_one_that_cannot_be_opened_does_not_stop_the_service(
-    open_: Open, indexes_folder: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("reason", ["damaged", "of another encoder", "too large"])
+def test_a_version_that_cannot_be_opened_does_not_stop_the_service(
+    open_: Open, indexes_folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
-    (indexes_folder / "tiny-2018" / "index.faiss").write_bytes(b"")
+    if reason == "damaged":
+        (indexes_folder / "tiny-2018" / "index.faiss").write_bytes(b"")
+    elif reason == "of another encoder":
+        publish_tiny(IndexStore(indexes_folder), "tiny-2018", encoder_fingerprint="another", replace=True)
+    else:
+        monkeypatch.setattr(composition, "free_memory", lambda: 0)
     assert resident(open_()) == [("tiny-2016", True)]
     assert "tiny-2018 is not opened beside tiny-2016" in caplog.text
-
-
-def test_one_of_another_encoder_is_passed_over(open_: Open, indexes_folder: Path) -> None:
-    publish_tiny(IndexStore(indexes_folder), "tiny-2018", encoder_fingerprint="another", replace=True)
-    assert resident(open_()) == [("tiny-2016", True)]
-
-
-def test_one_that_does_not_fit_beside_the_live_one_is_passed_over(open_: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(composition, "free_memory", lambda: 0)
-    assert resident(open_()) == [("tiny-2016", True)]
 
 
 def test_current_is_followed_until_the_service_ends(open_: Open, indexes_folder: Path) -> None:
     services = open_(follow_s=0.01)
     assert services.follower is not None
     IndexStore(indexes_folder).set_current("tiny-2018")
-    until = time.monotonic() + 10
-    while ("tiny-2018", True) not in resident(services) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert ("tiny-2018", True) in resident(services)
+    until(lambda: ("tiny-2018", True) in resident(services), 10)
     assert [(one.actor, one.version) for one in services.history.last(1)] in ([("current", "tiny-2018")], [])
     asyncio.run(close_services(services))
     assert "follow-current" not in {thread.name for thread in threading.enumerate()}
@@ -96,10 +90,7 @@ def test_a_change_while_the_service_opens_is_followed(
 
     monkeypatch.setattr(composition, "open_residents", meanwhile)
     services = open_(follow_s=0.01)
-    until = time.monotonic() + 10
-    while ("tiny-2018", True) not in resident(services) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert ("tiny-2018", True) in resident(services)
+    until(lambda: ("tiny-2018", True) in resident(services), 10)
 
 
 def test_nothing_is_followed_where_the_setting_says_so(open_: Open) -> None:
@@ -113,16 +104,14 @@ def test_a_start_that_fails_leaves_nothing_open(open_: Open, indexes_folder: Pat
     assert unmapped_soon(indexes_folder)
 
 
-def test_the_end_does_not_wait_for_ever_for_a_swap_that_the_follower_began(
+def test_the_end_does_not_wait_for_ever_for_the_followers_swap(
     open_: Open, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(composition, "SHUTDOWN_S", 0.2)
     services = open_(follow_s=0.01, residents=1, swap_policy="resource", drain_s=3600.0)
     with services.live.lease():
         IndexStore(indexes_folder).set_current("tiny-2018")
-        until = time.monotonic() + 10
-        while services.swap_index.progress().stage != "drain" and time.monotonic() < until:
-            time.sleep(0.01)
+        until(lambda: services.swap_index.progress().stage == "drain", 10)
         started = time.monotonic()
         asyncio.run(close_services(services))
         assert time.monotonic() - started < 10
@@ -132,14 +121,14 @@ def test_the_end_does_not_wait_for_ever_for_a_swap_that_the_follower_began(
     assert unmapped_soon(indexes_folder)
 
 
-def test_threads_are_divided_between_batches_without_a_word_to_those_that_are_computed() -> None:
+def test_threads_are_divided_between_the_batches_that_compute() -> None:
     share = share_threads(5)
     found: dict[int, int] = {}
     other_has_its_share = threading.Barrier(2, timeout=10)
 
     def run(computing: int) -> None:
         share(computing)
-        # nothing of torch before the other has its share, too: a thread's first call reads what any thread set last
+        # no call of torch before the other has its share: a thread's first call reads what any thread set last
         other_has_its_share.wait()
         found[computing] = torch.get_num_threads()
 

@@ -1,20 +1,16 @@
-"""Malformed, huge, nested, cut-off and slow requests to a real server: refused or cut, and nobody else feels it."""
+"""Malformed, huge, nested, cut-off and slow requests to a real server: refused or cut, and no other client feels it."""
 
 import gc
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
 
-from openbook.api import connections
-from openbook.api.attempts import FailedAttempts
-from openbook.settings import Settings
-from tests.openbook.api.conftest import get, post, serving
+from tests.openbook.api.conftest import get, post
 from tests.openbook.api.hostile import Hostile, answered, hostile_requests, statuses
 
 CLIENTS = 4
@@ -26,13 +22,8 @@ CONTINUE = 100
 
 
 @pytest.fixture
-def port(app: FastAPI, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(connections.BoundedProtocol, "head_timeout_s", 2.0)
-    with serving(app, settings) as server:
-        app.state.body_timeout_s = 2.0
-        # what names do is to be seen, rather than that an address has guessed too often
-        app.state.attempts = FailedAttempts(most=10**9)
-        yield int(server.rpartition(":")[2])
+def port(hasty_after: Callable[[float], str]) -> int:
+    return int(hasty_after(2.0).rpartition(":")[2])
 
 
 def fault_of(hostile: Hostile, received: bytes) -> str | None:

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as bounded
 from hypothesis.errors import Unsatisfiable
 
+from openbook.api.access import FailedAttempts
 from openbook.api.app import create_app
-from openbook.api.attempts import FailedAttempts
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from tests.openbook.api.conftest import ADMIN, get, serving

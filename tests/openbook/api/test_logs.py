@@ -19,13 +19,8 @@ def line_of(**changed: object) -> dict[str, object]:
 def test_a_line_is_one_json_object_with_its_facts() -> None:
     line = line_of(facts={"request_id": "id-1", "seconds": 0.5})
     assert str(line.pop("time")).endswith("+00:00")
-    assert line == {
-        "level": "warning",
-        "logger": "a.logger",
-        "message": "3 things",
-        "request_id": "id-1",
-        "seconds": 0.5,
-    }
+    said = {"level": "warning", "logger": "a.logger", "message": "3 things"}
+    assert line == {**said, "request_id": "id-1", "seconds": 0.5}
 
 
 def test_an_exception_stays_on_its_line() -> None:
@@ -61,19 +56,23 @@ def test_nobody_can_write_a_line_of_text_that_was_never_logged(said: str) -> Non
     assert text_of(said or "-").isprintable()
 
 
-def test_the_line_of_a_question_has_its_version_and_its_times_and_not_what_was_asked(
-    client: TestClient, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("log_questions", [False, True])
+def test_the_access_log_has_the_question_only_where_the_setting_says_so(
+    make_client: Callable[..., TestClient], caplog: pytest.LogCaptureFixture, log_questions: bool
 ) -> None:
-    facts = facts_of_a_question(client, caplog)
-    assert {"request_id", "status", "outcome", "seconds", "index", "generation"} <= set(facts)
-    assert {"queue_s", "encode_s", "retrieve_s", "generate_s"} <= set(facts)
-    assert "the secret king" not in str(caplog.records[-1].__dict__)
-
-
-def test_the_question_is_logged_where_the_setting_says_so(
-    make_client: Callable[..., TestClient], caplog: pytest.LogCaptureFixture
-) -> None:
-    assert facts_of_a_question(make_client(log_questions=True), caplog)["question"] == "the secret king ?"
+    client = make_client(log_questions=log_questions)
+    with caplog.at_level(logging.INFO, "openbook.access"):
+        client.post("/answer", json={"question": "the secret king ?"}, headers={"x-request-id": "id-1"})
+        client.post("/answer", json={"question": ""}, headers={"x-request-id": "id-2"})
+    answered, refused = (vars(record)["facts"] for record in caplog.records if record.name == "openbook.access")
+    expected = {"request_id": "id-1", "method": "POST", "route": "/answer", "status": 200, "outcome": "ok"}
+    expected |= {"index": "tiny-2016", "generation": 0}
+    assert answered | expected == answered
+    assert {"seconds", "queue_s", "encode_s", "retrieve_s", "generate_s"} <= set(answered)
+    assert answered["generate_s"] > 0
+    assert (refused["request_id"], refused["status"], refused["outcome"]) == ("id-2", 422, "invalid_request")
+    assert answered.get("question") == ("the secret king ?" if log_questions else None)
+    assert ("the secret king" in str([vars(record) for record in caplog.records])) is log_questions
 
 
 def test_probes_that_go_well_are_no_news(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
@@ -81,15 +80,6 @@ def test_probes_that_go_well_are_no_news(client: TestClient, caplog: pytest.LogC
         for path in ("/healthz", "/readyz", "/metrics", "/index", "/nowhere"):
             client.get(path)
         client.post("/readyz")
-    levels = [
-        (record.levelname, vars(record)["facts"]["status"]) for record in caplog.records if "facts" in vars(record)
-    ]
+    lines = [record for record in caplog.records if "facts" in vars(record)]
+    levels = [(record.levelname, vars(record)["facts"]["status"]) for record in lines]
     assert levels == [("DEBUG", 200)] * 3 + [("INFO", 200), ("INFO", 404), ("INFO", 405)]
-
-
-def facts_of_a_question(client: TestClient, caplog: pytest.LogCaptureFixture) -> dict[str, object]:
-    with caplog.at_level(logging.INFO, "openbook.access"):
-        assert client.post("/retrieve", json={"question": "the secret king ?"}).status_code == 200
-    (record,) = [one for one in caplog.records if one.name == "openbook.access"]
-    facts: dict[str, object] = vars(record)["facts"]
-    return facts

@@ -1,4 +1,4 @@
-"""What /metrics says under whatever is asked: nothing is counted twice, and no label takes what a client made up."""
+"""/metrics counts every request once, and no label holds what a client made up."""
 
 import re
 from collections.abc import Callable
@@ -36,7 +36,9 @@ def ask_everything(client: TestClient) -> int:
         lambda: client.post("/answer", json={MADE_UP: 1}),
         lambda: client.post("/answer", content=b"{" + MADE_UP.encode()),
         lambda: client.get(f"/index/{MADE_UP}"),
+        lambda: client.get(f"/index/{MADE_UP}-2"),
         lambda: client.get(f"/static/{MADE_UP}"),
+        lambda: client.get(f"/{MADE_UP}"),
         lambda: client.get(f"/{MADE_UP}/{MADE_UP}?{MADE_UP}"),
         lambda: client.request(MADE_UP, "/answer"),
         lambda: client.get("/", headers={"host": MADE_UP, "x-request-id": MADE_UP}),
@@ -79,9 +81,12 @@ def test_every_request_is_counted_once_under_one_outcome(client: TestClient) -> 
     # the scrape itself is counted when it is over
     assert sum(value for _, value in counted) == asked
     per_route = {(labels["route"], labels["outcome"]): value for labels, value in counted}
-    assert per_route["/answer", "ok"] == 1
-    assert per_route["/answer", "unknown_index"] == 1
-    assert per_route["/index/swap", "ok"] == 1
+    answers = {outcome: value for (route, outcome), value in per_route.items() if route == "/answer"}
+    refused = ("unknown_index", "invalid_request", "unsupported_media_type", "method_not_allowed")
+    assert answers == dict.fromkeys(("ok", *refused), 1)
+    assert per_route["/", "ok"] == per_route["/static/{name}", "not_found"] == per_route["/index/swap", "ok"] == 1
+    assert per_route["/index/{version}", "unknown_index"] == 2
+    assert per_route["unmatched", "not_found"] == 2
 
 
 def test_the_number_of_series_does_not_grow_with_what_is_asked(client: TestClient) -> None:

@@ -12,6 +12,7 @@ from openbook.api.schemas import AnswerRequest, SearchParameters, SwapRequest
 from openbook.errors import InvalidRequest, OpenbookError, TooManyDocs
 from tests.places import ROOT
 
+MISSING = ("/nowhere", "/static/nothing.js", "/static/..%2fquestions.py")
 DOCUMENT = ROOT / "docs" / "http.md"
 
 
@@ -28,7 +29,7 @@ ERRORS = children(OpenbookError)
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
 def test_every_error_has_a_status_of_its_own_or_its_parents(error: type[OpenbookError]) -> None:
     named = [parent for parent in error.__mro__ if parent in problems.STATUSES]
-    assert named, f"{error.__name__} is not in the table of service/api/problems.py"
+    assert named, f"{error.__name__} is not in the table of openbook/api/problems.py"
     assert problems.status_of(error) == problems.STATUSES[named[0]]
     assert 400 <= problems.status_of(error) < 600
 
@@ -81,18 +82,10 @@ def test_an_error_comes_as_one_exact_body(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "code", "detail"),
     [
-        ("GET", "/nowhere", 404, "not_found", "There is nothing at this address. /docs lists every call."),
-        ("GET", "/static/nothing.js", 404, "not_found", "There is nothing at this address. /docs lists every call."),
-        (
-            "GET",
-            "/static/..%2fquestions.py",
-            404,
-            "not_found",
-            "There is nothing at this address. /docs lists every call.",
-        ),
-        ("POST", "/answer/", 404, "not_found", "There is nothing at this address. /docs lists every call."),
-        ("GET", "/answer", 405, "method_not_allowed", "This address takes POST. /docs lists every call."),
-        ("DELETE", "/index", 405, "method_not_allowed", "This address takes GET. /docs lists every call."),
+        *(("GET", path, 404, "not_found", "There is nothing at this address.") for path in MISSING),
+        ("POST", "/answer/", 404, "not_found", "There is nothing at this address."),
+        ("GET", "/answer", 405, "method_not_allowed", "This address takes POST."),
+        ("DELETE", "/index", 405, "method_not_allowed", "This address takes GET."),
     ],
 )
 def test_what_http_finds_wrong_has_the_same_body(
@@ -107,7 +100,7 @@ def test_what_http_finds_wrong_has_the_same_body(
         "type": f"urn:openbook:problem:{code}",
         "title": code.replace("_", " ").capitalize(),
         "status": status,
-        "detail": detail,
+        "detail": f"{detail} /docs lists every call.",
         "code": code,
     }
 

@@ -2,8 +2,8 @@
 
 import base64
 import json
-import logging
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
@@ -14,7 +14,7 @@ from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny, tiny_passages
-from tests.openbook.api.conftest import ADMIN, TOKEN
+from tests.openbook.api.conftest import ADMIN, TOKEN, ended_with
 
 QUESTION = "who is the president of peru ?"
 LIVE = {"version": "tiny-2016", "generation": 0, "snapshot_date": "2016-12-21"}
@@ -147,39 +147,44 @@ def test_the_version_to_start_with_can_be_named(make_client: Callable[..., TestC
     assert make_client(index="tiny-2018").get("/index").json()["live"]["version"] == "tiny-2018"
 
 
+def of_another_encoder(version: Path) -> None:
+    publish_tiny(IndexStore(version.parent), version.name, encoder_fingerprint="another", replace=True)
+
+
+def emptied(version: Path) -> None:
+    (version / "passages.arrow").write_bytes(b"")
+
+
+def rewritten(version: Path) -> None:
+    passages = version / "passages.arrow"
+    passages.write_bytes(passages.read_bytes().replace(b"nepal", b"chile"))
+
+
 @pytest.mark.parametrize(
-    ("version", "status", "code"),
+    ("damage", "body", "ended", "detail"),
     [
-        ("wiki-1999", 404, "unknown_index"),
-        ("../tiny-2018", 404, "unknown_index"),
-        ("tiny-2018", 409, "index_incompatible"),
+        (None, {"version": "wiki-1999"}, (404, "unknown_index"), "There is no index version 'wiki-1999'"),
+        (None, {"version": "../tiny-2018"}, (404, "unknown_index"), "'../tiny-2018' "),
+        (of_another_encoder, {"version": "tiny-2018"}, (409, "index_incompatible"), "The index 'tiny-2018' was built"),
+        (emptied, {"version": "tiny-2018"}, (500, "index_corrupt"), "'passages.arrow' of index 'tiny-2018' has 0 byte"),
+        (rewritten, {"version": "tiny-2018", "verify": "checksum"}, (500, "index_corrupt"), "'passages.arrow' of ind"),
     ],
 )
 def test_a_swap_that_fails_leaves_the_old_index_serving(
-    client: TestClient, settings: Settings, version: str, status: int, code: str
+    client: TestClient,
+    settings: Settings,
+    damage: Callable[[Path], None] | None,
+    body: dict[str, str],
+    ended: tuple[int, str],
+    detail: str,
 ) -> None:
-    publish_tiny(IndexStore(settings.indexes), "tiny-2018", encoder_fingerprint="another", replace=True)
-    response = client.post("/index/swap", json={"version": version}, headers=ADMIN)
-    assert (response.status_code, response.json()["code"]) == (status, code)
+    if damage is not None:
+        damage(settings.indexes / "tiny-2018")
+    response = client.post("/index/swap", json=body, headers=ADMIN)
+    assert ended_with(response) == ended
+    assert response.json()["detail"].startswith(detail)
     assert client.get("/index").json()["live"] == LIVE
     assert client.post("/answer", json={"question": QUESTION}).json()["index"] == LIVE
-
-
-def test_a_swap_to_a_damaged_index_leaves_the_old_one_serving(client: TestClient, settings: Settings) -> None:
-    (settings.indexes / "tiny-2018" / "passages.arrow").write_bytes(b"")
-    response = client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
-    assert (response.status_code, response.json()["code"]) == (500, "index_corrupt")
-    assert response.json()["detail"].startswith("'passages.arrow' of index 'tiny-2018' has 0 bytes where")
-    assert client.get("/index").json()["live"] == LIVE
-
-
-def test_a_checksum_finds_what_sizes_do_not_show(client: TestClient, settings: Settings) -> None:
-    passages = settings.indexes / "tiny-2018" / "passages.arrow"
-    passages.write_bytes(passages.read_bytes().replace(b"nepal", b"chile"))
-    body = {"version": "tiny-2018", "verify": "checksum"}
-    response = client.post("/index/swap", json=body, headers=ADMIN)
-    assert (response.status_code, response.json()["code"]) == (500, "index_corrupt")
-    assert client.get("/index").json()["live"] == LIVE
 
 
 def test_the_policy_of_the_settings_is_for_swaps_that_name_none(make_client: Callable[..., TestClient]) -> None:
@@ -213,13 +218,7 @@ def test_a_swap_needs_the_admin_token(client: TestClient, headers: dict[str, str
 @pytest.mark.parametrize("token", [None, SecretStr("")])
 def test_without_a_token_administration_is_off(make_client: Callable[..., TestClient], token: SecretStr | None) -> None:
     response = make_client(admin_token=token).post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
-    assert (response.status_code, response.json()["code"]) == (403, "admin_disabled")
-
-
-def test_a_token_of_any_characters_opens(make_client: Callable[..., TestClient]) -> None:
-    client = make_client(admin_token=SecretStr("schlüssel"))
-    headers = {"authorization": "Bearer schlüssel".encode()}
-    assert client.post("/index/swap", json={"version": "tiny-2018"}, headers=headers).status_code == 200
+    assert ended_with(response) == (403, "admin_disabled")
 
 
 @pytest.mark.parametrize(
@@ -234,7 +233,7 @@ def test_a_question_is_pinned_to_an_open_version_or_refused(
     asked = {"question": QUESTION, **({"targets": ["chile"]} if path == "/score" else {})}
     assert client.post(path, json={**asked, "index": "tiny-2016"}).json()["index"] == LIVE
     response = client.post(path, json={**asked, "index": index})
-    assert (response.status_code, response.json()["code"]) == (status, code)
+    assert ended_with(response) == (status, code)
 
 
 def test_alive_and_ready(client: TestClient, engine: RagEngine) -> None:
@@ -252,7 +251,7 @@ def test_alive_and_ready(client: TestClient, engine: RagEngine) -> None:
 def test_not_ready_without_an_index(client: TestClient) -> None:
     client.app.state.services.live.let_go("It is being replaced.")  # type: ignore[attr-defined]
     for response in (client.get("/readyz"), client.post("/answer", json={"question": QUESTION})):
-        assert (response.status_code, response.json()["code"]) == (503, "not_ready")
+        assert ended_with(response) == (503, "not_ready")
         assert response.json()["detail"] == "It is being replaced."
         assert response.headers["retry-after"] == "5"
     assert client.get("/healthz").status_code == 200
@@ -264,7 +263,7 @@ def test_not_ready_without_an_index(client: TestClient) -> None:
 def test_not_ready_when_no_thread_takes_up_work(client: TestClient) -> None:
     client.app.state.services.pool.stop()  # type: ignore[attr-defined]
     response = client.get("/readyz")
-    assert (response.status_code, response.json()["code"]) == (503, "not_ready")
+    assert ended_with(response) == (503, "not_ready")
     assert response.json()["detail"] == "No thread takes up work."
     assert response.headers["retry-after"] == "5"
 
@@ -280,23 +279,6 @@ def test_every_response_carries_a_request_id(client: TestClient) -> None:
 def test_a_request_id_that_is_not_sane_is_replaced(client: TestClient, given: str) -> None:
     response = client.get("/healthz", headers={"x-request-id": given})
     assert len(response.headers["x-request-id"]) == 16
-
-
-def test_the_access_log_tells_everything_but_the_question(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "openbook.access"):
-        client.post("/answer", json={"question": "a secret question"}, headers={"x-request-id": "id-1"})
-        client.post("/answer", json={"question": ""}, headers={"x-request-id": "id-2"})
-    answered, refused = (vars(record)["facts"] for record in caplog.records if record.name == "openbook.access")
-    assert (answered["request_id"], answered["route"], answered["status"], answered["outcome"]) == (
-        "id-1",
-        "/answer",
-        200,
-        "ok",
-    )
-    assert (answered["index"], answered["generation"]) == ("tiny-2016", 0)
-    assert answered["generate_s"] > 0
-    assert (refused["request_id"], refused["status"], refused["outcome"]) == ("id-2", 422, "invalid_request")
-    assert "secret" not in str([vars(record) for record in caplog.records])
 
 
 def test_an_unforeseen_error_is_logged_with_the_id_and_not_shown(
@@ -323,39 +305,7 @@ def test_an_unforeseen_error_is_logged_with_the_id_and_not_shown(
     assert client.get("/readyz").status_code == 200
 
 
-def test_requests_are_the_sum_of_their_outcomes(client: TestClient) -> None:
-    def counted() -> dict[str, float]:
-        lines = client.get("/metrics").text.splitlines()
-        return {
-            line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
-            for line in lines
-            if line.startswith("openbook_requests_total")
-        }
-
-    before = counted()
-    for body in ({"question": QUESTION}, {"question": ""}, {"question": QUESTION, "index": "wiki-1999"}):
-        client.post("/answer", json=body)
-    for path in ("/a", "/b", "/index/wiki-1", "/index/wiki-2"):
-        client.get(path)
-    after = counted()
-    # nine: the seven above, and the two calls of /metrics, of which the latter is not yet counted
-    assert sum(after.values()) - sum(before.values()) == 8
-    answers = {name: value for name, value in after.items() if 'route="/answer"' in name}
-    assert answers == {
-        'openbook_requests_total{outcome="ok",route="/answer"}': 1,
-        'openbook_requests_total{outcome="invalid_request",route="/answer"}': 1,
-        'openbook_requests_total{outcome="unknown_index",route="/answer"}': 1,
-    }
-    assert after['openbook_requests_total{outcome="unknown_index",route="/index/{version}"}'] == 2
-    assert after['openbook_requests_total{outcome="not_found",route="unmatched"}'] == 2
-
-
 def test_metrics_are_prometheus_text(client: TestClient) -> None:
     response = client.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=")
     assert 'openbook_index_info{snapshot_date="2016-12-21",version="tiny-2016"} 1.0' in response.text
-
-
-def test_no_route_answers_other_origins(client: TestClient) -> None:
-    response = client.get("/index", headers={"origin": "http://elsewhere.example"})
-    assert not [name for name in response.headers if name.startswith("access-control")]

@@ -23,7 +23,7 @@ from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny, tiny_passages
-from tests.openbook.api.conftest import ADMIN, SlowSearch, get, post, serving, until
+from tests.openbook.api.conftest import ADMIN, Serve, SlowSearch, connect, ended_with, get, head, post, serving, until
 
 QUESTION = {"question": "who is the president of peru ?"}
 TEXTS = {version: {passage.text for passage in tiny_passages(version)} for version in ("tiny-2016", "tiny-2018")}
@@ -39,11 +39,11 @@ def live_of(app: FastAPI) -> LiveIndex:
     return live
 
 
-def test_a_client_that_hangs_up_holds_lease_and_slot_until_its_search_has_ended(
-    settings: Settings, engine: RagEngine, slow_search: SlowSearch
+def test_a_client_that_hangs_up_holds_lease_and_slot_until_its_search_ends(
+    serve: Serve, slow_search: SlowSearch
 ) -> None:
-    settings = settings.model_copy(update={"residents": 1})
-    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
+    server = serve(residents=1)
+    with slow_search:
         client = slow_search.ask(server, QUESTION)
         slow_search.wait(1)
         client.close()
@@ -63,11 +63,9 @@ def test_a_client_that_hangs_up_holds_lease_and_slot_until_its_search_has_ended(
         assert counted(server, 'openbook_stage_seconds_count{stage="generate"}') == 0
 
 
-def test_a_full_queue_refuses_at_once_while_the_service_stays_quick(
-    settings: Settings, engine: RagEngine, slow_search: SlowSearch
-) -> None:
-    settings = settings.model_copy(update={"workers": 1, "max_queue": 1})
-    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
+def test_a_full_queue_refuses_at_once_while_the_service_stays_quick(serve: Serve, slow_search: SlowSearch) -> None:
+    server = serve(workers=1, max_queue=1)
+    with slow_search:
         admitted = [slow_search.ask(server, QUESTION)]
         slow_search.wait(1)
         # asked before the first was begun, the second would be computed with it and never wait
@@ -76,7 +74,7 @@ def test_a_full_queue_refuses_at_once_while_the_service_stays_quick(
         started = time.perf_counter()
         refused = post(f"{server}/answer", json=QUESTION)
         assert time.perf_counter() - started < 10
-        assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
+        assert ended_with(refused) == (503, "overloaded")
         assert refused.json()["detail"].startswith("All 2 places are taken. Try again in ")
         assert int(refused.headers["retry-after"]) >= 1
         # busy is not broken
@@ -89,15 +87,13 @@ def test_a_full_queue_refuses_at_once_while_the_service_stays_quick(
         assert post(f"{server}/answer", json=QUESTION).status_code == 200
 
 
-def test_a_deadline_is_kept_and_the_slot_is_free_again_soon(
-    settings: Settings, engine: RagEngine, slow_search: SlowSearch
-) -> None:
-    settings = settings.model_copy(update={"workers": 1, "max_queue": 0})
-    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
+def test_a_deadline_is_kept_and_the_slot_is_free_again_soon(serve: Serve, slow_search: SlowSearch) -> None:
+    server = serve(workers=1, max_queue=0)
+    with slow_search:
         started = time.perf_counter()
         late = post(f"{server}/answer", json={**QUESTION, "timeout_s": 0.2})
         assert 0.2 <= time.perf_counter() - started < 10
-        assert (late.status_code, late.json()["code"]) == (504, "deadline_exceeded")
+        assert ended_with(late) == (504, "deadline_exceeded")
         assert late.json()["detail"].startswith("No answer within 0.2 s.")
         assert post(f"{server}/answer", json=QUESTION).status_code == 503
         slow_search.go_on.set()
@@ -105,16 +101,14 @@ def test_a_deadline_is_kept_and_the_slot_is_free_again_soon(
         assert post(f"{server}/answer", json=QUESTION).status_code == 200
 
 
-def test_the_timeout_of_the_settings_is_for_questions_that_name_none(
-    settings: Settings, engine: RagEngine, slow_search: SlowSearch
-) -> None:
-    settings = settings.model_copy(update={"timeout_s": 0.1})
-    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
+def test_the_timeout_of_the_settings_is_for_questions_that_name_none(serve: Serve, slow_search: SlowSearch) -> None:
+    server = serve(timeout_s=0.1)
+    with slow_search:
         assert post(f"{server}/answer", json=QUESTION).json()["detail"].startswith("No answer within 0.1 s.")
         slow_search.go_on.set()
 
 
-def test_questions_during_swaps_over_http_are_answered_from_the_version_that_they_name(server: str) -> None:
+def test_questions_during_swaps_are_answered_from_the_version_that_they_name(server: str) -> None:
     async def client(http: httpx.AsyncClient, swapping: "asyncio.Task[None]", seen: set[str]) -> None:
         while not swapping.done():
             body = {**QUESTION, "n_docs": 12, "num_beams": 1, "max_new_tokens": 3}
@@ -141,12 +135,10 @@ def test_questions_during_swaps_over_http_are_answered_from_the_version_that_the
     assert asyncio.run(main()) == {"tiny-2016", "tiny-2018"}
 
 
-def test_a_second_swap_is_refused_while_one_is_under_way(
-    settings: Settings, engine: RagEngine, slow_search: SlowSearch
-) -> None:
+def test_a_second_swap_is_refused_while_one_is_under_way(serve: Serve, slow_search: SlowSearch) -> None:
     # a version that is open already needs no room, and so nothing would drain
-    settings = settings.model_copy(update={"residents": 1})
-    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
+    server = serve(residents=1)
+    with slow_search:
         client = slow_search.ask(server, QUESTION)
         slow_search.wait(1)
         answers: list[httpx.Response] = []
@@ -162,7 +154,7 @@ def test_a_second_swap_is_refused_while_one_is_under_way(
         refused = post(f"{server}/answer", json=QUESTION)
         assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "not_ready", "5")
         second = post(f"{server}/index/swap", json={"version": "tiny-2016"}, headers=ADMIN)
-        assert (second.status_code, second.json()["code"]) == (409, "swap_in_progress")
+        assert ended_with(second) == (409, "swap_in_progress")
         slow_search.go_on.set()
         thread.join(30)
         assert [answer.status_code for answer in answers] == [200]
@@ -194,6 +186,7 @@ def test_the_end_waits_for_questions_and_closes_the_index(
     [
         ({"indexes": Path("nowhere")}, NoIndexes),
         ({"index": "wiki-1999"}, UnknownIndex),
+        ({"index": "tiny-2018"}, IndexIncompatible),
         ({"checkpoint": "nowhere/at/all"}, CheckpointNotFound),
     ],
 )
@@ -204,20 +197,12 @@ def test_a_service_that_cannot_start_says_why_in_one_line(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    publish_tiny(IndexStore(settings.indexes), "tiny-2018", encoder_fingerprint="another", replace=True)
     monkeypatch.setattr("openbook.api.server.configure_logging", lambda *_: None)
     with pytest.raises(error) as raised:
         serve(settings.model_copy(update=changed))
     assert f"{raised.value.code}: {raised.value}" in caplog.messages
     assert "Traceback" not in caplog.text
-
-
-def test_a_service_does_not_start_on_an_index_of_another_encoder(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("openbook.api.server.configure_logging", lambda *_: None)
-    publish_tiny(IndexStore(settings.indexes), "tiny-2016", encoder_fingerprint="another", replace=True)
-    with pytest.raises(IndexIncompatible):
-        serve(settings)
 
 
 def test_a_process_told_to_end_ends_well_with_json_in_its_log(settings: Settings) -> None:
@@ -257,18 +242,13 @@ def test_a_process_told_to_end_ends_well_with_json_in_its_log(settings: Settings
 def test_a_client_that_hangs_up_in_the_middle_of_its_body_is_no_error(
     server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    host, _, port = server.removeprefix("http://").partition(":")
-    client = socket.create_connection((host, int(port)), timeout=60)
-    client.sendall(b"POST /answer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{")
-    client.close()
+    with connect(server) as client:
+        client.sendall(head(content_length=99) + b"{")
     until(lambda: counted(server, 'openbook_requests_total{outcome="cancelled",route="/answer"}') == 1)
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_a_body_that_is_announced_too_large_is_refused_before_it_comes(server: str) -> None:
-    host, _, port = server.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=60) as client:
-        client.sendall(
-            b"POST /answer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99999\r\n\r\n"
-        )
+    with connect(server) as client:
+        client.sendall(head(content_length=99999))
         assert client.recv(12) == b"HTTP/1.1 413"

@@ -136,7 +136,7 @@ def collector() -> Iterator[tuple[str, list[bytes]]]:
     server.server_close()
 
 
-def test_a_collector_gets_the_spans_of_a_question_and_of_a_swap_and_never_the_question(
+def test_a_collector_gets_the_spans_of_questions_and_swaps_and_no_question(
     settings: Settings, engine: RagEngine, collector: tuple[str, list[bytes]]
 ) -> None:
     url, came = collector
@@ -186,8 +186,7 @@ def test_without_a_collector_nothing_of_opentelemetry_is_imported() -> None:
         "import sys; from openbook.api.tracing import traces_to; assert traces_to(None) is traces_to('') is None; "
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
-    root = ROOT
-    ended = subprocess.run([sys.executable, "-c", asked], cwd=root, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert ended.stdout.strip() == "[]", ended.stderr
 
 
