@@ -17,9 +17,9 @@ from openbook_lab.evaluation.tables import Cell, Facts, Rows
 
 @dataclass(frozen=True, slots=True)
 class PaperPlan:
-    """How texts are asked: by each of these models, over what each of these retrievers finds (`retrieve`).
+    """Which models answer, over what which retrievers find (`retrieve`). A closed book needs no index.
 
-    A closed book needs no index. `sweep` are further K to ask with, beside `n_docs` (Figure 3).
+    `sweep` are further K to ask with, beside `n_docs` (Figure 3).
     """
 
     retrievers: Sequence[Finding] = ("dense",)
