@@ -37,7 +37,7 @@ def test_drawn_vectors_are_of_length_one_and_the_same_each_time(places: Places, 
         np.testing.assert_allclose(np.linalg.norm(np.load(one), axis=1), 1, atol=1e-5)
 
 
-def test_drawn_vectors_lie_nearer_within_an_article_than_without_and_few_directions_hold_most(places: Places) -> None:
+def test_drawn_vectors_are_near_within_an_article_and_few_directions_hold_most(places: Places) -> None:
     vectors = np.load(places.vectors)  # (N, d)
     articles = vectors.reshape(-1, 20, DIMENSION)
     within = np.einsum("apd,aqd->apq", articles, articles).mean()
