@@ -91,8 +91,7 @@ def http(
     from openbook.api.app import create_app
     from openbook.api.composition import Services
     from openbook.api.server import serving
-    from openbook_lab.benchmarks.http import Subject, load_table, measure_load, measure_overhead
-    from openbook_lab.benchmarks.http_clients import ClientProcess
+    from openbook_lab.benchmarks.http import ClientProcess, Subject, load_table, measure_load, measure_overhead
     from openbook_lab.evaluation.leaders import leader_questions
     from openbook_lab.evaluation.tables import Report, machine
 
@@ -171,7 +170,7 @@ def index(
     of 768 dimensions take 12 GB of disk and most of the time for HNSW's graph: --passages 1000000 --folder bench.
     """
     from openbook_lab.benchmarks.index import measure_indexes, specs
-    from openbook_lab.benchmarks.index_places import prepare
+    from openbook_lab.benchmarks.index_vectors import prepare
 
     wanted = types or ["flat", "hnsw", "ivfpq"]
     with ExitStack() as stack:

@@ -1,4 +1,9 @@
-"""What an answer costs the engine, beside transformers' own RAG with the same weights and the same work."""
+"""What an answer costs the engine, beside transformers' own RAG with the same weights and the same work.
+
+And the share of the machine's measured limits that encoding and decoding reach. Products bound encoding. A decoder's
+step reads every weight once: memory bounds it, or products where its rows are many enough. The bound of a step is the
+later of the two.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -6,28 +11,72 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from openbook.errors import SettingInvalid
-from openbook_lab.benchmarks.engine_ctranslate2 import require_library
-from openbook_lab.benchmarks.engine_processes import ContestantProcess
-from openbook_lab.benchmarks.engine_shapes import ShapeName
-from openbook_lab.benchmarks.engine_shares import Sizes, share_rows
-from openbook_lab.benchmarks.engine_work import ContestantName, ModeName, Outcome, Work, modes_of
-from openbook_lab.benchmarks.machine_limits import PRECISIONS, Limits, measure_limits
-from openbook_lab.benchmarks.synthetic import Progress
-from openbook_lab.evaluation.tables import Cell, Report, Table, machine
+from transformers import RagConfig
 
-# A contestant that takes longer than this for one answer is not asked for it again.
+from openbook.errors import SettingInvalid
+from openbook_lab.benchmarks.children import Progress
+from openbook_lab.benchmarks.engine_contestants import ContestantProcess, require_library
+from openbook_lab.benchmarks.engine_work import ContestantName, ModeName, Outcome, ShapeName, Work, modes_of
+from openbook_lab.benchmarks.machine_limits import PRECISIONS, Limits, Precision, measure_limits
+from openbook_lab.evaluation.tables import Report, Rows, Table, machine
+
+# A contestant that needs longer for an answer gives it once.
 LONG_S = 20.0
 EXACT: ContestantName = "transformers float32"
 AGAINST: tuple[ContestantName, ...] = (EXACT, "transformers bfloat16")
 AGAINST_WHERE_MEASURED: ContestantName = "ctranslate2 int8"
+BYTES: dict[Precision, int] = {"float32": 4, "bfloat16": 2, "int8": 1}
+# int8 is for weights; keys and values of passages keep two bytes
+STATE_BYTES: dict[Precision, int] = {"float32": 4, "bfloat16": 2, "int8": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The numbers of a BART that decide how much it multiplies and reads."""
+
+    width: int  # d
+    encoder_layers: int
+    decoder_layers: int
+    encoder_inner: int
+    decoder_inner: int
+    vocabulary: int
+
+    @classmethod
+    def of(cls, folder: Path) -> "Sizes":
+        bart = RagConfig.from_pretrained(folder).generator
+        layers, inner = (bart.encoder_layers, bart.decoder_layers), (bart.encoder_ffn_dim, bart.decoder_ffn_dim)
+        return cls(bart.d_model, *layers, *inner, bart.vocab_size)
+
+    def encoder_operations(self, work: Work) -> float:
+        """For all passages: the products with weights, and those of attention."""
+        d, tokens = self.width, work.n_docs * work.length
+        weights = 4 * d * d + 2 * d * self.encoder_inner
+        return self.encoder_layers * tokens * (2.0 * weights + 4.0 * work.length * d)
+
+    @property
+    def step_weights(self) -> int:
+        """How many weights each step of the decoder multiplies with."""
+        d = self.width
+        return self.decoder_layers * (6 * d * d + 2 * d * self.decoder_inner) + d * self.vocabulary
+
+    def step_operations(self, work: Work, beams: int) -> float:
+        """One step of all hypotheses of all passages."""
+        rows = work.n_docs * beams
+        attention = 4.0 * self.width * (work.length + work.new_tokens / 2) * self.decoder_layers
+        return rows * (2.0 * self.step_weights + attention)
+
+    def step_bytes(self, work: Work, beams: int, precision: Precision) -> float:
+        """Weights, keys and values of the passages, and half of the keys and values of the longest answers."""
+        answers = work.n_docs * beams * work.new_tokens / 2
+        states = 2.0 * self.width * self.decoder_layers * (work.n_docs * work.length + answers)
+        return BYTES[precision] * self.step_weights + STATE_BYTES[precision] * states
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who answers what, with how many threads, how often; the fastest time counts.
+    """Which contestants answer in which modes, with how many threads, how often; the fastest time counts.
 
-    Raises SettingInvalid for a contestant that can be asked for none of the modes, or that needs a library more.
+    Raises SettingInvalid for a contestant that has none of the modes, or whose library is missing.
     """
 
     contestants: Sequence[ContestantName]
@@ -49,7 +98,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The fastest of the answers that one contestant gave to one mode, and how many there were."""
+    """The fastest of one contestant's answers in one mode, and how many there were."""
 
     shape: str
     contestant: ContestantName
@@ -62,13 +111,12 @@ class Measured:
 def measure_engine(shapes: Mapping[ShapeName, Path], plan: Plan, progress: Progress) -> Report:
     """Every contestant of `plan` with the weights of every folder of `shapes`, taking turns."""
     measured: list[Measured] = []
-    memories: list[tuple[Cell, ...]] = []
-    sizes: dict[str, Sizes] = {}
+    memories: Rows = []
+    sizes: dict[str, Sizes] = {shape: Sizes.of(folder) for shape, folder in shapes.items()}
     for shape, folder in shapes.items():
-        sizes[shape] = Sizes.of(folder)
         answers, peaks = _measure_shape(shape, folder, plan, progress)
         measured += answers
-        # the process of one that is converted first has held more than it answers with
+        # conversion takes more memory than answering
         memories += [(shape, name, peak / 1e6) for name, peak in peaks.items() if not name.startswith("ctranslate2")]
     limits = []
     for number, threads in enumerate(plan.threads):
@@ -92,7 +140,7 @@ def measure_engine(shapes: Mapping[ShapeName, Path], plan: Plan, progress: Progr
                 "Peak resident memory of the contestant's process, MB", ("shape", "contestant", "MB"), tuple(memories)
             ),
             _limits_table(limits),
-            share_rows(measured, sizes, {one.threads: one for one in limits}, work),
+            _shares_table(measured, sizes, {one.threads: one for one in limits}, work),
         ),
     )
 
@@ -110,7 +158,7 @@ def _measure_shape(
         for name in plan.contestants:
             progress(done, steps, shape)
             processes[name] = stack.enter_context(ContestantProcess(name, folder, plan.work))
-            # loads, and has everything computed once; one after the other, since loading takes most memory
+            # the first answer warms it up; contestants load one after the other, since loading takes most memory
             processes[name].run(modes_of(name)[0], plan.threads[0])
         for threads in plan.threads:
             for mode, names in asked.items():
@@ -130,12 +178,12 @@ def _measure_shape(
 
 
 def _answers_table(measured: Sequence[Measured]) -> Table:
-    """`same`: the share of tokens, from the first to the last, that transformers in float32 says, too."""
+    """`same`: the share of tokens that are those of transformers in float32, place by place."""
     at = {(one.shape, one.mode, one.threads, one.contestant): one for one in measured}
     against = list(AGAINST)
     if any(one.contestant == AGAINST_WHERE_MEASURED for one in measured):
         against.append(AGAINST_WHERE_MEASURED)
-    rows: list[tuple[Cell, ...]] = []
+    rows: Rows = []
     for one in measured:
         others = [at.get((one.shape, one.mode, one.threads, name)) for name in against]
         faster = [None if other is None else other.fastest.seconds / one.fastest.seconds for other in others]
@@ -155,3 +203,34 @@ def _limits_table(limits: Sequence[Limits]) -> Table:
         (one.threads, *(one.flops[precision] / 1e9 for precision in PRECISIONS), one.read_bytes / 1e9) for one in limits
     )
     return Table("Limits of the machine, measured", columns, rows)
+
+
+def _shares_table(
+    measured: Sequence[Measured], sizes: Mapping[str, Sizes], limits: Mapping[int, Limits], work: Work
+) -> Table:
+    """For every answer of RAG-Token that was measured in its parts."""
+    rows: Rows = []
+    for one in measured:
+        outcome = one.fastest
+        if outcome.encode_s is None or outcome.start_s is None or one.mode.startswith("sequence"):
+            continue
+        precision = next(name for name in PRECISIONS if one.contestant.endswith(name))
+        limit, size = limits[one.threads], sizes[one.shape]
+        beams = 1 if one.mode == "token greedy" else work.num_beams
+        peak = limit.flops[precision]
+        # the first token comes with the start; each of the others is a step
+        step = (outcome.seconds - outcome.encode_s - outcome.start_s) / max(1, work.new_tokens - 1)
+        by_memory = size.step_bytes(work, beams, precision) / limit.read_bytes
+        by_products = size.step_operations(work, beams) / peak
+        rows.append(
+            (
+                *(one.shape, one.mode, one.threads, precision),
+                *(1000 * outcome.encode_s, 100 * size.encoder_operations(work) / peak / outcome.encode_s),
+                *(1000 * outcome.start_s, 1000 * step, 100 * by_memory / step, 100 * by_products / step),
+            )
+        )
+    columns = (
+        *("shape", "mode", "threads", "precision", "encoder, ms", "% of matrix peak"),
+        *("start, ms", "step, ms", "% of memory bound", "% of product bound"),
+    )
+    return Table("Share of the limits reached", columns, tuple(rows))

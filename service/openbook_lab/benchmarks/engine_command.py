@@ -49,8 +49,7 @@ def engine(
     Each contestant has a process of its own, and all are in memory at once: 8 GB for bart-large.
     """
     from openbook_lab.benchmarks.engine import Plan, measure_engine
-    from openbook_lab.benchmarks.engine_shapes import SHAPES, write_shapes
-    from openbook_lab.benchmarks.engine_work import CONTESTANTS, MODES, Work
+    from openbook_lab.benchmarks.engine_work import CONTESTANTS, MODES, SHAPES, Work, write_shapes
 
     plan = Plan(
         contestants=chosen(contestants, CONTESTANTS, "--contestants"),

@@ -1,46 +1,153 @@
-"""What the service costs beside the engine, and what it gains by answering together what waits together.
+"""What the service costs beside the engine, and what it gains by answering waiting questions together.
 
-One client: each question is put to the bare engine, to the application in this process and to the service over HTTP,
-one right after the other and each time in another order, so that whatever else the machine does meets all three.
-Many clients: rounds of all numbers of clients, one after the other, for the same reason; a rate is compared within its
-round.
+One client: the bare engine, the application in this process and the service over HTTP answer each question one right
+after the other and each time in another order, so that other work of the machine slows all three alike. Many clients:
+rounds of all numbers of clients, one after the other, for the same reason; a rate is compared within its round.
+
+Clients run in a process of their own, so that they take no time of the service. That process imports this file:
+imports here are light, and the model's are for types alone.
 """
 
 import asyncio
+import json
 import math
 import re
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING, Any
 
-from openbook.application.answer_question import AnswerQuestion
-from openbook.application.live_index import LiveIndex
-from openbook.application.telemetry import Telemetry
-from openbook.entities import Answer, AnswerOptions
 from openbook.errors import ServerRefused
-from openbook.rag.engine import RagEngine
-from openbook_lab.benchmarks.http_clients import OK, REFUSED, Asked, ClientProcess
-from openbook_lab.evaluation.tables import Cell, Table
+from openbook_lab.benchmarks.children import Child, Progress
+from openbook_lab.evaluation.tables import Rows, Table
 
-Progress = Callable[[int, int | None, str], None]
+if TYPE_CHECKING:
+    from openbook.application.answer_question import AnswerQuestion
+    from openbook.application.live_index import LiveIndex
+    from openbook.application.telemetry import Telemetry
+    from openbook.entities import AnswerOptions, StageSeconds
+    from openbook.rag.engine import RagEngine
 
 WAYS = ("bare engine call", "application, same process", "HTTP on loopback")
 TIMEOUT_S = 600.0
-# Each way, before anything counts.
+# Questions in each way that do not count.
 WARM_UP = 3
+# A refused client waits so long before it asks again, whatever Retry-After says: rates are measured.
+REFUSED_PAUSE_S = 0.05
+OK, REFUSED = 200, 503
 BATCHES = re.compile(r'^openbook_batch_size_bucket\{le="([^"]+)"\} (\S+)$', re.MULTILINE)
 BATCH_TOTALS = re.compile(r"^openbook_batch_size_(sum|count) (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A service that runs in this process, and what it is made of."""
+    """The parts of a service that runs in this process."""
 
-    engine: RagEngine
-    live: LiveIndex
-    answer_question: AnswerQuestion
-    telemetry: Telemetry
+    engine: "RagEngine"
+    live: "LiveIndex"
+    answer_question: "AnswerQuestion"
+    telemetry: "Telemetry"
+
+
+# --- clients -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One question as a client saw it. `computed_s` are the engine's stages as the service tells them; `problem` is the
+    body of an error."""
+
+    status: int
+    began: float
+    seconds: float
+    computed_s: float = 0.0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    n_clients: int
+    seconds: float
+    first: int
+
+
+class ClientProcess(Child):
+    """Asks the service on loopback at `port` the questions `bodies`, one after the other and again from the first."""
+
+    def __init__(self, port: int, bodies: Sequence[dict[str, Any]]) -> None:
+        super().__init__(_client, port, [json.dumps(body).encode() for body in bodies])
+
+    def ask(self, number: int) -> Reply:
+        """One question, over a connection that stays open."""
+        reply: Reply = self.request(number)
+        return reply
+
+    def load(self, n_clients: int, seconds: float, *, first: int = 0) -> list[Reply]:
+        """As many clients at once, each of which asks again as soon as it has its answer; in no order.
+
+        Ends when all questions asked before `seconds` had passed are answered.
+        """
+        replies: list[Reply] = self.request(_Load(n_clients, seconds, first))
+        return replies
+
+
+def _client(port: int, requests: list[bytes]) -> Callable[[int | _Load], Reply | list[Reply]]:
+    connection = _connect(port)
+
+    def answer(asked: int | _Load) -> Reply | list[Reply]:
+        if isinstance(asked, _Load):
+            return _load(port, requests, asked)
+        return _ask(connection, requests[asked % len(requests)])
+
+    return answer
+
+
+def _load(port: int, requests: list[bytes], load: _Load) -> list[Reply]:
+    replies: list[list[Reply]] = [[] for _ in range(load.n_clients)]
+    failures: list[Exception] = []
+    until = time.perf_counter() + load.seconds
+
+    def client(number: int) -> None:
+        connection = _connect(port)
+        turn = load.first + number
+        try:
+            while time.perf_counter() < until:
+                replies[number].append(_ask(connection, requests[turn % len(requests)]))
+                turn += load.n_clients
+                if replies[number][-1].status == REFUSED:
+                    time.sleep(REFUSED_PAUSE_S)
+        except Exception as error:
+            failures.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(load.n_clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return [one for of_client in replies for one in of_client]
+
+
+def _ask(connection: HTTPConnection, request: bytes) -> Reply:
+    began = time.perf_counter()
+    connection.request("POST", "/answer", request, {"content-type": "application/json"})
+    response = connection.getresponse()
+    content = response.read()
+    seconds = time.perf_counter() - began
+    if response.status != OK:
+        return Reply(response.status, began, seconds, problem=content.decode(errors="replace"))
+    stages = json.loads(content)["seconds"]
+    return Reply(OK, began, seconds, sum(stages[stage] for stage in ("encode", "retrieve", "generate")))
+
+
+def _connect(port: int) -> HTTPConnection:
+    return HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
 
 
 # --- one client --------------------------------------------------------------------------------------------
@@ -48,16 +155,16 @@ class Subject:
 
 @dataclass(slots=True)
 class Overhead:
-    """Seconds of each question by way, and what was spent on each outside the engine's own stages."""
+    """Seconds of each question by way, and those of them outside the engine's stages."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: {way: [] for way in WAYS})
     outside: dict[str, list[float]] = field(default_factory=lambda: {way: [] for way in WAYS})
 
     def table(self) -> Table:
-        """`added`: of each question what it took more than the bare call. `outside`: what it took more than the
-        stages that its own answer tells, which the noise between two calls does not blur."""
+        """`added`: the time over the same question's bare call. `outside`: the time over the engine's stages for the
+        same answer, without the noise between two calls."""
         bare = self.seconds[WAYS[0]]
-        rows: list[tuple[Cell, ...]] = []
+        rows: Rows = []
         for way in WAYS:
             seconds = self.seconds[way]
             added = [one - other for one, other in zip(seconds, bare, strict=True)]
@@ -86,7 +193,7 @@ def measure_overhead(
     subject: Subject,
     clients: ClientProcess,
     questions: Sequence[str],
-    options: AnswerOptions,
+    options: "AnswerOptions",
     *,
     rounds: int,
     progress: Progress,
@@ -98,21 +205,20 @@ def measure_overhead(
         with subject.live.lease() as lease:
             began = time.perf_counter()
             answer = subject.engine.answer(questions[number % len(questions)], lease.snapshot, options)
-            seconds = time.perf_counter() - began
-        return seconds, answer.seconds.encode + answer.seconds.retrieve + answer.seconds.generate
+            return time.perf_counter() - began, stages_s(answer.seconds)
 
     def over_http(number: int) -> tuple[float, float]:
-        asked = _answered([clients.ask(number)])[0]
-        return asked.seconds, asked.computed_s
+        reply = clients.ask(number)
+        check_answered(reply)
+        return reply.seconds, reply.computed_s
 
     with asyncio.Runner() as runner:
 
         def in_process(number: int) -> tuple[float, float]:
             question = questions[number % len(questions)]
             began = time.perf_counter()
-            answer: Answer = runner.run(subject.answer_question.answer(question, options, timeout_s=TIMEOUT_S))
-            seconds = time.perf_counter() - began
-            return seconds, answer.seconds.encode + answer.seconds.retrieve + answer.seconds.generate
+            answer = runner.run(subject.answer_question.answer(question, options, timeout_s=TIMEOUT_S))
+            return time.perf_counter() - began, stages_s(answer.seconds)
 
         ways = list(zip(WAYS, (bare, in_process, over_http), strict=True))
         for number in range(-WARM_UP, rounds):
@@ -126,6 +232,11 @@ def measure_overhead(
                     found.outside[way].append(seconds - computed)
     progress(rounds, rounds, "one client")
     return found
+
+
+def stages_s(seconds: "StageSeconds") -> float:
+    """The engine's stages, without the queue."""
+    return seconds.encode + seconds.retrieve + seconds.generate
 
 
 # --- many clients ------------------------------------------------------------------------------------------
@@ -155,15 +266,15 @@ def measure_load(
 ) -> dict[int, Load]:
     """`rounds` times each of these numbers of clients for `seconds`."""
     found = {number: Load() for number in numbers}
-    _answered([clients.ask(0)])
+    check_answered(clients.ask(0))
     clients.load(max(numbers), min(seconds, 1.0))
     steps = rounds * len(numbers)
     for step in range(steps):
         number = numbers[step % len(numbers)]
         progress(step, steps, "clients")
         before = subject.telemetry.render().decode()
-        asked = clients.load(number, seconds, first=step)
-        _add(found[number], asked, before, subject.telemetry.render().decode())
+        replies = clients.load(number, seconds, first=step)
+        _add(found[number], replies, before, subject.telemetry.render().decode())
     progress(steps, steps, "clients")
     return found
 
@@ -171,7 +282,7 @@ def measure_load(
 def load_table(found: dict[int, Load]) -> Table:
     """Rates are medians of the rounds; "times one" is against the same round's smallest number of clients."""
     alone = found[min(found)].answers_a_second
-    rows: list[tuple[Cell, ...]] = []
+    rows: Rows = []
     for number, load in found.items():
         ratios = [rate / one if one else math.nan for rate, one in zip(load.answers_a_second, alone, strict=True)]
         rows.append(
@@ -189,29 +300,21 @@ def load_table(found: dict[int, Load]) -> Table:
     return Table(
         "Clients at once",
         (
-            "clients",
-            "answers/s",
-            f"times {min(found)}",
-            "p50 ms",
-            "p90 ms",
-            "p99 ms",
-            "batch mean",
-            "batches by size",
-            "refused",
-            "failed",
+            *("clients", "answers/s", f"times {min(found)}", "p50 ms", "p90 ms", "p99 ms"),
+            *("batch mean", "batches by size", "refused", "failed"),
         ),
         tuple(rows),
         digits=2,
     )
 
 
-def _add(load: Load, asked: Sequence[Asked], before: str, after: str) -> None:
-    answered = [one for one in asked if one.status == OK]
-    ended = max(one.began + one.seconds for one in asked)
-    load.answers_a_second.append(len(answered) / (ended - min(one.began for one in asked)))
+def _add(load: Load, replies: Sequence[Reply], before: str, after: str) -> None:
+    answered = [one for one in replies if one.status == OK]
+    ended = max(one.began + one.seconds for one in replies)
+    load.answers_a_second.append(len(answered) / (ended - min(one.began for one in replies)))
     load.seconds += [one.seconds for one in answered]
-    load.refused += sum(one.status == REFUSED for one in asked)
-    load.failed += sum(one.status not in (OK, REFUSED) for one in asked)
+    load.refused += sum(one.status == REFUSED for one in replies)
+    load.failed += sum(one.status not in (OK, REFUSED) for one in replies)
     sizes_before, sizes_after = batch_sizes(before), batch_sizes(after)
     for size, count in sizes_after.items():
         load.batches[size] = load.batches.get(size, 0.0) + count - sizes_before[size]
@@ -220,15 +323,14 @@ def _add(load: Load, asked: Sequence[Asked], before: str, after: str) -> None:
     load.n_batches += float(totals_after["count"]) - float(totals_before["count"])
 
 
-def _answered(asked: Sequence[Asked]) -> Sequence[Asked]:
-    for one in asked:
-        if one.status != OK:
-            raise ServerRefused(code=str(one.status), detail=one.problem)
-    return asked
+def check_answered(reply: Reply) -> None:
+    """Raise ServerRefused for a reply that is not an answer."""
+    if reply.status != OK:
+        raise ServerRefused(code=str(reply.status), detail=reply.problem)
 
 
 def batch_sizes(metrics: str) -> dict[str, float]:
-    """How many batches of each size a scrape tells: "1", "2", "5-6" and so on, as its buckets have it."""
+    """How many batches of each size a scrape of the metrics holds, by bucket: "1", "2", "5-6" and so on."""
     sizes: dict[str, float] = {}
     smallest, so_far = 1, 0.0
     for bound, text in BATCHES.findall(metrics):
@@ -245,6 +347,6 @@ def batch_sizes(metrics: str) -> dict[str, float]:
 
 
 def at(values: Sequence[float], share: float) -> float:
-    """The smallest value that is not exceeded by `share` of the values; nan without any."""
+    """The quantile: the smallest value that `share` of the values do not exceed; nan without any."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.nan

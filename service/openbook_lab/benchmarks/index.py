@@ -1,27 +1,78 @@
-"""What each type of index costs and finds, over the same vectors and questions, side by side."""
+"""The cost and the recall of each type of index, over the same vectors and questions, side by side.
+
+Each index is built, opened and searched in processes of its own.
+"""
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from openbook.entities import IndexInfo
+from openbook.entities import IndexInfo, Passage
 from openbook.indexing.index_spec import NUMBERS, IndexSpec, choose_index
+from openbook.indexing.publishing import publish
 from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
-from openbook.storage.manifest import INDEX_FILE, VECTORS_FILE
+from openbook.storage.manifest import INDEX_FILE, VECTORS_FILE, is_lossy
 from openbook_lab.benchmarks.children import Progress, in_child
-from openbook_lab.benchmarks.index_measures import Built, K, Latency, Opened, build, find_truth, measure
 from openbook_lab.benchmarks.index_vectors import Places
-from openbook_lab.benchmarks.swap import MEGABYTE, Memory
-from openbook_lab.evaluation.tables import Cell, Report, Table, machine
+from openbook_lab.benchmarks.swap import MEGABYTE, Memory, memory
+from openbook_lab.benchmarks.synthetic import ENCODER
+from openbook_lab.evaluation.tables import Report, Rows, Table, machine
 
 THREADS = (1, 8)
 RESULTS, TRUTH = "results.json", "truth.npy"
+K = 10
+# The longest time for one number of threads: a search of all passages may be slow.
+SEARCH_S = 60.0
+LEAST_SEARCHES = 20
+TRUTH_BLOCK = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """Seconds of the training, of filling the index, and of the whole publishing."""
+
+    train_s: float
+    add_s: float
+    publish_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """The time of single questions, asked by `threads` at once."""
+
+    threads: int
+    searches: int
+    p50_ms: float
+    p99_ms: float
+    a_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What opening and searching took; memory is over what the process had before.
+
+    `exact`: the vectors that scores are computed from equal the given ones, in float16 beside a lossy index.
+    `score_error`: the most that this rounding moves a doc_score.
+    """
+
+    open_ms: float
+    warm_s: float
+    opened: Memory
+    searched: Memory
+    latencies: tuple[Latency, ...]
+    recall_5: float
+    recall_10: float
+    score_error: float
+    exact: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +88,7 @@ class Result:
 def specs(
     types: Sequence[str], n_passages: int, dimension: int, numbers: Mapping[str, int | None]
 ) -> dict[str, IndexSpec]:
-    """One for each type, with those of the numbers that it knows. Raises SettingInvalid."""
+    """One for each type, with the numbers that it knows. Raises SettingInvalid."""
     return {
         one: choose_index(
             one,
@@ -59,10 +110,10 @@ def measure_indexes(
     n_threads: int | None,
     progress: Progress,
 ) -> Report:
-    """Build, open and search one index after the other, each in processes of its own.
+    """Build, open and search one index after the other, and tell `progress` when one is done.
 
-    What was built and measured stays in `folder`, and is not done again for the same vectors and specs; each type is
-    told to `progress` as soon as it is done. `n_threads` build; None is one a core.
+    Indexes and figures stay in `folder`; the same vectors and specs are not measured again. `n_threads` build; None is
+    one a core.
     """
     truth = folder / TRUTH
     if not truth.is_file():
@@ -70,8 +121,13 @@ def measure_indexes(
         (folder / f"new-{TRUTH}").replace(truth)
     results = []
     for number, (name, spec) in enumerate(chosen.items()):
-        results.append(_result(folder, f"v{number}", name, places, spec, n_threads, progress))
-        progress(1, 1, f"{name}: {_in_short(results[-1])}, done")
+        results.append(_result(folder, f"v{number}", places, spec, n_threads, progress))
+        one = results[-1].opened
+        progress(
+            *(1, 1),
+            f"{name}: built in {results[-1].built.publish_s:,.0f} s, recall@5 {one.recall_5:.3f}, "
+            f"p50 {one.latencies[0].p50_ms:.2f} ms at 1 thread, done",
+        )
     queries = np.load(places.queries, mmap_mode="r")
     info = results[0].info
     return Report(
@@ -89,7 +145,7 @@ def measure_indexes(
 
 
 def _result(
-    folder: Path, version: str, name: str, places: Places, spec: IndexSpec, n_threads: int | None, progress: Progress
+    folder: Path, version: str, places: Places, spec: IndexSpec, n_threads: int | None, progress: Progress
 ) -> Result:
     store, version = IndexStore(folder), f"{version}-{spec.index_type}"
     path = folder / f"{version}.{RESULTS}"
@@ -97,82 +153,186 @@ def _result(
     described = {"factory": spec.factory, "build": dict(spec.build)}
     if known.get("spec") != described or version not in store.versions():
         built: Built = in_child(progress, build, folder, version, places, spec, n_threads, folder / f".work-{version}")
-        known = {"spec": described, "built": dataclasses.asdict(built)}
+        known = {"spec": described, "built": dataclasses.asdict(built), "opened": {}}
         durable.write_atomically(path, json.dumps(known))
-    opened = known.get("opened", {}).get(_key(spec))
-    if opened is None:
-        measured: Opened = in_child(progress, measure, folder, version, places, folder / TRUTH, THREADS, spec.search)
-        opened = dataclasses.asdict(measured)
-        known.setdefault("opened", {})[_key(spec)] = opened
+    search = json.dumps(dict(spec.search), sort_keys=True)
+    if search not in known.setdefault("opened", {}):
+        opened: Opened = in_child(progress, measure, folder, version, places, folder / TRUTH, THREADS, spec.search)
+        known["opened"][search] = dataclasses.asdict(opened)
         durable.write_atomically(path, json.dumps(known))
-    return Result(spec, store.info(version), Built(**known["built"]), _opened(opened))
+    fields = dict(known["opened"][search])
+    fields |= {name: Memory(**fields[name]) for name in ("opened", "searched")}
+    fields["latencies"] = tuple(Latency(**one) for one in fields["latencies"])
+    return Result(spec, store.info(version), Built(**known["built"]), Opened(**fields))
 
 
-def _key(spec: IndexSpec) -> str:
-    return json.dumps(dict(spec.search), sort_keys=True)
+def build(
+    told: Progress, folder: Path, version: str, places: Places, spec: IndexSpec, n_threads: int | None, work: Path
+) -> Built:
+    """Publish the vectors with passages of a few words."""
+    vectors = np.load(places.vectors, mmap_mode="r")  # (N, d)
+    first: dict[str, float] = {}
+    last: dict[str, float] = {}
+
+    def report(done: int, total: int | None, what: str) -> None:
+        now = time.perf_counter()
+        first.setdefault(what, now)
+        last[what] = now
+        told(done, total, f"{version} {what}")
+
+    began = time.perf_counter()
+    publish(
+        IndexStore(folder),
+        version,
+        vectors=vectors,
+        passages=(Passage(str(row), f"passage {row}", "text") for row in range(len(vectors))),
+        spec=spec,
+        encoder_name=ENCODER,
+        encoder_fingerprint=ENCODER,
+        # an earlier run may have left another spec
+        replace=True,
+        work=work,
+        report=report,
+        n_threads=n_threads,
+    )
+    seconds = {what: last[what] - first[what] for what in first}
+    return Built(seconds.get("train", 0.0), seconds.get("add", 0.0), time.perf_counter() - began)
 
 
-def _opened(fields: Mapping[str, Any]) -> Opened:
+def find_truth(told: Progress, places: Places, path: Path) -> None:
+    """Write the rows of the K largest inner products of each question over all passages: (Q, K)."""
+    vectors = np.load(places.vectors, mmap_mode="r")  # (N, d)
+    queries = np.load(places.queries)  # (Q, d)
+    scores = np.full((len(queries), K), -np.inf)
+    rows = np.zeros((len(queries), K), dtype=np.int64)
+    for start in range(0, len(vectors), 1 << 15):
+        block = np.asarray(vectors[start : start + (1 << 15)])  # (b, d)
+        for of in range(0, len(queries), TRUTH_BLOCK):
+            part = slice(of, of + TRUTH_BLOCK)
+            found = (queries[part] @ block.T).astype(np.float64)  # (q, b)
+            k = min(K, found.shape[1])
+            best = np.argpartition(-found, k - 1, axis=1)[:, :k]  # (q, k)
+            scores_both = np.concatenate([scores[part], np.take_along_axis(found, best, axis=1)], axis=1)
+            rows_both = np.concatenate([rows[part], best + start], axis=1)
+            kept = np.argsort(-scores_both, axis=1, kind="stable")[:, :K]
+            scores[part] = np.take_along_axis(scores_both, kept, axis=1)
+            rows[part] = np.take_along_axis(rows_both, kept, axis=1)
+        told(min(len(vectors), start + (1 << 15)), len(vectors), "truth")
+    np.save(path, rows)
+
+
+def measure(
+    told: Progress,
+    folder: Path,
+    version: str,
+    places: Places,
+    truth: Path,
+    n_threads: tuple[int, ...],
+    search: Mapping[str, int],
+) -> Opened:
+    """Open the version as a service does, warm it, and search with the parameters `search`."""
+    queries = np.load(places.queries)  # (Q, d)
+    expected = np.load(truth)  # (Q, K)
+    given = np.load(places.vectors, mmap_mode="r")  # (N, d)
+    before = memory()
+    began = time.perf_counter()
+    snapshot = IndexStore(folder).open(version)
+    open_ms = 1000 * (time.perf_counter() - began)
+    opened = memory().over(before)
+    told(0, None, f"{version} warm")
+    began = time.perf_counter()
+    snapshot.warm()
+    warm_s = time.perf_counter() - began
+
+    def ask(number: int) -> NDArray[np.int64]:
+        found = snapshot.search(queries[number : number + 1], K, parameters=search)  # (1, K)
+        return np.asarray(found[0])
+
+    latencies = tuple(_latency(ask, len(queries), threads, told, f"{version} search") for threads in n_threads)
+    searched = memory().over(before)
+    found = np.stack([ask(number) for number in range(len(queries))])  # (Q, K)
+    precision = np.float16 if is_lossy(snapshot.info.index_type) else np.float32
+    error, exact = 0.0, True
+    for query, rows in zip(queries.astype(np.float64), found, strict=True):
+        stored = snapshot.vectors(rows.tolist())  # (K, d)
+        exact &= bool(np.array_equal(stored, given[rows].astype(precision).astype(np.float32)))
+        scores = stored.astype(np.float64) @ query  # (K,)
+        error = max(error, float(np.abs(scores - given[rows].astype(np.float64) @ query).max()))
+    snapshot.close()
     return Opened(
-        **{
-            **fields,
-            "opened": Memory(**fields["opened"]),
-            "searched": Memory(**fields["searched"]),
-            "latencies": tuple(Latency(**one) for one in fields["latencies"]),
-        }
+        open_ms=open_ms,
+        warm_s=warm_s,
+        opened=opened,
+        searched=searched,
+        latencies=latencies,
+        recall_5=_recall(found, expected, 5),
+        recall_10=_recall(found, expected, 10),
+        score_error=error,
+        exact=exact,
     )
 
 
-def _in_short(result: Result) -> str:
-    one = result.opened
-    return (
-        f"built in {result.built.publish_s:,.0f} s, recall@5 {one.recall_5:.3f}, "
-        f"p50 {one.latencies[0].p50_ms:.2f} ms at 1 thread"
-    )
+def _recall(found: NDArray[np.int64], expected: NDArray[np.int64], k: int) -> float:
+    """The share of the k nearest that are among the first k found."""
+    hits = (found[:, :k, None] == expected[:, None, :k]).any(axis=1)  # (Q, k)
+    return float(hits.mean())
+
+
+def _latency(ask: Callable[[int], object], n_queries: int, n_threads: int, told: Progress, what: str) -> Latency:
+    """Each thread asks one question after the other until all are asked or the time is over."""
+    seconds: list[float] = []
+    numbers = iter(range(n_queries))
+    began = time.perf_counter()
+
+    def run() -> None:
+        for number in numbers:
+            asked = time.perf_counter()
+            if asked - began > SEARCH_S and len(seconds) >= LEAST_SEARCHES:
+                return
+            ask(number)
+            seconds.append(time.perf_counter() - asked)
+
+    threads = [threading.Thread(target=run) for _ in range(n_threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    took = time.perf_counter() - began
+    told(n_threads, None, what)
+    p50, p99 = 1000 * np.percentile(seconds, [50, 99])
+    return Latency(n_threads, len(seconds), float(p50), float(p99), len(seconds) / took)
 
 
 def _tables(results: Sequence[Result]) -> tuple[Table, ...]:
     flat = next((one.opened for one in results if one.spec.index_type == "flat"), None)
-    cost: list[tuple[Cell, ...]] = []
-    memory: list[tuple[Cell, ...]] = []
-    speed: list[tuple[Cell, ...]] = []
-    found: list[tuple[Cell, ...]] = []
+    cost: Rows = []
+    resident: Rows = []
+    speed: Rows = []
+    found: Rows = []
     for one in results:
-        name, files, n = one.spec.factory, one.info.files, one.info.n_passages
+        name, files, built, opened = one.spec.factory, one.info.files, one.built, one.opened
         index_bytes, beside = files[INDEX_FILE].bytes, files[VECTORS_FILE].bytes if VECTORS_FILE in files else 0
-        cost.append(
-            (
-                name,
-                *(one.built.train_s, one.built.add_s, one.built.publish_s),
-                *(index_bytes / MEGABYTE, beside / MEGABYTE, index_bytes / n),
-            )
-        )
-        memory.append(
-            (
-                name,
-                *(one.opened.open_ms, one.opened.warm_s),
-                *(one.opened.opened.anonymous / MEGABYTE, one.opened.opened.file_mapped / MEGABYTE),
-                *(one.opened.searched.anonymous / MEGABYTE, one.opened.searched.file_mapped / MEGABYTE),
-            )
-        )
-        for number, latency in enumerate(one.opened.latencies):
+        in_mb = (index_bytes / MEGABYTE, beside / MEGABYTE, index_bytes / one.info.n_passages)
+        cost.append((name, built.train_s, built.add_s, built.publish_s, *in_mb))
+        resident.append((name, opened.open_ms, opened.warm_s, *opened.opened.cells(), *opened.searched.cells()))
+        for number, latency in enumerate(opened.latencies):
             share = None if flat is None else 100 * latency.p50_ms / flat.latencies[number].p50_ms
             speed.append(
                 (name, latency.threads, latency.searches, latency.p50_ms, latency.p99_ms, latency.a_second, share)
             )
         searched = ", ".join(f"{key} {value}" for key, value in one.spec.search.items())
-        scores = "exact" if one.opened.exact else "not those of the vectors"
-        if one.opened.exact and one.opened.score_error:
-            scores = f"exact for float16, {one.opened.score_error:.1e} from float32"
-        found.append((name, searched, one.opened.recall_5, one.opened.recall_10, scores))
-    opened = ("own opened", "of files opened", "own searched", "of files searched")
+        scores = "exact" if opened.exact else "not those of the vectors"
+        if opened.exact and opened.score_error:
+            scores = f"exact for float16, {opened.score_error:.1e} from float32"
+        found.append((name, searched, opened.recall_5, opened.recall_10, scores))
+    of_memory = ("own opened", "of files opened", "own searched", "of files searched")
     return (
         Table(
             "Building, in seconds and MB",
             ("index", "train s", "add s", "publish s", "index.faiss", "vectors.npy", "bytes a passage"),
             tuple(cost),
         ),
-        Table("Opening, and resident memory in MB", ("index", "open ms", "warm s", *opened), tuple(memory)),
+        Table("Opening, and resident memory in MB", ("index", "open ms", "warm s", *of_memory), tuple(resident)),
         Table(
             "Searching, in milliseconds a question",
             ("index", "threads", "searches", "p50", "p99", "a second", "% of flat's p50"),

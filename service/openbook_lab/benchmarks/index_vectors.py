@@ -1,23 +1,28 @@
-"""Vectors to measure indexes with: random ones that have the structure of text, or those of a file or a version.
+"""Vectors to measure indexes with: random ones with the structure of text, or those of a file or a version.
 
-Vectors drawn without structure are all equally far from each other, so that an approximate search has nothing to go
-by; vectors around few centres are easier than any text. What is drawn here has three properties of embedded text:
+Vectors without structure are all equally far from each other, so that an approximate search has nothing to go by;
+vectors around few centres are easier than any text. The vectors drawn here have three properties of embedded text:
 
 - topics, of which some are far more common than others (Zipf), articles within topics, passages within articles;
 - a spectrum that falls off as a power: a few directions hold most of the variance, and no direction is an axis;
-- length 1, as that of sentence encoders.
+- length 1, as sentence encoders give.
 
-A question is a passage's vector, moved further than the passages of one article lie apart.
+A question is a passage's vector, moved further than the passages of one article are from each other.
 """
 
+import json
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.errors import SourceInvalid
+from openbook.errors import SettingInvalid, SourceInvalid
+from openbook.storage import durable
+from openbook.storage.index_store import IndexStore
+from openbook_lab.benchmarks.children import Progress
 
 PASSAGES_A_TOPIC = 2000
 PASSAGES_AN_ARTICLE = 20
@@ -26,18 +31,70 @@ TOPIC, ARTICLE, PASSAGE, QUESTION = 0.35, 0.35, 0.30, 0.45
 # The i-th direction has a standard deviation of i to the power of minus this.
 SPECTRUM = 0.5
 BLOCK_ROWS = 16_384
+ORIGIN = "origin.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the vectors of the passages (N, d) and of the questions (Q, d) are, as float32 in NumPy files."""
+    """NumPy files with the vectors of the passages (N, d) and of the questions (Q, d), in float32."""
 
     vectors: Path
     queries: Path
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """`origin` tells the report where the vectors come from."""
+
+    places: Places
+    origin: str
+    n_passages: int
+    dimension: int
+
+
+def prepare(
+    folder: Path,
+    *,
+    passages: int,
+    dimension: int,
+    n_questions: int,
+    file: Path | None,
+    version: str | None,
+    indexes: Path,
+    progress: Progress,
+) -> Prepared:
+    """Draw vectors, or take those of `file` or of `version`; vectors of an earlier run in `folder` are used again.
+
+    Raises SettingInvalid for both, and for a folder with the vectors of another run.
+    """
+    if file is not None and version is not None:
+        raise SettingInvalid(setting="--vectors", reason="and --version cannot both be given")
+    origin = f"random, {passages} x {dimension}"
+    if file is not None:
+        origin = file.name
+    if version is not None:
+        origin = f"version {version}"
+    places = Places(folder / "given.npy", folder / "questions.npy")
+    description, known = json.dumps({"origin": origin, "questions": n_questions}), folder / ORIGIN
+    if not known.is_file():
+        if file is not None:
+            n_rows, blocks = blocks_of(file)
+            hold_out(places, blocks, n_rows, n_questions, lambda done: progress(done, n_rows, "vectors"))
+        elif version is not None:
+            with closing(IndexStore(indexes).open(version)) as snapshot:
+                total, slices = len(snapshot), snapshot.vector_slices()
+                hold_out(places, slices, total, n_questions, lambda done: progress(done, total, "vectors"))
+        else:
+            draw(places, passages, dimension, n_questions, lambda done: progress(done, passages, "vectors"))
+        durable.write_atomically(known, description)
+    elif (found := known.read_text(encoding="utf-8")) != description:
+        raise SettingInvalid(setting="--folder", reason=f"{folder} holds another run: {found}")
+    shape = np.load(places.vectors, mmap_mode="r").shape
+    return Prepared(places, origin, shape[0], shape[1])
+
+
 def draw(places: Places, n_vectors: int, dimension: int, n_queries: int, told: Callable[[int], None]) -> None:
-    """Write vectors and questions with the structure of text; the same numbers give the same ones."""
+    """Write vectors and questions with the structure of text; the same arguments give the same ones."""
     random = np.random.default_rng(0)
     scale = np.arange(1, dimension + 1, dtype=np.float32) ** -SPECTRUM  # (d,)
     scale /= np.linalg.norm(scale)
@@ -68,9 +125,9 @@ def draw(places: Places, n_vectors: int, dimension: int, n_queries: int, told: C
 def hold_out(
     places: Places, blocks: Iterable[NDArray[np.floating]], n_rows: int, n_queries: int, told: Callable[[int], None]
 ) -> None:
-    """Write real vectors, of which `n_queries` at even distances are not indexed but asked.
+    """Write real vectors, of which `n_queries` at even distances are the questions and not indexed.
 
-    `blocks` are all `n_rows` rows in order, (b, d) each. Raises SourceInvalid for fewer than twice as many.
+    `blocks` are all `n_rows` rows in order, (b, d) each. Raises SourceInvalid for fewer than 2 * `n_queries` rows.
     """
     if n_rows < 2 * n_queries:
         raise SourceInvalid(source=str(places.vectors), reason=f"{n_rows} vectors, too few for {n_queries} questions")

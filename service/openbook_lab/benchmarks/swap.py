@@ -1,12 +1,12 @@
 """What a swap costs: its stages, the pause that readers see, and the memory at each stage, under both policies."""
 
 import itertools
-import math
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,14 +17,16 @@ from openbook.application.swap_index import SwapIndex, SwapPolicy
 from openbook.application.telemetry import Telemetry
 from openbook.errors import NoLiveIndex
 from openbook.storage.index_store import IndexStore
-from openbook_lab.benchmarks.synthetic import ENCODER, VERSIONS, Progress
-from openbook_lab.evaluation.tables import Cell, Report, Table, machine
+from openbook_lab.benchmarks.children import Progress
+from openbook_lab.benchmarks.http import at
+from openbook_lab.benchmarks.synthetic import ENCODER, VERSIONS
+from openbook_lab.evaluation.tables import Report, Rows, Table, machine
 
 POLICIES: tuple[SwapPolicy, ...] = ("availability", "resource")
 STAGES = ("verify", "open", "drain", "warm", "flip", "current", "total")
 K = 5
 SAMPLE_EVERY_S = 0.1
-# Between two reads, as a server does other things: without it the readers fight for the interpreter's lock.
+# Between two reads, as in a server: without it the readers fight for the interpreter's lock.
 PAUSE_S = 0.001
 MEGABYTE = 1e6
 SMAPS = Path("/proc/self/smaps_rollup")
@@ -32,14 +34,22 @@ SMAPS = Path("/proc/self/smaps_rollup")
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes resident in this process: its own, and pages of files, which it shares with whoever has them mapped."""
+    """Bytes resident in this process: its own, and pages of files, which other processes may share."""
+
+    def over(self, before: "Memory") -> "Memory":
+        """What is there now and was not there before."""
+        return Memory(max(0, self.anonymous - before.anonymous), max(0, self.file_mapped - before.file_mapped))
+
+    def cells(self) -> tuple[float, float]:
+        """In MB."""
+        return self.anonymous / MEGABYTE, self.file_mapped / MEGABYTE
 
     anonymous: int
     file_mapped: int
 
 
 def memory() -> Memory:
-    """Of this process, now; zeros where the system does not say."""
+    """The memory of this process now; zeros where the system does not tell it."""
     try:
         lines = SMAPS.read_text(encoding="ascii").splitlines()
     except OSError:
@@ -49,7 +59,7 @@ def memory() -> Memory:
 
 
 class Reader:
-    """A thread that reads under one lease after the other and never stops; `spans` are the begin and end of each."""
+    """A thread that reads under one lease after the other; `spans` are the begin and end of each read."""
 
     def __init__(self, live: LiveIndex, read: Callable[[Lease], None]) -> None:
         self.spans: list[tuple[float, float]] = []
@@ -66,19 +76,17 @@ class Reader:
     def _run(self) -> None:
         while not self._ended.is_set():
             began = time.perf_counter()
-            try:
+            # policy resource: a client is told to come back later, here the time is a gap
+            with suppress(NoLiveIndex):
                 with self._live.lease() as lease:
                     self._read(lease)
                 self.spans.append((began, time.perf_counter()))
-            except NoLiveIndex:
-                # policy resource: what a client is told to come back for is a gap here
-                pass
             time.sleep(PAUSE_S)
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Of reads that ended between two moments."""
+    """How fast reads were between two moments; the gap is the longest time in which none ended."""
 
     reads: int
     p99_ms: float
@@ -86,30 +94,24 @@ class Pace:
 
 
 def pace(spans: Sequence[tuple[float, float]], since: float, until: float) -> Pace:
-    """Needs one read at least to tell; the gap is the longest time in which none ended."""
+    """Of the reads that ended between `since` and `until`. Without any p99 is nan."""
     inside = [(began, ended) for began, ended in spans if since <= ended <= until]
-    if not inside:
-        return Pace(0, math.nan, 1000 * (until - since))
-    seconds = sorted(ended - began for began, ended in inside)
     ends = [since, *(ended for _, ended in inside), until]
     gap = max(after - before for before, after in itertools.pairwise(ends))
-    return Pace(len(inside), 1000 * seconds[math.ceil(0.99 * len(seconds)) - 1], 1000 * gap)
+    return Pace(len(inside), 1000 * at([ended - began for began, ended in inside], 0.99), 1000 * gap)
 
 
 def measure_swaps(store: IndexStore, *, swaps: int, cold: bool, progress: Progress) -> Report:
-    """Swap `swaps` times between the two versions of `store` under each policy, with one version open at a time.
+    """Swap `swaps` times between the two versions of `store` under each policy.
 
-    `cold` has the system forget the files of the version that comes next, so that it is read from the disk.
+    With `cold` the system forgets the next version's files first, so that they are read from the disk.
     """
     info = store.info(VERSIONS[0])
-    stages: list[tuple[Cell, ...]] = []
-    paces: list[tuple[Cell, ...]] = []
-    memories: list[tuple[Cell, ...]] = []
+    stages: Rows = []
+    paces: Rows = []
+    memories: Rows = []
     for policy in POLICIES:
-        run = _run_policy(store, policy, swaps, cold, progress)
-        stages += run[0]
-        paces += run[1]
-        memories += run[2]
+        _measure_policy(store, policy, swaps, cold, progress, stages, paces, memories)
     return Report(
         experiment="bench swap",
         facts={
@@ -133,9 +135,17 @@ def measure_swaps(store: IndexStore, *, swaps: int, cold: bool, progress: Progre
     )
 
 
-def _run_policy(
-    store: IndexStore, policy: SwapPolicy, swaps: int, cold: bool, progress: Progress
-) -> tuple[list[tuple[Cell, ...]], list[tuple[Cell, ...]], list[tuple[Cell, ...]]]:
+def _measure_policy(
+    store: IndexStore,
+    policy: SwapPolicy,
+    swaps: int,
+    cold: bool,
+    progress: Progress,
+    stages: Rows,
+    paces: Rows,
+    memories: Rows,
+) -> None:
+    """Add the rows of one policy to each table."""
     random = np.random.default_rng(0)
     info = store.info(VERSIONS[0])
     rows = random.integers(info.n_passages, size=K).tolist()
@@ -164,7 +174,6 @@ def _run_policy(
     )
     readers = {"five passages": Reader(live, fetch), "a search": Reader(live, search)}
     try:
-        stages: list[tuple[Cell, ...]] = []
         swapped_s: list[tuple[float, float]] = []
         for number in range(swaps):
             progress(number, swaps, policy)
@@ -178,7 +187,8 @@ def _run_policy(
                 _grow(largest, f"during {swap_index.progress().stage or 'verify'}")
             seconds = begun.result().seconds
             swapped_s.append((began, time.perf_counter()))
-            stages.append((policy, number + 1, *(_milliseconds(seconds, stage) for stage in STAGES)))
+            in_ms = (1000 * seconds[stage] if stage in seconds else None for stage in STAGES)
+            stages.append((policy, number + 1, *in_ms))
             _grow(largest, "after the swap")
         progress(swaps, swaps, policy)
         # as long without swaps as all of them took
@@ -191,17 +201,13 @@ def _run_policy(
         swap_index.close()
         live.close()
     _grow(largest, "closed")
-    paces: list[tuple[Cell, ...]] = []
     for name, reader in readers.items():
         still = pace(reader.spans, *quiet)
         worst = [pace(reader.spans, *span) for span in swapped_s]
         p99 = max(one.p99_ms for one in worst)
         gap = max(one.longest_gap_ms for one in worst)
         paces.append((policy, name, still.p99_ms, p99, p99 / still.p99_ms, still.longest_gap_ms, gap))
-    memories: list[tuple[Cell, ...]] = [
-        (policy, stage, one.anonymous / MEGABYTE, one.file_mapped / MEGABYTE) for stage, one in largest.items()
-    ]
-    return stages, paces, memories
+    memories += [(policy, stage, *one.cells()) for stage, one in largest.items()]
 
 
 def _grow(largest: dict[str, Memory], stage: str) -> None:
@@ -209,12 +215,8 @@ def _grow(largest: dict[str, Memory], stage: str) -> None:
     largest[stage] = Memory(max(now.anonymous, before.anonymous), max(now.file_mapped, before.file_mapped))
 
 
-def _milliseconds(seconds: dict[str, float], stage: str) -> float | None:
-    return 1000 * seconds[stage] if stage in seconds else None
-
-
 def _forget(folder: Path) -> None:
-    """Have the system drop the pages of these files that no process has mapped."""
+    """Tell the system to drop the pages of these files that no process has mapped."""
     for path in folder.iterdir():
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -1,7 +1,6 @@
-"""Versions of any size that mean nothing: vectors around seeded centres, and passages of about 700 bytes."""
+"""Synthetic versions of any size: vectors around seeded centres, and passages of about 700 bytes."""
 
 import multiprocessing
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -12,16 +11,15 @@ from openbook.entities import Passage
 from openbook.indexing.publishing import publish
 from openbook.storage.faiss_index import IndexType
 from openbook.storage.index_store import IndexStore
+from openbook_lab.benchmarks.children import Progress
 
 VERSIONS = ("first", "second")
 ENCODER = "synthetic"
-# Text has neighbourhoods; vectors drawn without any are the hardest case for a graph and the least like text.
+# Text has neighbourhoods; vectors without any are the hardest case for a graph and the least like text.
 PASSAGES_A_CENTRE = 100
 SPREAD = 0.5
 BLOCK_ROWS = 65_536
 WORDS = "the river of that land is long and its people have a house by the sea "
-
-Progress = Callable[[int, int | None, str], None]
 
 
 def build_versions(
@@ -29,7 +27,7 @@ def build_versions(
 ) -> IndexStore:
     """Publish "first" and "second" in `folder`, each of `n_passages` vectors of `dimension`.
 
-    Another process builds them, so that what it takes does not count among the memory of this one.
+    Another process builds them, so that its memory does not count as this one's.
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as builder:

@@ -12,22 +12,16 @@ from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.generation_files import Prompt
 from openbook_lab.datasets.question_files import QaQuestion
 from openbook_lab.evaluation.answer_log import GivenAnswer
-from openbook_lab.evaluation.asking import paired
-from openbook_lab.evaluation.generation_metrics import check_can_measure, q_bleu_1, rouge_l, sentence_bleu_1
-from openbook_lab.evaluation.index_asking import CLOSED_BOOK, Asked, Finding, PaperPlan, ask_each
-from openbook_lab.evaluation.open_domain import describe
-from openbook_lab.evaluation.paper import facts_of
+from openbook_lab.evaluation.index_asking import PaperPlan, TextAnswers, ask_each
+from openbook_lab.evaluation.marks import Marks, mark_answers, mark_texts
 from openbook_lab.evaluation.reader import Decode
-from openbook_lab.evaluation.statistics import bootstrap
-from openbook_lab.evaluation.tables import Cell, Report, Table, percent
-
-# Of each text, in [0, 1], by the measure's name; None: it does not apply to this one.
-Measures = Mapping[str, Sequence[float | None]]
+from openbook_lab.evaluation.retrieval import CLOSED_BOOK, Finding
+from openbook_lab.evaluation.tables import Cell, Report, Rows, Table, run_facts, with_rows
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way to come by passages, with the checkpoint that reads them."""
+    """One way to retrieve passages, with the checkpoint that reads them."""
 
     name: str
     checkpoint: Checkpoint
@@ -35,10 +29,10 @@ class Arm:
 
 
 def arms_of(checkpoint: Checkpoint, frozen: Checkpoint | None = None) -> tuple[Arm, ...]:
-    """Learned first, which the others are compared with.
+    """Learned retrieval first: the others are compared with it.
 
-    `frozen` is a checkpoint that was trained with its question encoder left as it was, as the paper's row is. Without
-    it the same generator reads what the passage encoder's own vectors of the questions find.
+    `frozen` is a checkpoint trained with a frozen question encoder, as in the paper's row. Without it, the same
+    generator reads what the passage encoder's own vectors of the questions find.
     """
     return (
         Arm("learned", checkpoint, "dense"),
@@ -59,99 +53,78 @@ def measure_ablation(
     work: Path,
     progress: Progress,
 ) -> Report:
-    """Each arm's measures and, paired text by text, how far they are from those of the first arm's same model.
+    """Each arm's marks and, paired text by text, how far they are from the first arm's marks with the same model.
 
-    Files of questions have exact match and F1; of prompts, texts of `max_new_tokens`, the measures of generation, each
-    of them the mean over the texts. Answers are kept in `work`. Raises RetrieverUnavailable for an index without BM25,
-    SettingInvalid for prompts without the libraries of the extra `eval`.
+    Questions have exact match and F1; prompts, with texts of `max_new_tokens`, have the metrics of generation, each
+    the mean over the texts. Answers are kept in `work`. Raises RetrieverUnavailable for an index without BM25.
     """
     started = time.perf_counter()
-    if prompts:
-        check_can_measure()
 
-    def asked(arm: Arm, name: str, texts: Sequence[str], longest: int | None) -> Asked:
-        (found,) = ask_each(
-            arm.checkpoint,
-            texts,
-            snapshot,
-            replace(plan, retrievers=(arm.retriever,)),
-            work=work,
-            progress=progress,
-            name=f"{name}, {arm.name}",
-            max_new_tokens=longest,
-        )
-        return found
+    def asked(name: str, texts: Sequence[str], longest: int | None) -> dict[str, TextAnswers]:
+        answers = {}
+        for arm in arms:
+            (answers[arm.name],) = ask_each(
+                arm.checkpoint,
+                texts,
+                snapshot,
+                replace(plan, retrievers=(arm.retriever,)),
+                work=work,
+                progress=progress,
+                name=f"{name}, {arm.name}",
+                max_new_tokens=longest,
+            )
+        return answers
 
-    answered: list[tuple[Cell, ...]] = []
+    answered: Rows = []
     for name, of_file in questions:
-        every = {arm.name: asked(arm, name, [one.text for one in of_file], None) for arm in arms}
-        answered += compare(name, every, plan, partial(answer_measures, questions=of_file))
-    written: list[tuple[Cell, ...]] = []
+        by_arm = asked(name, [question.text for question in of_file], None)
+        golds = [question.golds for question in of_file]
+        answered += compare(name, by_arm, plan, partial(mark_answers, golds=golds))
+    written: Rows = []
     for name, of_prompts in prompts:
-        every = {arm.name: asked(arm, name, [one.text for one in of_prompts], max_new_tokens) for arm in arms}
-        written += compare(name, every, plan, partial(text_measures, prompts=of_prompts))
-    facts = {**facts_of(arms[0].checkpoint, snapshot, plan), "seconds": round(time.perf_counter() - started, 1)}
-    others = {arm.name: arm.checkpoint.name for arm in arms if arm.checkpoint is not arms[0].checkpoint}
-    tables = (
-        Table("Retrieval ablation: answers", columns_of(("EM", "F1")), tuple(answered)),
-        Table("Retrieval ablation: texts", columns_of(("BLEU-1", "ROUGE-L", "Q-BLEU-1")), tuple(written)),
+        by_arm = asked(name, [prompt.text for prompt in of_prompts], max_new_tokens)
+        references = [prompt.references for prompt in of_prompts]
+        written += compare(name, by_arm, plan, partial(mark_texts, references=references))
+    first = arms[0].checkpoint
+    return Report(
+        "ablation",
+        {
+            **plan.facts(first, snapshot),
+            **run_facts(started),
+            **{arm.name: arm.checkpoint.name for arm in arms if arm.checkpoint is not first},
+        },
+        with_rows(
+            Table("Retrieval ablation: answers", columns_of("EM", "F1"), tuple(answered)),
+            Table("Retrieval ablation: texts", columns_of("BLEU-1", "ROUGE-L", "Q-BLEU-1"), tuple(written)),
+        ),
     )
-    return Report("ablation", {**facts, **others}, tuple(table for table in tables if table.rows))
 
 
-def columns_of(measures: Sequence[str]) -> tuple[str, ...]:
-    """A table's, of these measures."""
-    return (
-        "file",
-        "retrieval",
-        "decoding",
-        "texts",
-        *measures,
-        "compared with",
-        *(f"{one}, points" for one in measures),
-    )
+def columns_of(*metrics: str) -> tuple[str, ...]:
+    """The columns of a table of these metrics."""
+    points = (f"{metric}, points" for metric in metrics)
+    return ("file", "retrieval", "decoding", "texts", *metrics, "compared with", *points)
 
 
 def compare(
-    name: str, every: Mapping[str, Asked], plan: PaperPlan, measure: Callable[[Sequence[GivenAnswer]], Measures]
-) -> list[tuple[Cell, ...]]:
-    """The rows of one file: for each model the arms in their order, and each against the first."""
-    rows: list[tuple[Cell, ...]] = []
-    first = next(iter(every.values()))
-    measured: dict[tuple[str, Decode], Measures] = {}
+    file: str, by_arm: Mapping[str, TextAnswers], plan: PaperPlan, mark: Callable[[Sequence[GivenAnswer]], Marks]
+) -> Rows:
+    """For each model the arms in their order, and each against the first."""
+    rows: Rows = []
+    first = next(iter(by_arm.values()))
+    marks: dict[tuple[str, Decode], Marks] = {}
     for decode in plan.decodes:
-        base = measure(first.of(plan.n_docs)[decode])
-        for arm, asked in every.items():
-            # a closed book is one model, which both others are compared with
-            own = decode if asked.retriever != CLOSED_BOOK else plan.decodes_of(CLOSED_BOOK)[0]
-            if (arm, own) not in measured:
-                measured[arm, own] = measure(asked.of(plan.n_docs)[own])
-            mine = measured[arm, own]
-            means = [percent(bootstrap([one for one in values if one is not None])) for values in mine.values()]
-            texts = len(asked.of(plan.n_docs)[own])
-            of_arm: tuple[Cell, ...] = (name, arm, asked.describe(own), texts, *means)
-            if asked is first:
-                rows.append((*of_arm, "", *(None for _ in mine)))
+        for arm, answers in by_arm.items():
+            # a closed book is one model, and both models of the first arm are compared with it
+            own = decode if answers.retriever != CLOSED_BOOK else plan.decodes_of(CLOSED_BOOK)[0]
+            given = answers.of(plan.n_docs)[own]
+            if (arm, own) not in marks:
+                marks[arm, own] = mark(given)
+            mine = marks[arm, own]
+            row: tuple[Cell, ...] = (file, arm, answers.describe(own), len(given), *mine.means())
+            if answers is first:
+                base = mine
+                rows.append((*row, "", *(None for _ in mine.by_metric)))
             else:
-                apart: list[Cell] = [percent(bootstrap(paired(values, base[one]))) for one, values in mine.items()]
-                rows.append((*of_arm, describe(decode), *apart))
+                rows.append((*row, str(decode), *mine.minus(base).means()))
     return rows
-
-
-def answer_measures(answers: Sequence[GivenAnswer], questions: Sequence[QaQuestion]) -> Measures:
-    """Exact match and F1, which questions whose answers are patterns do not have."""
-    pairs = list(zip(answers, questions, strict=True))
-    return {
-        "EM": [float(question.golds.exact_match(answer.text)) for answer, question in pairs],
-        "F1": [question.golds.f1(answer.text) for answer, question in pairs],
-    }
-
-
-def text_measures(texts: Sequence[GivenAnswer], prompts: Sequence[Prompt]) -> Measures:
-    """BLEU-1 of each text by itself, so that it can be paired, ROUGE-L and Q-BLEU-1."""
-    written = [(one.text, prompt.references) for one, prompt in zip(texts, prompts, strict=True)]
-    return {
-        "BLEU-1": [sentence_bleu_1(text, references) for text, references in written],
-        "ROUGE-L": rouge_l([text for text, _ in written], [references for _, references in written]),
-        "Q-BLEU-1": [q_bleu_1(text, references) for text, references in written],
-    }

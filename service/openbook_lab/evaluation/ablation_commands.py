@@ -68,13 +68,10 @@ def ablation(
     from openbook_lab.datasets.generation_files import read_prompts
     from openbook_lab.datasets.question_files import read_qa
     from openbook_lab.evaluation.ablation import arms_of, measure_ablation
-    from openbook_lab.evaluation.generation_metrics import check_can_measure
     from openbook_lab.evaluation.index_asking import PaperPlan
 
     if not files and not texts:
         raise SettingInvalid(setting="FILE", reason="name a file of questions, or one of --texts")
-    if texts:
-        check_can_measure()
     asked = [(file.name, drawn(read_qa(file, patterns=patterns), sample, seed)) for file in files or ()]
     prompts = [(file.name, drawn(read_prompts(file), sample, seed)) for file in texts or ()]
     checkpoint, *others = load_checkpoints(settings, [frozen] if frozen else None)

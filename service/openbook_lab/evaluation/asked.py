@@ -1,25 +1,26 @@
-"""Which questions are asked: those to articles that training never saw, or a sample of them."""
+"""Which questions are asked: those about articles that training never saw, or a sample of them."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from openbook.errors import SourceInvalid
 from openbook_lab.datasets.questions import Question, read_questions
+from openbook_lab.evaluation.tables import Facts
 
 LISTED_TITLES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuestionSet:
     """`every` question of the files, whose paragraphs make the book, and those `chosen` to be asked."""
 
     every: tuple[Question, ...]
     chosen: tuple[Question, ...]
 
-    def facts(self) -> dict[str, str | int | float]:
-        """For a report: how many questions, and to which articles where they can be listed."""
+    def facts(self) -> Facts:
+        """For a report: how many questions, and the titles of their articles, or how many if they are many."""
         titles = list(dict.fromkeys(question.title for question in self.chosen))
         listed = ", ".join(titles) if len(titles) <= LISTED_TITLES else str(len(titles))
         return {"questions": len(self.chosen), "articles": listed}
@@ -27,34 +28,41 @@ class Asked:
 
 def choose_questions(
     files: Sequence[Path], *, held_out: Sequence[str] | None, sample: int | None = None, seed: int = 0
-) -> Asked:
-    """The questions that have answers and are about one of the titles `held_out` (None: about any), or `sample` of
-    them drawn with `seed`. Raises SourceInvalid where none is left."""
-    every = [question for file in files for question in read_questions(file)]
-    chosen = [q for q in every if q.answers and _is_about(q, held_out)]
-    if not chosen:
+) -> QuestionSet:
+    """The questions with answers about one of the titles `held_out` (None: any title), or `sample` of them.
+
+    Raises SourceInvalid where there are none.
+    """
+    found = _choose(files, lambda question: bool(question.answers), held_out, sample, seed)
+    if not found.chosen:
         what = "no question has an answer" if held_out is None else f"no question is about {', '.join(held_out)}"
         raise SourceInvalid(source=", ".join(map(str, files)), reason=f"{what} (--held-out TITLE, or --all)")
-    if sample is not None:
-        chosen = random.Random(seed).sample(chosen, min(sample, len(chosen)))
-    return Asked(tuple(every), tuple(chosen))
+    return found
 
 
 def choose_unanswerable(
     files: Sequence[Path], *, held_out: Sequence[str] | None, sample: int | None = None, seed: int = 0
-) -> Asked:
-    """Likewise of the questions without answers; no file gives none. Raises SourceInvalid for files with none."""
-    every = [question for file in files for question in read_questions(file)]
-    chosen = [q for q in every if not q.answers and _is_about(q, held_out)]
-    if files and not chosen:
+) -> QuestionSet:
+    """The same for questions without answers. Raises SourceInvalid where there are files and no such question."""
+    found = _choose(files, lambda question: not question.answers, held_out, sample, seed)
+    if files and not found.chosen:
         raise SourceInvalid(
             source=", ".join(map(str, files)), reason="no question to these articles is without an answer"
         )
+    return found
+
+
+def _choose(
+    files: Sequence[Path],
+    wanted: Callable[[Question], bool],
+    held_out: Sequence[str] | None,
+    sample: int | None,
+    seed: int,
+) -> QuestionSet:
+    every = [question for file in files for question in read_questions(file)]
+    # read_questions turns the underscores of titles into spaces
+    titles = None if held_out is None else {title.replace("_", " ") for title in held_out}
+    chosen = [question for question in every if wanted(question) and (titles is None or question.title in titles)]
     if sample is not None:
         chosen = random.Random(seed).sample(chosen, min(sample, len(chosen)))
-    return Asked(tuple(every), tuple(chosen))
-
-
-def _is_about(question: Question, titles: Sequence[str] | None) -> bool:
-    # read_questions has spaces where files have underscores, as training's --held-out has
-    return titles is None or question.title in {title.replace("_", " ") for title in titles}
+    return QuestionSet(tuple(every), tuple(chosen))

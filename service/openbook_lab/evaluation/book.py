@@ -1,4 +1,4 @@
-"""The book that questions are asked of: every paragraph that they were written about, and passages beside them."""
+"""The book that questions are asked of: all their paragraphs, and more passages beside them."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -23,9 +23,6 @@ from openbook_lab.datasets.qa_metrics import has_answer
 from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.answer_log import digest_of
 
-# The rows of a paragraph's pieces; a question without a paragraph has none.
-NOWHERE = range(0)
-
 
 @dataclass(frozen=True, slots=True)
 class Book:
@@ -34,13 +31,12 @@ class Book:
     passages: tuple[Passage, ...]
     rows_of: dict[tuple[str, str], range]
 
-    def paragraph_rows(self, question: Question) -> range:
-        """The pieces of the paragraph that the question was written about."""
-        return self.rows_of.get((question.title, question.context), NOWHERE)
-
     def gold_rows(self, question: Question) -> tuple[int, ...]:
-        """Those of them that hold an answer, the first answer's before the others'. Empty where a cut parts it."""
-        rows = self.paragraph_rows(question)
+        """The pieces of the question's own paragraph that hold an answer; the first answer's come first.
+
+        Empty where a cut between pieces parts the answer, and without a paragraph.
+        """
+        rows = self.rows_of.get((question.title, question.context), range(0))
         found = (row for answer in question.answers for row in rows if has_answer(self.passages[row].text, [answer]))
         return tuple(dict.fromkeys(found))
 
@@ -48,7 +44,7 @@ class Book:
 def write_book(questions: Sequence[Question], files: Sequence[Path]) -> Book:
     """The questions' paragraphs, each once and in 100-word pieces, then the passages of the files in their order.
 
-    Raises SourceInvalid for a file that cannot be read, and where there is nothing to read at all.
+    Raises SourceInvalid for a file that cannot be read, and for a book without passages.
     """
     paragraphs = dict.fromkeys((question.title, question.context) for question in questions if question.context)
     passages: list[Passage] = []
@@ -71,7 +67,7 @@ def write_book(questions: Sequence[Question], files: Sequence[Path]) -> Book:
 
 
 class BookSource:
-    """The book as index builds want it."""
+    """The book as a source of an index."""
 
     snapshot_date: str | None = None
     licence = ""
@@ -93,9 +89,9 @@ def open_book(
     progress: Progress | None = None,
     bm25: bool = False,
 ) -> IndexSnapshot:
-    """The book's index in `work`, built unless it is there; with `bm25` it holds those scores. The caller closes it.
+    """The book's index in `work`, built unless it is there; with `bm25` it has BM25's files. The caller closes it.
 
-    Its name tells passages and encoder apart, so that another book never gets these vectors. Raises
+    Its name is a digest of passages and encoder, so that another book never gets these vectors. Raises
     IndexIncompatible, before anything is built, for a checkpoint that expects another passage encoder.
     """
     store = IndexStore(work / "indexes")
@@ -107,7 +103,8 @@ def open_book(
             raise IndexIncompatible(
                 version="of the evaluation", index_encoder=encoder.fingerprint, checkpoint_encoder=expected
             )
-    version = f"book-{digest_of(encoder.fingerprint, *(_text(passage) for passage in book.passages))}"
+    texts = (f"{passage.passage_id}\n{passage.title}\n{passage.text}" for passage in book.passages)
+    version = f"book-{digest_of(encoder.fingerprint, *texts)}"
     if version not in store.versions():
         build_index(store, version, BookSource(book), encoder, report=progress)
     if bm25 and store.info(version).bm25 is None:
@@ -116,7 +113,7 @@ def open_book(
 
 
 def open_without(book: Book, whole: IndexSnapshot, titles: Collection[str], work: Path) -> IndexSnapshot:
-    """The book with the articles of these titles taken out, with the vectors that it has. The caller closes it."""
+    """The book without the articles of these titles, with the same vectors. The caller closes it."""
     rows = [row for row, passage in enumerate(book.passages) if passage.title not in titles]
     store = IndexStore(work / "indexes")
     version = f"{whole.info.version}-without-{digest_of(*sorted(titles))}"
@@ -139,14 +136,10 @@ def frozen_vectors(
 ) -> NDArray[np.float32]:
     """The passage encoder's own vectors of the questions: (Q, d), as long on average as the `learned` ones (Q, d).
 
-    The length is the scale of the prior: without it a comparison would be one of temperatures. Which passages are
-    found does not depend on it.
+    The length scales the prior: with another length the temperature would differ too. It does not change which
+    passages are found.
     """
     encoder = PassageEncoder.load(encoder_folder)
     vectors = encoder.encode_texts(questions)  # (Q, d)
     scale = np.linalg.norm(learned, axis=1).mean() / max(np.linalg.norm(vectors, axis=1).mean(), 1e-9)
     return np.asarray(vectors * scale, dtype=np.float32)
-
-
-def _text(passage: Passage) -> str:
-    return f"{passage.passage_id}\n{passage.title}\n{passage.text}"

@@ -1,8 +1,9 @@
-"""Claims judged by what the labels' words are worth to the generator (FEVER, section 3.4 and Table 2)."""
+"""Claims judged by the probability of each label's words (FEVER, section 3.4 and Table 2)."""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from openbook.entities import ModelKind, RetrieverKind
@@ -13,11 +14,19 @@ from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.claim_files import LABELS, Claim
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer, digest_of
 from openbook_lab.evaluation.reader import BatchReader, OpenQuestion
-from openbook_lab.evaluation.reading import log_path
-from openbook_lab.evaluation.statistics import bootstrap
-from openbook_lab.evaluation.tables import Cell, Report, Table, machine, percent
+from openbook_lab.evaluation.statistics import percent
+from openbook_lab.evaluation.tables import Facts, Report, Rows, Table, run_facts
 
 GOLD_AT = (1, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Scores each target for a claim. The answer log knows the scores by `setting`."""
+
+    name: str
+    setting: str
+    score: Callable[[str], Sequence[GivenAnswer]]
 
 
 def measure_claims(
@@ -33,18 +42,17 @@ def measure_claims(
     work: Path,
     progress: Progress,
 ) -> Report:
-    """Label accuracy over three labels, and over two of the claims that are not unverifiable; gold articles found.
+    """Label accuracy over three labels, and over two without the unverifiable claims; gold articles found.
 
-    `targets` are the words that stand for the labels, in the order of `LABELS`: those that the checkpoint was trained
-    to say. With `closed_book` the generator judges without any passage, too, and without a `snapshot` it alone does.
-    Scores are kept in `work`, and what is there is not asked again.
+    `targets` are the words that the checkpoint was trained to say for the labels, in the order of `LABELS`. With
+    `closed_book` the generator also judges without passages; without a `snapshot` it does nothing else. Scores are
+    kept in `work` and not asked again.
     """
     started = time.perf_counter()
-    path = log_path(work, checkpoint)
-    log = AnswerLog(path.with_name(f"{path.stem}-claims.jsonl"))
+    log = AnswerLog.of(work, checkpoint, "claims")
     judges: list[_Judge] = []
     tables: list[Table] = []
-    facts: dict[str, str | int | float] = {"checkpoint": checkpoint.name, "targets": ", ".join(targets)}
+    facts: Facts = {"checkpoint": checkpoint.name, "targets": ", ".join(targets)}
     if snapshot is not None:
         engine = RagEngine(checkpoint)
         judges += [_judge(engine, targets, snapshot, n_docs, model, retriever) for model in models]
@@ -55,28 +63,19 @@ def measure_claims(
         judges.append(
             _Judge("closed book", "closed book", lambda claim: reader.score(OpenQuestion(claim, (), ()), targets))
         )
-    rows: list[tuple[Cell, ...]] = []
+    rows: Rows = []
     for judge in judges:
         scores = []
-        for number, claim in enumerate(claims):
-            scores.append(_scores(judge, claim, targets, log))
-            progress.update(number + 1, len(claims), judge.name)
-        rows += [
-            (judge.name, what, len(right), percent(bootstrap([float(one) for one in right])))
-            for what, right in (("3-way", judged_right(claims, scores, 3)), ("2-way", judged_right(claims, scores, 2)))
-        ]
-    tables.insert(0, Table("Label accuracy", ("model", "labels", "claims", "accuracy"), tuple(rows)))
-    facts |= {"machine": machine(), "seconds": round(time.perf_counter() - started, 1)}
-    return Report("fever", facts, tuple(tables))
-
-
-@dataclass(frozen=True, slots=True)
-class _Judge:
-    """Who says what each target is worth for a claim, and what the log knows that by."""
-
-    name: str
-    setting: str
-    scores: Callable[[str], Sequence[GivenAnswer]]
+        for number, claim in enumerate(claims, start=1):
+            keys = [digest_of(claim.text, target) for target in targets]
+            given = log.get_or_ask(judge.setting, keys, partial(judge.score, claim.text))
+            scores.append([one.log_prob for one in given])
+            progress.update(number, len(claims), judge.name)
+        for ways in (3, 2):
+            right = judged_right(claims, scores, ways)
+            rows.append((judge.name, f"{ways}-way", len(right), percent(right)))
+    accuracy = Table("Label accuracy", ("model", "labels", "claims", "accuracy"), tuple(rows))
+    return Report("fever", {**facts, **run_facts(started)}, (accuracy, *tables))
 
 
 def _judge(
@@ -87,28 +86,17 @@ def _judge(
     model: ModelKind,
     retriever: RetrieverKind,
 ) -> _Judge:
-    def scores(claim: str) -> list[GivenAnswer]:
+    def score(claim: str) -> list[GivenAnswer]:
         scored = engine.score(claim, targets, snapshot, n_docs=n_docs, model=model, retriever=retriever).targets
         return [GivenAnswer(one.target, one.log_prob, one.posterior) for one in scored]
 
-    # an index never changes under its name and its date of making
+    # an index is never changed under the same name and date
     setting = f"{model} {retriever} K={n_docs} {snapshot.info.version} {snapshot.info.created_at}"
-    return _Judge(f"RAG-{model.capitalize()}", setting, scores)
-
-
-def _scores(judge: _Judge, claim: Claim, targets: Sequence[str], log: AnswerLog) -> list[float]:
-    """log p of each target, from the log where it has them all."""
-    keys = [digest_of(claim.text, target) for target in targets]
-    known = [log.get(judge.setting, key) for key in keys]
-    if any(one is None for one in known):
-        scored = judge.scores(claim.text)
-        log.add(judge.setting, list(zip(keys, scored, strict=True)))
-        return [one.log_prob for one in scored]
-    return [one.log_prob for one in known if one is not None]
+    return _Judge(f"RAG-{model.capitalize()}", setting, score)
 
 
 def judged_right(claims: Sequence[Claim], scores: Sequence[Sequence[float]], ways: int) -> list[bool]:
-    """Whether the likeliest of the first `ways` labels is the claim's; claims of other labels are left out."""
+    """Whether the likeliest of the first `ways` labels is the claim's; claims with other labels are left out."""
     labels = LABELS[:ways]
     return [
         max(range(ways), key=lambda i: of_one[i]) == labels.index(claim.label)
@@ -118,15 +106,15 @@ def judged_right(claims: Sequence[Claim], scores: Sequence[Sequence[float]], way
 
 
 def _gold_table(engine: RagEngine, claims: Sequence[Claim], snapshot: IndexSnapshot, retriever: RetrieverKind) -> Table:
-    """How often one of the articles that the judgement rests on is among those of the best k passages."""
-    resting = [claim for claim in claims if claim.titles]
+    """How often the best k passages include one from an article of the claim's evidence."""
+    with_evidence = [claim for claim in claims if claim.titles]
     deepest = min(max(GOLD_AT), len(snapshot))
     found = [
         [one.passage.title for one in engine.retrieve(claim.text, snapshot, deepest, retriever=retriever).passages]
-        for claim in resting
+        for claim in with_evidence
     ]
-    rows: list[tuple[Cell, ...]] = []
+    rows: Rows = []
     for k in GOLD_AT:
-        hits = [float(bool(claim.titles & set(of_one[:k]))) for claim, of_one in zip(resting, found, strict=True)]
-        rows.append((k, len(hits), percent(bootstrap(hits))))
+        hits = [bool(claim.titles & set(titles[:k])) for claim, titles in zip(with_evidence, found, strict=True)]
+        rows.append((k, len(hits), percent(hits)))
     return Table("Gold articles", ("k", "claims with evidence", "gold article in top k"), tuple(rows))

@@ -1,23 +1,22 @@
-"""Facts of countries, asked of the book of a year: each answer should be that book's, and not the other year's."""
+"""Facts of countries, asked of the book of a year: an answer should be that book's, and not the other year's."""
 
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from openbook.errors import InvalidRequest
 from openbook_lab.datasets.qa_metrics import exact_match, f1
-from openbook_lab.encyclopedia import Question, load_world, questions
-from openbook_lab.evaluation.leaders import YEARS
-from openbook_lab.evaluation.statistics import bootstrap
-from openbook_lab.evaluation.tables import Cell, Table, percent
+from openbook_lab.encyclopedia import load_world, questions
+from openbook_lab.evaluation.leaders import YEARS, ask_texts, check_known
+from openbook_lab.evaluation.statistics import percent
+from openbook_lab.evaluation.tables import Cell, Rows, Table
 
 OFFICE = "office"
 
 
 @dataclass(frozen=True, slots=True)
 class FactQuestion:
-    """`answers` are those of the book that is asked; `other` those of the other year, none where they are the same."""
+    """`answers` are in the book that is asked, `other` in the other year's; none where one of them is in both."""
 
     text: str
     kind: str
@@ -31,16 +30,29 @@ class FactAnswers:
     """What an index answered to each question."""
 
     index: str
-    questions: tuple[FactQuestion, ...]
-    given: tuple[str, ...]
+    pairs: tuple[tuple[FactQuestion, str], ...]
+
+    def of(self, kind: str) -> "FactAnswers":
+        """The questions about one kind of fact."""
+        return FactAnswers(self.index, tuple(pair for pair in self.pairs if pair[0].kind == kind))
+
+    def right(self) -> list[bool]:
+        """For each question, whether the answer is the book's."""
+        return [exact_match(given, question.answers) for question, given in self.pairs]
+
+    def cells(self) -> tuple[Cell, ...]:
+        """EM, F1, how many facts changed between the years, and the share of these with the other year's answer."""
+        mistaken = [exact_match(given, question.other) for question, given in self.pairs if question.other]
+        overlap = percent(f1(given, question.answers) for question, given in self.pairs)
+        return percent(self.right()), overlap, len(mistaken), percent(mistaken)
 
 
 def fact_questions(
     year: int, *, kinds: Sequence[str] = (), styles: Sequence[str] = (), per_kind: int | None = None, seed: int = 0
 ) -> tuple[FactQuestion, ...]:
-    """Every fact of this year's encyclopedia but who holds an office, or `per_kind` drawn of each kind.
+    """Every fact of this year's encyclopedia except who holds an office, or `per_kind` drawn of each kind.
 
-    Raises InvalidRequest for a kind or a style that there is none of.
+    Raises InvalidRequest for a kind or a style that does not exist.
     """
     here = [one for one in questions(load_world(year)) if one.kind != OFFICE]
     elsewhere = {
@@ -50,17 +62,20 @@ def fact_questions(
         for one in questions(load_world(other))
         if one.kind != OFFICE
     }
-    _check("kind", kinds, {one.kind for one in here})
-    _check("style", styles, {one.style for one in here})
-    by_kind: dict[str, list[Question]] = {}
+    check_known("kind", kinds, {one.kind for one in here})
+    check_known("style", styles, {one.style for one in here})
+    by_kind: dict[str, list[FactQuestion]] = {}
     for one in here:
         if (not kinds or one.kind in kinds) and (not styles or one.style in styles):
-            by_kind.setdefault(one.kind, []).append(one)
+            other = elsewhere.get(one.question, ())
+            if any(exact_match(answer, one.answers) for answer in other):
+                other = ()
+            by_kind.setdefault(one.kind, []).append(
+                FactQuestion(one.question, one.kind, one.style, one.answers, tuple(other))
+            )
     random_state = random.Random(seed)
     return tuple(
-        FactQuestion(
-            one.question, one.kind, one.style, one.answers, _unlike(elsewhere.get(one.question, ()), one.answers)
-        )
+        one
         for of_kind in by_kind.values()
         for one in (of_kind if per_kind is None else random_state.sample(of_kind, min(per_kind, len(of_kind))))
     )
@@ -73,24 +88,21 @@ def ask_facts(
     *,
     answered: Callable[[int], None] = lambda _: None,
 ) -> FactAnswers:
-    """Ask every question once. `answered` is told how many are done."""
-    given = []
-    for number, question in enumerate(asked, start=1):
-        given.append(answer(question.text))
-        answered(number)
-    return FactAnswers(index, tuple(asked), tuple(given))
+    """Ask every question once. `answered` receives the number of questions done."""
+    given = ask_texts([question.text for question in asked], answer, answered)
+    return FactAnswers(index, tuple(zip(asked, given, strict=True)))
 
 
 def facts_tables(answers: Sequence[FactAnswers]) -> tuple[Table, Table]:
     """For each index all facts together, and each kind of fact."""
     columns = ("EM", "F1", "changed facts", "other year's answer to those")
-    whole: list[tuple[Cell, ...]] = []
-    by_kind: list[tuple[Cell, ...]] = []
+    whole: Rows = []
+    by_kind: Rows = []
     for one in answers:
-        kinds = list(dict.fromkeys(question.kind for question in one.questions))
-        means = [fmean(_matched(one, kind)) for kind in kinds]
-        whole.append((one.index, len(one.questions), *_cells(one, None), 100 * fmean(means) if means else None))
-        by_kind += [(one.index, kind, len(_matched(one, kind)), *_cells(one, kind)) for kind in kinds]
+        kinds = {kind: one.of(kind) for kind in dict.fromkeys(question.kind for question, _ in one.pairs)}
+        means = [fmean(of_kind.right()) for of_kind in kinds.values()]
+        whole.append((one.index, len(one.pairs), *one.cells(), 100 * fmean(means) if means else None))
+        by_kind += [(one.index, kind, len(of_kind.pairs), *of_kind.cells()) for kind, of_kind in kinds.items()]
     return (
         Table("Facts of countries", ("index", "questions", *columns, "EM, mean over kinds"), tuple(whole)),
         Table("Facts of countries, by kind", ("index", "kind", "questions", *columns), tuple(by_kind)),
@@ -98,48 +110,14 @@ def facts_tables(answers: Sequence[FactAnswers]) -> tuple[Table, Table]:
 
 
 def facts_misses(answers: Sequence[FactAnswers]) -> Table:
-    """What was answered otherwise than the book has it."""
+    """The answers that are not the book's."""
     return Table(
         "Misses",
         ("index", "kind", "question", "answer", "expected"),
         tuple(
             (one.index, question.kind, question.text, given, question.answers[0])
             for one in answers
-            for question, given in zip(one.questions, one.given, strict=True)
-            if not exact_match(given, question.answers)
+            for (question, given), right in zip(one.pairs, one.right(), strict=True)
+            if not right
         ),
     )
-
-
-def _cells(answers: FactAnswers, kind: str | None) -> tuple[Cell, ...]:
-    pairs = [
-        (question, given)
-        for question, given in zip(answers.questions, answers.given, strict=True)
-        if kind in (None, question.kind)
-    ]
-    mistaken = [float(exact_match(given, question.other)) for question, given in pairs if question.other]
-    return (
-        percent(bootstrap([float(exact_match(given, question.answers)) for question, given in pairs])),
-        percent(bootstrap([f1(given, question.answers) for question, given in pairs])),
-        len(mistaken),
-        percent(bootstrap(mistaken)),
-    )
-
-
-def _matched(answers: FactAnswers, kind: str) -> list[float]:
-    return [
-        float(exact_match(given, question.answers))
-        for question, given in zip(answers.questions, answers.given, strict=True)
-        if question.kind == kind
-    ]
-
-
-def _unlike(others: Sequence[str], answers: Sequence[str]) -> tuple[str, ...]:
-    """The answers of the other year; none where one of them is an answer of this year too."""
-    return () if any(exact_match(other, answers) for other in others) else tuple(others)
-
-
-def _check(field: str, given: Sequence[str], known: set[str]) -> None:
-    for one in given:
-        if one not in known:
-            raise InvalidRequest(field=field, reason=f"{one!r} is none of {', '.join(sorted(known))}")

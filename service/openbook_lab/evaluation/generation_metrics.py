@@ -1,15 +1,15 @@
-"""How near generated texts are to what people wrote, and how much they differ from each other.
+"""How near generated texts are to texts of people, and how much they differ from each other, all in [0, 1].
 
-All are in [0, 1]. BLEU and ROUGE are those of the libraries sacrebleu and rouge-score (the extra `eval`).
+sacrebleu computes BLEU, rouge-score computes ROUGE.
 """
 
-import importlib.util
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from openbook.errors import SettingInvalid
+from rouge_score.rouge_scorer import RougeScorer
+from sacrebleu.metrics import BLEU
 
 _WORD = re.compile(r"\w+(?:['’-]\w+)*")
 QUESTION_WORDS = frozenset(_WORD.findall("what which why who whom whose where when how"))
@@ -27,9 +27,9 @@ FUNCTION_WORDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class QBleuWeights:
-    """What the parts of a question weigh in Q-BLEU; function words have the rest. `delta` is the parts' together.
+    """The weights of a question's parts in Q-BLEU; function words have the rest. `delta` weighs all parts together.
 
-    The defaults are those that the metric's authors give for SQuAD beside their script.
+    The defaults are the authors' numbers for SQuAD, given beside their script.
     """
 
     names: float = 0.6
@@ -38,18 +38,8 @@ class QBleuWeights:
     delta: float = 0.7
 
 
-def check_can_measure() -> None:
-    """Raise SettingInvalid without the libraries, before there is work that would be lost."""
-    if any(importlib.util.find_spec(name) is None for name in ("sacrebleu", "rouge_score")):
-        raise SettingInvalid(
-            setting="eval generation", reason="needs sacrebleu and rouge-score: pip install 'openbook[eval]'"
-        )
-
-
 def bleu_1(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """Corpus BLEU of single words, in lower case, cut as mteval-v13a does; nan without texts."""
-    from sacrebleu.metrics import BLEU
-
     if not texts:
         return float("nan")
     most = max(map(len, references))
@@ -59,16 +49,12 @@ def bleu_1(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
 
 def sentence_bleu_1(text: str, references: Sequence[str]) -> float:
     """BLEU of the single words of one text, without smoothing."""
-    from sacrebleu.metrics import BLEU
-
     bleu = BLEU(max_ngram_order=1, lowercase=True, effective_order=True, smooth_method="none")
     return float(bleu.sentence_score(text, list(references)).score) / 100
 
 
 def rouge_l(texts: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
-    """Of each text, the F1 of its longest common subsequence with the reference that it has most in common with."""
-    from rouge_score.rouge_scorer import RougeScorer
-
+    """Of each text, the largest F1 of its longest common subsequence with a reference."""
     scorer = RougeScorer(["rougeL"])
     return [
         max(float(scorer.score(one, text)["rougeL"].fmeasure) for one in of_one)
@@ -77,18 +63,18 @@ def rouge_l(texts: Sequence[str], references: Sequence[Sequence[str]]) -> list[f
 
 
 def q_bleu_1(text: str, references: Sequence[str], weights: QBleuWeights | None = None) -> float:
-    """Q-BLEU-1 (Nema and Khapra 2018): how much of what makes a question answerable is there, beside its BLEU-1.
+    """Q-BLEU-1 (Nema and Khapra 2018): BLEU-1 beside the parts that make a question answerable.
 
     The best over the references of delta * (the parts' F1s, weighted) + (1 - delta) * BLEU-1. A part that neither text
-    has counts 0, as in the authors' script, so that a question without names cannot reach 1. What is a name, the
-    reference's capitals say for both texts: uncased models write none.
+    has counts 0, as in the authors' script, so that a question without names cannot reach 1. The reference's capitals
+    decide what is a name in both texts, because uncased models write no capitals.
     """
     weights = weights or QBleuWeights()
     return max(_q_bleu_1(text, reference, weights) for reference in references)
 
 
 def distinct_trigrams(texts: Iterable[str]) -> float:
-    """The share of all tri-grams of words, in lower case, that are different ones (Table 5); nan without any."""
+    """Different tri-grams of words, in lower case, over all tri-grams (Table 5); nan without any."""
     counted: Counter[tuple[str, ...]] = Counter()
     for text in texts:
         words = [word.lower() for word in _WORD.findall(text)]
@@ -101,32 +87,25 @@ def _q_bleu_1(text: str, reference: str, weights: QBleuWeights) -> float:
     names = frozenset(word.lower() for word in expected if word[0].isupper()) - QUESTION_WORDS - FUNCTION_WORDS
     mine, theirs = _parts(written, names), _parts(expected, names)
     functions = 1 - weights.names - weights.question_words - weights.content_words
-    answerable = sum(
-        weight * _f1(mine[part], theirs[part])
-        for part, weight in (
-            ("names", weights.names),
-            ("question words", weights.question_words),
-            ("content words", weights.content_words),
-            ("function words", functions),
-        )
-    )
+    of_part = (weights.names, weights.question_words, weights.content_words, functions)
+    answerable = sum(weight * _f1(*both) for weight, both in zip(of_part, zip(mine, theirs, strict=True), strict=True))
     return weights.delta * answerable + (1 - weights.delta) * sentence_bleu_1(text, [reference])
 
 
-def _parts(words: Iterable[str], names: frozenset[str]) -> dict[str, Counter[str]]:
-    parts: dict[str, Counter[str]] = {
-        part: Counter() for part in ("names", "question words", "content words", "function words")
-    }
+def _parts(words: Iterable[str], names: frozenset[str]) -> tuple[Counter[str], ...]:
+    """The names, question words, content words and function words, in lower case, with their counts."""
+    parts: tuple[Counter[str], ...] = (Counter(), Counter(), Counter(), Counter())
+    of_names, question_words, content_words, function_words = parts
     for word in words:
         lower = word.lower()
         if lower in QUESTION_WORDS:
-            parts["question words"][lower] += 1
+            question_words[lower] += 1
         elif lower in FUNCTION_WORDS:
-            parts["function words"][lower] += 1
+            function_words[lower] += 1
         elif lower in names or word[0].isupper():
-            parts["names"][lower] += 1
+            of_names[lower] += 1
         else:
-            parts["content words"][lower] += 1
+            content_words[lower] += 1
     return parts
 
 

@@ -1,36 +1,25 @@
 """Texts asked over an index as the paper's experiments do: by each model, over what each retriever finds, of each K."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-import numpy as np
-
-from openbook.entities import Decoding, ModelKind, RetrievedPassages
-from openbook.errors import SettingInvalid
+from openbook.entities import Decoding, ModelKind
 from openbook.indexing.index_builder import Progress
 from openbook.rag.checkpoint import Checkpoint
 from openbook.storage.snapshot import IndexSnapshot
-from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer
-from openbook_lab.evaluation.asking import Setting, ask
-from openbook_lab.evaluation.contestants import Contestant, retrieve_bm25, retrieve_frozen, retrieve_learned
-from openbook_lab.evaluation.open_domain import describe
-from openbook_lab.evaluation.reader import BatchReader, Decode, OpenQuestion
-from openbook_lab.evaluation.reading import log_path
-
-Finding = Literal["dense", "frozen", "bm25", "closed book"]
-CLOSED_BOOK: Finding = "closed book"
+from openbook_lab.evaluation.asking import ask
+from openbook_lab.evaluation.reader import MAX_NEW_TOKENS, BatchReader, Decode, OpenQuestion
+from openbook_lab.evaluation.retrieval import CLOSED_BOOK, Finding, Retrieval, retrieve
+from openbook_lab.evaluation.tables import Cell, Facts, Rows
 
 
 @dataclass(frozen=True, slots=True)
 class PaperPlan:
-    """How texts are asked: by each of these models over what each of these retrievers finds.
+    """Which models answer, over what which retrievers find (`retrieve`). A closed book needs no index.
 
-    `frozen` is the passage encoder's own vectors of the questions; `encoder_folder` None is the packaged one. "closed
-    book" finds nothing: the generator reads the question alone, and no index is needed. `sweep` are further K to ask
-    with, beside `n_docs` (Figure 3).
+    `sweep` are further K to ask with, beside `n_docs` (Figure 3).
     """
 
     retrievers: Sequence[Finding] = ("dense",)
@@ -43,7 +32,7 @@ class PaperPlan:
 
     @property
     def decodes(self) -> tuple[Decode, ...]:
-        """What the answer log knows them by."""
+        """One for each model, as the answer log names it."""
         return tuple(
             Decode(model, self.num_beams) if model == "token" else Decode(model, self.num_beams, self.decoding)
             for model in self.models
@@ -57,23 +46,45 @@ class PaperPlan:
         """Every K that is asked with, ascending."""
         return (0,) if retriever == CLOSED_BOOK else tuple(sorted({self.n_docs, *self.sweep}))
 
+    def facts(self, checkpoint: Checkpoint, snapshot: IndexSnapshot | None) -> Facts:
+        """For a report: the checkpoint and the index."""
+        if snapshot is None:
+            return {"checkpoint": checkpoint.name, "index": "none"}
+        index: Facts = {"index": snapshot.info.version, "passages": len(snapshot), "K": self.n_docs}
+        return {"checkpoint": checkpoint.name, **index}
+
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What one retriever found for every text, and what was answered from the best K of it, by K and decoding."""
+class TextAnswers:
+    """What one retriever found for every text, and the answers from the best K of it, by K and decoding."""
 
-    retriever: Finding
-    found: Contestant
+    retrieval: Retrieval
     answers: dict[int, dict[Decode, list[GivenAnswer]]]
 
+    @property
+    def retriever(self) -> Finding:
+        return self.retrieval.retriever
+
     def of(self, n_docs: int) -> dict[Decode, list[GivenAnswer]]:
-        """The answers from `n_docs` passages; those of a closed book whatever it is."""
+        """The answers from `n_docs` passages; a closed book has the same for every K."""
         return self.answers[0 if self.retriever == CLOSED_BOOK else n_docs]
 
     def describe(self, decode: Decode) -> str:
-        """As people say it."""
-        said = describe(decode)
-        return said.removeprefix("RAG-Token, ") if self.retriever == CLOSED_BOOK else said
+        """The decoding's name in a table; a closed book has no RAG model."""
+        return str(decode).removeprefix("RAG-Token, ") if self.retriever == CLOSED_BOOK else str(decode)
+
+    def rows(
+        self, file: str, plan: PaperPlan, measure: Callable[[Sequence[GivenAnswer], int], Sequence[Cell]]
+    ) -> tuple[Rows, Rows]:
+        """The rows of the plan's K, and those of its sweep: what `measure` makes of the answers from K passages."""
+        rows: Rows = []
+        swept: Rows = []
+        for decode, answers in self.of(plan.n_docs).items():
+            name = self.describe(decode)
+            rows.append((file, self.retriever, name, *measure(answers, plan.n_docs)))
+            if self.retriever != CLOSED_BOOK:
+                swept += [(file, self.retriever, k, name, *measure(self.answers[k][decode], k)) for k in plan.sweep]
+        return rows, swept
 
 
 def ask_each(
@@ -86,66 +97,28 @@ def ask_each(
     progress: Progress,
     name: str,
     max_new_tokens: int | None = None,
-) -> list[Asked]:
-    """The texts asked over what each retriever finds; answers of another length are another log.
+) -> Iterator[TextAnswers]:
+    """The texts asked over what each retriever finds; answers of another length are in another log.
 
     Raises SettingInvalid for a retriever without a `snapshot` to search.
     """
-    reader = (
-        BatchReader(checkpoint) if max_new_tokens is None else BatchReader(checkpoint, max_new_tokens=max_new_tokens)
-    )
-    path = log_path(work, checkpoint)
-    log = AnswerLog(path if max_new_tokens is None else path.with_name(f"{path.stem}-{max_new_tokens}.jsonl"))
-    asked = []
+    reader = BatchReader(checkpoint, max_new_tokens=max_new_tokens or MAX_NEW_TOKENS)
+    log = AnswerLog.of(work, checkpoint, "" if max_new_tokens is None else str(max_new_tokens))
     for retriever in plan.retrievers:
-        found = find(checkpoint, texts, snapshot, retriever, plan.encoder_folder)
-        every_k, decodes = plan.docs_of(retriever), plan.decodes_of(retriever)
-
-        def of(number: int, found: Contestant = found, every_k: Sequence[int] = every_k) -> OpenQuestion:
-            of_k, text = divmod(number, len(texts))
-            one, n_docs = found.found[text], every_k[of_k]
-            return OpenQuestion(texts[text], one.passages[:n_docs], one.doc_scores[:n_docs])
-
-        # all K in one go, so that the time left is that of the whole sweep
-        given = ask(
-            reader,
-            Setting(of, decodes),
-            len(every_k) * len(texts),
-            log,
-            progress=progress,
-            stage=f"{name}: {retriever}",
-        )
+        retrieval = retrieve(checkpoint, texts, snapshot, retriever, plan.encoder_folder)
+        every_k = plan.docs_of(retriever)
+        # all K in one go: the time left is the time of the whole sweep
+        questions = [
+            OpenQuestion(text, found.passages[:k], found.doc_scores[:k])
+            for k in every_k
+            for text, found in zip(texts, retrieval.found, strict=True)
+        ]
+        given = ask(reader, questions, plan.decodes_of(retriever), log, progress=progress, stage=f"{name}: {retriever}")
         whole = {decode: [answer for answer in answers if answer is not None] for decode, answers in given.items()}
-        answers = {
-            n_docs: {
-                decode: of_all[number * len(texts) : (number + 1) * len(texts)] for decode, of_all in whole.items()
-            }
-            for number, n_docs in enumerate(every_k)
-        }
-        asked.append(Asked(retriever, found, answers))
-    return asked
-
-
-def find(
-    checkpoint: Checkpoint,
-    texts: Sequence[str],
-    snapshot: IndexSnapshot | None,
-    retriever: Finding,
-    encoder_folder: Path | None = None,
-) -> Contestant:
-    """The best 50 passages of each text, or all where there are fewer; of a closed book none."""
-    if retriever == CLOSED_BOOK:
-        nothing = RetrievedPassages((), (), ())
-        return Contestant(
-            f"{checkpoint.name}, {retriever}",
-            checkpoint,
-            np.empty((len(texts), 0), dtype=np.float32),  # (Q, 0)
-            (nothing,) * len(texts),
+        yield TextAnswers(
+            retrieval,
+            {
+                k: {decode: answers[at * len(texts) : (at + 1) * len(texts)] for decode, answers in whole.items()}
+                for at, k in enumerate(every_k)
+            },
         )
-    if snapshot is None:
-        raise SettingInvalid(setting="retriever", reason=f"{retriever} needs an index to search")
-    questions = [Question(text, ()) for text in texts]
-    learned = retrieve_learned(checkpoint.name, checkpoint, questions, snapshot)
-    if retriever == "frozen":
-        return retrieve_frozen(learned, questions, snapshot, encoder_folder)
-    return retrieve_bm25(learned, questions, snapshot) if retriever == "bm25" else learned

@@ -1,11 +1,11 @@
 """Questions whose passage has to be found: decodings, gold passages among found ones, K at test time.
 
 The paper's sections 4.1 and 4.5 on a book of one's own: learned retrieval against frozen, one checkpoint against
-another, and what marginalising over K passages is worth against the first passage alone.
+another, and marginalising over K passages against reading the first passage alone.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -13,29 +13,24 @@ from typing import Literal
 from openbook.indexing.index_builder import Progress
 from openbook.rag.checkpoint import Checkpoint
 from openbook.storage.snapshot import IndexSnapshot
-from openbook_lab.datasets.qa_metrics import has_answer
+from openbook_lab.datasets.golds import Golds
 from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.answer_log import AnswerLog
-from openbook_lab.evaluation.asked import Asked
-from openbook_lab.evaluation.asking import Marks, Setting, ask, difference, mark
+from openbook_lab.evaluation.asked import QuestionSet
+from openbook_lab.evaluation.asking import ask
 from openbook_lab.evaluation.book import Book
-from openbook_lab.evaluation.contestants import (
-    Contestant,
-    PassageChoices,
-    retrieve_bm25,
-    retrieve_frozen,
-    retrieve_learned,
-)
+from openbook_lab.evaluation.marks import Marks, mark_answers
 from openbook_lab.evaluation.reader import GREEDY, BatchReader, Decode, OpenQuestion
-from openbook_lab.evaluation.reading import log_path
-from openbook_lab.evaluation.statistics import bootstrap
+from openbook_lab.evaluation.retrieval import PassageChoices, Retrieval, retrieve
+from openbook_lab.evaluation.statistics import percent
 from openbook_lab.evaluation.sweep_plot import SWEEP_TITLE
-from openbook_lab.evaluation.tables import Cell, Report, Table, machine, percent
+from openbook_lab.evaluation.tables import Report, Rows, Table, run_facts, with_rows
 
 Part = Literal["decodings", "gold", "sweep"]
 PARTS: tuple[Part, ...] = ("decodings", "gold", "sweep")
 K_SWEEP = (1, 2, 3, 5, 8, 10, 15, 20)
 RECALL_AT = (1, 5, 20)
+GOLD_ALONE = "gold piece alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +42,36 @@ class OpenPlan:
     num_beams: int = 4
     sweep: Sequence[int] = K_SWEEP
 
+    @property
+    def beams(self) -> Decode:
+        return Decode("token", self.num_beams)
+
+    @property
+    def thorough(self) -> Decode:
+        return Decode("sequence", self.num_beams)
+
+    @property
+    def fast(self) -> Decode:
+        return Decode("sequence", self.num_beams, "fast")
+
+    def best(self, k: int) -> Decode:
+        """Thorough decoding; over one passage RAG-Sequence says what RAG-Token says."""
+        return self.thorough if k > 1 else self.beams
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What each question is read with, None where there is no such passage, and how it is decoded."""
+
+    questions: Sequence[OpenQuestion | None]
+    decodes: tuple[Decode, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The marks of one contestant in one setting."""
+    """The marks of one retrieval in one setting with one decoding."""
 
-    contestant: str
+    retrieval: str
     what: str
     decode: Decode
     marks: Marks
@@ -60,7 +79,7 @@ class Row:
 
 def measure_open(
     checkpoints: Sequence[Checkpoint],
-    asked: Asked,
+    asked: QuestionSet,
     book: Book,
     snapshot: IndexSnapshot,
     plan: OpenPlan,
@@ -72,141 +91,70 @@ def measure_open(
     work: Path,
     progress: Progress,
 ) -> Report:
-    """Everything that the plan asks for, of each checkpoint; of the first also with frozen retrieval, if `frozen`,
-    and with BM25, if `bm25`, which `snapshot` must then hold.
+    """All that the plan asks for, of each checkpoint; of the first also with frozen retrieval, if `frozen`, and with
+    BM25, if `bm25`, which `snapshot` must then hold. The sweep over K is of the first checkpoint alone.
 
-    The sweep over K is the first one's alone. Answers are kept in `work`, and what is there is not asked again.
+    Answers are kept in `work` and not asked again.
     """
     started = time.perf_counter()
     questions = asked.chosen
-    contestants = [retrieve_learned(checkpoint.name, checkpoint, questions, snapshot) for checkpoint in checkpoints]
+    texts = [question.text for question in questions]
+    golds = [Golds(question.answers) for question in questions]
+    first, *others = checkpoints
+    retrievals = [retrieve(first, texts, snapshot)]
     if frozen:
-        contestants.insert(1, retrieve_frozen(contestants[0], questions, snapshot, encoder_folder))
+        retrievals.append(retrieve(first, texts, snapshot, "frozen", encoder_folder))
     if bm25:
-        contestants.insert(1 + frozen, retrieve_bm25(contestants[0], questions, snapshot))
-    others = replace(plan, parts=[part for part in plan.parts if part != "sweep"])
+        retrievals.append(retrieve(first, texts, snapshot, "bm25"))
+    retrievals += [retrieve(checkpoint, texts, snapshot) for checkpoint in others]
     rows: list[Row] = []
-    for number, contestant in enumerate(contestants):
-        choices = PassageChoices(contestant, questions, book, snapshot)
-        settings = settings_of(choices, others if number else plan)
-        log = AnswerLog(log_path(work, contestant.checkpoint))
-        rows += ask_all(contestant, settings, questions, log, progress)
-    facts = {
-        **asked.facts(),
-        "seed": seed,
-        "passages": len(book.passages),
-        "passage encoder": snapshot.info.encoder_name,
-        "machine": machine(),
-        "seconds": round(time.perf_counter() - started, 1),
-    }
-    tables = [recall_table(contestants, questions, book), answers_table(rows), differences_table(rows, plan)]
+    for retrieval in retrievals:
+        of_first = retrieval is retrievals[0]
+        parts = [part for part in plan.parts if part != "sweep" or of_first]
+        settings = settings_of(PassageChoices(retrieval, questions, book, snapshot), replace(plan, parts=parts))
+        reader, log = BatchReader(retrieval.checkpoint), AnswerLog.of(work, retrieval.checkpoint)
+        for number, (what, setting) in enumerate(settings.items(), start=1):
+            stage = f"{retrieval.name}: {what} ({number} of {len(settings)})"
+            given = ask(reader, setting.questions, setting.decodes, log, progress=progress, stage=stage)
+            rows += [
+                Row(retrieval.name, what, decode, mark_answers(answers, golds)) for decode, answers in given.items()
+            ]
+    tables = [recall_table(retrievals, questions, book), answers_table(rows), differences_table(rows, plan)]
     if "sweep" in plan.parts:
-        tables.append(sweep_table(contestants[0], rows, questions, plan))
-    return Report("open", facts, tuple(table for table in tables if table.rows))
-
-
-def ask_all(
-    contestant: Contestant,
-    settings: Mapping[str, Setting],
-    questions: Sequence[Question],
-    log: AnswerLog,
-    progress: Progress,
-) -> list[Row]:
-    """All settings in their order, each marked."""
-    reader = BatchReader(contestant.checkpoint)
-    golds = [question.answers for question in questions]
-    rows = []
-    for number, (what, setting) in enumerate(settings.items(), start=1):
-        stage = f"{contestant.name}: {what} ({number} of {len(settings)})"
-        given = ask(reader, setting, len(questions), log, progress=progress, stage=stage)
-        rows += [Row(contestant.name, what, decode, mark(answers, golds)) for decode, answers in given.items()]
-    return rows
-
-
-def recall_table(contestants: Sequence[Contestant], questions: Sequence[Question], book: Book) -> Table:
-    """Among the first k: a passage that holds an answer, and the piece of the question's own paragraph that does."""
-    rows: list[tuple[Cell, ...]] = []
-    for contestant in contestants:
-        for k in RECALL_AT:
-            held, found = [], []
-            for question, retrieved in zip(questions, contestant.found, strict=True):
-                texts = [passage.text for passage in retrieved.passages[:k]]
-                held.append(float(any(has_answer(text, question.answers) for text in texts)))
-                gold = book.gold_rows(question)
-                if gold:
-                    found.append(float(bool(set(gold) & set(retrieved.rows[:k]))))
-            rows.append(
-                (contestant.name, k, len(held), percent(bootstrap(held)), len(found), percent(bootstrap(found)))
-            )
-    columns = ("retrieval", "k", "questions", "answer in top k", "with a gold piece", "gold piece in top k")
-    return Table(f"Retrieval from {len(book.passages):,} passages", columns, tuple(rows))
-
-
-def answers_table(rows: Sequence[Row]) -> Table:
-    """Everything that was asked."""
-    cells = tuple(
-        (row.contestant, row.what, describe(row.decode), row.marks.questions, *row.marks.intervals()) for row in rows
+        tables.append(sweep_table(retrievals[0], rows, golds, plan))
+    return Report(
+        "open",
+        {
+            **asked.facts(),
+            "seed": seed,
+            "passages": len(book.passages),
+            "passage encoder": snapshot.info.encoder_name,
+            **run_facts(started),
+        },
+        with_rows(*tables),
     )
-    return Table("Answers", ("checkpoint", "passages", "decoding", "questions", "EM", "F1"), cells)
 
 
-def differences_table(rows: Sequence[Row], plan: OpenPlan) -> Table:
-    """What each step is worth, on the same questions, in points; an interval that holds 0 is no difference."""
-    at = {(row.contestant, row.what, row.decode): row.marks for row in rows}
-    first = rows[0].contestant
-    beams = Decode("token", plan.num_beams)
-    thorough, fast = Decode("sequence", plan.num_beams), Decode("sequence", plan.num_beams, "fast")
-    found, top, gold = retrieved(plan.n_docs), retrieved(1), "gold piece alone"
-    pairs = [
-        ("all K against the top passage alone", found, GREEDY, top, GREEDY),
-        ("all K against the top passage alone", found, beams, top, beams),
-        ("all K against the top passage alone", found, thorough, top, beams),
-        ("beam search against greedy", found, beams, found, GREEDY),
-        ("RAG-Sequence against RAG-Token", found, thorough, found, beams),
-        ("thorough against fast", found, thorough, found, fast),
-        *(
-            (f"{what}, against the gold piece alone", what, decode, gold, beams if decode == thorough else decode)
-            for what in (gold_among(plan.n_docs), gold_and_wrong(plan.n_docs))
-            for decode in (GREEDY, thorough)
-        ),
-    ]
-    cells: list[tuple[Cell, ...]] = []
-    for what, left, left_decode, right, right_decode in pairs:
-        mine, theirs = at.get((first, left, left_decode)), at.get((first, right, right_decode))
-        if mine is not None and theirs is not None:
-            cells.append((first, what, describe(left_decode), *difference(mine, theirs)))
-    for row in rows:
-        mine = at.get((first, row.what, row.decode))
-        if row.contestant != first and mine is not None:
-            what = f"against {row.contestant}: {row.what}"
-            cells.append((first, what, describe(row.decode), *difference(mine, row.marks)))
-    columns = ("checkpoint", "what", "decoding", "questions", "EM, points", "F1, points")
-    return Table("Differences on the same questions", columns, tuple(cells))
+def settings_of(choices: PassageChoices, plan: OpenPlan) -> Mapping[str, Setting]:
+    """The settings by name. A setting that two parts want is there once, with the decodings of both."""
+    settings: dict[str, Setting] = {}
 
+    def add(what: str, questions: Sequence[OpenQuestion | None], *decodes: Decode) -> None:
+        before = settings[what].decodes if what in settings else ()
+        settings[what] = Setting(questions, tuple(dict.fromkeys([*before, *decodes])))
 
-def sweep_table(contestant: Contestant, rows: Sequence[Row], questions: Sequence[Question], plan: OpenPlan) -> Table:
-    """What each K of the sweep is worth to the contestant (Figure 3), with how often an answer stands in the top K."""
-    at = {(row.what, row.decode): row.marks for row in rows if row.contestant == contestant.name}
-    held = [
-        [has_answer(passage.text, question.answers) for passage in found.passages]
-        for question, found in zip(questions, contestant.found, strict=True)
-    ]
-    cells: list[tuple[Cell, ...]] = []
-    for k in sorted(set(plan.sweep)):
-        recall = percent(bootstrap([float(any(one[:k])) for one in held]))
-        # one passage alone is one model
-        sequence = Decode("sequence", plan.num_beams)
-        for said, asked in ((GREEDY, GREEDY), (sequence, sequence if k > 1 else Decode("token", plan.num_beams))):
-            marks = at[retrieved(k), asked]
-            cells.append((contestant.name, k, describe(said), marks.questions, *marks.intervals(), recall))
-    columns = ("checkpoint", "K", "decoding", "questions", "EM", "F1", "answer in a passage")
-    return Table(SWEEP_TITLE, columns, tuple(cells))
-
-
-def describe(decode: Decode) -> str:
-    """As people say it."""
-    beams = "greedy" if decode.num_beams == 1 else f"{decode.num_beams} beams"
-    return f"RAG-Token, {beams}" if decode.model == "token" else f"RAG-Sequence, {decode.decoding}, {beams}"
+    n_docs = plan.n_docs
+    if "decodings" in plan.parts:
+        add(retrieved(n_docs), choices.retrieved(n_docs), GREEDY, plan.beams, plan.thorough, plan.fast)
+        add(retrieved(1), choices.retrieved(1), GREEDY, plan.beams)
+    if "gold" in plan.parts:
+        add(GOLD_ALONE, choices.gold_alone(), GREEDY, plan.beams)
+        add(gold_among(n_docs), choices.gold_among(n_docs), GREEDY, plan.thorough)
+        add(gold_and_wrong(n_docs), choices.gold_and_wrong(n_docs), GREEDY, plan.thorough)
+    if "sweep" in plan.parts:
+        for k in plan.sweep:
+            add(retrieved(k), choices.retrieved(k), GREEDY, plan.best(k))
+    return settings
 
 
 def retrieved(n_docs: int) -> str:
@@ -221,26 +169,72 @@ def gold_and_wrong(n_docs: int) -> str:
     return f"gold piece and {n_docs - 1} nearest wrong"
 
 
-def settings_of(choices: PassageChoices, plan: OpenPlan) -> Mapping[str, Setting]:
-    """By what is read. What two parts want is there once, with the decodings of both."""
-    beams = Decode("token", plan.num_beams)
-    thorough, fast = Decode("sequence", plan.num_beams), Decode("sequence", plan.num_beams, "fast")
-    settings: dict[str, Setting] = {}
+def recall_table(retrievals: Sequence[Retrieval], questions: Sequence[Question], book: Book) -> Table:
+    """How often the first k hold a passage with an answer, and the gold piece of the question's own paragraph."""
+    golds = [Golds(question.answers) for question in questions]
+    pieces = [set(book.gold_rows(question)) for question in questions]
+    rows: Rows = []
+    for retrieval in retrievals:
+        held = retrieval.held(golds)
+        for k in RECALL_AT:
+            found = [
+                bool(gold & set(passages.rows[:k]))
+                for gold, passages in zip(pieces, retrieval.found, strict=True)
+                if gold
+            ]
+            in_top = percent(any(of_question[:k]) for of_question in held)
+            rows.append((retrieval.name, k, len(held), in_top, len(found), percent(found)))
+    columns = ("retrieval", "k", "questions", "answer in top k", "with a gold piece", "gold piece in top k")
+    return Table(f"Retrieval from {len(book.passages):,} passages", columns, tuple(rows))
 
-    def add(what: str, passages: Callable[[int], OpenQuestion | None], *decodes: Decode) -> None:
-        before = settings[what].decodes if what in settings else ()
-        settings[what] = Setting(passages, tuple(dict.fromkeys([*before, *decodes])))
 
-    n_docs = plan.n_docs
-    if "decodings" in plan.parts:
-        add(retrieved(n_docs), choices.retrieved(n_docs), GREEDY, beams, thorough, fast)
-        add(retrieved(1), choices.retrieved(1), GREEDY, beams)
-    if "gold" in plan.parts:
-        add("gold piece alone", choices.gold_alone(), GREEDY, beams)
-        add(gold_among(n_docs), choices.gold_among(n_docs), GREEDY, thorough)
-        add(gold_and_wrong(n_docs), choices.gold_and_wrong(n_docs), GREEDY, thorough)
-    if "sweep" in plan.parts:
-        for k in plan.sweep:
-            # one passage alone is one model: RAG-Sequence would say what RAG-Token says
-            add(retrieved(k), choices.retrieved(k), GREEDY, *((thorough,) if k > 1 else (beams,)))
-    return settings
+def answers_table(rows: Sequence[Row]) -> Table:
+    """Everything that was asked."""
+    cells = tuple((row.retrieval, row.what, str(row.decode), *row.marks.cells()) for row in rows)
+    return Table("Answers", ("checkpoint", "passages", "decoding", "questions", "EM", "F1"), cells)
+
+
+def differences_table(rows: Sequence[Row], plan: OpenPlan) -> Table:
+    """What each step is worth, on the same questions, in points; an interval that holds 0 is no difference."""
+    at = {(row.retrieval, row.what, row.decode): row.marks for row in rows}
+    first = rows[0].retrieval
+    found, top = retrieved(plan.n_docs), retrieved(1)
+    beams, thorough = plan.beams, plan.thorough
+    pairs = [
+        ("all K against the top passage alone", found, GREEDY, top, GREEDY),
+        ("all K against the top passage alone", found, beams, top, beams),
+        ("all K against the top passage alone", found, thorough, top, beams),
+        ("beam search against greedy", found, beams, found, GREEDY),
+        ("RAG-Sequence against RAG-Token", found, thorough, found, beams),
+        ("thorough against fast", found, thorough, found, plan.fast),
+        *(
+            (f"{what}, against the gold piece alone", what, decode, GOLD_ALONE, beams if decode == thorough else decode)
+            for what in (gold_among(plan.n_docs), gold_and_wrong(plan.n_docs))
+            for decode in (GREEDY, thorough)
+        ),
+    ]
+    cells: Rows = []
+    for what, left, left_decode, right, right_decode in pairs:
+        mine, theirs = at.get((first, left, left_decode)), at.get((first, right, right_decode))
+        if mine is not None and theirs is not None:
+            cells.append((first, what, str(left_decode), *mine.minus(theirs).cells()))
+    for row in rows:
+        mine = at.get((first, row.what, row.decode))
+        if row.retrieval != first and mine is not None:
+            what = f"against {row.retrieval}: {row.what}"
+            cells.append((first, what, str(row.decode), *mine.minus(row.marks).cells()))
+    columns = ("checkpoint", "what", "decoding", "questions", "EM, points", "F1, points")
+    return Table("Differences on the same questions", columns, tuple(cells))
+
+
+def sweep_table(retrieval: Retrieval, rows: Sequence[Row], golds: Sequence[Golds], plan: OpenPlan) -> Table:
+    """Marks at each K of the sweep (Figure 3), with how often an answer stands in the top K."""
+    at = {(row.what, row.decode): row.marks for row in rows if row.retrieval == retrieval.name}
+    held = retrieval.held(golds)
+    cells: Rows = []
+    for k in sorted(set(plan.sweep)):
+        recall = percent(any(of_question[:k]) for of_question in held)
+        for name, decode in ((GREEDY, GREEDY), (plan.thorough, plan.best(k))):
+            cells.append((retrieval.name, k, str(name), *at[retrieved(k), decode].cells(), recall))
+    columns = ("checkpoint", "K", "decoding", "questions", "EM", "F1", "answer in a passage")
+    return Table(SWEEP_TITLE, columns, tuple(cells))

@@ -1,7 +1,8 @@
-"""The paper's experiments over an index of one's own: open-domain answers (Table 1) and what is retrieved for them."""
+"""Open-domain question answering over an index (Table 1), and what is retrieved for it."""
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from openbook.indexing.index_builder import Progress
@@ -10,11 +11,12 @@ from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.datasets.question_files import QaQuestion
 from openbook_lab.evaluation.answer_log import GivenAnswer
-from openbook_lab.evaluation.contestants import Contestant
-from openbook_lab.evaluation.index_asking import CLOSED_BOOK, PaperPlan, ask_each
-from openbook_lab.evaluation.statistics import bootstrap
+from openbook_lab.evaluation.index_asking import PaperPlan, ask_each
+from openbook_lab.evaluation.marks import mark_answers
+from openbook_lab.evaluation.retrieval import CLOSED_BOOK
+from openbook_lab.evaluation.statistics import percent
 from openbook_lab.evaluation.sweep_plot import SWEEP_TITLE
-from openbook_lab.evaluation.tables import Cell, Report, Table, machine, percent
+from openbook_lab.evaluation.tables import Cell, Report, Rows, Table, run_facts, with_rows
 
 RECALL_AT = (1, 5, 10, 20, 50)
 
@@ -31,70 +33,47 @@ def measure_qa(
     """Exact match, F1, recall, and exact match where no passage holds an answer, of each file by its name; and the same
     for each K of the plan's sweep.
 
-    Answers are kept in `work`, and what is there is not asked again. Raises TooManyDocs for an index with fewer
-    than `plan.n_docs` passages, RetrieverUnavailable for "bm25" without its files.
+    Answers are kept in `work` and not asked again. Raises TooManyDocs for an index with fewer than `plan.n_docs`
+    passages, RetrieverUnavailable for "bm25" without its files.
     """
     started = time.perf_counter()
-    answered: list[tuple[Cell, ...]] = []
-    recalled: list[tuple[Cell, ...]] = []
-    swept: list[tuple[Cell, ...]] = []
+    answered: Rows = []
+    recalled: Rows = []
+    swept: Rows = []
     for name, questions in files:
         golds = [question.golds for question in questions]
-        for asked in ask_each(
-            checkpoint, [q.text for q in questions], snapshot, plan, work=work, progress=progress, name=name
-        ):
-            held = held_by(asked.found, golds)
+        texts = [question.text for question in questions]
+        for one in ask_each(checkpoint, texts, snapshot, plan, work=work, progress=progress, name=name):
+            held = one.retrieval.held(golds)
             recalled += [
-                (name, asked.retriever, k, len(held), percent(bootstrap([float(any(one[:k])) for one in held])))
+                (name, one.retriever, k, len(held), percent(any(of_text[:k]) for of_text in held))
                 for k in RECALL_AT
                 if k <= min(map(len, held))
             ]
-            for decode, answers in asked.of(plan.n_docs).items():
-                of_file = (name, asked.retriever, asked.describe(decode), len(answers))
-                if asked.retriever == CLOSED_BOOK:
-                    # there is no passage for an answer to stand in
-                    answered.append((*of_file, *mark_answers(answers, golds, [False] * len(golds))[:2], None, None))
-                    continue
-                answered.append((*of_file, *mark_answers(answers, golds, [any(one[: plan.n_docs]) for one in held])))
-                for k in plan.sweep:
-                    marks = mark_answers(asked.of(k)[decode], golds, [any(one[:k]) for one in held])
-                    swept.append((name, asked.retriever, k, asked.describe(decode), len(answers), *marks))
-    facts = {**facts_of(checkpoint, snapshot, plan), "seconds": round(time.perf_counter() - started, 1)}
+            rows, more = one.rows(name, plan, partial(qa_cells, golds, held))
+            if one.retriever == CLOSED_BOOK:
+                # no passage, so nothing that an answer could stand in
+                rows = [(*row[:-2], None, None) for row in rows]
+            answered += rows
+            swept += more
     marked = ("decoding", "questions", "EM", "F1", "answer in a passage", "EM, answer in no passage")
-    tables = (
-        Table("Open-domain answers", ("file", "retriever", *marked), tuple(answered)),
-        Table("Retrieval", ("file", "retriever", "k", "questions", "answer in top k"), tuple(recalled)),
-        Table(SWEEP_TITLE, ("file", "retriever", "K", *marked), tuple(swept)),
+    return Report(
+        "qa",
+        {**plan.facts(checkpoint, snapshot), **run_facts(started)},
+        with_rows(
+            Table("Open-domain answers", ("file", "retriever", *marked), tuple(answered)),
+            Table("Retrieval", ("file", "retriever", "k", "questions", "answer in top k"), tuple(recalled)),
+            Table(SWEEP_TITLE, ("file", "retriever", "K", *marked), tuple(swept)),
+        ),
     )
-    return Report("qa", facts, tuple(table for table in tables if table.rows))
 
 
-def mark_answers(answers: Sequence[GivenAnswer], golds: Sequence[Golds], held: Sequence[bool]) -> tuple[Cell, ...]:
-    """EM, F1, share of questions whose passages hold an answer, and EM over the questions whose passages do not: what
-    an extractive reader could not have answered (section 4.1).
-
-    All in percent; without F1 where the golds are patterns.
-    """
-    pairs = list(zip(answers, golds, strict=True))
-    right = [one.exact_match(answer.text) for answer, one in pairs]
-    overlap = [f1 for answer, one in pairs if (f1 := one.f1(answer.text)) is not None]
-    unaided = [is_right for is_right, there in zip(right, held, strict=True) if not there]
-    return tuple(percent(bootstrap([float(one) for one in values])) for values in (right, overlap, held, unaided))
-
-
-def held_by(found: Contestant, golds: Sequence[Golds]) -> list[list[bool]]:
-    """Of each passage that was found for each question, whether an answer stands in it."""
-    return [
-        [of_one.stand_in(passage.text) for passage in one.passages]
-        for one, of_one in zip(found.found, golds, strict=True)
-    ]
-
-
-def facts_of(checkpoint: Checkpoint, snapshot: IndexSnapshot | None, plan: PaperPlan) -> dict[str, str | int | float]:
-    """Without which the figures mean nothing."""
-    of_index: dict[str, str | int | float] = (
-        {"index": "none"}
-        if snapshot is None
-        else {"index": snapshot.info.version, "passages": len(snapshot), "K": plan.n_docs}
-    )
-    return {"checkpoint": checkpoint.name, **of_index, "machine": machine()}
+def qa_cells(
+    golds: Sequence[Golds], held: Sequence[Sequence[bool]], answers: Sequence[GivenAnswer], k: int
+) -> tuple[Cell, ...]:
+    """How many questions; EM; F1; the share whose first `k` passages hold an answer; and EM over the others, which an
+    extractive reader could not have answered (section 4.1)."""
+    marks = mark_answers(answers, golds)
+    aided = [any(of_question[:k]) for of_question in held]
+    unaided = [right for right, is_aided in zip(marks.by_metric["EM"], aided, strict=True) if not is_aided]
+    return *marks.cells(), percent(aided), percent(unaided)

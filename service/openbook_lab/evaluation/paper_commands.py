@@ -23,7 +23,8 @@ from openbook_lab.evaluation.reports import JsonFile, MarkdownFile, show
 if TYPE_CHECKING:
     from openbook.rag.checkpoint import Checkpoint
     from openbook.storage.snapshot import IndexSnapshot
-    from openbook_lab.evaluation.index_asking import Finding, PaperPlan
+    from openbook_lab.evaluation.index_asking import PaperPlan
+    from openbook_lab.evaluation.retrieval import Finding
     from openbook_lab.evaluation.tables import Report
 
 T = TypeVar("T")
@@ -202,10 +203,8 @@ def generation(
     for each K (Figure 3)."""
     from openbook_lab.datasets.generation_files import read_prompts
     from openbook_lab.evaluation.generation import measure_generation
-    from openbook_lab.evaluation.generation_metrics import check_can_measure
     from openbook_lab.evaluation.index_asking import PaperPlan
 
-    check_can_measure()
     check_plot(plot, k)
     prompts = [(file.name, drawn(read_prompts(file), sample, seed)) for file in files]
     (checkpoint,) = load_checkpoints(settings, None)
@@ -239,13 +238,8 @@ def models(chosen: list[Model] | None) -> list[ModelKind]:
 
 def check_plot(plot: Path | None, k: list[int] | None) -> None:
     """Before there is work that would be lost."""
-    from openbook_lab.evaluation.answerability import check_can_draw
-
-    if plot is None:
-        return
-    if not k:
+    if plot is not None and not k:
         raise SettingInvalid(setting="--plot", reason="draws K at test time; give each K with --k")
-    check_can_draw()
 
 
 def draw(report: "Report", plot: Path | None) -> None:

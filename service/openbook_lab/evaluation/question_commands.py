@@ -133,14 +133,11 @@ def open_domain(
     Shows how often an answer is retrieved, exact match and F1 of each way of decoding with a 95% interval, what the
     gold passage is worth, K at test time, and the differences on the same questions.
     """
-    from openbook_lab.evaluation.answerability import check_can_draw
     from openbook_lab.evaluation.asked import choose_questions
     from openbook_lab.evaluation.book import open_book, write_book
     from openbook_lab.evaluation.open_domain import K_SWEEP, PARTS, OpenPlan, measure_open
     from openbook_lab.evaluation.sweep_plot import draw_sweep
 
-    if plot is not None:
-        check_can_draw()
     asked = choose_questions(questions, held_out=_titles(held_out, every), sample=sample, seed=seed)
     book = write_book(asked.every, passages or [])
     checkpoints = load_checkpoints(settings, against)
@@ -203,14 +200,12 @@ def posteriors(
     their articles. Shows how often the passage of the largest posterior holds a right answer, how well log_prob tells
     the three apart (AUC), and which threshold keeps how many right answers.
     """
-    from openbook_lab.evaluation.answerability import check_can_draw, draw_curves
+    from openbook_lab.evaluation.answerability import draw_curves
     from openbook_lab.evaluation.asked import choose_questions, choose_unanswerable
     from openbook_lab.evaluation.book import open_book, write_book
     from openbook_lab.evaluation.posteriors import measure_posteriors
     from openbook_lab.evaluation.reader import Decode
 
-    if plot is not None:
-        check_can_draw()
     titles = _titles(held_out, every)
     asked = choose_questions(questions, held_out=titles, sample=sample, seed=seed)
     impossible = choose_unanswerable(unanswerable or [], held_out=titles, sample=sample, seed=seed)

@@ -1,7 +1,8 @@
-"""Many questions through the decoders at once, each with the passages that it is given."""
+"""Batches of questions through the decoders, each question with given passages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -21,7 +22,7 @@ MAX_NEW_TOKENS = AnswerOptions().max_new_tokens
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """How answers are looked for. `decoding` says nothing to RAG-Token, which has one."""
+    """How answers are searched for. RAG-Token ignores `decoding`: it has one."""
 
     model: ModelKind
     num_beams: int
@@ -29,9 +30,14 @@ class Decode:
 
     @property
     def key(self) -> str:
-        """What an answer log calls it."""
+        """Its name in an answer log."""
         kind = self.model if self.model == "token" else f"{self.model} {self.decoding}"
         return f"{kind} beams={self.num_beams}"
+
+    def __str__(self) -> str:
+        """Its name in a table."""
+        beams = "greedy" if self.num_beams == 1 else f"{self.num_beams} beams"
+        return f"RAG-Token, {beams}" if self.model == "token" else f"RAG-Sequence, {self.decoding}, {beams}"
 
 
 GREEDY = Decode("token", 1)
@@ -39,7 +45,7 @@ GREEDY = Decode("token", 1)
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestion:
-    """A question with the K passages to read, and their inner products with it; without any it is read alone."""
+    """A question with the K passages to read and their doc_scores. K = 0: the generator reads the question alone."""
 
     text: str
     passages: tuple[Passage, ...]
@@ -47,9 +53,9 @@ class OpenQuestion:
 
     @property
     def key(self) -> str:
-        """What an answer log calls it: two with one key are one question to a generator.
+        """Its name in an answer log: equal keys are equal input to a generator.
 
-        Scores count by their differences alone, which are all that a prior depends on.
+        Only differences of scores count, because the prior depends on nothing else.
         """
         best = max(self.doc_scores, default=0.0)
         scores = ",".join(f"{score - best:.4f}" for score in self.doc_scores)
@@ -58,7 +64,7 @@ class OpenQuestion:
 
 
 class BatchReader:
-    """Answers as the engine does, for questions that have their passages already."""
+    """Answers as the engine does, from passages that are given."""
 
     def __init__(self, checkpoint: Checkpoint, *, max_new_tokens: int = MAX_NEW_TOKENS) -> None:
         self._checkpoint = checkpoint
@@ -67,10 +73,10 @@ class BatchReader:
 
     @torch.inference_mode()
     def read(self, questions: Sequence[OpenQuestion], decodes: Sequence[Decode]) -> list[list[GivenAnswer]]:
-        """For each way of decoding, the best answer to each question; all questions have equally many passages.
+        """For each way of decoding, the best answer to each question; all questions have K passages.
 
-        None at all is the closed book of the paper's baselines: the generator reads the question and nothing else, and
-        both models are p(y | x). Raises InvalidRequest for a question that is longer than it reads.
+        K = 0 is the closed book of the paper's baselines: both models are p(y | x). Raises InvalidRequest for a
+        question that is longer than the generator reads.
         """
         encoded, log_prior = self._encode(questions)  # log_prior (Q, K)
         return [
@@ -83,8 +89,8 @@ class BatchReader:
 
     @torch.inference_mode()
     def score(self, question: OpenQuestion, targets: Sequence[str]) -> list[GivenAnswer]:
-        """log p(target | question) of each target, end-of-sequence included, as RAG-Sequence has it; of a closed book
-        both models agree. Raises InvalidRequest for two targets that are one to the generator."""
+        """log p(target | question) of each target under RAG-Sequence, with end-of-sequence; without passages, under
+        both models. Raises InvalidRequest for two targets that have the same tokens."""
         target_ids = [tuple(self._generator.target_ids(target)) for target in targets]
         check_targets(targets, target_ids)
         encoded, log_prior = self._encode([question])  # log_prior (1, K)
@@ -97,7 +103,7 @@ class BatchReader:
         ]
 
     def _encode(self, questions: Sequence[OpenQuestion]) -> tuple[EncodedPassages, torch.Tensor]:
-        """What the decoder reads, and the doc_log_prior (Q, K). A closed book is one row that is certain."""
+        """The encoded passages, and the doc_log_prior (Q, K). A closed book is one row with probability 1."""
         if questions[0].passages:
             encoded = self._generator.encode([q.text for q in questions], [q.passages for q in questions])
             doc_scores = torch.tensor([q.doc_scores for q in questions], dtype=torch.float64)  # (Q, K)
@@ -108,8 +114,8 @@ class BatchReader:
         return encoded, doc_log_prior(doc_scores).float().to(self._checkpoint.device)
 
     def _question_ids(self, text: str) -> list[int]:
-        """The question without what joins it to a passage: an empty passage would be one more thing to be read."""
-        # one space for two, as beside a passage
+        """The question's tokens alone, without the separator that would come before a passage."""
+        # two spaces become one, as they do beside a passage
         ids: list[int] = self._generator.tokenizer(text.replace("  ", " "), verbose=False)["input_ids"]
         positions: int | None = getattr(self._checkpoint.generator.config, "max_position_embeddings", None)
         limit = min(self._checkpoint.config.max_combined_length, positions or len(ids))
@@ -121,22 +127,17 @@ class BatchReader:
     def _decode(
         self, encoded: EncodedPassages, log_prior: torch.Tensor, decode: Decode
     ) -> list[tuple[Hypothesis, ...]]:
-        if decode.model == "token":
-            return decoding.rag_token(
-                self._generator,
-                encoded,
-                log_prior,
-                num_beams=decode.num_beams,
-                max_new_tokens=self._max_new_tokens,
-                between_steps=nothing,
-            )
-        return decoding.rag_sequence(
+        search = (
+            decoding.rag_token
+            if decode.model == "token"
+            else partial(decoding.rag_sequence, thorough=decode.decoding == "thorough")
+        )
+        return search(
             self._generator,
             encoded,
             log_prior,
             num_beams=decode.num_beams,
             max_new_tokens=self._max_new_tokens,
-            thorough=decode.decoding == "thorough",
             between_steps=nothing,
         )
 
@@ -145,6 +146,6 @@ class BatchReader:
         text = self._generator.text(hypothesis.token_ids)
         if self._checkpoint.uncased:
             by_posterior = sorted(range(len(posterior)), key=lambda k: -posterior[k])
-            # without a passage the question alone may say how a word is written
+            # without a passage, the question shows how words are written
             text = as_written(text, [question.passages[k].text for k in by_posterior] or [question.text])
         return GivenAnswer(text, hypothesis.log_prob, posterior)

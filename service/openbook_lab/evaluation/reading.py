@@ -7,16 +7,18 @@ from pathlib import Path
 from openbook.entities import Passage
 from openbook.indexing.index_builder import Progress
 from openbook.rag.checkpoint import Checkpoint
+from openbook_lab.datasets.golds import Golds
 from openbook_lab.evaluation.answer_log import AnswerLog
-from openbook_lab.evaluation.asked import Asked
-from openbook_lab.evaluation.asking import Setting, ask, mark
+from openbook_lab.evaluation.asked import QuestionSet
+from openbook_lab.evaluation.asking import ask
+from openbook_lab.evaluation.marks import mark_answers
 from openbook_lab.evaluation.reader import BatchReader, Decode, OpenQuestion
-from openbook_lab.evaluation.tables import Cell, Report, Table, machine
+from openbook_lab.evaluation.tables import Report, Rows, Table, run_facts
 
 
 def read_paragraphs(
     checkpoints: Sequence[Checkpoint],
-    asked: Asked,
+    asked: QuestionSet,
     *,
     work: Path,
     num_beams: Sequence[int],
@@ -25,44 +27,22 @@ def read_paragraphs(
 ) -> Report:
     """Exact match and F1 of each checkpoint. With one passage RAG-Token and RAG-Sequence are the same model."""
     started = time.perf_counter()
-    questions = asked.chosen
-    setting = Setting(
-        # the only passage is certain, whatever its score
-        lambda number: (
-            OpenQuestion(
-                questions[number].text, (Passage("", questions[number].title, questions[number].context),), (0.0,)
-            )
-            if questions[number].context
-            else None
-        ),
-        tuple(Decode("token", beams) for beams in num_beams),
-    )
-    rows: list[tuple[Cell, ...]] = []
+    # the only passage has probability 1, whatever its score
+    questions = [
+        OpenQuestion(one.text, (Passage("", one.title, one.context),), (0.0,)) if one.context else None
+        for one in asked.chosen
+    ]
+    golds = [Golds(question.answers) for question in asked.chosen]
+    decodes = [Decode("token", beams) for beams in num_beams]
+    rows: Rows = []
     for checkpoint in checkpoints:
-        given = ask(
-            BatchReader(checkpoint),
-            setting,
-            len(questions),
-            AnswerLog(log_path(work, checkpoint)),
-            progress=progress,
-            stage=f"{checkpoint.facts.name}: reading",
-        )
+        log, stage = AnswerLog.of(work, checkpoint), f"{checkpoint.facts.name}: reading"
+        given = ask(BatchReader(checkpoint), questions, decodes, log, progress=progress, stage=stage)
         for decode, answers in given.items():
-            marks = mark(answers, [question.answers for question in questions])
-            rows.append((checkpoint.name, decode.num_beams, marks.questions, *marks.intervals()))
+            rows.append((checkpoint.name, decode.num_beams, *mark_answers(answers, golds).cells()))
+    columns = ("checkpoint", "beams", "questions", "EM", "F1")
     return Report(
         "reading",
-        {
-            **asked.facts(),
-            "seed": seed,
-            "machine": machine(),
-            "seconds": round(time.perf_counter() - started, 1),
-        },
-        (Table("Reading: the paragraph given whole", ("checkpoint", "beams", "questions", "EM", "F1"), tuple(rows)),),
+        {**asked.facts(), "seed": seed, **run_facts(started)},
+        (Table("Reading: the paragraph given whole", columns, tuple(rows)),),
     )
-
-
-def log_path(work: Path, checkpoint: Checkpoint) -> Path:
-    """Where the answers of a checkpoint are written; another precision is another log."""
-    precision = "int8" if checkpoint.int8 else str(checkpoint.generator.dtype).removeprefix("torch.")
-    return work / f"answers-{checkpoint.fingerprint}-{precision}.jsonl"

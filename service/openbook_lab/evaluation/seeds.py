@@ -1,4 +1,4 @@
-"""What a figure would have been with other seeds: mean and spread of reports that differ in nothing else."""
+"""Mean and spread of figures over reports that differ only in their seeds."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from typing import Any
 
 from openbook.errors import SourceInvalid
 from openbook_lab.evaluation.statistics import Interval
-from openbook_lab.evaluation.tables import Cell, Report, Table
+from openbook_lab.evaluation.tables import Facts, Report, Rows, Table, with_rows
 
 # Student's t, two-sided 95%, of 1 to 30 degrees of freedom (scipy.stats.t.ppf(0.975, n)); beyond, the normal's.
 T_95 = (
@@ -19,7 +19,7 @@ T_95 = (
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
 NORMAL_95 = 1.960
-# name@fingerprint: another seed is another checkpoint in the same place
+# name@fingerprint: another seed makes another checkpoint in the same cell
 _CHECKPOINT = re.compile(r"\S+@[0-9a-f]{12}")
 
 # Table and row, as text, and the measure's column.
@@ -28,16 +28,15 @@ Figures = dict[Place, float]
 
 
 class TwoRows(ValueError):
-    """Two rows of a report are told apart by their checkpoints alone."""
+    """Two rows of a report differ only in their checkpoints."""
 
 
 def read_reports(files: Sequence[Path]) -> list[Figures]:
-    """The figures of each report, by row and measure. Raises SourceInvalid for a file that is no report."""
+    """The figures of each report. Raises SourceInvalid for a file that is not a report."""
     found = []
     for file in files:
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-            found.append(figures_of(content))
+            found.append(figures_of(json.loads(file.read_text(encoding="utf-8"))))
         except OSError as error:
             raise SourceInvalid(source=file, reason=str(error.strerror)) from error
         except TwoRows as error:
@@ -52,16 +51,16 @@ def read_reports(files: Sequence[Path]) -> list[Figures]:
 
 
 def figures_of(report: Mapping[str, Any]) -> Figures:
-    """Every mean and every number with a fraction. What else a row holds says which row it is; checkpoints do not.
+    """Every mean and every float, by the row's other cells without checkpoints, and by column.
 
-    Raises TwoRows where that leaves two rows alike.
+    Raises TwoRows where two rows are then alike.
     """
     figures: Figures = {}
     for table in report["tables"]:
         for row in table["rows"]:
             names = [f"{value}" for value in row.values() if isinstance(value, str | int) and value != ""]
             place = _CHECKPOINT.sub("", ", ".join([str(table["title"]), *names]))
-            # where a checkpoint's name stood alone, nothing is left of it
+            # a cell that held only a checkpoint is empty now
             place = ", ".join(part.strip() for part in place.split(",") if part.strip())
             for measure, value in row.items():
                 mean = value["mean"] if isinstance(value, dict) else value
@@ -75,34 +74,33 @@ def figures_of(report: Mapping[str, Any]) -> Figures:
 def measure_seeds(
     arms: Mapping[str, Sequence[Figures]], *, measures: Sequence[str] = (), texts: Sequence[str] = ()
 ) -> Report:
-    """Of each arm and figure the mean over its seeds, their standard deviation and extremes; and of the first arm
-    against each other with as many seeds the difference, seed by seed in their order, with Student's 95% interval.
+    """Of each arm and figure the mean over its seeds, their standard deviation and extremes; and the differences of the
+    first arm from each other arm with as many seeds, paired in their order, with Student's 95% interval.
 
-    Only figures whose column is among `measures` and whose row holds each of `texts`; none given is no condition. What
-    not every seed of an arm has is left out. Raises SourceInvalid where nothing is left.
+    Takes the figures whose column is among `measures` and whose row holds each of `texts` (empty: any), and which every
+    seed of the arm has. Raises SourceInvalid where none is left.
     """
     chosen = {arm: _common(seeds, measures, texts) for arm, seeds in arms.items()}
-    spread = [
-        (arm, place, measure, len(values), *_spread(values))
+    spread: Rows = [
+        (arm, *place, len(values), fmean(values), _deviation(values), min(values), max(values))
         for arm, figures in chosen.items()
-        for (place, measure), values in figures.items()
+        for place, values in figures.items()
     ]
     if not spread:
         raise SourceInvalid(source="the reports", reason="they have no figure in common that was asked for")
     (first, mine), *others = chosen.items()
-    apart: list[tuple[Cell, ...]] = []
+    apart: Rows = []
     for arm, theirs in others:
         for place in [place for place in mine if place in theirs]:
             if len(mine[place]) != len(theirs[place]) or len(mine[place]) < 2:
                 continue
             gaps = [a - b for a, b in zip(mine[place], theirs[place], strict=True)]
             apart.append((f"{first} minus {arm}", *place, len(gaps), t_interval(gaps), _deviation(gaps)))
-    facts: dict[str, str | int | float] = {f"seeds of {arm}" if arm else "seeds": len(arms[arm]) for arm in arms}
-    tables = (
-        Table("Over seeds", ("arm", "figure", "measure", "seeds", "mean", "sd", "lowest", "highest"), tuple(spread), 2),
-        Table("Differences", ("arms", "figure", "measure", "seeds", "difference", "sd"), tuple(apart), 2),
-    )
-    return Report("seeds", facts, tuple(table for table in tables if table.rows))
+    facts: Facts = {f"seeds of {arm}" if arm else "seeds": len(arms[arm]) for arm in arms}
+    columns = ("arm", "figure", "measure", "seeds", "mean", "sd", "lowest", "highest")
+    of_differences = ("arms", "figure", "measure", "seeds", "difference", "sd")
+    tables = (Table("Over seeds", columns, tuple(spread), 2), Table("Differences", of_differences, tuple(apart), 2))
+    return Report("seeds", facts, with_rows(*tables))
 
 
 def t_interval(values: Sequence[float]) -> Interval:
@@ -113,7 +111,7 @@ def t_interval(values: Sequence[float]) -> Interval:
 
 
 def _common(seeds: Sequence[Figures], measures: Sequence[str], texts: Sequence[str]) -> dict[Place, list[float]]:
-    """What every seed has of what is asked for."""
+    """The chosen figures that every seed has."""
     chosen = {}
     for place in seeds[0]:
         row, measure = place
@@ -122,10 +120,6 @@ def _common(seeds: Sequence[Figures], measures: Sequence[str], texts: Sequence[s
         if wanted and not any(map(math.isnan, values)):
             chosen[place] = values
     return chosen
-
-
-def _spread(values: Sequence[float]) -> tuple[float, float, float, float]:
-    return fmean(values), _deviation(values), min(values), max(values)
 
 
 def _deviation(values: Sequence[float]) -> float:

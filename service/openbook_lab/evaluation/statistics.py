@@ -1,20 +1,21 @@
 """How sure a number is: the bootstrap (Efron 1979), and the area under the ROC curve."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 RESAMPLES = 10_000
+AUC_RESAMPLES = 1_000
 LEVEL = 0.95
-# Resamples drawn at a time, so that a few thousand questions take megabytes and not gigabytes.
+# Numbers drawn at a time, so that a few thousand questions take megabytes and not gigabytes.
 _ENTRIES_AT_A_TIME = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean, and between which values `LEVEL` of its resamples lie."""
+    """A mean, and the values between which `LEVEL` of its resamples lie."""
 
     mean: float
     low: float
@@ -23,7 +24,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class RocPoint:
-    """Of the scores at or above `threshold`: which share of the positives and of the negatives is among them."""
+    """The shares of the positives and of the negatives that score at or above `threshold`."""
 
     threshold: float
     true_positive_rate: float
@@ -33,7 +34,7 @@ class RocPoint:
 def bootstrap(values: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
     """The mean of `values` and its percentile interval over resamples with replacement. No values: all nan.
 
-    For a comparison of two systems over the same questions, give the differences: the interval is then the paired one.
+    To compare two systems over the same questions, give the differences: the interval is then the paired one.
     """
     given = np.asarray(values, dtype=np.float64)  # (N,)
     if not given.size:
@@ -46,9 +47,13 @@ def bootstrap(values: Sequence[float], *, seed: int = 0, resamples: int = RESAMP
             for first in range(0, resamples, at_a_time)
         ]
     )  # (resamples,)
-    tail = (1 - LEVEL) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return Interval(float(given.mean()), float(low), float(high))
+    return _interval(float(given.mean()), means)
+
+
+def percent(values: Iterable[float | None]) -> Interval:
+    """The bootstrapped mean of `values` as a percentage; None is left out."""
+    found = bootstrap([value for value in values if value is not None])
+    return Interval(100 * found.mean, 100 * found.low, 100 * found.high)
 
 
 def auc(positives: Sequence[float], negatives: Sequence[float]) -> float:
@@ -64,10 +69,23 @@ def auc(positives: Sequence[float], negatives: Sequence[float]) -> float:
     return float((less + less_or_equal).mean() / 2 / below.size)
 
 
+def auc_interval(positives: Sequence[float], negatives: Sequence[float], *, seed: int = 0) -> Interval:
+    """The area with its percentile interval; both sides are resampled. All nan where either is empty."""
+    if not positives or not negatives:
+        return Interval(float("nan"), float("nan"), float("nan"))
+    random_state = np.random.default_rng(seed)
+    above, below = np.asarray(positives), np.asarray(negatives)
+    resampled = [
+        auc(random_state.choice(above, above.size).tolist(), random_state.choice(below, below.size).tolist())
+        for _ in range(AUC_RESAMPLES)
+    ]
+    return _interval(auc(positives, negatives), resampled)
+
+
 def roc(positives: Sequence[float], negatives: Sequence[float]) -> list[RocPoint]:
     """The curve: a point for each score that occurs, from the strictest threshold to the loosest."""
     above, below = np.sort(np.asarray(positives, dtype=np.float64)), np.sort(np.asarray(negatives, dtype=np.float64))
-    thresholds = np.unique(np.concatenate([above, below]))[::-1]
+    thresholds = np.unique(np.concatenate([above, below]))[::-1]  # (T,)
     return [
         RocPoint(float(threshold), _share_from(above, threshold), _share_from(below, threshold))
         for threshold in thresholds
@@ -78,3 +96,9 @@ def _share_from(ascending: NDArray[np.float64], threshold: float) -> float:
     if not ascending.size:
         return float("nan")
     return float(1 - np.searchsorted(ascending, threshold, side="left") / ascending.size)
+
+
+def _interval(mean: float, resampled: Sequence[float] | NDArray[np.float64]) -> Interval:
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(resampled, [tail, 1 - tail])
+    return Interval(mean, float(low), float(high))

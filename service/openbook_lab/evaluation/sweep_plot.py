@@ -8,21 +8,21 @@ from openbook_lab.evaluation.statistics import Interval
 from openbook_lab.evaluation.tables import Cell, Report
 
 SWEEP_TITLE = "K at test time"
-# What is drawn, where a table has it, and how its axis is called.
+# The columns that are drawn, where a table has them, and the labels of their axes.
 PANELS = {
     "EM": "exact match, %",
     "answer in a passage": "answer in the top K, %",
     "BLEU-1": "BLEU-1",
     "ROUGE-L": "ROUGE-L",
 }
-# What tells lines apart; what is found does not depend on the decoding.
+# The columns that name a line; retrieval does not depend on the decoding.
 _NAMES = ("checkpoint", "file", "retriever", "written by", "decoding")
 STYLES = ("-", "--", "-.", ":")
 Lines = dict[str, list[tuple[int, Interval]]]
 
 
 def sweep_panels(report: Report) -> dict[str, Lines]:
-    """By measure, then by line: K and the measure in percent, K ascending. A figure without interval has none."""
+    """By measure, then by line: K and the measure in percent, K ascending. A bare number is its own interval."""
     table = next((table for table in report.tables if table.title == SWEEP_TITLE), None)
     if table is None:
         return {}
@@ -51,14 +51,14 @@ def draw_sweep(report: Report, path: Path) -> None:
         axes = figure.add_subplot(1, len(panels), number)
         for place, (label, points) in enumerate(lines.items()):
             docs = [k for k, _ in points]
-            # told apart without colour, and where one lies on another
+            # dashes tell lines apart without colour, and where one covers another
             style = STYLES[place % len(STYLES)]
             axes.plot(docs, [one.mean for _, one in points], style, marker="o", markersize=3, label=label)
             axes.fill_between(docs, [one.low for _, one in points], [one.high for _, one in points], alpha=0.12)
         bottom, top = axes.get_ylim()
         axes.set_ylim(max(bottom, -1), min(top, 101))
         asked = sorted({k for points in lines.values() for k, _ in points})
-        # what changes, changes between the first few
+        # most of the change is between the first few K
         axes.set(xlabel="K, passages retrieved", ylabel=PANELS[measure], xscale="log")
         axes.set_xticks(asked, labels=[str(k) for k in asked])
         axes.minorticks_off()

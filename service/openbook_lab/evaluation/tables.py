@@ -1,8 +1,9 @@
-"""What an experiment comes back with: tables, and the facts without which their figures mean nothing."""
+"""A report: tables, and the facts without which their figures mean nothing."""
 
 import math
 import os
 import platform
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -11,11 +12,13 @@ from typing import Any
 from openbook_lab.evaluation.statistics import Interval
 
 Cell = str | int | float | Interval | None
+Rows = list[tuple[Cell, ...]]
+Facts = dict[str, str | int | float]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells under named columns. Shares are in percent; `digits` are those behind the point."""
+    """Rows of cells under named columns. Shares are in percent; numbers show `digits` behind the point."""
 
     title: str
     columns: tuple[str, ...]
@@ -23,13 +26,13 @@ class Table:
     digits: int = 1
 
     def text_rows(self) -> list[list[str]]:
-        """The rows as people read them: a mean with its interval is "51.2 [47.0, 55.3]", what is missing is empty."""
+        """The rows as people read them: a mean with its interval is "51.2 [47.0, 55.3]", a missing number is empty."""
         return [[_text(cell, self.digits) for cell in row] for row in self.rows]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One run of one experiment. `misses` is what went wrong, for whoever wants to know why: JSON alone shows it."""
+    """One run of one experiment. `misses` are the wrong answers: JSON alone shows them."""
 
     experiment: str
     facts: Mapping[str, str | int | float]
@@ -56,13 +59,18 @@ class Report:
 
 
 def machine() -> str:
-    """What the figures were measured on, as far as it moves them or their time."""
+    """The machine and the library that the figures and their time depend on."""
     return f"{os.cpu_count()} cores {platform.machine()}, torch {version('torch')}"
 
 
-def percent(interval: Interval) -> Interval:
-    """Shares as percentages."""
-    return Interval(100 * interval.mean, 100 * interval.low, 100 * interval.high)
+def run_facts(started: float) -> Facts:
+    """The machine, and the seconds since `started`, a time of time.perf_counter."""
+    return {"machine": machine(), "seconds": round(time.perf_counter() - started, 1)}
+
+
+def with_rows(*tables: Table) -> tuple[Table, ...]:
+    """The tables that have rows."""
+    return tuple(table for table in tables if table.rows)
 
 
 def _text(cell: Cell, digits: int) -> str:

@@ -1,17 +1,27 @@
 """The engine beside transformers' own RAG: same work, same answers, and figures that can be."""
 
+import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from openbook_lab.benchmarks.engine import Plan, measure_engine
-from openbook_lab.benchmarks.engine_contestants import Openbook, Transformers
-from openbook_lab.benchmarks.engine_processes import peak_bytes
-from openbook_lab.benchmarks.engine_shares import Sizes
+from openbook.errors import SettingInvalid
+from openbook_lab.benchmarks.engine import Plan, Sizes, measure_engine
+from openbook_lab.benchmarks.engine_contestants import CTranslate2, Openbook, Transformers, peak_bytes
 from openbook_lab.benchmarks.engine_work import MODES, Work
 
 WORK = Work(n_docs=3, length=20, new_tokens=6, num_beams=3)
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """Whatever a test measures with, the next one has torch's threads as they were."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -29,15 +39,11 @@ def test_all_contestants_do_the_same_work_and_float32_gives_the_same_answer(tiny
 
 @pytest.mark.timeout(600)
 def test_a_report_has_times_memory_limits_and_shares(tiny_checkpoint: Path) -> None:
-    threads = torch.get_num_threads()
     plan = Plan(("openbook float32",), ("token beams",), (1,), repeats=2, work=WORK, limit_s=0.001)
     done: list[str] = []
-    try:
-        report = measure_engine(
-            {"mini": tiny_checkpoint}, plan, lambda at, total, what: done.append(f"{what} {at}/{total}")
-        )
-    finally:
-        torch.set_num_threads(threads)
+    report = measure_engine(
+        {"mini": tiny_checkpoint}, plan, lambda at, total, what: done.append(f"{what} {at}/{total}")
+    )
     answers, memory, limits, shares = report.as_json()["tables"]
     assert [(row["contestant"], row["answers"]) for row in answers["rows"]] == [("openbook float32", 2)]
     assert answers["rows"][0]["x transformers float32"] is None
@@ -62,3 +68,63 @@ def test_the_counts_are_those_of_the_matrices(tiny_checkpoint: Path) -> None:
 
 def test_memory_is_that_of_this_process() -> None:
     assert peak_bytes() > 50e6
+
+
+@pytest.mark.parametrize("checkpoint", ["tiny_checkpoint", "tiny_bart_checkpoint"])
+def test_ctranslate2_finds_the_same_tokens_over_each_passage(
+    checkpoint: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")
+    folder = shutil.copytree(request.getfixturevalue(checkpoint), tmp_path / "tiny")
+    for seed in range(4):
+        work = Work(n_docs=5, length=20, new_tokens=8, num_beams=4, seed=seed)
+        found = CTranslate2(folder, "float32", work).run("sequence fast")
+        assert found.tokens == Openbook(folder, "float32", work).run("sequence fast").tokens
+        assert len(found.tokens) == 5 * 8, "no answer may end before"
+        assert found.seconds > 0
+
+
+def test_ctranslate2_gives_the_same_answer_with_any_number_of_threads(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")
+    contestant = CTranslate2(shutil.copytree(tiny_checkpoint, tmp_path / "tiny"), "int8", WORK)
+    answers, translators = [], []
+    for threads in (1, 1, 2):
+        torch.set_num_threads(threads)
+        answers.append(contestant.run("sequence fast").tokens)
+        translators.append(contestant._translator(threads))
+    assert translators[0] is translators[1]
+    assert translators[1] is not translators[2]
+    assert answers[0] == answers[1] == answers[2]
+    assert len(answers[0]) == WORK.n_docs * WORK.new_tokens
+
+
+@pytest.mark.timeout(600)
+def test_a_report_has_ctranslate2_where_it_answers_and_a_column_for_it(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")
+    folder = shutil.copytree(tiny_checkpoint, tmp_path / "tiny")
+    contestants, modes = ("openbook float32", "ctranslate2 int8"), ("token greedy", "sequence fast")
+    plan = Plan(contestants, modes, (1,), repeats=1, work=WORK, limit_s=0.001)  # type: ignore[arg-type]
+    report = measure_engine({"mini": folder}, plan, lambda *_: None)
+    answers, memory, _, shares = report.as_json()["tables"]
+    assert [(row["mode"], row["contestant"]) for row in answers["rows"]] == [
+        ("token greedy", "openbook float32"),
+        ("sequence fast", "openbook float32"),
+        ("sequence fast", "ctranslate2 int8"),
+    ]
+    greedy, ours, theirs = (row["x ctranslate2 int8"] for row in answers["rows"])
+    assert greedy is None
+    assert ours > 0
+    assert theirs == 1.0
+    assert [row["contestant"] for row in memory["rows"]] == ["openbook float32"]
+    assert [row["mode"] for row in shares["rows"]] == ["token greedy"]
+
+
+def test_a_plan_that_leaves_ctranslate2_nothing_to_do_is_refused() -> None:
+    with pytest.raises(SettingInvalid, match="ctranslate2 int8 can be asked for sequence fast alone"):
+        Plan(("ctranslate2 int8",), ("token beams",), (1,), repeats=1, work=WORK)
+
+
+def test_without_ctranslate2_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with pytest.raises(SettingInvalid, match=r"pip install 'openbook-lab\[ctranslate2\]'"):
+        Plan(("ctranslate2 int8",), ("sequence fast",), (1,), repeats=1, work=WORK)

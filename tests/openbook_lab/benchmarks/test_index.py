@@ -9,10 +9,9 @@ import pytest
 from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.storage.index_store import IndexStore
 from openbook_lab.benchmarks.children import Progress, in_child
-from openbook_lab.benchmarks.index import measure_indexes, specs
-from openbook_lab.benchmarks.index_measures import find_truth
-from openbook_lab.benchmarks.index_places import prepare
-from openbook_lab.benchmarks.index_vectors import Places, blocks_of, draw, hold_out
+from openbook_lab.benchmarks.index import find_truth, measure_indexes, specs
+from openbook_lab.benchmarks.index_vectors import Places, blocks_of, draw, hold_out, prepare
+from openbook_lab.evaluation.tables import Report
 from tests.fixtures.indexes import publish_tiny
 
 N, DIMENSION, QUESTIONS = 2000, 32, 40
@@ -38,7 +37,7 @@ def test_drawn_vectors_are_of_length_one_and_the_same_each_time(places: Places, 
         np.testing.assert_allclose(np.linalg.norm(np.load(one), axis=1), 1, atol=1e-5)
 
 
-def test_drawn_vectors_lie_nearer_within_an_article_than_without_and_few_directions_hold_most(places: Places) -> None:
+def test_drawn_vectors_are_near_within_an_article_and_few_directions_hold_most(places: Places) -> None:
     vectors = np.load(places.vectors)  # (N, d)
     articles = vectors.reshape(-1, 20, DIMENSION)
     within = np.einsum("apd,aqd->apq", articles, articles).mean()
@@ -58,9 +57,14 @@ def test_the_truth_is_what_comparing_with_all_finds(places: Places, tmp_path: Pa
 def test_each_type_is_measured_and_a_second_run_measures_nothing_again(places: Places, tmp_path: Path) -> None:
     chosen = specs(["flat", "hnsw", "RR32,IVF16,SQ8"], N, DIMENSION, {"m": 8, "nprobe": 4})
     said: list[str] = []
-    report = measure_indexes(
-        tmp_path, places, chosen, origin="drawn", n_threads=1, progress=lambda done, total, what: said.append(what)
-    )
+
+    def measured() -> Report:
+        said.clear()
+        return measure_indexes(
+            tmp_path, places, chosen, origin="drawn", n_threads=1, progress=lambda *told: said.append(told[2])
+        )
+
+    report = measured()
     building, opening, searching, found = report.tables
     assert [row[0] for row in building.rows] == ["Flat", "HNSW8", "RR32,IVF16,SQ8"]
     assert len([line for line in said if line.endswith("done")]) == 3
@@ -74,11 +78,7 @@ def test_each_type_is_measured_and_a_second_run_measures_nothing_again(places: P
     assert all(isinstance(one, float) and one > 0.8 for one in recall)
     assert [str(row[-1]).split(",")[0] for row in found.rows] == ["exact", "exact", "exact for float16"]
     assert len(opening.rows) == 3
-    said.clear()
-    again = measure_indexes(
-        tmp_path, places, chosen, origin="drawn", n_threads=1, progress=lambda done, total, what: said.append(what)
-    )
-    assert again.tables == report.tables
+    assert measured().tables == report.tables
     assert [line for line in said if not line.endswith("done")] == []
 
 

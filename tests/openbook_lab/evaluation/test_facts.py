@@ -2,7 +2,7 @@ import pytest
 
 from openbook.errors import InvalidRequest
 from openbook_lab.evaluation.facts import FactQuestion, ask_facts, fact_questions, facts_misses, facts_tables
-from openbook_lab.evaluation.statistics import Interval
+from tests.fixtures.evaluation import mean
 
 QUESTIONS = (
     FactQuestion("What is the capital of Peru?", "capital", "plain", ("Lima",), ()),
@@ -40,11 +40,7 @@ def test_an_answer_is_right_or_the_other_years_or_neither() -> None:
     ]
     ((index, questions, right, _, changed, other, mean_over_kinds),) = whole.rows
     assert (index, questions, changed) == ("wiki-2016", 3, 2)
-    assert isinstance(right, Interval)
-    assert isinstance(other, Interval)
-    assert right.mean == pytest.approx(100 / 3)
-    assert other.mean == pytest.approx(50)
-    assert mean_over_kinds == pytest.approx(50)
+    assert (mean(right), mean(other), mean_over_kinds) == pytest.approx((100 / 3, 50, 50))
     assert [row[1:3] for row in by_kind.rows] == [("capital", 1), ("population", 2)]
 
 

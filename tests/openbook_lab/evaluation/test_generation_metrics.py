@@ -14,7 +14,7 @@ from openbook_lab.evaluation.generation_metrics import (
 )
 
 
-def test_bleu_1_counts_a_word_as_often_as_the_reference_has_it_and_makes_short_texts_pay() -> None:
+def test_bleu_1_clips_counts_to_the_reference_and_penalises_short_texts() -> None:
     # "the" counts twice of four; together 2 + 3 of 4 + 3 words, and 7 words for the nearest 6 + 5
     texts = ["the the the the", "Lima is large"]
     references = [["the cat on the mat now"], ["lima is a large city", "lima is the largest of all cities"]]

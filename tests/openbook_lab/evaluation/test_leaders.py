@@ -12,7 +12,7 @@ from openbook_lab.evaluation.leaders import (
     leaders_misses,
     leaders_tables,
 )
-from openbook_lab.evaluation.statistics import Interval
+from tests.fixtures.evaluation import mean
 
 QUESTIONS = (
     LeaderQuestion("Who is the President of Peru?", "plain", {"2016": ("Kuczynski",), "2018": ("Vizcarra",)}),
@@ -22,7 +22,7 @@ QUESTIONS = (
 )
 
 
-def test_each_changed_office_is_asked_about_with_the_holders_of_both_years() -> None:
+def test_each_changed_office_is_asked_with_the_holders_of_both_years() -> None:
     changed = {office.title + office.country for office in load_world(2016).offices if office.changed}
     plain = leader_questions(["plain"])
     assert 0.95 * len(changed) <= len(plain) <= len(changed)
@@ -42,12 +42,11 @@ def test_a_question_is_asked_once_and_in_several_ways() -> None:
 
 def test_a_sample_has_so_many_of_each_way_and_follows_from_its_seed() -> None:
     some = leader_questions(["plain", "lower"], sample=3, seed=1)
-    assert [one.style for one in some].count("plain") == 3
-    assert [one.style for one in some].count("lower") == 3
+    assert sorted(one.style for one in some) == ["lower"] * 3 + ["plain"] * 3
     assert some == leader_questions(["plain", "lower"], sample=3, seed=1) != leader_questions(["plain"], sample=3)
 
 
-def test_a_way_of_asking_that_there_is_none_of_is_refused_with_those_there_are() -> None:
+def test_an_unknown_style_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidRequest, match=r"^style: 'shouted' is none of .*plain"):
         leader_questions(["shouted"])
 
@@ -57,9 +56,9 @@ def test_an_answer_counts_for_the_year_whose_holder_it_is() -> None:
     book = {question.text: answer for question, answer in zip(QUESTIONS, told_of, strict=True)}
     told: list[int] = []
     answers = ask_leaders("wiki-2018", QUESTIONS, book.__getitem__, answered=told.append)
-    assert answers.right("2016") == [0.0, 1.0, 0.0, 0.0]
-    assert answers.right("2018") == [1.0, 0.0, 1.0, 0.0]
-    assert answers.right("2018", "keywords") == [0.0]
+    assert answers.right("2016") == [False, True, False, False]
+    assert answers.right("2018") == [True, False, True, False]
+    assert answers.right("2018", "keywords") == [False]
     assert told == [1, 2, 3, 4]
     assert [row[2:] for row in leaders_misses([answers], {"wiki-2018": "2018"}).rows] == [
         ("Rama IX", "Rama X"),
@@ -68,7 +67,7 @@ def test_an_answer_counts_for_the_year_whose_holder_it_is() -> None:
     assert not leaders_misses([answers], {}).rows
 
 
-def test_the_tables_have_a_cell_for_each_holder_and_leave_empty_what_a_book_does_not_have() -> None:
+def test_the_tables_leave_a_holder_empty_that_a_book_does_not_have() -> None:
     book = {question.text: "Rama X" for question in QUESTIONS}
     invented = LeaderQuestion("Who is the King of Thailand?", "plain", {**QUESTIONS[1].answers, OWN: ("Rama X",)})
     whole, by_style = leaders_tables(
@@ -77,14 +76,11 @@ def test_the_tables_have_a_cell_for_each_holder_and_leave_empty_what_a_book_does
     assert whole.columns == ("index", "holder: 2016", "holder: 2018", f"holder: {OWN}", "questions")
     first, last = whole.rows
     assert (first[0], first[3], first[4]) == ("wiki-2018", None, 4)
-    assert isinstance(first[2], Interval)
-    assert first[2].mean == 25.0
-    assert isinstance(last[3], Interval)
-    assert last[3].mean == 100.0
+    assert (mean(first[2]), mean(last[3])) == (25.0, 100.0)
     assert [row[:2] for row in by_style.rows] == [("wiki-2018", "plain"), ("wiki-2018", "keywords"), ("new", "plain")]
 
 
-def test_a_shuffled_book_has_other_holders_than_either_year_and_says_so_in_its_passages() -> None:
+def test_a_shuffled_book_has_other_holders_than_either_year() -> None:
     book = ShuffledBook(2018, 90001)
     questions = book.questions(leader_questions(["plain"]))
     assert 0.8 * len(leader_questions(["plain"])) < len(questions)

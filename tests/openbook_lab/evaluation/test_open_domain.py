@@ -1,6 +1,7 @@
 """Which passages a question is read with, and what the tables make of the answers, worked out by hand."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +12,10 @@ from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.retriever import QuestionEncoder
 from openbook.storage.snapshot import IndexSnapshot
-from openbook_lab.evaluation.asked import Asked, choose_questions
-from openbook_lab.evaluation.asking import Marks
+from openbook_lab.datasets.golds import Golds
+from openbook_lab.evaluation.asked import QuestionSet, choose_questions
 from openbook_lab.evaluation.book import Book, open_book, write_book
-from openbook_lab.evaluation.contestants import (
-    Contestant,
-    PassageChoices,
-    retrieve_bm25,
-    retrieve_frozen,
-    retrieve_learned,
-)
+from openbook_lab.evaluation.marks import Marks
 from openbook_lab.evaluation.open_domain import (
     OpenPlan,
     Row,
@@ -30,124 +25,114 @@ from openbook_lab.evaluation.open_domain import (
     settings_of,
     sweep_table,
 )
-from openbook_lab.evaluation.reader import GREEDY, Decode
-from openbook_lab.evaluation.statistics import Interval
+from openbook_lab.evaluation.reader import GREEDY, Decode, OpenQuestion
+from openbook_lab.evaluation.retrieval import PassageChoices, Retrieval, retrieve
+from tests.fixtures.evaluation import mean
 
 # rows of the book: 0 Peru, 1 and 2 Kenya, 3 Chile, 4 Lima, 5 Nepal
 FOUND = ((3, 4, 0, 5), (3, 5, 4, 1), (2, 1, 0, 3), (0, 3, 4, 5))
 
 
 @pytest.fixture
-def asked(question_file: Path) -> Asked:
+def asked(question_file: Path) -> QuestionSet:
     return choose_questions([question_file], held_out=None)
 
 
 @pytest.fixture
-def book(asked: Asked, passage_file: Path) -> Book:
+def book(asked: QuestionSet, passage_file: Path) -> Book:
     return write_book(asked.every, [passage_file])
 
 
 @pytest.fixture
 def snapshot(book: Book, checkpoint: Checkpoint, tiny_encoder: Path, tmp_path: Path) -> Iterator[IndexSnapshot]:
-    opened = open_book(book, tmp_path, asked_by=[checkpoint], encoder_folder=tiny_encoder)
-    yield opened
-    opened.close()
+    folder = tiny_encoder
+    with closing(open_book(book, tmp_path, asked_by=[checkpoint], encoder_folder=folder, bm25=True)) as opened:
+        yield opened
 
 
 @pytest.fixture
-def contestant(checkpoint: Checkpoint, asked: Asked, book: Book) -> Contestant:
+def retrieval(checkpoint: Checkpoint, asked: QuestionSet, book: Book) -> Retrieval:
     """Four questions with what was found for them, as written above."""
     vectors = QuestionEncoder(checkpoint).encode([question.text for question in asked.chosen])  # (Q, d)
     found = tuple(RetrievedPassages(rows, tuple(book.passages[row] for row in rows), (0.0,) * 4) for rows in FOUND)
-    return Contestant("tiny", checkpoint, vectors, found)
+    return Retrieval("tiny", checkpoint, vectors, found)
 
 
 @pytest.fixture
-def choices(contestant: Contestant, asked: Asked, book: Book, snapshot: IndexSnapshot) -> PassageChoices:
-    return PassageChoices(contestant, asked.chosen, book, snapshot)
+def choices(retrieval: Retrieval, asked: QuestionSet, book: Book, snapshot: IndexSnapshot) -> PassageChoices:
+    return PassageChoices(retrieval, asked.chosen, book, snapshot)
 
 
-def titles(choice: object) -> list[str]:
-    return [passage.passage_id for passage in choice.passages]  # type: ignore[attr-defined]
+def ids(choice: OpenQuestion | None) -> list[str]:
+    assert choice is not None
+    return [passage.passage_id for passage in choice.passages]
 
 
 def test_the_best_passages_come_with_their_inner_products(
-    choices: PassageChoices, contestant: Contestant, snapshot: IndexSnapshot
+    choices: PassageChoices, retrieval: Retrieval, snapshot: IndexSnapshot
 ) -> None:
-    chosen = choices.retrieved(2)(1)
+    chosen = choices.retrieved(2)[1]
     assert chosen is not None
-    assert titles(chosen) == ["0/1", "0/3"]
-    expected = snapshot.vectors([3, 5]).astype(float) @ contestant.vectors[1].astype(float)  # (2,)
+    assert ids(chosen) == ["0/1", "0/3"]
+    expected = snapshot.vectors([3, 5]).astype(float) @ retrieval.vectors[1].astype(float)  # (2,)
     assert chosen.doc_scores == pytest.approx(expected.tolist())
 
 
 def test_the_gold_piece_takes_the_last_place_only_where_it_was_not_found(choices: PassageChoices) -> None:
     # "lima" stands in row 0, which was found third; "by the people" in row 0, which was not found
-    assert titles(choices.gold_among(3)(0)) == ["0/1", "0/2", "paragraphs/Peru#0"]
-    assert titles(choices.gold_among(2)(0)) == ["0/1", "paragraphs/Peru#0"]
-    assert titles(choices.gold_among(3)(1)) == ["0/1", "0/3", "paragraphs/Peru#0"]
-
-
-def test_a_paragraph_with_two_gold_pieces_is_found_by_either(choices: PassageChoices) -> None:
+    assert ids(choices.gold_among(3)[0]) == ["0/1", "0/2", "paragraphs/Peru#0"]
+    assert ids(choices.gold_among(2)[0]) == ["0/1", "paragraphs/Peru#0"]
+    assert ids(choices.gold_among(3)[1]) == ["0/1", "0/3", "paragraphs/Peru#0"]
     # "in the east" stands in both pieces of Kenya; neither was found, so the first of them is put in
-    assert titles(choices.gold_among(4)(3)) == ["paragraphs/Peru#0", "0/1", "0/2", "paragraphs/Kenya#0"]
+    assert ids(choices.gold_among(4)[3]) == ["paragraphs/Peru#0", "0/1", "0/2", "paragraphs/Kenya#0"]
 
 
 def test_the_gold_piece_stands_among_wrong_ones_that_hold_no_answer(choices: PassageChoices) -> None:
     # row 4 says lima too
-    assert titles(choices.gold_and_wrong(4)(0)) == ["paragraphs/Peru#0", "0/1", "0/3"]
-    assert titles(choices.gold_alone()(0)) == ["paragraphs/Peru#0"]
+    assert ids(choices.gold_and_wrong(4)[0]) == ["paragraphs/Peru#0", "0/1", "0/3"]
+    assert ids(choices.gold_alone()[0]) == ["paragraphs/Peru#0"]
 
 
-def test_recall_counts_answers_in_any_passage_and_pieces_of_the_own_paragraph(
-    contestant: Contestant, asked: Asked, book: Book
+def test_recall_counts_answers_in_any_passage_and_gold_pieces(
+    retrieval: Retrieval, asked: QuestionSet, book: Book
 ) -> None:
-    rows = {row[1]: row for row in recall_table([contestant], asked.chosen, book).rows}
-
-    def shares(k: int) -> tuple[float, float]:
-        held, found = rows[k][3], rows[k][5]
-        assert isinstance(held, Interval)
-        assert isinstance(found, Interval)
-        return held.mean, found.mean
-
-    assert shares(1) == (25.0, 25.0)  # nairobi alone
-    assert shares(5) == (50.0, 50.0)  # and lima, in row 4 and in its own row 0
+    rows = {row[1]: row for row in recall_table([retrieval], asked.chosen, book).rows}
+    assert (mean(rows[1][3]), mean(rows[1][5])) == (25.0, 25.0)  # nairobi alone
+    assert (mean(rows[5][3]), mean(rows[5][5])) == (50.0, 50.0)  # and lima, in row 4 and in its own row 0
     assert rows[1][2] == rows[1][4] == 4
 
 
 def test_frozen_retrieval_is_the_passage_encoders_own(
-    checkpoint: Checkpoint, asked: Asked, snapshot: IndexSnapshot, tiny_encoder: Path
+    checkpoint: Checkpoint, asked: QuestionSet, snapshot: IndexSnapshot, tiny_encoder: Path
 ) -> None:
-    learned = retrieve_learned("tiny", checkpoint, asked.chosen, snapshot)
-    frozen = retrieve_frozen(learned, asked.chosen, snapshot, tiny_encoder)
-    questions = PassageEncoder.load(tiny_encoder).encode_texts([question.text for question in asked.chosen])  # (Q, d)
-    scores = questions @ snapshot.vectors(range(6)).T  # (Q, N)
+    texts = [question.text for question in asked.chosen]
+    learned = retrieve(checkpoint, texts, snapshot)
+    frozen = retrieve(checkpoint, texts, snapshot, "frozen", tiny_encoder)
+    scores = PassageEncoder.load(tiny_encoder).encode_texts(texts) @ snapshot.vectors(range(6)).T  # (Q, N)
     assert [found.rows[0] for found in frozen.found] == scores.argmax(axis=1).tolist()
     lengths = [float(np.linalg.norm(one.vectors, axis=1).mean()) for one in (learned, frozen)]
     assert lengths[0] == pytest.approx(lengths[1], rel=1e-5)
 
 
 def test_bm25_retrieval_scores_every_passage_with_bm25(
-    checkpoint: Checkpoint, asked: Asked, book: Book, tiny_encoder: Path, tmp_path: Path
+    checkpoint: Checkpoint, asked: QuestionSet, book: Book, snapshot: IndexSnapshot
 ) -> None:
-    snapshot = open_book(book, tmp_path, asked_by=[checkpoint], encoder_folder=tiny_encoder, bm25=True)
-    learned = retrieve_learned("tiny", checkpoint, asked.chosen, snapshot)
-    bm25 = retrieve_bm25(learned, asked.chosen, snapshot)
-    assert (bm25.name, bm25.retriever) == ("tiny, BM25", "bm25")
+    bm25 = retrieve(checkpoint, [question.text for question in asked.chosen], snapshot, "bm25")
+    assert (bm25.name, bm25.retriever) == (f"{checkpoint.name}, BM25", "bm25")
     choices = PassageChoices(bm25, asked.chosen, book, snapshot)
+    best_three, golds = choices.retrieved(3), choices.gold_alone()
     for number, question in enumerate(asked.chosen):
         scores = snapshot.bm25().scores(question.text).tolist()  # (N,)
         best = sorted(range(6), key=lambda row: (-scores[row], row))
         assert bm25.found[number].rows == tuple(best)
-        chosen, gold = choices.retrieved(3)(number), choices.gold_alone()(number)
+        chosen, gold = best_three[number], golds[number]
         assert chosen is not None
         assert gold is not None
         assert chosen.doc_scores == tuple(scores[row] for row in best[:3])
         assert gold.doc_scores == (scores[book.gold_rows(question)[0]],)
-    snapshot.close()
 
 
-def test_a_setting_that_two_parts_want_is_asked_once_with_the_decodings_of_both(choices: PassageChoices) -> None:
+def test_a_setting_of_two_parts_is_asked_once_with_the_decodings_of_both(choices: PassageChoices) -> None:
     beams, thorough = Decode("token", 4), Decode("sequence", 4)
     settings = settings_of(choices, OpenPlan(parts=["decodings", "sweep"], n_docs=5, sweep=[1, 5, 8]))
     assert list(settings) == ["5 retrieved", "top passage alone", "8 retrieved"]
@@ -156,27 +141,26 @@ def test_a_setting_that_two_parts_want_is_asked_once_with_the_decodings_of_both(
     assert settings["8 retrieved"].decodes == (GREEDY, thorough)
 
 
-def test_a_difference_is_the_first_contestant_minus_the_other() -> None:
-    plan = OpenPlan(n_docs=5)
-    yes, no = Marks((1.0, 1.0), (1.0, 1.0)), Marks((0.0, 1.0), (0.5, 1.0))
+def marks(*values: float) -> Marks:
+    return Marks({"EM": values, "F1": values})
+
+
+def test_a_difference_is_the_first_retrieval_minus_the_other() -> None:
+    yes, no = marks(1.0, 1.0), Marks({"EM": (0.0, 1.0), "F1": (0.5, 1.0)})
     rows = [
         Row("mine", retrieved(5), GREEDY, yes),
         Row("mine", retrieved(1), GREEDY, no),
         Row("theirs", retrieved(5), GREEDY, no),
     ]
-    table = differences_table(rows, plan)
+    table = differences_table(rows, OpenPlan(n_docs=5))
     assert [row[1] for row in table.rows] == ["all K against the top passage alone", "against theirs: 5 retrieved"]
-    for row in table.rows:
-        assert isinstance(row[4], Interval)
-        assert isinstance(row[5], Interval)
-        assert (row[3], row[4].mean, row[5].mean) == (2, 50.0, 25.0)
+    assert [(row[3], mean(row[4]), mean(row[5])) for row in table.rows] == [(2, 50.0, 25.0)] * 2
 
 
 def test_the_sweep_has_recall_beside_the_marks_and_one_passage_is_one_model(
-    contestant: Contestant, asked: Asked
+    retrieval: Retrieval, asked: QuestionSet
 ) -> None:
-    plan = OpenPlan(sweep=[2, 1], num_beams=4)
-    yes, no = Marks((1.0,) * 4, (1.0,) * 4), Marks((0.0,) * 4, (0.0,) * 4)
+    yes, no = marks(1.0, 1.0, 1.0, 1.0), marks(0.0, 0.0, 0.0, 0.0)
     rows = [
         Row("tiny", retrieved(1), GREEDY, no),
         Row("tiny", retrieved(1), Decode("token", 4), yes),
@@ -184,13 +168,10 @@ def test_the_sweep_has_recall_beside_the_marks_and_one_passage_is_one_model(
         Row("tiny", retrieved(2), Decode("sequence", 4), no),
         Row("another", retrieved(2), GREEDY, no),
     ]
-    found = []
-    for _, k, decoding, _, matched, _, held in sweep_table(contestant, rows, asked.chosen, plan).rows:
-        assert isinstance(matched, Interval)
-        assert isinstance(held, Interval)
-        found.append((k, str(decoding).split(",")[0], matched.mean, held.mean))
+    golds = [Golds(question.answers) for question in asked.chosen]
+    table = sweep_table(retrieval, rows, golds, OpenPlan(sweep=[2, 1], num_beams=4))
     # of the first two passages rows 4 and 1 say lima and nairobi: the third and the first question
-    assert found == [
+    assert [(row[1], str(row[2]).split(",")[0], mean(row[4]), mean(row[6])) for row in table.rows] == [
         (1, "RAG-Token", 0.0, 25.0),
         (1, "RAG-Sequence", 100.0, 25.0),
         (2, "RAG-Token", 100.0, 50.0),

@@ -1,7 +1,5 @@
 from pathlib import Path
 
-import pytest
-
 from openbook_lab.evaluation.statistics import Interval
 from openbook_lab.evaluation.sweep_plot import SWEEP_TITLE, draw_sweep, sweep_panels
 from openbook_lab.evaluation.tables import Cell, Report, Table
@@ -15,7 +13,6 @@ def swept(columns: tuple[str, ...], *rows: tuple[Cell, ...]) -> Report:
 
 
 def test_a_panel_has_a_line_for_each_decoding_and_recall_has_one_alone(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     report = swept(
         ("file", "K", "decoding", "EM", "answer in a passage"),
         ("nq.jsonl", 8, TOKEN, TWO, FOUND),
