@@ -17,7 +17,7 @@ from openbook.indexing.faiss_building import SAVE_EVERY_S, Report, write_index
 from openbook.indexing.index_spec import IndexSpec
 from openbook.storage import durable
 from openbook.storage.faiss_index import FaissIndex
-from openbook.storage.manifest import BM25_FILES, INDEX_FILE, MANIFEST, PASSAGES_FILE, VECTORS_FILE, write_manifest
+from openbook.storage.manifest import BM25_FILES, INDEX_FILE, PASSAGES_FILE, VECTORS_FILE
 from openbook.storage.passages import PassageFile, write_passages
 from openbook.storage.vectors import write_vectors
 
@@ -26,7 +26,7 @@ REPORT_EVERY = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a manifest says of a version that is not in its files."""
+    """What a manifest says and no file of the version shows."""
 
     encoder_name: str
     encoder_fingerprint: str
@@ -38,7 +38,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How the index is filled: see `faiss_building.write_index`. `adopted` is a file in which it is already."""
+    """How the index is filled: see `faiss_building.write_index`. `adopted` is a file that holds it already."""
 
     work: Path | None = None
     report: Report | None = None
@@ -61,9 +61,9 @@ def write_version(
     filling: Filling,
     bm25: Bm25Parameters | None = None,
 ) -> IndexInfo:
-    """Write all files of a version into `place` and bring them to the disk; row i is `vectors[i]` and passage i.
+    """Write all files of a version but its manifest into `place` and bring them to the disk; returns what it says.
 
-    Raises SourceInvalid for what no index can hold: what is quickly found is looked at first.
+    Row i is `vectors[i]` and passage i. Raises SourceInvalid for what no index can hold; quick checks come first.
     """
     check_finite(version, vectors)
     names = [PASSAGES_FILE]
@@ -95,10 +95,9 @@ def write_version(
         index_reason=reason,
         search=dict(spec.search),
         bm25=scored,
-        files=_describe(place, sorted(names), filling),
+        files=describe(place, sorted(names), filling),
     )
-    write_manifest(place, info)
-    for name in (*names, MANIFEST):
+    for name in names:
         durable.sync_file(place / name)
     return info
 
@@ -157,7 +156,7 @@ def _write_bm25(place: Path, version: str, parameters: Bm25Parameters, filling: 
 
 
 def _check_index(path: Path, version: str, spec: IndexSpec) -> None:
-    """What was written is what will be opened: better found now than by a service."""
+    """Open what was written, so that a defect shows here and not in a service."""
     index = FaissIndex.open(path, version=version, factory=spec.factory)
     try:
         index.check_links()
@@ -165,13 +164,15 @@ def _check_index(path: Path, version: str, spec: IndexSpec) -> None:
         index.close()
 
 
-def _describe(place: Path, names: Iterable[str], filling: Filling) -> dict[str, FileInfo]:
+def describe(place: Path, names: Iterable[str], filling: Filling | None = None) -> dict[str, FileInfo]:
+    """Bytes and sha256 of these files."""
     paths = [place / name for name in names]
     total, read = sum(path.stat().st_size for path in paths), 0
 
     def count(n_bytes: int) -> None:
         nonlocal read
         read += n_bytes
-        filling.told(read, total, "checksum")
+        if filling is not None:
+            filling.told(read, total, "checksum")
 
     return {path.name: FileInfo(path.stat().st_size, durable.sha256_of(path, count)) for path in paths}

@@ -1,17 +1,14 @@
 """BM25: for each word the passages that hold it, with what the word is worth there; four arrays that are mapped.
 
 The scores are Lucene's (Kamphuis et al. 2020, "Lucene (accurate)"): idf = ln(1 + (N - df + 0.5) / (df + 0.5)), times
-tf / (tf + k1 (1 - b + b |z| / avg |z|)), summed over the words of the question. bm25s works them out when the index is
-built and adds them up when it is asked; what a file says is looked at before it is used.
+tf / (tf + k1 (1 - b + b |z| / avg |z|)), summed over the words of the question. bm25s computes them when the index is
+built and adds them up for each question. Numbers in the files are checked before they are used.
 """
 
-import math
-import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,21 +17,10 @@ from openbook.entities import Bm25Info
 from openbook.errors import IndexNotResident, IndexUnreadable
 from openbook.storage.bm25_analysis import Analyser
 from openbook.storage.manifest import BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
+from openbook.storage.vectors import map_array
 from openbook.storage.warming import touch
 
-# What numpy.save writes before an array of one or two dimensions.
-HEAD = re.compile(
-    rb"\x93NUMPY\x01\x00..\{'descr': '(?P<type>[<|][a-z][0-9])', 'fortran_order': False, "
-    rb"'shape': \((?P<shape>[0-9]{1,19},(?: [0-9]{1,19})?)\), \} *\n",
-    re.DOTALL,
-)
-HEAD_BYTES = 256
-TYPES: Mapping[str, type[np.generic]] = {
-    BM25_TERMS: np.uint8,
-    BM25_OFFSETS: np.int64,
-    BM25_ROWS: np.int32,
-    BM25_SCORES: np.float32,
-}
+TYPES = {BM25_TERMS: "|u1", BM25_OFFSETS: "<i8", BM25_ROWS: "<i4", BM25_SCORES: "<f4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +54,7 @@ class Bm25Index:
     @classmethod
     def open(cls, folder: Path, info: Bm25Info, *, n_passages: int, version: str) -> "Bm25Index":
         """Map the files; nothing but their heads is read. Raises IndexUnreadable for what is no such array."""
-        letters, offsets, rows, scores = (_map(folder / name, dtype, version) for name, dtype in TYPES.items())
+        letters, offsets, rows, scores = (map_array(folder / name, dtype, version) for name, dtype in TYPES.items())
         for name, fits in (
             (BM25_TERMS, letters.ndim == 1),
             (BM25_OFFSETS, offsets.shape == (info.n_terms + 1, 2)),
@@ -161,19 +147,6 @@ class Bm25Index:
         if postings is None:
             raise IndexNotResident(version=self._version, resident=())
         return postings
-
-
-def _map(path: Path, dtype: type[np.generic], version: str) -> NDArray[Any]:
-    """The array that numpy.save wrote. Its head is read here: of a damaged one numpy's parser raises anything."""
-    try:
-        with path.open("rb") as file:
-            head = HEAD.match(file.read(HEAD_BYTES))
-        shape = tuple(int(length) for length in head["shape"].split(b",") if length.strip()) if head else ()
-        if head is None or head["type"].decode() != np.dtype(dtype).str or math.prod(shape) > path.stat().st_size:
-            raise ValueError(f"it is no array of {np.dtype(dtype)}")
-        return np.asarray(np.memmap(path, dtype, mode="r", offset=head.end(), shape=shape))
-    except (OSError, ValueError) as error:
-        raise IndexUnreadable(version=version, file=path.name, reason=str(error).splitlines()[0]) from error
 
 
 def _find(postings: Postings, word: str) -> int | None:
