@@ -16,11 +16,10 @@ from openbook.entities import IndexInfo, Passage
 from openbook.errors import IndexCorrupt, IndexExists, IndexInUse
 from openbook.indexing import workplace
 from openbook.indexing.bm25_build import Bm25Parameters
-from openbook.indexing.content import check_description, check_shape
 from openbook.indexing.faiss_building import SAVE_EVERY_S, Report
 from openbook.indexing.faiss_work import forget
 from openbook.indexing.index_spec import IndexSpec, choose_index
-from openbook.indexing.version_writing import Description, Filling, write_version
+from openbook.indexing.version_writing import Description, Filling, check_description, check_shape, write_version
 from openbook.storage import current, durable
 from openbook.storage.index_store import IndexStore, check_version_name
 from openbook.storage.manifest import (

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openbook.entities import Bm25Info
-from openbook.errors import IndexNotResident, IndexUnreadable
+from openbook.errors import IndexUnreadable
 from openbook.storage.bm25_analysis import Analyser
 from openbook.storage.manifest import BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
+from openbook.storage.mapped import Mapped
 from openbook.storage.vectors import map_array
 from openbook.storage.warming import touch
 
@@ -42,12 +43,11 @@ class Postings:
         return tuple(array.reshape(-1).view(np.uint8) for array in arrays)
 
 
-class Bm25Index:
+class Bm25Index(Mapped[Postings]):
     """The BM25 scores of N passages. Reading never changes it, and any number of threads may ask at once."""
 
     def __init__(self, postings: Postings, info: Bm25Info, *, n_passages: int, version: str) -> None:
-        self._postings: Postings | None = postings
-        self._version = version
+        super().__init__(postings, version=version)
         self._n_passages = n_passages
         self._info = info
 
@@ -76,7 +76,7 @@ class Bm25Index:
         """
         from bm25s import BM25
 
-        postings = self._open_postings()
+        postings = self._still_open()
         terms = [term for word in Analyser().words(question) if (term := _find(postings, word)) is not None]
         if not terms:
             return np.zeros(self._n_passages, dtype=np.float32)
@@ -111,42 +111,29 @@ class Bm25Index:
         # takes a second, which would be the first question's
         import bm25s  # noqa: F401
 
-        touch(self._open_postings().parts(), report)
+        touch(self._still_open().parts(), report)
 
     def check_offsets(self) -> None:
         """Raise IndexUnreadable where the words or their passages do not lie one behind the other, up to the end."""
-        postings = self._open_postings()
+        postings = self._still_open()
         ends = [len(postings.letters), len(postings.rows)]
         offsets = postings.offsets  # (V + 1, 2)
         if offsets[0].any() or offsets[-1].tolist() != ends or (np.diff(offsets, axis=0) < 0).any():
-            raise IndexUnreadable(version=self._version, file=BM25_OFFSETS, reason="its offsets are not in order")
-
-    def close(self) -> None:
-        """Let go of the mapping. May be called again; asking afterwards raises IndexNotResident."""
-        self._postings = None
+            raise self._damaged(BM25_OFFSETS, "its offsets are not in order")
 
     def _check(self, postings: Postings, term: int) -> None:
         """Nothing of this word may lead outside the arrays, or to a row that is not there."""
         start, end = postings.offsets[term : term + 2, 1].tolist()
         if not 0 <= start <= end <= len(postings.rows):
-            raise IndexUnreadable(version=self._version, file=BM25_OFFSETS, reason=f"word {term} has no such passages")
-        if end == start:
-            return
+            raise self._damaged(BM25_OFFSETS, f"word {term} has no such passages")
         rows, scores = postings.rows[start:end], postings.scores[start:end]  # (df,)
-        if rows.min() < 0 or rows.max() >= self._n_passages:
-            raise IndexUnreadable(
-                version=self._version, file=BM25_ROWS, reason=f"word {term} is in a row beyond the end"
-            )
-        if not (np.isfinite(scores).all() and scores.min() >= 0):
-            raise IndexUnreadable(
-                version=self._version, file=BM25_SCORES, reason=f"word {term} has a score that is none"
-            )
+        if rows.min(initial=0) < 0 or rows.max(initial=0) >= self._n_passages:
+            raise self._damaged(BM25_ROWS, f"word {term} is in a row beyond the end")
+        if not (np.isfinite(scores).all() and scores.min(initial=0) >= 0):
+            raise self._damaged(BM25_SCORES, f"word {term} has a score that is none")
 
-    def _open_postings(self) -> Postings:
-        postings = self._postings
-        if postings is None:
-            raise IndexNotResident(version=self._version, resident=())
-        return postings
+    def _damaged(self, file: str, reason: str) -> IndexUnreadable:
+        return IndexUnreadable(version=self._version, file=file, reason=reason)
 
 
 def _find(postings: Postings, word: str) -> int | None:

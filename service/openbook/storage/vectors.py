@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.errors import IndexNotResident, IndexUnreadable, SourceInvalid
+from openbook.errors import IndexUnreadable, SourceInvalid
 from openbook.storage.manifest import VECTORS_FILE
+from openbook.storage.mapped import Mapped, checked_rows
 from openbook.storage.warming import advise
 
 SLICE_ROWS = 1 << 14
@@ -62,13 +63,8 @@ def write_vectors(
                 report(part.stop)
 
 
-class VectorFile:
+class VectorFile(Mapped[NDArray[np.float16]]):
     """An opened vectors.npy of N rows of d numbers, mapped rather than read."""
-
-    def __init__(self, array: NDArray[np.float16], *, version: str) -> None:
-        self._array: NDArray[np.float16] | None = array
-        self._version = version
-        self.n_vectors, self.dimension = array.shape
 
     @classmethod
     def open(cls, path: Path, *, shape: tuple[int, int], version: str) -> "VectorFile":
@@ -85,24 +81,10 @@ class VectorFile:
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float32]:
         """The vectors of these rows: (n, d). Raises IndexError for a row that is not there."""
         array = self._still_open()
-        wanted = np.asarray(rows, dtype=np.int64)  # (n,)
-        outside = wanted[(wanted < 0) | (wanted >= self.n_vectors)]
-        if outside.size:
-            raise IndexError(f"row {outside[0]} of {self.n_vectors}")
-        return array[wanted].astype(np.float32)
+        return array[checked_rows(rows, len(array))].astype(np.float32)
 
     def block(self, part: slice) -> NDArray[np.float32]:
         """The vectors of a run of rows, which is read ahead: (b, d)."""
         block = self._still_open()[part]
         advise(block, mmap.MADV_WILLNEED)
         return block.astype(np.float32)
-
-    def close(self) -> None:
-        """Let go of the mapping. May be called again."""
-        self._array = None
-
-    def _still_open(self) -> NDArray[np.float16]:
-        array = self._array
-        if array is None:
-            raise IndexNotResident(version=self._version, resident=())
-        return array
