@@ -142,6 +142,10 @@ class IndexUnreadable(IndexCorrupt):
     message = "{file!r} of index {version!r} cannot be read: {reason}"
 
 
+class CurrentUnreadable(IndexCorrupt):
+    message = "CURRENT cannot be read: {reason}"
+
+
 class CanaryFailed(IndexCorrupt):
     message = "The index {version!r} does not find passage row {row} by its own vector; it found row {found}."
 

@@ -21,9 +21,10 @@ from types import FrameType
 from typing import Any
 
 import openbook
-from openbook.storage import durable
+from openbook.indexing.publishing import delete_version, prune
 from openbook.storage.history import SwapHistory
 from openbook.storage.index_store import IndexStore
+from openbook.storage.manifest import MANIFEST
 from tests.soak.books import check_book, publish_book, swap_to
 
 PACKAGE = Path(openbook.__file__).parent
@@ -40,10 +41,12 @@ def publish_again(folder: Path) -> None:
     publish_book(IndexStore(folder), "old", "second", replace=True)
 
 
-def publish_again_by_two_renames(folder: Path) -> None:
-    """Where the file system cannot exchange two names."""
-    durable.exchange = lambda *_: False
-    publish_again(folder)
+def delete(folder: Path) -> None:
+    delete_version(IndexStore(folder), "other")
+
+
+def prune_replaced(folder: Path) -> None:
+    prune(IndexStore(folder), older_than_s=0)
 
 
 def set_current(folder: Path) -> None:
@@ -63,11 +66,8 @@ def swap_letting_go(folder: Path) -> None:
 OPERATIONS: dict[str, tuple[Callable[[Path], None], dict[str, tuple[str | None, ...]], tuple[str, ...]]] = {
     "publish": (publish, {"old": ("old",), "other": ("other",), "new": (None, "new")}, ("old",)),
     "publish again": (publish_again, {"old": ("old", "second"), "other": ("other",)}, ("old",)),
-    "publish again by two renames": (
-        publish_again_by_two_renames,
-        {"old": ("old", "second"), "other": ("other",)},
-        ("old",),
-    ),
+    "delete": (delete, {"old": ("old",), "other": (None, "other")}, ("old",)),
+    "prune": (prune_replaced, {"old": ("old",), "other": ("other",)}, ("old",)),
     "set_current": (set_current, {"old": ("old",), "other": ("other",)}, ("old", "other")),
     "swap": (swap, {"old": ("old",), "other": ("other",)}, ("old", "other")),
     "swap letting go": (swap_letting_go, {"old": ("old",), "other": ("other",)}, ("old", "other")),
@@ -101,6 +101,10 @@ def prepare(template: Path) -> None:
     store = IndexStore(template)
     for version in ("old", "other"):
         publish_book(store, version)
+    # something to prune
+    publish_book(store, "old", replace=True)
+    publish_book(store, "gone")
+    delete_version(store, "gone")
     store.set_current("old")
 
 
@@ -117,6 +121,8 @@ def look(folder: Path, contents: dict[str, tuple[str | None, ...]], current: tup
         raise AssertionError(f"listed is {listed}")
     if store.current() not in current:
         raise AssertionError(f"CURRENT names {store.current()}")
+    if "other" not in listed:
+        publish_book(store, "other")
     live = store.default_version()
     target = next(version for version in ("old", "other") if version != live)
     swap_to(folder, live, target, policy="availability")
@@ -126,7 +132,11 @@ def look(folder: Path, contents: dict[str, tuple[str | None, ...]], current: tup
     for version in contents:
         publish_book(store, version, replace=True)
         check_book(store, version, [version])
-    left = {path.name for path in folder.iterdir()} - {*contents, "CURRENT", "history.jsonl"}
+    prune(store, older_than_s=0)
+    left = {path.name for path in folder.iterdir()} - {*contents, "CURRENT", "history.jsonl", ".lock"}
+    for version in contents:
+        named = {folder / version / MANIFEST, *(store.file(version, name) for name in store.info(version).files)}
+        left |= {str(path) for path in (folder / version).rglob("*") if path.is_file() and path not in named}
     if left:
         raise AssertionError(f"left over: {sorted(left)}")
 

@@ -134,7 +134,7 @@ def open_residents(settings: Settings, store: IndexStore, swap_index: SwapIndex,
     for version in store.newest_first() if room else ():
         if room and version != live:
             try:
-                swap_index.open_beside(version)
+                swap_index.load_now(version)
             except (OpenbookError, OSError) as error:
                 logger.warning("%s is not opened beside %s: %s", version, live, error)
             else:

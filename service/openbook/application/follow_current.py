@@ -1,4 +1,4 @@
-"""Following CURRENT: what another replica on the same folder made current becomes live here as well."""
+"""Following CURRENT: the version that another replica on the same folder made current becomes live here as well."""
 
 import logging
 import threading
@@ -32,11 +32,11 @@ class FollowProblem:
 class FollowCurrent:
     """A thread that looks at CURRENT every `every_s` seconds and swaps to what it names, once it has *changed*.
 
-    That it differs from the live version is no reason: a swap that could not be made durable stands, and so does a
-    service that was started on another version. Nor is it a change when CURRENT was out of reach and comes back as it
-    was. `seen` is the CURRENT that the start has taken into account.
-    A version that cannot be served leaves what is live, is told by `problem`, and is tried again with growing pauses
-    and at CURRENT's next change.
+    A CURRENT that differs from the live version is not enough: a swap that could not be made durable stands, and a
+    service may be started on another version. A CURRENT that was out of reach and comes back as it was has not changed
+    either. `seen` is the CURRENT that the start has taken into account.
+    A version that cannot be served leaves live what is live. `problem` says why, and it is tried again with growing
+    pauses and at CURRENT's next change.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class FollowCurrent:
         self._policy: SwapPolicy = policy
         self._seen = seen if seen is not None else self._look()
         self._problem: FollowProblem | None = None
-        # whether the problem is with what `seen` names, or only with looking
+        # whether what `seen` names cannot be served, or CURRENT only cannot be read
         self._unserved = False
         self._pause_s = FIRST_PAUSE_S
         self._retry_at: float | None = None
@@ -72,7 +72,7 @@ class FollowCurrent:
         return self._problem
 
     def close(self) -> None:
-        """Look no more. Waits for a swap that this has begun."""
+        """Stop looking. Waits for a swap that this has begun."""
         self._closing.set()
         self._thread.join()
 
@@ -84,7 +84,7 @@ class FollowCurrent:
             try:
                 self._once()
             except Exception as error:
-                # the folder is out of reach: what is live goes on, and this thread too
+                # the folder is out of reach: the live index and this thread go on
                 if self._retry_at is None or time.monotonic() >= self._retry_at:
                     self._failed("CURRENT", error)
 
@@ -118,8 +118,8 @@ class FollowCurrent:
         except Exception as error:
             self._seen, self._unserved = mark, True
             self._failed(wanted, error, again=again)
-            if self._has_let_go():
-                # to try again by itself would be to take the service away again
+            if self._was_drained():
+                # another try would take the service away again
                 self._retry_at = None
         else:
             self._settled(mark)
@@ -138,7 +138,7 @@ class FollowCurrent:
             return None
         return version
 
-    def _has_let_go(self) -> bool:
+    def _was_drained(self) -> bool:
         return self._policy == "resource" and self._swap_index.progress().stage in ("drain", "warm")
 
     def _failed(self, wanted: str, error: Exception, *, again: bool = False) -> None:

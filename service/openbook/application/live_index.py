@@ -1,14 +1,17 @@
 """The open indexes: which one is live, who reads which snapshot, and when the last reader has left."""
 
+import logging
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from openbook.application.opened import Drain, Opened, close_all
 from openbook.entities import IndexVersion
 from openbook.errors import IndexNotResident, NoLiveIndex, ResidentsLimited
 from openbook.storage.snapshot import Identity, IndexSnapshot
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +26,8 @@ class Lease:
 class Resident:
     """An open snapshot, and the bytes that it holds once all its pages are read.
 
-    One that is `retiring` is let go as soon as its last lease ends, and no new lease is given on it. `last_leased`
-    is larger for whoever was leased later; `identity` says which files are mapped.
+    One that is `retiring` closes when its last lease ends, and gets no new lease. `last_leased` is larger for a later
+    lease; `identity` says which files are mapped.
     """
 
     index: IndexVersion
@@ -34,6 +37,40 @@ class Resident:
     leases: int = 0
     last_leased: int = 0
     identity: Identity = ()
+
+
+class Drain:
+    """The end of the last lease on each of some retired snapshots."""
+
+    def __init__(self, ends: Sequence[threading.Event]) -> None:
+        self._ends = tuple(ends)
+
+    def is_set(self) -> bool:
+        return all(end.is_set() for end in self._ends)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """True once all are closed, False where `timeout` seconds were not enough."""
+        until = None if timeout is None else time.monotonic() + timeout
+        return all(end.wait(None if until is None else max(0.0, until - time.monotonic())) for end in self._ends)
+
+
+class _Opened:
+    """An opened snapshot with the number of leases on it. LiveIndex touches the fields under its lock."""
+
+    __slots__ = ("closed", "generation", "last_leased", "leases", "retired", "snapshot")
+
+    def __init__(self, snapshot: IndexSnapshot) -> None:
+        self.snapshot = snapshot
+        # once retired: the last one under which a lease was given
+        self.generation = 0
+        self.leases = 0
+        self.last_leased = 0
+        self.retired = False
+        self.closed = threading.Event()
+
+    @property
+    def version(self) -> str:
+        return self.snapshot.info.version
 
 
 class LiveIndex:
@@ -50,9 +87,9 @@ class LiveIndex:
         self._generation = 0
         self._clock = 0
         self._hint = "No index is being served yet."
-        self._live: Opened | None = None
-        self._let_go: Opened | None = None
-        self._opened: list[Opened] = []
+        self._live: _Opened | None = None
+        self._was_live: _Opened | None = None
+        self._opened: list[_Opened] = []
         if snapshot is not None:
             self._live = self._add(snapshot)
 
@@ -80,11 +117,9 @@ class LiveIndex:
         try:
             yield given
         finally:
-            with self._lock:
+            with self._changing():
                 for opened in taken:
                     opened.leases -= 1
-                unused = self._take_unused()
-            close_all(unused)
 
     def check(self, version: str | None = None) -> None:
         """Raise what `lease` would raise now."""
@@ -125,27 +160,24 @@ class LiveIndex:
         A snapshot that is open here already becomes live as it is. The one before stays as a resident while there
         is room; beyond that the one whose last lease began longest ago retires.
         """
-        with self._lock:
+        with self._changing():
             self._make_live(snapshot)
             self._generation += 1
-            generation = self._generation
-            unused = self._take_unused()
-        close_all(unused)
-        return generation
+            return self._generation
 
     def check_room(self, version: str) -> None:
-        """Raise ResidentsLimited where `keep` would, before anything is read."""
+        """Raise ResidentsLimited where `add_resident` would, before anything is read."""
         if self._limit < 2:
             raise ResidentsLimited(version=version, limit=self._limit)
 
-    def keep(self, snapshot: IndexSnapshot) -> None:
-        """Add a resident that is not live, in the place of the one least recently leased where there is no room.
+    def add_resident(self, snapshot: IndexSnapshot) -> None:
+        """Add a resident that is not live. Where there is no room, the one least recently leased retires.
 
-        A version that is live stays as it is, and the snapshot that was given is closed. Raises ResidentsLimited
-        where there is room for the live one alone.
+        A version that is live stays as it is, and `snapshot` is closed. Raises ResidentsLimited where there is room
+        for the live one alone.
         """
         self.check_room(snapshot.info.version)
-        with self._lock:
+        with self._changing():
             opened = self._known(snapshot) or self._add(snapshot)
             if self._live is None or self._live.version != opened.version:
                 opened.retired = False
@@ -154,65 +186,61 @@ class LiveIndex:
             elif opened is not self._live:
                 self._retire([opened])
             self._used(opened)
-            unused = self._take_unused()
-        close_all(unused)
 
-    def let_go(self, hint: str) -> Drain | None:
+    def retire_residents(self, version: str | None = None) -> Drain | None:
+        """Retire the resident of this version, or all of them; the live one stays. None where there was none."""
+        with self._changing():
+            leaving = [
+                one
+                for one in self._opened
+                if not one.retired and one is not self._live and version in (None, one.version)
+            ]
+            self._retire(leaving)
+        return Drain([one.closed for one in leaving]) if leaving else None
+
+    def retire_all(self, hint: str) -> Drain | None:
         """Retire all that is open with nothing in its place; `hint` tells questions why there is none.
 
-        Returns what to wait on for their last leases to end; None where nothing was live.
+        Returns the end of their last leases; None where nothing was live.
         """
-        with self._lock:
+        with self._changing():
             self._hint = hint
-            self._let_go, self._live = self._live, None
+            self._was_live, self._live = self._live, None
             self._retire(self._opened)
             drain = Drain([opened.closed for opened in self._opened])
-            unused = self._take_unused()
-        close_all(unused)
-        return drain if self._let_go is not None else None
+        return drain if self._was_live is not None else None
 
-    def take_back(self) -> bool:
-        """Undo `let_go` while what was live is still being read; False where it has been closed."""
-        with self._lock:
-            still_open = self._let_go is not None and self._let_go in self._opened
-            if self._let_go is not None and still_open:
-                self._make_live(self._let_go.snapshot)
-        return still_open
+    def restore(self, snapshot: IndexSnapshot | None = None) -> bool:
+        """Undo `retire_all` under the same generation, since no swap has happened.
 
-    def come_back(self, snapshot: IndexSnapshot) -> None:
-        """Undo `let_go`: serve `snapshot` under the generation that was let go, since no swap has happened."""
-        with self._lock:
-            self._make_live(snapshot)
-            unused = self._take_unused()
-        close_all(unused)
-
-    def evict(self, version: str) -> Drain | None:
-        """Retire the resident of this version; None where there is none, and for the live one, which stays."""
-        return self._evict(version)
-
-    def evict_all_but_live(self) -> Drain | None:
-        """Retire every resident that is not live; None where there was none."""
-        return self._evict(None)
+        Serves `snapshot`, or else what was live while it is still being read; False where that has been closed.
+        """
+        with self._changing():
+            if snapshot is None:
+                snapshot = next((one.snapshot for one in self._opened if one is self._was_live), None)
+            if snapshot is not None:
+                self._make_live(snapshot)
+        return snapshot is not None
 
     def close(self) -> None:
         """Serve nothing more. What is still read closes when its last lease ends."""
-        self.let_go("The service is shutting down.")
+        self.retire_all("The service is shutting down.")
 
     # --- under the lock ------------------------------------------------------------------------------------
 
-    def _add(self, snapshot: IndexSnapshot) -> Opened:
-        opened = Opened(snapshot)
+    def _add(self, snapshot: IndexSnapshot) -> _Opened:
+        opened = _Opened(snapshot)
         self._opened.append(opened)
         return opened
 
-    def _find(self, version: str) -> Opened | None:
+    def _find(self, version: str) -> _Opened | None:
         return next((one for one in self._opened if one.version == version and not one.retired), None)
 
-    def _known(self, snapshot: IndexSnapshot) -> Opened | None:
+    def _known(self, snapshot: IndexSnapshot) -> _Opened | None:
         return next((one for one in self._opened if one.snapshot is snapshot), None)
 
-    def _wanted(self, version: str | None) -> Opened:
-        """What a lease on `version` is a lease on."""
+    def _wanted(self, version: str | None) -> _Opened:
+        """The snapshot that a lease on `version` leads to."""
         found = self._find(version) if version is not None else self._live
         if found is not None:
             return found
@@ -221,7 +249,7 @@ class LiveIndex:
         open_now = tuple(opened.version for opened in self._opened if not opened.retired)
         raise IndexNotResident(version=version, resident=open_now)
 
-    def _index_of(self, opened: Opened) -> IndexVersion:
+    def _index_of(self, opened: _Opened) -> IndexVersion:
         generation = opened.generation if opened.retired else self._generation
         return IndexVersion(opened.version, generation, opened.snapshot.info.snapshot_date)
 
@@ -229,22 +257,22 @@ class LiveIndex:
         opened = self._known(snapshot) or self._add(snapshot)
         opened.retired = False
         if self._live is not None:
-            # a rollback leads to it: to have been live counts as use
+            # a rollback leads to it, so having been live counts as use
             self._used(self._live)
         self._live = opened
-        self._let_go = None
+        self._was_live = None
         self._retire_others(opened)
         self._make_room(spared=opened)
 
-    def _used(self, opened: Opened) -> None:
+    def _used(self, opened: _Opened) -> None:
         self._clock += 1
         opened.last_leased = self._clock
 
-    def _retire_others(self, opened: Opened) -> None:
+    def _retire_others(self, opened: _Opened) -> None:
         """One version, one text: an older opening of the same version gives way."""
         self._retire([one for one in self._opened if one is not opened and one.version == opened.version])
 
-    def _make_room(self, *, spared: Opened) -> None:
+    def _make_room(self, *, spared: _Opened) -> None:
         waiting = sorted(
             (one for one in self._opened if not one.retired and one is not self._live and one is not spared),
             key=lambda one: one.last_leased,
@@ -252,29 +280,27 @@ class LiveIndex:
         n_open = sum(not one.retired for one in self._opened)
         self._retire(waiting[: max(0, n_open - self._limit)])
 
-    def _retire(self, leaving: Sequence[Opened]) -> None:
+    def _retire(self, leaving: Sequence[_Opened]) -> None:
         for opened in leaving:
             if not opened.retired:
                 opened.generation = self._generation
                 opened.retired = True
 
-    def _take_unused(self) -> list[Opened]:
-        """What has retired and is read by nobody. Whoever takes it off the list is the one who closes it."""
-        unused = [opened for opened in self._opened if opened.retired and not opened.leases]
-        for opened in unused:
-            self._opened.remove(opened)
-        return unused
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the lock, then close what nobody reads any more: closing a file takes time that no lease waits for.
 
-    # --- outside the lock ----------------------------------------------------------------------------------
-
-    def _evict(self, version: str | None) -> Drain | None:
+        What has retired leaves the list under the lock, so that one thread closes it.
+        """
         with self._lock:
-            leaving = [
-                one
-                for one in self._opened
-                if not one.retired and one is not self._live and version in (None, one.version)
-            ]
-            self._retire(leaving)
-            unused = self._take_unused()
-        close_all(unused)
-        return Drain([one.closed for one in leaving]) if leaving else None
+            yield
+            unused = [opened for opened in self._opened if opened.retired and not opened.leases]
+            self._opened = [opened for opened in self._opened if opened not in unused]
+        for opened in unused:
+            try:
+                opened.snapshot.close()
+            except Exception:
+                # the question whose lease ended last has its answer; it must not fail because of the old index
+                logger.exception("closing index %s failed", opened.version)
+            finally:
+                opened.closed.set()

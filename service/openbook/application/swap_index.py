@@ -1,31 +1,57 @@
 """A swap's path: verify, open beside, warm, flip, write CURRENT, retire.
 
-Whatever fails before the flip changes nothing: the index that was live goes on serving under its generation. After
-the flip there is no way back, since questions may have been answered from the new index. So a CURRENT that cannot be
-written (a read-only folder, a full disk) does not undo the swap; the report says `durable: false`, the log says why,
-and a restart comes back on the version that CURRENT names.
+A failure before the flip changes nothing: the index that was live keeps serving under its generation. After the flip
+there is no way back, since questions may have been answered from the new index. So a CURRENT that cannot be written (a
+read-only folder, a full disk) does not undo the swap: the report says `durable: false`, the log says why, and a restart
+comes back on the version that CURRENT names.
 """
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TypeVar
 
 from openbook.application.live_index import LiveIndex
-from openbook.application.swap_log import SwapLog
-from openbook.application.swap_progress import Errand, LoadReport, SwapPolicy, SwapProgress, SwapReport, SwapWatch
-from openbook.application.swap_steps import SwapSteps
+from openbook.application.swap_progress import (
+    Errand,
+    LoadReport,
+    SwapPolicy,
+    SwapProgress,
+    SwapReport,
+    SwapWatch,
+    utc_now,
+)
 from openbook.application.telemetry import Telemetry
-from openbook.entities import RetrieverKind
-from openbook.errors import NothingToRollBackTo, OpenbookError, ShuttingDown, SwapInProgress, code_of
+from openbook.entities import IndexInfo, RetrieverKind
+from openbook.errors import (
+    DrainTimedOut,
+    IndexNotResident,
+    IndexTooLarge,
+    IndexUnreadable,
+    NoLiveIndex,
+    NothingToRollBackTo,
+    OpenbookError,
+    RetrieverUnavailable,
+    ShuttingDown,
+    SwapInProgress,
+    code_of,
+)
 from openbook.storage.current import CurrentMark
-from openbook.storage.history import SwapHistory
+from openbook.storage.history import SwapHistory, SwapRecord
 from openbook.storage.index_store import IndexStore
-from openbook.storage.verification import Verification
+from openbook.storage.manifest import MANIFEST, resident_bytes
+from openbook.storage.snapshot import Identity, IndexSnapshot
+from openbook.storage.verification import Verification, check_compatible
 
 __all__ = ["LoadReport", "SwapIndex", "SwapPolicy", "SwapProgress", "SwapReport"]
+
+# Seconds between two looks of a drain at whether it is to end.
+DRAIN_CHECK_S = 0.05
+# How far back a rollback looks for the swap that made the live version live.
+ROLLBACK_RECORDS = 1000
 
 T = TypeVar("T")
 
@@ -35,9 +61,9 @@ logger = logging.getLogger(__name__)
 class SwapIndex:
     """Swaps the live index, one swap at a time, in a thread of its own.
 
-    `free_memory` gives the bytes that may be taken, pages of files that can be dropped among them.
-    `encoder_fingerprint` and `dimension` are those that the checkpoint's question encoder asks for. Every swap, and
-    every refusal of one, goes to `history` under the name of this `replica`.
+    `free_memory` gives the bytes that may be taken, including pages of files that the system can drop. The
+    checkpoint's question encoder expects `encoder_fingerprint` and `dimension`. Every swap, and every refusal of one,
+    goes to `history` under the name of this `replica`.
     """
 
     def __init__(
@@ -57,16 +83,13 @@ class SwapIndex:
         self._store = store
         self._live = live
         self._telemetry = telemetry
-        self._steps = SwapSteps(
-            store,
-            live,
-            encoder_fingerprint=encoder_fingerprint,
-            dimension=dimension,
-            retriever=retriever,
-            free_memory=free_memory,
-            drain_s=drain_s,
-        )
-        self._log = SwapLog(history, replica)
+        self._encoder_fingerprint = encoder_fingerprint
+        self._dimension = dimension
+        self._retriever = retriever
+        self._free_memory = free_memory
+        self._history = history
+        self._replica = replica
+        self._drain_s = drain_s
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="swap")
         self._recorder = ThreadPoolExecutor(1, thread_name_prefix="swap-history")
         self._lock = threading.Condition()
@@ -90,35 +113,35 @@ class SwapIndex:
         ShuttingDown, and then the index that was live is live.
         """
         watch = self._start(version, policy, actor)
-        return self._submit(watch, lambda: self._swap(watch, policy, verify))
+        return self._submit(watch, lambda: self._swap(watch, verify))
 
     def rollback(
         self, *, policy: SwapPolicy = "availability", verify: Verification = "manifest", actor: str = ""
     ) -> Future[SwapReport]:
         """Swap to the version that was live before the last swap that succeeded; twice leads back again.
 
-        After a restart the history tells which one that was. The future raises NothingToRollBackTo where nothing
-        does, and what a swap raises.
+        After a restart the history names that version. The future raises NothingToRollBackTo where none is known, and
+        what a swap raises.
         """
         watch = self._start(None, policy, actor)
-        return self._submit(watch, lambda: self._swap(watch, policy, verify, rollback=True))
+        return self._submit(watch, lambda: self._swap(watch, verify))
 
     def follow(self, version: str, *, policy: SwapPolicy = "availability", again: bool = False) -> Future[SwapReport]:
         """Swap to what CURRENT names without writing it. With `again`, a failure is neither counted nor recorded."""
         watch = self._start(version, policy, "current", recorded=False)
-        return self._submit(watch, lambda: self._swap(watch, policy, "manifest", writes_current=False, silent=again))
+        return self._submit(watch, lambda: self._follow(watch), recorded=not again)
 
     def load(self, version: str, *, verify: Verification = "manifest", actor: str = "") -> Future[LoadReport]:
         """Open a version beside the live one, as a resident: questions may name it, and a swap to it is a flip.
 
-        Raises what `begin` raises, and ResidentsLimited where the live one alone may be open. What is resident
-        stays as it is.
+        Raises what `begin` raises, and ResidentsLimited where the live one alone may be open. Residents stay as they
+        are.
         """
         watch = self._start(version, "load", actor, recorded=False)
-        return self._submit(watch, lambda: self._load(watch, verify))
+        return self._submit(watch, lambda: self._load(watch, verify), recorded=False)
 
-    def open_beside(self, version: str) -> LoadReport:
-        """As `load`, here and now and unseen by `progress`: for a start, before anyone can ask for a swap."""
+    def load_now(self, version: str) -> LoadReport:
+        """As `load`, in the calling thread and unseen by `progress`: for a start, before anyone can ask for a swap."""
         return self._load(SwapWatch(version, self._live_version(), "load", ""), "manifest")
 
     def progress(self) -> SwapProgress:
@@ -132,13 +155,19 @@ class SwapIndex:
         return self._mark
 
     def serves(self, version: str) -> bool:
-        """Whether the live index is `version` as it is on disk now, and not one that was published again since."""
-        return self._steps.serves(version)
+        """Whether `version` is live, and was not published again since. A live one that broke on disk is served."""
+        live = next((one for one in self._live.residents() if one.live), None)
+        if live is None or live.index.version != version:
+            return False
+        try:
+            return live.identity == self._store.check(version)
+        except OpenbookError:
+            return True
 
     def close(self, *, within_s: float | None = None) -> None:
         """Begin no other swap and wait for the one under way, which ends at its next report after `within_s` seconds.
 
-        A swap that was ended leaves live what was live and raises ShuttingDown; without a limit none is ended.
+        A swap that is ended leaves live what was live and raises ShuttingDown; without a limit none is ended.
         """
         with self._lock:
             self._closing = True
@@ -156,39 +185,41 @@ class SwapIndex:
                 raise ShuttingDown(version=version)
             under_way = self._under_way
             if under_way is None:
-                # under the lock: what is live changes no more before this one has ended
+                # under the lock: what is live does not change before this one has ended
                 watch = self._watch = SwapWatch(version, self._live_version(), policy, actor)
                 self._under_way = version or "the version before"
                 return watch
         error = SwapInProgress(version=under_way)
         if recorded:
             refused = SwapWatch(version, self._live_version(), policy, actor)
-            # by a thread of its own: the one that swaps is busy, and this one may be the event loop's
-            self._recorder.submit(self._log.record, refused, error.code, None, str(error))
+            # in another thread: the swap's is busy, and this one may be the event loop's
+            self._recorder.submit(self._record, refused, error.code, None, str(error))
         raise error
 
     def _live_version(self) -> str | None:
         now = self._live.now()
         return now.version if now is not None else None
 
-    def _submit(self, watch: SwapWatch, work: Callable[[], T]) -> Future[T]:
+    def _submit(self, watch: SwapWatch, work: Callable[[], T], *, recorded: bool = True) -> Future[T]:
         try:
-            return self._executor.submit(self._run, watch, work)
+            return self._executor.submit(self._run, watch, work, recorded)
         except BaseException as error:
             self._end(watch, error)
             raise
 
-    def _run(self, watch: SwapWatch, work: Callable[[], T]) -> T:
+    def _run(self, watch: SwapWatch, work: Callable[[], T], recorded: bool) -> T:
         try:
             result = work()
         except BaseException as error:
+            if recorded and isinstance(error, Exception):
+                self._record_failure(watch, error)
             self._end(watch, error)
             raise
         self._end(watch)
         return result
 
     def _end(self, watch: SwapWatch, error: BaseException | None = None) -> None:
-        """Whoever sees that it has ended may begin the next."""
+        """From here on the next swap may begin."""
         with self._lock:
             self._under_way = None
             self._lock.notify_all()
@@ -199,98 +230,149 @@ class SwapIndex:
 
     # --- the path ------------------------------------------------------------------------------------------
 
-    def _swap(
-        self,
-        watch: SwapWatch,
-        policy: SwapPolicy,
-        verify: Verification,
-        *,
-        rollback: bool = False,
-        writes_current: bool = True,
-        silent: bool = False,
-    ) -> SwapReport:
-        try:
-            version = self._version_before() if rollback else watch.version or ""
-            watch.version = version
-            generation = self._flip(version, policy, verify, watch)
-            durable = self._write_current(version, watch) if writes_current else True
-        except Exception as error:
-            if not silent:
-                unforeseen = not isinstance(error, OpenbookError)
-                logger.warning("swap to %s failed: %s", watch.version, error, exc_info=unforeseen)
-                self._telemetry.count_swap(code_of(error), watch.seconds(), version=watch.version)
-                self._log.record(watch, code_of(error), None, str(error))
-            raise
-        if watch.previous != version:
-            self._before = watch.previous
-        outcome = "ok" if durable else "not_durable"
-        logger.info("swapped from %s to %s, generation %d", watch.previous, version, generation)
-        self._telemetry.count_swap(outcome, watch.seconds(), version=version)
-        self._log.record(watch, outcome, generation, "")
-        return SwapReport(version, watch.previous, generation, durable, watch.seconds())
+    def _swap(self, watch: SwapWatch, verify: Verification) -> SwapReport:
+        watch.version = watch.version or self._version_before()
+        generation = self._make_live(watch, verify)
+        return self._record_success(watch, generation, durable=self._write_current(watch.version, watch))
 
-    def _flip(self, version: str, policy: SwapPolicy, verify: Verification, watch: SwapWatch) -> int:
-        with ExitStack() as held:
-            with watch.stage("verify"):
-                self._steps.check_retriever(version)
-                identity = self._steps.verify(version, verify, watch.report)
-                snapshot = self._steps.resident(version, identity, held)
-                if snapshot is None and policy == "availability":
-                    self._steps.make_fit(version, identity, evicting=True)
-            if snapshot is not None:
-                with watch.stage("warm"):
-                    snapshot.warm(watch.report)
-            else:
-                with watch.stage("open"):
-                    snapshot = self._steps.open(version, identity)
-                try:
-                    if policy == "resource":
-                        with watch.stage("drain"):
-                            self._steps.drain(version, watch.check)
-                    with watch.stage("warm"):
-                        snapshot.warm(watch.report)
-                except BaseException:
-                    snapshot.close()
-                    if policy == "resource" and watch.previous is not None:
-                        # at the end nobody would ask what had to be opened again
-                        self._steps.come_back(watch.previous, reopen=not watch.stopped())
-                    raise
-            with watch.stage("flip"):
-                generation = self._live.flip(snapshot)
-        if policy == "resource":
-            self._live.evict_all_but_live()
-        return generation
+    def _follow(self, watch: SwapWatch) -> SwapReport:
+        return self._record_success(watch, self._make_live(watch, "manifest"), durable=True)
 
     def _load(self, watch: SwapWatch, verify: Verification) -> LoadReport:
         version = watch.version or ""
-        with ExitStack() as held:
+        with ExitStack() as leased:
             with watch.stage("verify"):
                 if not self._live.resident(version):
                     self._store.info(version)
                     self._live.check_room(version)
-                identity = self._steps.verify(version, verify, watch.report)
-                is_open = watch.previous == version or self._steps.resident(version, identity, held) is not None
+                info, identity = self._verify(version, verify, watch)
+                is_open = watch.previous == version or self._resident(version, identity, leased) is not None
                 if not is_open:
-                    self._steps.make_fit(version, identity, evicting=False)
+                    self._make_room(info, identity, watch)
             if not is_open:
-                with watch.stage("open"):
-                    snapshot = self._steps.open(version, identity)
+                snapshot = self._open_and_warm(version, identity, watch)
                 try:
-                    with watch.stage("warm"):
-                        snapshot.warm(watch.report)
-                    self._live.keep(snapshot)
+                    self._live.add_resident(snapshot)
                 except BaseException:
                     snapshot.close()
                     raise
         return LoadReport(version, watch.seconds())
 
-    def _version_before(self) -> str:
-        live = self._live_version()
-        before = self._before if self._before != live else None
-        before = before or self._log.version_before(live)
-        if before is None:
-            raise NothingToRollBackTo(live=live)
-        return before
+    def _make_live(self, watch: SwapWatch, verify: Verification) -> int:
+        """Verify, open, drain, warm and flip; returns the new generation."""
+        version = watch.version or ""
+        with ExitStack() as leased:
+            with watch.stage("verify"):
+                self._check_retriever(version)
+                info, identity = self._verify(version, verify, watch)
+                snapshot = self._resident(version, identity, leased)
+                if snapshot is None and watch.policy == "availability":
+                    self._make_room(info, identity, watch)
+            if snapshot is None:
+                snapshot = self._open_and_warm(version, identity, watch)
+            else:
+                with watch.stage("warm"):
+                    snapshot.warm(watch.report)
+            with watch.stage("flip"):
+                generation = self._live.flip(snapshot)
+        if watch.policy == "resource":
+            self._live.retire_residents()
+        return generation
+
+    def _check_retriever(self, version: str) -> None:
+        """Raise RetrieverUnavailable for a version that this service's retriever cannot search."""
+        if self._retriever == "bm25" and self._store.info(version).bm25 is None:
+            raise RetrieverUnavailable(version=version)
+
+    def _verify(self, version: str, verify: Verification, watch: SwapWatch) -> tuple[IndexInfo, Identity]:
+        """All that can be known before a byte is mapped, and with "checksum" every byte."""
+        info = self._store.info(version)
+        check_compatible(info, self._encoder_fingerprint, self._dimension)
+        return info, self._store.check(version, verify=verify, report=watch.report)
+
+    def _resident(self, version: str, identity: Identity, leased: ExitStack) -> IndexSnapshot | None:
+        """The resident that has these very files mapped, leased until `leased` ends; None where there is none."""
+        if version == self._live_version():
+            return None
+        try:
+            with ExitStack() as attempt:
+                lease = attempt.enter_context(self._live.lease(version))
+                if lease.snapshot.identity != identity:
+                    return None
+                leased.push(attempt.pop_all())
+                return lease.snapshot
+        except (IndexNotResident, NoLiveIndex):
+            return None
+
+    def _make_room(self, info: IndexInfo, identity: Identity, watch: SwapWatch) -> None:
+        """Raise IndexTooLarge where a version does not fit beside the live index; nothing has changed then.
+
+        For a swap, residents that are not live give way, the least recently leased first, as many as are needed.
+        """
+        needed = resident_bytes(info)
+        residents = self._live.residents()
+        # Free memory includes the pages of mapped files, since the system can drop them. Those of open indexes are
+        # needed. Two openings of the same files share their pages.
+        held = {one.identity: one for one in residents if one.identity != identity}
+        available = self._free_memory() - sum(one.bytes for one in held.values())
+        leaving = []
+        for one in sorted(residents, key=lambda one: one.last_leased):
+            if needed <= available:
+                break
+            if watch.policy != "load" and not one.live and not one.retiring and one.identity in held:
+                leaving.append(one)
+                available += one.bytes
+        if needed > available:
+            raise IndexTooLarge(version=info.version, needed=needed, available=max(0, available))
+        for one in leaving:
+            logger.info("closing index %s to make room for %s", one.index.version, info.version)
+            self._live.retire_residents(one.index.version)
+
+    def _open_and_warm(self, version: str, identity: Identity, watch: SwapWatch) -> IndexSnapshot:
+        """Map the files that were verified and read them. Policy "resource" drains what is open in between."""
+        with watch.stage("open"):
+            snapshot = self._open(version)
+            if snapshot.identity != identity:
+                snapshot.close()
+                raise IndexUnreadable(version=version, file=MANIFEST, reason="it was published again meanwhile")
+        try:
+            if watch.policy == "resource":
+                with watch.stage("drain"):
+                    self._drain(version, watch)
+            with watch.stage("warm"):
+                snapshot.warm(watch.report)
+        except BaseException:
+            snapshot.close()
+            if watch.policy == "resource" and watch.previous is not None:
+                self._restore(watch.previous, watch)
+            raise
+        return snapshot
+
+    def _open(self, version: str) -> IndexSnapshot:
+        return self._store.open(version, encoder_fingerprint=self._encoder_fingerprint, dimension=self._dimension)
+
+    def _drain(self, version: str, watch: SwapWatch) -> None:
+        """Give the memory of what is open back before the new index's pages are read.
+
+        Questions are refused meanwhile. Raises DrainTimedOut where questions hold a lease too long, and ShuttingDown
+        within a moment.
+        """
+        drained = self._live.retire_all(f"The index is being replaced by {version!r} under policy 'resource'.")
+        until = time.monotonic() + self._drain_s
+        while drained is not None and not drained.wait(max(0.0, min(DRAIN_CHECK_S, until - time.monotonic()))):
+            watch.check()
+            if time.monotonic() >= until:
+                raise DrainTimedOut(seconds=self._drain_s, version=version)
+
+    def _restore(self, previous: str, watch: SwapWatch) -> None:
+        """Serve again what the drain retired, opened again where it is closed and the service does not end."""
+        if self._live.restore() or watch.stopped():
+            return
+        try:
+            self._live.restore(self._open(previous))
+        except Exception:
+            # the report says why the swap failed; this says why nothing is served since
+            logger.exception("index %s could not be opened again: nothing is live", previous)
 
     def _write_current(self, version: str, watch: SwapWatch) -> bool:
         with watch.stage("current"):
@@ -302,3 +384,52 @@ class SwapIndex:
                 )
                 return False
         return True
+
+    # --- what is recorded ----------------------------------------------------------------------------------
+
+    def _record_success(self, watch: SwapWatch, generation: int, *, durable: bool) -> SwapReport:
+        version = watch.version or ""
+        if watch.previous != version:
+            self._before = watch.previous
+        outcome = "ok" if durable else "not_durable"
+        logger.info("swapped from %s to %s, generation %d", watch.previous, version, generation)
+        self._telemetry.count_swap(outcome, watch.seconds(), version=version)
+        self._record(watch, outcome, generation, "")
+        return SwapReport(version, watch.previous, generation, durable, watch.seconds())
+
+    def _record_failure(self, watch: SwapWatch, error: Exception) -> None:
+        unforeseen = error if not isinstance(error, OpenbookError) else None
+        logger.warning("swap to %s failed: %s", watch.version, error, exc_info=unforeseen)
+        self._telemetry.count_swap(code_of(error), watch.seconds(), version=watch.version)
+        self._record(watch, code_of(error), None, str(error))
+
+    def _record(self, watch: SwapWatch, outcome: str, generation: int | None, detail: str) -> None:
+        """Write to the history how a swap ended. A history that cannot be written is logged and changes nothing."""
+        if self._history is None:
+            return
+        record = SwapRecord(
+            time=utc_now(),
+            actor=watch.actor,
+            replica=self._replica,
+            previous=watch.previous,
+            version=watch.version or "",
+            policy=watch.policy,
+            outcome=outcome,
+            generation=generation,
+            seconds=watch.seconds()["total"],
+            detail=detail,
+        )
+        try:
+            self._history.append(record)
+        except OSError:
+            logger.exception("the history of swaps could not be written")
+
+    def _version_before(self) -> str:
+        """The version that was live before the last swap to the live one, by this service or else by any replica."""
+        live = self._live_version()
+        records = self._history.last(ROLLBACK_RECORDS) if self._history is not None else ()
+        made_live = (record.previous for record in records if record.succeeded() and record.version == live)
+        for before in (self._before, *made_live):
+            if before is not None and before != live:
+                return before
+        raise NothingToRollBackTo(live=live)

@@ -1,12 +1,12 @@
-"""How far a swap has come: what anyone may ask while it goes on, and what is told of how it ended."""
+"""The progress of a swap while it goes on, and the report of how it ended."""
 
 import datetime
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from openbook.errors import ShuttingDown
 
@@ -21,8 +21,8 @@ Stage = Literal["verify", "open", "drain", "warm", "flip", "current"]
 class SwapProgress:
     """The swap under way, or the last one; "idle" before the first.
 
-    `fraction` is the share of `stage` that is done, where that is known; `stage` is the one in which it failed, once
-    it has. `seconds` has the stages so far, the present one included, and "total".
+    `fraction` is the share of `stage` that is done, where that is known; after a failure, `stage` is where it failed.
+    `seconds` has the stages so far, the present one included, and "total".
     """
 
     state: SwapState = "idle"
@@ -59,41 +59,35 @@ class LoadReport:
 
 
 class SwapWatch:
-    """Watches one swap: its thread tells what it does, any thread may ask for the progress."""
+    """Watches one swap: its thread says what it does, any thread may ask for the progress."""
 
     def __init__(self, version: str | None, previous: str | None, policy: Errand, actor: str) -> None:
         self.version = version
         self.previous = previous
         self.policy: Errand = policy
         self.actor = actor
-        self.started_at = utc_now()
         self._lock = threading.Lock()
-        self._state: SwapState = "running"
-        self._stage: Stage | None = None
-        self._entered = 0.0
-        self._fraction: float | None = None
-        self._seconds: dict[str, float] = {}
-        self._error: str | None = None
-        self._detail = ""
+        self._progress = SwapProgress("running", previous=previous, policy=policy, actor=actor, started_at=utc_now())
+        self._entered: float | None = None
         self._stopped = threading.Event()
 
     @contextmanager
     def stage(self, name: Stage) -> Iterator[None]:
-        """For the length of a `with` block this is what is being done."""
+        """The swap is in this stage for the length of a `with` block."""
         with self._lock:
-            self._stage, self._entered, self._fraction = name, time.perf_counter(), None
+            self._entered = time.perf_counter()
+            self._progress = replace(self._progress, stage=name, fraction=None)
         try:
             yield
         finally:
             with self._lock:
-                self._seconds[name] = time.perf_counter() - self._entered
-                self._entered = 0.0
+                self._progress = replace(self._progress, seconds=self._stages())
+                self._entered = None
 
     def report(self, fraction: float) -> None:
         """How much of the present stage is done, between 0 and 1. Raises what `check` raises."""
         self.check()
-        with self._lock:
-            self._fraction = fraction
+        self._change(fraction=fraction)
 
     def check(self) -> None:
         """To be called while there is a way back. Raises ShuttingDown once the swap is to end."""
@@ -108,39 +102,29 @@ class SwapWatch:
         return self._stopped.is_set()
 
     def done(self) -> None:
-        with self._lock:
-            self._state, self._stage, self._fraction = "done", None, None
+        self._change(state="done", stage=None, fraction=None)
 
     def failed(self, code: str, detail: str) -> None:
-        with self._lock:
-            self._state, self._error, self._detail, self._fraction = "failed", code, detail, None
+        self._change(state="failed", error=code, detail=detail, fraction=None)
 
     def seconds(self) -> dict[str, float]:
         """Of each stage in the order in which they began, and "total"."""
-        with self._lock:
-            return self._so_far()
+        return self.progress().seconds
 
     def progress(self) -> SwapProgress:
         with self._lock:
-            return SwapProgress(
-                state=self._state,
-                version=self.version,
-                previous=self.previous,
-                policy=self.policy,
-                actor=self.actor,
-                stage=self._stage,
-                fraction=self._fraction,
-                seconds=self._so_far(),
-                started_at=self.started_at,
-                error=self._error,
-                detail=self._detail,
-            )
+            stages = self._stages()
+            return replace(self._progress, version=self.version, seconds=stages | {"total": sum(stages.values())})
 
-    def _so_far(self) -> dict[str, float]:
-        seconds = dict(self._seconds)
-        if self._stage is not None and self._entered:
-            seconds[self._stage] = time.perf_counter() - self._entered
-        return seconds | {"total": sum(seconds.values())}
+    def _change(self, **changed: Any) -> None:
+        with self._lock:
+            self._progress = replace(self._progress, **changed)
+
+    def _stages(self) -> dict[str, float]:
+        stages = self._progress.seconds
+        if self._progress.stage is None or self._entered is None:
+            return stages
+        return stages | {self._progress.stage: time.perf_counter() - self._entered}
 
 
 def utc_now() -> str:

@@ -1,4 +1,4 @@
-"""openbook index: build, list, info, verify, import, merge, delete"""
+"""openbook index: build, list, info, verify, import, merge, delete, prune"""
 
 import dataclasses
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from openbook.cli.consoles import messages, output, print_json
 from openbook.cli.index_build import build
-from openbook.cli.index_change import delete, import_vectors, merge
+from openbook.cli.index_change import delete, import_vectors, merge, prune
 from openbook.cli.options import takes_settings
 from openbook.cli.quantities import size
 from openbook.entities import IndexInfo
@@ -139,6 +139,7 @@ def _group() -> typer.Typer:
     group.command(name="import")(import_vectors)
     group.command()(merge)
     group.command()(delete)
+    group.command()(prune)
     return group
 
 

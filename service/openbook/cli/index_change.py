@@ -1,4 +1,4 @@
-"""openbook index: import, merge, delete"""
+"""openbook index: import, merge, delete, prune"""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,8 @@ from openbook.cli.options import takes_settings
 from openbook.cli.progress import ProgressBar
 from openbook.errors import SettingInvalid, UnknownIndex
 from openbook.indexing.building.unfinished import work_place
-from openbook.indexing.publishing import check_free, delete_version
+from openbook.indexing.publishing import PRUNE_AFTER_S, check_free, delete_version
+from openbook.indexing.publishing import prune as prune_store
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 
@@ -203,6 +204,21 @@ def delete(
         with locked(store.folder, version) as place:
             remove(place)
     messages().print(f"removed {version}", markup=False)
+
+
+@takes_settings("indexes")
+def prune(
+    settings: Settings,
+    older_than: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Leave what was deleted or replaced more recently.")
+    ] = PRUNE_AFTER_S,
+) -> None:
+    """Remove deleted versions, replaced files, and what dead builds left. Building and deleting do it by themselves.
+
+    A service on another machine that shares the folder over NFS must have let go of them.
+    """
+    n_removed = prune_store(IndexStore(settings.indexes), older_than_s=older_than)
+    messages().print(f"removed {n_removed} deleted or replaced" if n_removed else "removed nothing", markup=False)
 
 
 def _check_free(store: IndexStore, version: str, force: bool) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from openbook.indexing.faiss_work import BuildingWork
 from openbook.indexing.index_spec import IndexSpec
 from openbook.storage.faiss_factory import LISTS, core_of, new_index, transforms_of
-from openbook.storage.faiss_threads import threads
+from openbook.storage.faiss_index import allowed_threads
 from openbook.storage.vectors import slices
 
 # done, of how many, at what: "train" counts steps, "add" rows
@@ -49,7 +49,7 @@ def build_index(
 ) -> Any:
     """A FAISS index of `vectors` (N, d), in memory. `work` and `report` as in `write_index`."""
     building = _Building(vectors, spec, BuildingWork(work, spec, vectors), report or _silent, save_every_s)
-    with threads(n_threads or os.cpu_count() or 1):
+    with allowed_threads(n_threads or os.cpu_count() or 1):
         return building.run()
 
 

@@ -1,25 +1,41 @@
 """Putting a version into the folder of indexes, and taking one out. `IndexStore` reads what this file writes."""
 
+import math
 import os
 import shutil
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openbook.entities import IndexInfo, Passage
-from openbook.errors import IndexExists, IndexInUse
+from openbook.errors import IndexCorrupt, IndexExists, IndexInUse
 from openbook.indexing import workplace
 from openbook.indexing.bm25_build import Bm25Parameters
-from openbook.indexing.content import check_description, check_shape
 from openbook.indexing.faiss_building import SAVE_EVERY_S, Report
 from openbook.indexing.faiss_work import forget
 from openbook.indexing.index_spec import IndexSpec, choose_index
-from openbook.indexing.version_writing import Description, Filling, write_version
-from openbook.storage import current, durable, hidden_folders
+from openbook.indexing.version_writing import Description, Filling, check_description, check_shape, write_version
+from openbook.storage import current, durable
 from openbook.storage.index_store import IndexStore, check_version_name
-from openbook.storage.manifest import MANIFEST
+from openbook.storage.manifest import (
+    BM25_FILES,
+    FOLDER_NAME,
+    INDEX_FILE,
+    MANIFEST,
+    PASSAGES_FILE,
+    VECTORS_FILE,
+    open_manifest,
+    write_manifest,
+)
+
+# Longer than a service of any machine takes to open a version, swap, and let go of what it had open.
+PRUNE_AFTER_S = 3600.0
+DATA_FILES = (INDEX_FILE, PASSAGES_FILE, VECTORS_FILE, *BM25_FILES)
 
 
 def publish(
@@ -50,8 +66,8 @@ def publish(
     once and may be a stream. The index is what `spec` says, or of `index_type` with our numbers; or `adopted`, a
     FAISS file of which `spec` is that of `faiss_adopting.adoptable`.
 
-    Everything is written in a hidden folder, brought to the disk and moved into place by one rename. With
-    `replace` a version of that name may be there already; a process that has it open goes on reading the old one.
+    Everything is written in a hidden folder, brought to the disk and moved into place by `put_in_place`. With
+    `replace` a version of that name may be there; a process that has it open keeps reading it.
     `work` is a folder of this publishing alone: what FAISS has trained and filled is kept there between attempts,
     saved no more often than every `save_every_s`, and removed once the version is there. `report` receives done,
     total and what: "passages", "vectors", "train", "add", "compare", "probe", "bm25", "checksum". With `bm25` its
@@ -68,14 +84,11 @@ def publish(
     )
     description = Description(encoder_name, encoder_fingerprint, snapshot_date, source, licence, attribution)
     store.folder.mkdir(parents=True, exist_ok=True)
-    _restore(store, version)
+    prune(store)
     with workplace.building(store.folder, version) as place:
         filling = Filling(work, report, n_threads, save_every_s, adopted)
         info = write_version(place, version, vectors, passages, spec, description, filling, bm25)
-        if replace and (store.folder / version).exists():
-            workplace.replace(place, store.folder / version, version)
-        else:
-            _install(store, place, version)
+        put_in_place(store, place, info, replace=replace)
     if work is not None:
         forget(work)
     return info
@@ -84,65 +97,126 @@ def publish(
 def publish_copy(store: IndexStore, folder: Path) -> IndexInfo:
     """Publish a version that lies ready in another folder, such as one that a package brings, under its own name.
 
-    Raises IndexExists, and what `IndexStore.open` raises for files that are not those of its manifest.
+    Raises IndexExists, and what `IndexStore.open` raises for files that do not fit their manifest.
     """
     version = check_version_name(folder.name)
     check_free(store, version)
-    info = IndexStore(folder.parent).verify(version)
+    source = IndexStore(folder.parent)
+    info = source.verify(version)
     store.folder.mkdir(parents=True, exist_ok=True)
+    prune(store)
     with workplace.building(store.folder, version) as place:
-        for name in (*info.files, MANIFEST):
-            shutil.copyfile(folder / name, place / name)
+        for name in info.files:
+            shutil.copyfile(source.file(version, name), place / name)
             durable.sync_file(place / name)
-        _install(store, place, version)
+        put_in_place(store, place, info)
     return info
 
 
 def check_free(store: IndexStore, version: str, *, replace: bool = False) -> None:
-    """Raise IndexExists where `publish` would, before hours are spent on vectors."""
-    check_version_name(version)
-    taken = os.path.lexists(store.folder / version)
-    if not replace and (taken or hidden_folders.replaced(store.folder, version) is not None):
+    """Raise IndexExists where `publish` would, before hours are spent on vectors. Never replaces a link or a file."""
+    path = store.folder / check_version_name(version)
+    if os.path.lexists(path) and not (replace and path.is_dir() and not path.is_symlink()):
         raise IndexExists(version=version)
 
 
+def put_in_place(store: IndexStore, place: Path, info: IndexInfo, *, replace: bool = False) -> None:
+    """Publish the files in `place`, all on the disk, under `info.version`; readers see all of it or what was there.
+
+    A new version takes its name by one rename. With `replace`, the files become a folder of the version that is there,
+    and one rename then puts the new manifest, which names that folder, in the place of the old one. What the old
+    manifest named stays for `prune`. Raises IndexExists.
+    """
+    target = store.folder / info.version
+    if replace and target.is_dir():
+        with store.lock:
+            _replace(place, target, info)
+        return
+    write_manifest(place, info)
+    durable.sync_file(place / MANIFEST)
+    durable.sync_folder(place)
+    try:
+        place.rename(target)
+    except OSError as error:
+        if target.exists():
+            raise IndexExists(version=info.version) from error
+        raise
+    durable.sync_folder(store.folder)
+
+
 def delete_version(store: IndexStore, version: str) -> None:
-    """Remove a version. A process that has it open goes on reading; none opens it from here on.
+    """Take a version's name away. A process that has it open keeps reading; `prune` removes the files.
 
     Raises UnknownIndex, and IndexInUse for the version that CURRENT names and for one that is being published.
     """
-    place = store.find(version)
-    if workplace.is_being_built(store.folder, version):
-        raise IndexInUse(version=version, reason="it is being published")
-    _check_not_current(store, version)
-    aside = workplace.set_aside(place, version)
+    store.find(version)
+    prune(store)
+    with store.lock:
+        place = store.find(version)
+        if workplace.is_being_built(store.folder, version):
+            raise IndexInUse(version=version, reason="it is being published")
+        if current.read(store.folder) == version:
+            raise IndexInUse(version=version, reason="CURRENT names it, so that services come back on it")
+        os.utime(place)
+        place.rename(workplace.tombstone(store.folder, version))
+        durable.sync_folder(store.folder)
+
+
+def prune(store: IndexStore, *, older_than_s: float = PRUNE_AFTER_S) -> int:
+    """Remove deleted versions and replaced files once they are so many seconds old, and what dead builds left.
+
+    They wait because a process may have them mapped. A local file system keeps an unlinked file until the last mapping
+    goes. NFS keeps it only for the client that unlinked it: a service on another machine would end with SIGBUS.
+    Returns how many files and folders were removed.
+    """
+    before = time.time() - older_than_s
+    workplace.remove_dead_builds(store.folder)
+    for version in store.versions():
+        # a folder of another user's stays as it is
+        with suppress(OSError):
+            place = store.folder / version
+            if _unnamed(place, version, before):
+                with store.lock:
+                    for path in _unnamed(place, version, before):
+                        path.rename(workplace.tombstone(store.folder, version))
+    n_removed = 0
+    for path in workplace.hidden(store.folder, "deleted"):
+        # another process may prune at the same time
+        with suppress(OSError):
+            if path.lstat().st_mtime <= before:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                n_removed += 1
+    return n_removed
+
+
+def _replace(place: Path, target: Path, info: IndexInfo) -> None:
+    folder = f"r-{token_hex(4)}"
+    write_manifest(place, info, files_in=folder)
+    durable.sync_file(place / MANIFEST)
+    durable.sync_folder(place)
+    unnamed = _unnamed(target, info.version)
+    for path in _data(target):
+        if path not in unnamed:
+            # the age of what is replaced counts from now
+            os.utime(path)
+    place.rename(target / folder)
+    durable.sync_folder(target)
+    (target / folder / MANIFEST).rename(target / MANIFEST)
+    durable.sync_folder(target)
+
+
+def _unnamed(place: Path, version: str, before: float = math.inf) -> list[Path]:
+    """What lies in a version, is not named by its manifest and has not changed since `before`.
+
+    Empty where the manifest cannot be read: it may yet be mended.
+    """
     try:
-        # CURRENT may have come to name it between the look and the rename
-        _check_not_current(store, version)
-    except IndexInUse:
-        aside.rename(store.folder / version)
-        raise
-    workplace.remove_replaced(store.folder, version)
-    workplace.remove_deleted(store.folder, version)
+        folder = open_manifest(place, version).folder
+    except IndexCorrupt:
+        return []
+    unnamed = (path for path in _data(place) if path != folder and (path.name not in DATA_FILES or folder != place))
+    return [path for path in unnamed if path.lstat().st_mtime <= before]
 
 
-def _check_not_current(store: IndexStore, version: str) -> None:
-    if current.read(store.folder) == version:
-        raise IndexInUse(version=version, reason="CURRENT names it, so that services come back on it")
-
-
-def _restore(store: IndexStore, version: str) -> None:
-    """Put back a version whose publisher died between two renames; clear what it would have cleared."""
-    aside = hidden_folders.replaced(store.folder, version)
-    if aside is not None and not (store.folder / version).exists():
-        aside.rename(store.folder / version)
-    workplace.remove_replaced(store.folder, version)
-
-
-def _install(store: IndexStore, place: Path, version: str) -> None:
-    try:
-        workplace.install(place, store.folder / version)
-    except OSError as error:
-        if (store.folder / version).exists():
-            raise IndexExists(version=version) from error
-        raise
+def _data(place: Path) -> list[Path]:
+    return [path for path in place.iterdir() if path.name in DATA_FILES or FOLDER_NAME.fullmatch(path.name)]

@@ -1,40 +1,27 @@
 """BM25: for each word the passages that hold it, with what the word is worth there; four arrays that are mapped.
 
 The scores are Lucene's (Kamphuis et al. 2020, "Lucene (accurate)"): idf = ln(1 + (N - df + 0.5) / (df + 0.5)), times
-tf / (tf + k1 (1 - b + b |z| / avg |z|)), summed over the words of the question. bm25s works them out when the index is
-built and adds them up when it is asked; what a file says is looked at before it is used.
+tf / (tf + k1 (1 - b + b |z| / avg |z|)), summed over the words of the question. bm25s computes them when the index is
+built and adds them up for each question. Numbers in the files are checked before they are used.
 """
 
-import math
-import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openbook.entities import Bm25Info
-from openbook.errors import IndexNotResident, IndexUnreadable
+from openbook.errors import IndexUnreadable
 from openbook.storage.bm25_analysis import Analyser
 from openbook.storage.manifest import BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
+from openbook.storage.mapped import Mapped
+from openbook.storage.vectors import map_array
 from openbook.storage.warming import touch
 
-# What numpy.save writes before an array of one or two dimensions.
-HEAD = re.compile(
-    rb"\x93NUMPY\x01\x00..\{'descr': '(?P<type>[<|][a-z][0-9])', 'fortran_order': False, "
-    rb"'shape': \((?P<shape>[0-9]{1,19},(?: [0-9]{1,19})?)\), \} *\n",
-    re.DOTALL,
-)
-HEAD_BYTES = 256
-TYPES: Mapping[str, type[np.generic]] = {
-    BM25_TERMS: np.uint8,
-    BM25_OFFSETS: np.int64,
-    BM25_ROWS: np.int32,
-    BM25_SCORES: np.float32,
-}
+TYPES = {BM25_TERMS: "|u1", BM25_OFFSETS: "<i8", BM25_ROWS: "<i4", BM25_SCORES: "<f4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +43,18 @@ class Postings:
         return tuple(array.reshape(-1).view(np.uint8) for array in arrays)
 
 
-class Bm25Index:
+class Bm25Index(Mapped[Postings]):
     """The BM25 scores of N passages. Reading never changes it, and any number of threads may ask at once."""
 
     def __init__(self, postings: Postings, info: Bm25Info, *, n_passages: int, version: str) -> None:
-        self._postings: Postings | None = postings
-        self._version = version
+        super().__init__(postings, version=version)
         self._n_passages = n_passages
         self._info = info
 
     @classmethod
     def open(cls, folder: Path, info: Bm25Info, *, n_passages: int, version: str) -> "Bm25Index":
         """Map the files; nothing but their heads is read. Raises IndexUnreadable for what is no such array."""
-        letters, offsets, rows, scores = (_map(folder / name, dtype, version) for name, dtype in TYPES.items())
+        letters, offsets, rows, scores = (map_array(folder / name, dtype, version) for name, dtype in TYPES.items())
         for name, fits in (
             (BM25_TERMS, letters.ndim == 1),
             (BM25_OFFSETS, offsets.shape == (info.n_terms + 1, 2)),
@@ -90,7 +76,7 @@ class Bm25Index:
         """
         from bm25s import BM25
 
-        postings = self._open_postings()
+        postings = self._still_open()
         terms = [term for word in Analyser().words(question) if (term := _find(postings, word)) is not None]
         if not terms:
             return np.zeros(self._n_passages, dtype=np.float32)
@@ -125,55 +111,29 @@ class Bm25Index:
         # takes a second, which would be the first question's
         import bm25s  # noqa: F401
 
-        touch(self._open_postings().parts(), report)
+        touch(self._still_open().parts(), report)
 
     def check_offsets(self) -> None:
         """Raise IndexUnreadable where the words or their passages do not lie one behind the other, up to the end."""
-        postings = self._open_postings()
+        postings = self._still_open()
         ends = [len(postings.letters), len(postings.rows)]
         offsets = postings.offsets  # (V + 1, 2)
         if offsets[0].any() or offsets[-1].tolist() != ends or (np.diff(offsets, axis=0) < 0).any():
-            raise IndexUnreadable(version=self._version, file=BM25_OFFSETS, reason="its offsets are not in order")
-
-    def close(self) -> None:
-        """Let go of the mapping. May be called again; asking afterwards raises IndexNotResident."""
-        self._postings = None
+            raise self._damaged(BM25_OFFSETS, "its offsets are not in order")
 
     def _check(self, postings: Postings, term: int) -> None:
         """Nothing of this word may lead outside the arrays, or to a row that is not there."""
         start, end = postings.offsets[term : term + 2, 1].tolist()
         if not 0 <= start <= end <= len(postings.rows):
-            raise IndexUnreadable(version=self._version, file=BM25_OFFSETS, reason=f"word {term} has no such passages")
-        if end == start:
-            return
+            raise self._damaged(BM25_OFFSETS, f"word {term} has no such passages")
         rows, scores = postings.rows[start:end], postings.scores[start:end]  # (df,)
-        if rows.min() < 0 or rows.max() >= self._n_passages:
-            raise IndexUnreadable(
-                version=self._version, file=BM25_ROWS, reason=f"word {term} is in a row beyond the end"
-            )
-        if not (np.isfinite(scores).all() and scores.min() >= 0):
-            raise IndexUnreadable(
-                version=self._version, file=BM25_SCORES, reason=f"word {term} has a score that is none"
-            )
+        if rows.min(initial=0) < 0 or rows.max(initial=0) >= self._n_passages:
+            raise self._damaged(BM25_ROWS, f"word {term} is in a row beyond the end")
+        if not (np.isfinite(scores).all() and scores.min(initial=0) >= 0):
+            raise self._damaged(BM25_SCORES, f"word {term} has a score that is none")
 
-    def _open_postings(self) -> Postings:
-        postings = self._postings
-        if postings is None:
-            raise IndexNotResident(version=self._version, resident=())
-        return postings
-
-
-def _map(path: Path, dtype: type[np.generic], version: str) -> NDArray[Any]:
-    """The array that numpy.save wrote. Its head is read here: of a damaged one numpy's parser raises anything."""
-    try:
-        with path.open("rb") as file:
-            head = HEAD.match(file.read(HEAD_BYTES))
-        shape = tuple(int(length) for length in head["shape"].split(b",") if length.strip()) if head else ()
-        if head is None or head["type"].decode() != np.dtype(dtype).str or math.prod(shape) > path.stat().st_size:
-            raise ValueError(f"it is no array of {np.dtype(dtype)}")
-        return np.asarray(np.memmap(path, dtype, mode="r", offset=head.end(), shape=shape))
-    except (OSError, ValueError) as error:
-        raise IndexUnreadable(version=version, file=path.name, reason=str(error).splitlines()[0]) from error
+    def _damaged(self, file: str, reason: str) -> IndexUnreadable:
+        return IndexUnreadable(version=self._version, file=file, reason=reason)
 
 
 def _find(postings: Postings, word: str) -> int | None:

@@ -1,42 +1,48 @@
-"""Writing that survives a power cut, and the few calls of the system that it takes."""
+"""Writing that survives a power cut, and reading small files that anyone may have put there."""
 
-import ctypes
 import errno
 import fcntl
 import hashlib
+import logging
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
+from typing import NamedTuple
 
-AT_FDCWD = -100
-RENAME_EXCHANGE = 2
 BLOCK_BYTES = 4 << 20
+
+logger = logging.getLogger(__name__)
+
+
+class FileMark(NamedTuple):
+    """Tells one writing of a file from another without reading it: each atomic write makes a file of its own."""
+
+    inode: int
+    mtime_ns: int
+    size: int
+
+    @classmethod
+    def of(cls, state: os.stat_result) -> "FileMark":
+        return cls(state.st_ino, state.st_mtime_ns, state.st_size)
 
 
 def sync_file(path: Path) -> None:
     """Bring a file's bytes to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    _sync(path, os.O_RDONLY)
 
 
 def sync_folder(path: Path) -> None:
     """Bring a folder's names to the disk: a rename counts only after this."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def write_atomically(path: Path, text: str) -> os.stat_result:
+def write_atomically(path: Path, text: str) -> FileMark:
     """Readers see what was there before or all of `text`, whatever happens meanwhile.
 
-    What writers that died on their way left beside it is removed. Returns the state of the file that was written,
-    whatever has come to be at `path` since.
+    Removes what writers that died left beside `path`. Returns the mark of the file that was written, whatever is at
+    `path` by now. Raises OSError only where `path` has not changed: a folder that cannot be synced is logged.
     """
     for leftover in path.parent.glob(f".{path.name}-{'[0-9a-f]' * 8}"):
         _remove_if_dead(leftover)
@@ -46,30 +52,45 @@ def write_atomically(path: Path, text: str) -> os.stat_result:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-            written = os.fstat(file.fileno())
+            written = FileMark.of(os.fstat(file.fileno()))
             aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    try:
+        sync_folder(path.parent)
+    except OSError as error:
+        logger.warning("%s is written, but its folder cannot be synced: a power cut may undo it (%s)", path.name, error)
     return written
 
 
-def exchange(one: Path, other: Path) -> bool:
-    """Swap the names of two folders in one step. False where this system or file system cannot."""
+def read_small(path: Path, at_most: int) -> tuple[bytes, FileMark]:
+    """The bytes of a regular file, and its mark.
+
+    Never waits, follows no link and reads `at_most` bytes: a pipe would block the service, a sparse file fill its
+    memory. Raises OSError, whose `strerror` names no path.
+    """
     try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except AttributeError:
-        return False
-    if renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
-        return False
-    raise OSError(code, os.strerror(code), str(one), None, str(other))
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a symbolic link") from error
+        raise
+    try:
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        content = b""
+        while len(content) <= at_most and (block := os.read(descriptor, at_most + 1 - len(content))):
+            content += block
+    finally:
+        os.close(descriptor)
+    if len(content) > at_most:
+        raise OSError(errno.EFBIG, f"it has more than {at_most:,} bytes")
+    return content, FileMark.of(state)
 
 
 def sha256_of(path: Path, progress: Callable[[int], None] | None = None) -> str:
-    """The file's sha256 in hexadecimal. `progress` is told how many bytes each block had."""
+    """The file's sha256 in hexadecimal. `progress` receives the bytes of each block."""
     digest = hashlib.sha256()
     block = bytearray(BLOCK_BYTES)
     with path.open("rb", buffering=0) as file:
@@ -80,13 +101,34 @@ def sha256_of(path: Path, progress: Callable[[int], None] | None = None) -> str:
     return digest.hexdigest()
 
 
+def lock(descriptor: int, path: Path, *, unsupported: bool) -> bool:
+    """Lock what `path` names until `descriptor` is closed; `unsupported` where the file system has no such locks.
+
+    False where another process holds the lock, or has removed `path` before this one had it.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return unsupported
+    return os.path.lexists(path)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _locked_aside(path: Path) -> tuple[Path, int]:
-    """A new file beside `path`, open and locked, so that it is told from what a dead process left."""
+    """A new file beside `path`, open and locked: a file without a lock belongs to a dead process."""
     while True:
         aside = path.with_name(f".{path.name}-{token_hex(4)}")
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        # whoever clears may have come between the two calls, and then has removed it or is about to
-        if _lock(descriptor, unsupported=True) and aside.exists():
+        if lock(descriptor, aside, unsupported=True):
             return aside, descriptor
         os.close(descriptor)
 
@@ -97,21 +139,10 @@ def _remove_if_dead(leftover: Path) -> None:
     except OSError:
         return
     try:
-        if _lock(descriptor, unsupported=False):
+        if lock(descriptor, leftover, unsupported=False):
             leftover.unlink(missing_ok=True)
     except OSError:
-        # nobody's, and in nobody's way
+        # another user's, and in no one's way
         return
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int, *, unsupported: bool) -> bool:
-    """Whether the lock is ours now; `unsupported` where the file system has none."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return unsupported
-    return True

@@ -4,7 +4,9 @@ FAISS brings an OpenMP runtime of its own beside torch's, so each call says how 
 the number back. The setting belongs to the calling thread: two questions in two threads do not disturb each other.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +14,45 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.errors import IndexNotResident, IndexUnreadable
+from openbook.errors import IndexUnreadable
 from openbook.storage.faiss_factory import FAISS, LISTS, core_of, essence, not_served, type_of
 from openbook.storage.faiss_factory import IndexType as IndexType
 from openbook.storage.faiss_parts import defect_of, mapped_parts
-from openbook.storage.faiss_threads import no_array_larger_than
-from openbook.storage.faiss_threads import threads as allowed_threads
 from openbook.storage.manifest import INDEX_FILE, is_lossy
-from openbook.storage.search_parameters import HNSW_EF_SEARCH
+from openbook.storage.mapped import Mapped, checked_rows
+from openbook.storage.search_parameters import EF_SEARCH, HNSW_EF_SEARCH, NPROBE
 from openbook.storage.warming import touch
 
 # Of the graph through which the nearest lists are found; not what the file says, which may be damaged.
 CENTRES_EF = 64
+# FAISS has one limit on the arrays that it reads for the whole process.
+_READING = threading.Lock()
+
+
+@contextmanager
+def allowed_threads(number: int) -> Iterator[None]:
+    """FAISS may take so many threads for the calls of this thread; then as before."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(number)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+@contextmanager
+def no_array_larger_than(n_bytes: int) -> Iterator[None]:
+    """Refuse a damaged length instead of asking the system for as much memory, where this FAISS can."""
+    if not hasattr(faiss, "set_deserialization_vector_byte_limit"):
+        yield
+        return
+    with _READING:
+        before = faiss.get_deserialization_vector_byte_limit()
+        faiss.set_deserialization_vector_byte_limit(n_bytes)
+        try:
+            yield
+        finally:
+            faiss.set_deserialization_vector_byte_limit(before)
 
 
 def read_mapped(path: Path) -> Any:
@@ -36,15 +65,11 @@ def read_mapped(path: Path) -> Any:
         return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
 
 
-class FaissIndex:
-    """An index of N vectors of d dimensions, read from a file by mapping or built in memory. Reading never changes it.
-
-    A search that runs while `close` is called ends well: the mapping goes when the last user has let go of it.
-    """
+class FaissIndex(Mapped[Any]):
+    """An index of N vectors of d dimensions, mapped from a file or built in memory. Reading never changes it."""
 
     def __init__(self, index: Any, *, version: str, factory: str = "") -> None:
-        self._index: Any = index
-        self._version = version
+        super().__init__(index, version=version)
         self._factory = factory
         self.n_vectors: int = index.ntotal
         self.dimension: int = index.d
@@ -86,7 +111,7 @@ class FaissIndex:
         k) are reached is answered by looking at all vectors, so that so many entries are rows; what is missing of the
         others is -1. Raises ValueError for a query that is not finite.
         """
-        index = self._open_index()
+        index = self._still_open()
         least = k if least is None else least
         queries = np.ascontiguousarray(queries, dtype=np.float32)  # (Q, d)
         if not np.isfinite(queries).all():
@@ -99,7 +124,7 @@ class FaissIndex:
             short = np.flatnonzero((rows >= 0).sum(axis=1) < least)  # (S,)
             if short.size:
                 everywhere = index.storage if self.has_graph else index
-                all_lists = None if self.has_graph else self._parameters(index, k, {"nprobe": self.n_lists})
+                all_lists = None if self.has_graph else self._parameters(index, k, {NPROBE: self.n_lists})
                 _, rows[short] = everywhere.search(queries[short], k, params=all_lists)
         return np.asarray(rows, dtype=np.int64)
 
@@ -108,37 +133,29 @@ class FaissIndex:
 
         Of a flat index or a graph over one: no other has its vectors.
         """
-        index = self._open_index()
+        index = self._still_open()
         if is_lossy(self.index_type):
             raise TypeError(f"an index of type {self.index_type} does not have its vectors")
-        wanted = np.asarray(rows, dtype=np.int64)  # (n,)
-        # FAISS does not look whether a row is there: it reads what lies at that address.
-        outside = wanted[(wanted < 0) | (wanted >= self.n_vectors)]
-        if outside.size:
-            raise IndexError(f"row {outside[0]} of {self.n_vectors}")
-        return np.asarray(index.reconstruct_batch(wanted), dtype=np.float32)
+        # FAISS does not check that a row is there: it reads what lies at that address
+        return np.asarray(index.reconstruct_batch(checked_rows(rows, self.n_vectors)), dtype=np.float32)
 
     def touch(self, report: Callable[[int], None] | None = None) -> None:
         """Read one byte of every page, so that no question waits for the disk. `report`: see `warming.touch`."""
-        index = self._open_index()
+        index = self._still_open()
         # `index` keeps the mapping until the last of these views has been read
         touch(mapped_parts(index), report)
 
     def check_links(self) -> None:
         """Raise IndexUnreadable where a search could be led out of the index, which would end the process."""
-        defect = defect_of(self._open_index(), self._factory)
+        defect = defect_of(self._still_open(), self._factory)
         if defect is not None:
             raise IndexUnreadable(version=self._version, file=INDEX_FILE, reason=defect)
 
-    def close(self) -> None:
-        """Let go of the mapping. May be called again."""
-        self._index = None
-
     def _parameters(self, index: Any, k: int, parameters: Mapping[str, int]) -> Any:
         if self.has_graph:
-            ef_search = max(parameters.get("efSearch", HNSW_EF_SEARCH), k)
+            ef_search = max(parameters.get(EF_SEARCH, HNSW_EF_SEARCH), k)
             return FAISS.SearchParametersHNSW(efSearch=ef_search)
-        nprobe = min(parameters.get("nprobe", 1), self.n_lists)
+        nprobe = min(parameters.get(NPROBE, 1), self.n_lists)
         lists = FAISS.SearchParametersIVF(nprobe=nprobe)
         if isinstance(faiss.downcast_index(core_of(index).quantizer), faiss.IndexHNSW):
             centres = FAISS.SearchParametersHNSW(efSearch=max(CENTRES_EF, 2 * nprobe))
@@ -146,9 +163,3 @@ class FaissIndex:
         if isinstance(index, FAISS.IndexPreTransform):
             return FAISS.SearchParametersPreTransform(index_params=lists)
         return lists
-
-    def _open_index(self) -> Any:
-        index = self._index
-        if index is None:
-            raise IndexNotResident(version=self._version, resident=())
-        return index

@@ -18,10 +18,10 @@ LONGEST_LINE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class SwapRecord:
-    """A swap that was asked for. `outcome` is "ok", "not_durable" or the code of the error that ended it.
+    """A requested swap. `outcome` is "ok", "not_durable" or the code of the error that ended it.
 
-    `time` is ISO 8601 in UTC, `actor` who asked, `replica` which service did it, `generation` that service's count
-    of swaps after this one, None where there was no flip.
+    `time` is ISO 8601 in UTC, `actor` asked for it, the service `replica` did it, and `generation` is that service's
+    count of swaps after this one; None where there was no flip.
     """
 
     time: str
@@ -43,7 +43,7 @@ _RECORD = TypeAdapter(SwapRecord)
 
 
 class SwapHistory:
-    """`history.jsonl` of a folder. Several processes may append at once: a record is one write at the end."""
+    """`history.jsonl` of a folder. Several processes may append at once: the system puts each write at the end."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / HISTORY
@@ -56,15 +56,17 @@ class SwapHistory:
         descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             size = os.fstat(descriptor).st_size
-            # what a process that died in its write left must not take this record with it
+            # a process that died in its write left half a line: it must not swallow this record
             torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            os.write(descriptor, b"\n" + line if torn else line)
+            left = b"\n" + line if torn else line
+            while left:
+                left = left[os.write(descriptor, left) :]
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
     def last(self, n: int) -> tuple[SwapRecord, ...]:
-        """The newest `n` records, newest first. A line that is none is passed over; no file is no record."""
+        """The newest `n` records, newest first. Skips lines that are no record; without a file there are none."""
         records = (record for line in self._lines_backwards() if (record := _read(line)) is not None)
         return tuple(islice(records, n))
 
@@ -82,7 +84,7 @@ class SwapHistory:
                 file.seek(start)
                 first, *lines = (file.read(left - start) + rest).split(b"\n")
                 yield from reversed(lines)
-                # what is longer is no record, and must not be read again with every block
+                # a longer line is no record, and must not be carried through every block
                 left, rest = start, first if len(first) <= LONGEST_LINE else b""
             yield rest
 

@@ -7,26 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from filelock import FileLock
+
 from openbook.entities import IndexInfo
-from openbook.errors import (
-    IndexCorrupt,
-    IndexUnreadable,
-    InvalidVersionName,
-    ManifestMissing,
-    NoIndexes,
-    UnknownIndex,
-)
-from openbook.storage import current, hidden_folders
+from openbook.errors import IndexCorrupt, InvalidVersionName, NoIndexes, UnknownIndex
+from openbook.storage import current
 from openbook.storage.current import CurrentMark
-from openbook.storage.manifest import MANIFEST, read_manifest
+from openbook.storage.manifest import MANIFEST, Manifest, open_manifest, read_manifest
 from openbook.storage.snapshot import Identity, IndexSnapshot
 from openbook.storage.verification import Verification, check_compatible, check_files, open_checked
 
 T = TypeVar("T")
 
 VERSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
-# A version that is published again while it is being read is read again, at most so often.
-ATTEMPTS = 10
+LOCK = ".lock"
+LOCK_S = 60.0
 
 
 def check_version_name(version: str) -> str:
@@ -37,35 +32,24 @@ def check_version_name(version: str) -> str:
 
 
 class IndexStore:
-    """A folder that holds `<version>/{manifest.json, index.faiss, passages.arrow}` and CURRENT.
+    """A folder that holds CURRENT and for each version `<version>/manifest.json`, which names the version's files.
 
-    Several processes may read and publish at once; no state is kept here, every call looks at the folder.
+    Several processes may read and publish at once; every call looks at the folder. Who changes which version a name
+    or CURRENT leads to holds `lock`; another user's processes may take it too.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.lock = FileLock(folder / LOCK, timeout=LOCK_S, mode=0o666, poll_interval=0.01)
 
     def versions(self) -> tuple[str, ...]:
-        """Names of the published versions, sorted. What is half written is not among them."""
+        """Names of the published versions, sorted: no half-written one, and none that may not be looked into."""
         if not self.folder.is_dir():
             return ()
-        names = {
-            path.name
-            for path in self.folder.iterdir()
-            if VERSION_NAME.fullmatch(path.name) and not path.is_symlink() and (path / MANIFEST).is_file()
-        }
-        aside = {hidden_folders.version_of(path) for path in hidden_folders.hidden(self.folder, None, "replaced")}
-        names |= {version for version in aside if hidden_folders.replaced(self.folder, version) is not None}
-        return tuple(sorted(names))
+        return tuple(sorted(path.name for path in self.folder.iterdir() if _is_version(path)))
 
     def info(self, version: str) -> IndexInfo:
-        """The manifest. Raises InvalidVersionName, UnknownIndex, ManifestMissing, ManifestInvalid."""
-        check_version_name(version)
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return read_manifest(self.find(version), version)
-            except (UnknownIndex, ManifestMissing):
-                continue
+        """The manifest. Raises InvalidVersionName, UnknownIndex, ManifestMissing, ManifestInvalid, IndexUnreadable."""
         return read_manifest(self.find(version), version)
 
     def open(
@@ -82,110 +66,110 @@ class IndexStore:
         Raises IndexIncompatible for another encoder, and a child of IndexCorrupt for each thing that can be wrong.
         """
 
-        def read(folder: Path, info: IndexInfo) -> IndexSnapshot:
-            check_compatible(info, encoder_fingerprint, dimension)
-            return open_checked(folder, info, verify)
+        def read(manifest: Manifest) -> IndexSnapshot:
+            check_compatible(manifest.info, encoder_fingerprint, dimension)
+            return open_checked(manifest, verify)
 
-        return self._steadily(version, read, IndexSnapshot.close)
+        return self._read(version, verify, read)
 
     def check(
         self, version: str, *, verify: Verification = "manifest", report: Callable[[float], None] | None = None
     ) -> Identity:
         """Compare a version's files with its manifest without opening them; returns which files they are.
 
-        `report` is told the share of the bytes that "checksum" has read. Raises the children of IndexCorrupt that a
-        look from outside can find.
+        `report` receives the share of the bytes that "checksum" has read. Raises a child of IndexCorrupt for each
+        defect that shows without opening a file.
         """
-        return self._steadily(version, lambda folder, info: check_files(folder, info, verify, report=report))
+        return self._read(version, verify, lambda manifest: check_files(manifest, verify, report=report))
 
     def verify(self, version: str, report: Callable[[str], None] | None = None) -> IndexInfo:
         """Read every byte of a version and compare it with the manifest; `report` gets a line for each file."""
-        snapshot = self._steadily(
-            version, lambda folder, info: open_checked(folder, info, "checksum", report), IndexSnapshot.close
-        )
+        snapshot = self._read(version, "checksum", lambda manifest: open_checked(manifest, "checksum", report))
         snapshot.close()
         return snapshot.info
 
+    def file(self, version: str, name: str) -> Path:
+        """Where a file of a version lies now."""
+        return open_manifest(self.find(version), version).folder / name
+
+    def find(self, version: str) -> Path:
+        """The folder of a version. A symbolic link is none: it could lead anywhere. Raises UnknownIndex."""
+        path = self.folder / check_version_name(version)
+        if path.is_symlink() or not path.is_dir():
+            raise UnknownIndex(version=version, available=self.versions())
+        return path
+
     def current(self) -> str | None:
-        """The version that CURRENT names; None without one. Raises InvalidVersionName for what is no name."""
+        """The version that CURRENT names; None without one. Raises InvalidVersionName, CurrentUnreadable."""
         name = current.read(self.folder)
         return check_version_name(name) if name is not None else None
 
     def set_current(self, version: str) -> CurrentMark:
         """Make `version` the one that services come back on. Raises UnknownIndex where it is not published."""
         self.find(version)
-        return current.write(self.folder, version)
+        with self.lock:
+            # a deletion may have held the lock
+            self.find(version)
+            return current.write(self.folder, version)
 
     def current_mark(self) -> CurrentMark | None:
-        """What changes whenever CURRENT is written, without reading it; None where there is none."""
+        """Changes whenever CURRENT is written, and is had without reading it; None where there is no CURRENT."""
         return current.mark(self.folder)
 
     def newest_first(self) -> tuple[str, ...]:
         """The versions whose manifest can be read, the one with the newest text first."""
-        readable = []
-        for version in self.versions():
-            try:
-                readable.append(self.info(version))
-            except (IndexCorrupt, UnknownIndex):
-                continue
-        return tuple(info.version for info in sorted(readable, key=_age, reverse=True))
+        return tuple(info.version for info in sorted(self._readable()[0], key=_age, reverse=True))
 
     def default_version(self) -> str:
-        """The version that CURRENT names, else the one with the newest text. Raises NoIndexes, UnknownIndex.
+        """The version that CURRENT names, else the one with the newest text.
 
-        A CURRENT whose version is gone is an error: to serve another book in its place would be to hide it.
+        Raises UnknownIndex where CURRENT names a version that is gone: another one in its place would hide that.
+        Raises NoIndexes, or why the only version cannot be read.
         """
         named = self.current()
         if named is not None:
             self.find(named)
             return named
-        readable = []
-        defect: IndexCorrupt | None = None
+        readable, defect = self._readable()
+        if not readable:
+            raise defect or NoIndexes(folder=self.folder)
+        return max(readable, key=_age).version
+
+    def _readable(self) -> tuple[list[IndexInfo], IndexCorrupt | None]:
+        """Manifests, and the last defect of one that cannot be read. Skips a version that is deleted meanwhile."""
+        readable: list[IndexInfo] = []
+        defect = None
         for version in self.versions():
             try:
                 readable.append(self.info(version))
             except IndexCorrupt as error:
                 defect = error
-        if not readable:
-            raise defect or NoIndexes(folder=self.folder)
-        return max(readable, key=_age).version
-
-    def _steadily(
-        self, version: str, read: Callable[[Path, IndexInfo], T], undo: Callable[[T], None] | None = None
-    ) -> T:
-        """What `read` makes of the folder of a version and its manifest, again where they were replaced meanwhile."""
-        for attempt in range(1, ATTEMPTS + 1):
-            place = self._place(version)
-            info = self.info(version)
-            try:
-                found = read(self.find(version), info)
-            except IndexCorrupt:
-                if attempt == ATTEMPTS or self._place(version) == place:
-                    raise
+            except UnknownIndex:
                 continue
-            if self._place(version) == place:
-                return found
-            if undo is not None:
-                undo(found)
-        raise IndexUnreadable(version=version, file=MANIFEST, reason="it is being published again and again")
+        return readable, defect
 
-    def find(self, version: str) -> Path:
-        """The folder of a version. A symbolic link is none: it could lead anywhere. Raises UnknownIndex."""
-        path = self.folder / check_version_name(version)
-        if path.is_dir() and not path.is_symlink():
-            return path
-        found = hidden_folders.replaced(self.folder, version)
-        if found is None:
-            raise UnknownIndex(version=version, available=self.versions())
-        return found
+    def _read(self, version: str, verify: Verification, read: Callable[[Manifest], T]) -> T:
+        """Read the files that the manifest names; once more where it was replaced before they were open."""
 
-    def _place(self, version: str) -> tuple[int, int] | None:
-        """What changes whenever the name is given to another folder; None in the moment between two renames."""
+        def manifest() -> Manifest:
+            return open_manifest(self.find(version), version, must_be_sealed=verify == "checksum")
+
+        first = manifest()
         try:
-            found = self.find(version).stat()
-        except (FileNotFoundError, UnknownIndex):
-            return None
-        return found.st_ino, found.st_ctime_ns
+            return read(first)
+        except IndexCorrupt:
+            second = manifest()
+            if second.mark == first.mark:
+                raise
+        return read(second)
+
+
+def _is_version(path: Path) -> bool:
+    try:
+        return bool(VERSION_NAME.fullmatch(path.name)) and not path.is_symlink() and (path / MANIFEST).is_file()
+    except OSError:
+        # another user's folder, say: the other versions are listed all the same
+        return False
 
 
 def _age(info: IndexInfo) -> tuple[str, str, str]:

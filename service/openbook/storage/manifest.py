@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from openbook.entities import Bm25Info, FileInfo, IndexInfo
 from openbook.errors import IndexUnreadable, ManifestInvalid, ManifestMissing
+from openbook.storage.durable import FileMark, read_small
 
-FORMAT = 1
+# The files lie beside the manifest in format 1, and in the folder that its field `folder` names in format 2.
+BESIDE, IN_FOLDER = 1, 2
 MANIFEST = "manifest.json"
+MOST_BYTES = 1_000_000
+MOST_SAID = 200
 INDEX_FILE = "index.faiss"
 PASSAGES_FILE = "passages.arrow"
 # Beside an index that cannot give its vectors back.
@@ -34,14 +39,29 @@ LOSSLESS_TYPES = ("flat", "hnsw")
 SEAL = "manifest_sha256"
 
 _INFO = TypeAdapter(IndexInfo)
+FOLDER_NAME = re.compile(r"r-[0-9a-f]{8}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SEALED = re.compile(rb'(?P<before>.*,\n  "manifest_sha256": ")(?P<sha256>[0-9a-f]{64})(?P<after>"\n}\n)', re.DOTALL)
 
 
-def write_manifest(folder: Path, info: IndexInfo) -> None:
-    """Write `info` for people too: indented, in the order of its fields, the format number first."""
-    (folder / MANIFEST).write_bytes(sealed({"format": FORMAT} | dataclasses.asdict(info)))
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A manifest that was read once: the folder in which its files lie, and which writing of manifest.json it was."""
+
+    info: IndexInfo
+    folder: Path
+    mark: FileMark
+
+
+def write_manifest(folder: Path, info: IndexInfo, files_in: str = "") -> None:
+    """Write `info` for people too: indented, in the order of its fields, the format number first.
+
+    `files_in` names the folder below the version's own in which the files lie; empty where they lie beside.
+    """
+    fields = dataclasses.asdict(info)
+    content = {"format": IN_FOLDER} | fields | {"folder": files_in} if files_in else {"format": BESIDE} | fields
+    (folder / MANIFEST).write_bytes(sealed(content))
 
 
 def sealed(fields: Mapping[str, Any]) -> bytes:
@@ -52,44 +72,31 @@ def sealed(fields: Mapping[str, Any]) -> bytes:
     return before + hashlib.sha256(content).hexdigest().encode() + after
 
 
-def check_sealed(folder: Path, version: str) -> None:
-    """Raise ManifestInvalid where the manifest has no seal, or the seal of another."""
-    defect = _broken_seal((folder / MANIFEST).read_bytes())
-    if defect is not None:
-        raise ManifestInvalid(version=version, reason=defect)
+def read_manifest(place: Path, version: str) -> IndexInfo:
+    """What the manifest in `place` says: see `open_manifest`."""
+    return open_manifest(place, version).info
 
 
-def read_manifest(folder: Path, version: str) -> IndexInfo:
-    """The manifest in `folder`, which must be that of `version`. Unknown fields are passed over.
+def open_manifest(place: Path, version: str, *, must_be_sealed: bool = False) -> Manifest:
+    """The manifest in `place`, which must be the one of `version`. Skips unknown fields.
 
-    Raises ManifestMissing; ManifestInvalid with the first defect that was found; IndexUnreadable where the file is
-    there and the system refuses it.
+    A seal that is there must fit. Raises ManifestMissing; ManifestInvalid with the first defect; IndexUnreadable
+    where the file is there and cannot be read.
     """
     try:
-        content = (folder / MANIFEST).read_bytes()
+        content, mark = read_small(place / MANIFEST, MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ManifestMissing(version=version) from error
     except OSError as error:
         raise IndexUnreadable(version=version, file=MANIFEST, reason=error.strerror) from error
     try:
-        fields = json.loads(content)
+        info, folder, has_seal = _parse(content, version)
+        defect = _broken_seal(content) if has_seal or must_be_sealed else None
+        if defect is not None:
+            raise ValueError(defect)
     except (ValueError, RecursionError) as error:
-        raise ManifestInvalid(version=version, reason=f"not JSON ({error})") from error
-    if not isinstance(fields, dict):
-        raise ManifestInvalid(version=version, reason="not a JSON object")
-    found = fields.get("format")
-    if found != FORMAT or isinstance(found, bool):
-        raise ManifestInvalid(version=version, reason=f"format {found!r}, this Openbook reads format {FORMAT}")
-    try:
-        info = _INFO.validate_json(content, strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ManifestInvalid(version=version, reason=f"{place}: {first['msg']}") from error
-    defect = _defect(info, version) or (_broken_seal(content) if SEAL in fields else None)
-    if defect is not None:
-        raise ManifestInvalid(version=version, reason=defect)
-    return info
+        raise ManifestInvalid(version=version, reason=str(error)[:MOST_SAID]) from error
+    return Manifest(info, place / folder, mark)
 
 
 def is_lossy(index_type: str) -> bool:
@@ -98,14 +105,14 @@ def is_lossy(index_type: str) -> bool:
 
 
 def required_files(index_type: str) -> tuple[str, ...]:
-    """Without which a version of this type cannot be opened; it may have others."""
+    """The files that a version of this type needs; it may have others."""
     return (INDEX_FILE, PASSAGES_FILE, VECTORS_FILE) if is_lossy(index_type) else (INDEX_FILE, PASSAGES_FILE)
 
 
 def resident_bytes(info: IndexInfo) -> int:
-    """What a version takes of memory once it is warm: all its files, or of a lossy index all but vectors and text.
+    """The memory that a warm version takes: all its files, or of a lossy index all but vectors and text.
 
-    Those of a lossy index are meant to stay on the disk, from which a question reads a few rows.
+    Vectors and text of a lossy index stay on the disk; a question reads a few rows of them.
     """
     left_out = (VECTORS_FILE, PASSAGES_FILE) if is_lossy(info.index_type) else ()
     return sum(file.bytes for name, file in info.files.items() if name not in left_out)
@@ -117,6 +124,31 @@ def is_date(text: str) -> bool:
         return datetime.date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
+
+
+def _parse(content: bytes, version: str) -> tuple[IndexInfo, str, bool]:
+    """What it says, the folder of its files, and whether it has a seal. Raises ValueError with the first defect."""
+    try:
+        fields = json.loads(content)
+    except ValueError as error:
+        raise ValueError(f"not JSON ({error})") from error
+    if not isinstance(fields, dict):
+        raise ValueError("not a JSON object")
+    found = fields.get("format")
+    if found not in (BESIDE, IN_FOLDER) or isinstance(found, bool):
+        raise ValueError(f"format {found!r:.80}, this Openbook reads formats {BESIDE} and {IN_FOLDER}")
+    try:
+        info = _INFO.validate_json(content, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ValueError(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from error
+    folder = fields.get("folder") if found == IN_FOLDER else ""
+    if found == IN_FOLDER and not (isinstance(folder, str) and FOLDER_NAME.fullmatch(folder)):
+        raise ValueError(f"folder: {folder!r:.80} is no folder of a version")
+    defect = _defect(info, version)
+    if defect is not None:
+        raise ValueError(defect)
+    return info, str(folder), SEAL in fields
 
 
 def _broken_seal(content: bytes) -> str | None:
@@ -141,7 +173,7 @@ def _bm25_defect(bm25: Bm25Info, files: Mapping[str, FileInfo]) -> str | None:
 
 
 def _defect(info: IndexInfo, version: str) -> str | None:
-    """What no type can say."""
+    """The first value that has the right type and cannot be."""
     if info.version != version:
         return f"version: it is the manifest of {info.version!r}"
     if info.n_passages < 1:

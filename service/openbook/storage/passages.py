@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from openbook.entities import Passage
-from openbook.errors import IndexNotResident, IndexUnreadable
+from openbook.errors import IndexUnreadable
 from openbook.storage.manifest import PASSAGES_FILE
+from openbook.storage.mapped import Mapped
 from openbook.storage.warming import touch
 
 COLUMNS = ("id", "title", "text")
@@ -26,20 +27,16 @@ def write_passages(path: Path, passages: Iterable[Passage]) -> None:
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
         remaining = iter(passages)
         while rows := list(islice(remaining, BATCH_ROWS)):
-            columns = [
-                pa.array([passage.passage_id for passage in rows], pa.string()),
-                pa.array([passage.title for passage in rows], pa.string()),
-                pa.array([passage.text for passage in rows], pa.string()),
-            ]
+            fields = ("passage_id", "title", "text")
+            columns = [pa.array([getattr(passage, name) for passage in rows], pa.string()) for name in fields]
             writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
 
 
-class PassageFile:
-    """An opened passages.arrow. Strings are made for the rows that are asked for and for no others."""
+class PassageFile(Mapped[pa.Table]):
+    """An opened passages.arrow. Makes strings only of the rows that it is asked for."""
 
     def __init__(self, table: pa.Table, *, version: str) -> None:
-        self._table: pa.Table | None = table
-        self._version = version
+        super().__init__(table, version=version)
         self._n_rows: int = table.num_rows
 
     @classmethod
@@ -72,7 +69,7 @@ class PassageFile:
         that is read is checked, so that a damaged offset is an error and never a read outside the mapping),
         IndexNotResident after close.
         """
-        table = self._open_table()
+        table = self._still_open()
         passages = []
         for row in rows:
             if not 0 <= row < self._n_rows:
@@ -91,22 +88,12 @@ class PassageFile:
         """Read one byte of every page, so that no question waits for the disk. `report`: see `warming.touch`."""
         buffers = [
             buffer
-            for column in self._open_table().columns
+            for column in self._still_open().columns
             for chunk in column.chunks
             for buffer in chunk.buffers()
             if buffer is not None
         ]
         touch([np.frombuffer(buffer, dtype=np.uint8) for buffer in buffers], report)
-
-    def close(self) -> None:
-        """Let go of the mapping. May be called again."""
-        self._table = None
-
-    def _open_table(self) -> pa.Table:
-        table = self._table
-        if table is None:
-            raise IndexNotResident(version=self._version, resident=())
-        return table
 
 
 def _first_line(error: Exception) -> str:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from openbook.entities import IndexInfo, Passage
 from openbook.errors import CanaryFailed, DimensionIncompatible, InvalidRequest, RetrieverUnavailable, TooManyDocs
 from openbook.storage.bm25_index import Bm25Index
+from openbook.storage.durable import FileMark
 from openbook.storage.faiss_index import FaissIndex
 from openbook.storage.manifest import is_lossy, resident_bytes
 from openbook.storage.passages import PassageFile
@@ -18,8 +19,8 @@ from openbook.storage.vectors import SLICE_ROWS, VectorFile, slices
 CANARY_TOLERANCE = 1e-4
 # Of an index that proposes rows by short codes: among many near ones it may miss the vector itself.
 LOSSY_TOLERANCE = 0.1
-# (inode, modified in ns, bytes) of the manifest and each file: equal where the very same files are meant.
-Identity = tuple[tuple[int, int, int], ...]
+# The marks of the manifest and of each file: equal where the very same files are meant.
+Identity = tuple[FileMark, ...]
 
 
 class IndexSnapshot:

@@ -1,18 +1,24 @@
-"""vectors.npy: the vectors of a lossy index in float16, so that an inner product is exact for what is stored."""
+"""Arrays in NumPy's format 1.0, and vectors.npy among them: the vectors of a lossy index in float16.
 
-import io
+An inner product with them is exact for what is stored.
+"""
+
 import mmap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.errors import IndexFileSizeWrong, IndexNotResident, IndexUnreadable, SourceInvalid
+from openbook.errors import IndexUnreadable, SourceInvalid
 from openbook.storage.manifest import VECTORS_FILE
+from openbook.storage.mapped import Mapped, checked_rows
+from openbook.storage.warming import advise
 
 SLICE_ROWS = 1 << 14
 LARGEST = float(np.finfo(np.float16).max)
+HEAD_BYTES = 256
 
 
 def slices(n_rows: int, slice_rows: int = SLICE_ROWS) -> Iterator[slice]:
@@ -21,16 +27,31 @@ def slices(n_rows: int, slice_rows: int = SLICE_ROWS) -> Iterator[slice]:
         yield slice(start, min(n_rows, start + slice_rows))
 
 
+def map_array(path: Path, dtype: str, version: str) -> NDArray[Any]:
+    """Map an array that numpy.save wrote row by row. Raises IndexUnreadable for anything else."""
+    try:
+        array = np.lib.format.open_memmap(path, mode="r", max_header_size=HEAD_BYTES)
+    except OSError as error:
+        raise IndexUnreadable(version=version, file=path.name, reason=error.strerror) from error
+    except Exception as error:
+        # NumPy's parser raises anything for a damaged head
+        raise IndexUnreadable(version=version, file=path.name, reason="it is no array of NumPy's") from error
+    if array.dtype.str != dtype or not array.flags.c_contiguous:
+        raise IndexUnreadable(version=version, file=path.name, reason=f"it is no array of {np.dtype(dtype)} in rows")
+    return np.asarray(array)
+
+
 def write_vectors(
     path: Path, vectors: NDArray[np.float32], version: str, report: Callable[[int], None] | None = None
 ) -> None:
-    """Write `vectors` (N, d), rounded to float16, as a NumPy array file. `report` is told the rows written so far.
+    """Write `vectors` (N, d), rounded to float16, as a NumPy array file. `report` receives the rows written so far.
 
     Raises SourceInvalid for a vector with a number that float16 does not reach.
     """
     n_rows, dimension = vectors.shape
     with path.open("wb") as file:
-        file.write(_head(n_rows, dimension))
+        head = {"descr": "<f2", "fortran_order": False, "shape": (n_rows, dimension)}
+        np.lib.format.write_array_header_1_0(file, head)
         for part in slices(n_rows):
             block = np.asarray(vectors[part])  # (b, d)
             outside = np.flatnonzero((np.abs(block) > LARGEST).any(axis=1))
@@ -42,68 +63,28 @@ def write_vectors(
                 report(part.stop)
 
 
-class VectorFile:
+class VectorFile(Mapped[NDArray[np.float16]]):
     """An opened vectors.npy of N rows of d numbers, mapped rather than read."""
 
-    def __init__(self, array: NDArray[np.float16], mapping: mmap.mmap, *, version: str) -> None:
-        self._opened: tuple[NDArray[np.float16], mmap.mmap] | None = (array, mapping)
-        self._version = version
-        self.n_vectors, self.dimension = array.shape
-
     @classmethod
-    def open(cls, path: Path, *, n_vectors: int, dimension: int, version: str) -> "VectorFile":
-        """Map the file. Raises IndexUnreadable, IndexFileSizeWrong where it is not what `write_vectors` writes."""
-        head = _head(n_vectors, dimension)
-        expected = len(head) + 2 * n_vectors * dimension
-        try:
-            with path.open("rb") as file:
-                found = file.read(len(head))
-                size = path.stat().st_size
-                mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:
-            raise IndexUnreadable(version=version, file=VECTORS_FILE, reason=str(error)) from error
-        if found != head:
+    def open(cls, path: Path, *, shape: tuple[int, int], version: str) -> "VectorFile":
+        """Map the file. Raises IndexUnreadable for anything but an array of this shape that `write_vectors` wrote."""
+        array = map_array(path, "<f2", version)
+        if array.shape != shape:
             raise IndexUnreadable(
-                version=version, file=VECTORS_FILE, reason=f"it is no array of {n_vectors} x {dimension} in float16"
+                version=version, file=VECTORS_FILE, reason=f"it is no array of {shape[0]} x {shape[1]} in float16"
             )
-        if size != expected:
-            raise IndexFileSizeWrong(version=version, file=VECTORS_FILE, found=size, expected=expected)
-        # rows are read one here, one there: what lies around them is not wanted
-        mapping.madvise(mmap.MADV_RANDOM)
-        array = np.frombuffer(mapping, dtype="<f2", offset=len(head)).reshape(n_vectors, dimension)
-        return cls(array, mapping, version=version)
+        # questions read single rows, so pages around them are of no use
+        advise(array, mmap.MADV_RANDOM)
+        return cls(array, version=version)
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float32]:
         """The vectors of these rows: (n, d). Raises IndexError for a row that is not there."""
-        array, _ = self._still_open()
-        wanted = np.asarray(rows, dtype=np.int64)  # (n,)
-        outside = wanted[(wanted < 0) | (wanted >= self.n_vectors)]
-        if outside.size:
-            raise IndexError(f"row {outside[0]} of {self.n_vectors}")
-        return array[wanted].astype(np.float32)
+        array = self._still_open()
+        return array[checked_rows(rows, len(array))].astype(np.float32)
 
     def block(self, part: slice) -> NDArray[np.float32]:
         """The vectors of a run of rows, which is read ahead: (b, d)."""
-        array, mapping = self._still_open()
-        row_bytes = 2 * self.dimension
-        start = (len(mapping) - self.n_vectors * row_bytes + part.start * row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
-        mapping.madvise(mmap.MADV_WILLNEED, start, (part.stop - part.start) * row_bytes)
-        return array[part].astype(np.float32)
-
-    def close(self) -> None:
-        """Let go of the mapping. May be called again."""
-        self._opened = None
-
-    def _still_open(self) -> tuple[NDArray[np.float16], mmap.mmap]:
-        opened = self._opened
-        if opened is None:
-            raise IndexNotResident(version=self._version, resident=())
-        return opened
-
-
-def _head(n_vectors: int, dimension: int) -> bytes:
-    """Of the one way in which such an array is written."""
-    head = io.BytesIO()
-    description = {"descr": "<f2", "fortran_order": False, "shape": (n_vectors, dimension)}
-    np.lib.format.write_array_header_1_0(head, description)
-    return head.getvalue()
+        block = self._still_open()[part]
+        advise(block, mmap.MADV_WILLNEED)
+        return block.astype(np.float32)

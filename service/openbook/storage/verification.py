@@ -1,5 +1,6 @@
-"""Whether a version is what its manifest says, and whether a checkpoint can ask it: one error for each defect."""
+"""Compare a version with its manifest, and with the checkpoint that is to ask it: one error for each defect."""
 
+import stat
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,8 +19,9 @@ from openbook.errors import (
 )
 from openbook.storage import durable
 from openbook.storage.bm25_index import Bm25Index
+from openbook.storage.durable import FileMark
 from openbook.storage.faiss_index import FaissIndex
-from openbook.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE, VECTORS_FILE, check_sealed, is_lossy
+from openbook.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE, VECTORS_FILE, Manifest, is_lossy
 from openbook.storage.passages import PassageFile
 from openbook.storage.snapshot import Identity, IndexSnapshot
 from openbook.storage.vectors import VectorFile
@@ -37,25 +39,19 @@ def check_compatible(info: IndexInfo, encoder_fingerprint: str | None, dimension
         )
 
 
-def identity_of(folder: Path, info: IndexInfo) -> Identity:
-    """Which files are in `folder`. Raises OSError where one is missing."""
-    states = [(folder / name).stat() for name in (MANIFEST, *info.files)]
-    return tuple((state.st_ino, state.st_mtime_ns, state.st_size) for state in states)
-
-
 def check_files(
-    folder: Path,
-    info: IndexInfo,
+    manifest: Manifest,
     verify: Verification,
     *,
     report: Callable[[float], None] | None = None,
     in_order: Callable[[str], None] | None = None,
 ) -> Identity:
-    """Compare the files in `folder` with `info` without opening them; "checksum" reads every byte.
+    """Compare the files that a manifest names with what it says, without opening them; "checksum" reads every byte.
 
-    Returns which files they were. `report` is told the share of the bytes that have been read, `in_order` gets a line
-    for each file that is. Raises the child of IndexCorrupt that names the first defect.
+    Returns which files they are. `report` receives the share of the bytes that have been read, `in_order` a line for
+    each file that is in order. Raises the child of IndexCorrupt that names the first defect.
     """
+    info, folder = manifest.info, manifest.folder
     size = max(1, sum(file.bytes for file in info.files.values()))
     read = 0
 
@@ -66,30 +62,26 @@ def check_files(
             report(read / size)
 
     try:
-        if verify == "checksum":
-            check_sealed(folder, info.version)
-        for name in info.files:
-            _check_file(folder / name, info)
-        identity = identity_of(folder, info)
-        for name in info.files:
-            if verify == "checksum" and durable.sha256_of(folder / name, count) != info.files[name].sha256:
+        if folder.is_symlink():
+            raise IndexUnreadable(version=info.version, file=folder.name, reason="it is a symbolic link")
+        marks = [_check_file(folder / name, info) for name in info.files]
+        for name, file in info.files.items():
+            if verify == "checksum" and durable.sha256_of(folder / name, count) != file.sha256:
                 raise IndexChecksumWrong(version=info.version, file=name)
             if in_order is not None:
-                in_order(f"{name}: {info.files[name].bytes} bytes, sha256 {info.files[name].sha256}")
+                in_order(f"{name}: {file.bytes} bytes, sha256 {file.sha256}")
     except OSError as error:
-        file = Path(error.filename).name if error.filename else MANIFEST
-        raise IndexUnreadable(version=info.version, file=file, reason=error.strerror) from error
-    return identity
+        file_name = Path(error.filename).name if error.filename else MANIFEST
+        raise IndexUnreadable(version=info.version, file=file_name, reason=error.strerror) from error
+    return (manifest.mark, *marks)
 
 
 def open_checked(
-    folder: Path, info: IndexInfo, verify: Verification, in_order: Callable[[str], None] | None = None
+    manifest: Manifest, verify: Verification, in_order: Callable[[str], None] | None = None
 ) -> IndexSnapshot:
-    """Open the files in `folder` as `info` describes them; "checksum" reads every byte first.
-
-    Raises the child of IndexCorrupt that names the first defect. `in_order` gets a line for each file that is.
-    """
-    identity = check_files(folder, info, verify, in_order=in_order)
+    """Open the files that a manifest names, after `check_files`. Raises the child of IndexCorrupt that fits."""
+    info, folder = manifest.info, manifest.folder
+    identity = check_files(manifest, verify, in_order=in_order)
     # An error that is kept, in a log or a swap's outcome, must not keep a mapping.
     with ExitStack() as opened:
         passages = PassageFile.open(folder / PASSAGES_FILE, version=info.version)
@@ -97,26 +89,16 @@ def open_checked(
         index = FaissIndex.open(folder / INDEX_FILE, version=info.version, factory=info.factory)
         opened.callback(index.close)
         _check_content(info, index, passages)
-        vectors = _open_vectors(folder, info)
-        if vectors is not None:
+        vectors = None
+        if is_lossy(info.index_type):
+            shape = (info.n_passages, info.dimension)
+            vectors = VectorFile.open(folder / VECTORS_FILE, shape=shape, version=info.version)
             opened.callback(vectors.close)
-        bm25 = _open_bm25(folder, info)
+        bm25 = None
+        if info.bm25 is not None:
+            bm25 = Bm25Index.open(folder, info.bm25, n_passages=info.n_passages, version=info.version)
         opened.pop_all()
     return IndexSnapshot(info, index, passages, identity=identity, bm25=bm25, vectors=vectors)
-
-
-def _open_vectors(folder: Path, info: IndexInfo) -> VectorFile | None:
-    if not is_lossy(info.index_type):
-        return None
-    return VectorFile.open(
-        folder / VECTORS_FILE, n_vectors=info.n_passages, dimension=info.dimension, version=info.version
-    )
-
-
-def _open_bm25(folder: Path, info: IndexInfo) -> Bm25Index | None:
-    if info.bm25 is None:
-        return None
-    return Bm25Index.open(folder, info.bm25, n_passages=info.n_passages, version=info.version)
 
 
 def _check_content(info: IndexInfo, index: FaissIndex, passages: PassageFile) -> None:
@@ -133,12 +115,16 @@ def _check_content(info: IndexInfo, index: FaissIndex, passages: PassageFile) ->
         )
 
 
-def _check_file(path: Path, info: IndexInfo) -> None:
-    if path.is_symlink():
+def _check_file(path: Path, info: IndexInfo) -> FileMark:
+    try:
+        state = path.lstat()
+    except FileNotFoundError:
+        raise IndexFileMissing(version=info.version, file=path.name) from None
+    if stat.S_ISLNK(state.st_mode):
         raise IndexUnreadable(version=info.version, file=path.name, reason="it is a symbolic link")
-    if not path.is_file():
+    if not stat.S_ISREG(state.st_mode):
         raise IndexFileMissing(version=info.version, file=path.name)
     expected = info.files[path.name].bytes
-    found = path.stat().st_size
-    if found != expected:
-        raise IndexFileSizeWrong(version=info.version, file=path.name, found=found, expected=expected)
+    if state.st_size != expected:
+        raise IndexFileSizeWrong(version=info.version, file=path.name, found=state.st_size, expected=expected)
+    return FileMark.of(state)

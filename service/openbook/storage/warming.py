@@ -6,20 +6,21 @@ to stay in memory and be searched all the time.
 """
 
 import ctypes
+import mmap
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 PAGE_BYTES = 4096
 BLOCK_BYTES = 16 << 20
-MADV_NORMAL = 0
 
 
 def touch(parts: Sequence[NDArray[np.uint8]], report: Callable[[int], None] | None = None) -> None:
-    """Read one byte of every page of each of `parts` (bytes,). `report` is told the bytes of each block."""
+    """Read one byte of every page of each of `parts` (bytes,). `report` receives the bytes of each block."""
     for part in parts:
-        _advise(part)
+        advise(part, mmap.MADV_NORMAL)
         for start in range(0, part.size, BLOCK_BYTES):
             block = part[start : start + BLOCK_BYTES]
             # without the interpreter's lock: questions go on meanwhile
@@ -29,9 +30,9 @@ def touch(parts: Sequence[NDArray[np.uint8]], report: Callable[[int], None] | No
                 report(block.size)
 
 
-def _advise(part: NDArray[np.uint8]) -> None:
-    """A hint: where the system does not take it, pages come one by one."""
+def advise(part: NDArray[Any], advice: int) -> None:
+    """Tell the system how mapped memory will be read. A hint: where it is not taken, pages come one by one."""
     if part.size:
         start = part.ctypes.data - part.ctypes.data % PAGE_BYTES
-        end = part.ctypes.data + part.size
-        ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), MADV_NORMAL)
+        end = part.ctypes.data + part.nbytes
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), advice)

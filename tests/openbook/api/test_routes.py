@@ -249,7 +249,7 @@ def test_alive_and_ready(client: TestClient, engine: RagEngine) -> None:
 
 
 def test_not_ready_without_an_index(client: TestClient) -> None:
-    client.app.state.services.live.let_go("It is being replaced.")  # type: ignore[attr-defined]
+    client.app.state.services.live.retire_all("It is being replaced.")  # type: ignore[attr-defined]
     for response in (client.get("/readyz"), client.post("/answer", json={"question": QUESTION})):
         assert ended_with(response) == (503, "not_ready")
         assert response.json()["detail"] == "It is being replaced."

@@ -77,7 +77,7 @@ def test_more_passages_than_the_index_holds_cannot_be_asked_for(answer_question:
 
 
 def test_no_question_is_answered_while_nothing_is_live(answer_question: AnswerQuestion, live: LiveIndex) -> None:
-    live.let_go("It is being replaced.")
+    live.retire_all("It is being replaced.")
     with pytest.raises(NoLiveIndex):
         asyncio.run(answer_question.retrieve(QUESTION, n_docs=1, timeout_s=LONG))
 

@@ -32,7 +32,7 @@ OPTIONS = AnswerOptions(max_new_tokens=6)
 @pytest.fixture
 def live(store: IndexStore) -> Iterator[LiveIndex]:
     live = LiveIndex(store.open("tiny-2016"), residents=2)
-    live.keep(store.open("tiny-2018"))
+    live.add_resident(store.open("tiny-2018"))
     yield live
     live.close()
 
@@ -63,7 +63,7 @@ def test_a_version_compared_with_itself_agrees(answer_question: AnswerQuestion) 
 def test_a_version_that_is_not_open_refuses_the_whole(
     answer_question: AnswerQuestion, live: LiveIndex, pool: WorkPool, version: str, error: type[Exception]
 ) -> None:
-    live.evict("tiny-2018")
+    live.retire_residents("tiny-2018")
     with pytest.raises(error):
         asyncio.run(answer_question.compare(QUESTION, OPTIONS, ("tiny-2016", version), timeout_s=60))
     assert pool.running() == 0

@@ -336,7 +336,7 @@ def test_a_folder_that_is_out_of_reach_is_told_and_comes_back(
     assert soon(replica.follower.problem)
     problem = replica.follower.problem()
     assert problem is not None
-    assert (problem.wanted, problem.code) == ("CURRENT", OpenbookError.code)
+    assert (problem.wanted, problem.code) == ("CURRENT", "index_corrupt")
     (indexes_folder / "CURRENT").rmdir()
     replica.store.set_current("tiny-2018")
     assert soon(lambda: replica.version() == "tiny-2018")

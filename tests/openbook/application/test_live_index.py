@@ -97,7 +97,7 @@ def test_a_pinned_version_that_is_not_live_is_refused(live: LiveIndex) -> None:
 
 
 def test_an_index_that_was_let_go_is_missed_with_the_reason(live: LiveIndex) -> None:
-    drained = live.let_go("It is being replaced.")
+    drained = live.retire_all("It is being replaced.")
     assert drained is not None
     assert drained.is_set()
     assert live.now() is None
@@ -107,7 +107,7 @@ def test_an_index_that_was_let_go_is_missed_with_the_reason(live: LiveIndex) -> 
 
 def test_letting_go_is_over_when_the_last_reader_has_left(live: LiveIndex) -> None:
     with live.lease():
-        drained = live.let_go("It is being replaced.")
+        drained = live.retire_all("It is being replaced.")
         assert drained is not None
         assert not drained.is_set()
     assert drained.is_set()
@@ -115,8 +115,8 @@ def test_letting_go_is_over_when_the_last_reader_has_left(live: LiveIndex) -> No
 
 def test_an_index_that_comes_back_has_the_generation_that_it_had(live: LiveIndex, store: IndexStore) -> None:
     live.flip(store.open("tiny-2018"))
-    live.let_go("")
-    live.come_back(store.open("tiny-2018"))
+    live.retire_all("")
+    live.restore(store.open("tiny-2018"))
     assert live.now() == NEW
 
 

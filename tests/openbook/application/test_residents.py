@@ -61,18 +61,18 @@ def test_the_version_before_stays_while_there_is_room(four_versions: IndexStore)
 
 def test_the_one_least_recently_leased_goes(four_versions: IndexStore) -> None:
     live = LiveIndex(four_versions.open("v0"), residents=3)
-    live.keep(four_versions.open("v1"))
-    live.keep(four_versions.open("v2"))
+    live.add_resident(four_versions.open("v1"))
+    live.add_resident(four_versions.open("v2"))
     with live.lease("v1"), live.lease():
         pass
-    live.keep(four_versions.open("v3"))
+    live.add_resident(four_versions.open("v3"))
     assert open_names(live) == ["v0", "v1", "v3"]
     live.close()
 
 
 def test_the_version_before_stays_though_nobody_asked_it(four_versions: IndexStore) -> None:
     live = LiveIndex(four_versions.open("v0"), residents=2)
-    live.keep(four_versions.open("v1"))
+    live.add_resident(four_versions.open("v1"))
     with live.lease("v1"):
         pass
     live.flip(four_versions.open("v2"))
@@ -93,7 +93,7 @@ def test_a_lease_begun_before_a_flip_keeps_its_generation(four_versions: IndexSt
 def test_a_resident_becomes_live_without_being_opened_again(four_versions: IndexStore) -> None:
     live = LiveIndex(four_versions.open("v0"), residents=2)
     kept = four_versions.open("v1")
-    live.keep(kept)
+    live.add_resident(kept)
     with live.lease("v1"):
         assert live.flip(kept) == 1
     assert live.now() == IndexVersion("v1", 1, None)
@@ -106,9 +106,9 @@ def test_a_resident_becomes_live_without_being_opened_again(four_versions: Index
 def test_a_version_that_is_opened_again_takes_the_place_of_its_older_opening(four_versions: IndexStore) -> None:
     live = LiveIndex(four_versions.open("v0"), residents=4)
     first, second = four_versions.open("v1"), four_versions.open("v1")
-    live.keep(first)
+    live.add_resident(first)
     with live.lease("v1") as lease:
-        live.keep(second)
+        live.add_resident(second)
         assert lease.snapshot is first
         with live.lease("v1") as newer:
             assert newer.snapshot is second
@@ -121,7 +121,7 @@ def test_a_version_that_is_opened_again_takes_the_place_of_its_older_opening(fou
 def test_keeping_the_live_version_again_changes_nothing(four_versions: IndexStore) -> None:
     live = LiveIndex(four_versions.open("v0"), residents=4)
     again = four_versions.open("v0")
-    live.keep(again)
+    live.add_resident(again)
     assert not is_open(again)
     assert [(one.index.version, one.live) for one in live.residents()] == [("v0", True)]
     live.close()
@@ -130,7 +130,7 @@ def test_keeping_the_live_version_again_changes_nothing(four_versions: IndexStor
 def test_nothing_is_kept_where_the_live_one_alone_may_be_open(four_versions: IndexStore) -> None:
     live = LiveIndex(four_versions.open("v0"))
     with pytest.raises(ResidentsLimited, match="OPENBOOK_RESIDENTS lets 1 be open") as raised:
-        live.keep(four_versions.open("v1"))
+        live.add_resident(four_versions.open("v1"))
     assert raised.value.code == "index_too_large"
     live.close()
 
@@ -138,19 +138,19 @@ def test_nothing_is_kept_where_the_live_one_alone_may_be_open(four_versions: Ind
 def test_eviction_spares_the_live_one(four_versions: IndexStore) -> None:
     live = LiveIndex(four_versions.open("v0"), residents=4)
     for version in ("v1", "v2"):
-        live.keep(four_versions.open(version))
-    assert live.evict("v0") is None
-    assert live.evict("v3") is None
+        live.add_resident(four_versions.open(version))
+    assert live.retire_residents("v0") is None
+    assert live.retire_residents("v3") is None
     with live.lease("v1"):
-        drain = live.evict("v1")
+        drain = live.retire_residents("v1")
         assert drain is not None
         assert not drain.wait(0.01)
         assert not live.resident("v1")
         with pytest.raises(IndexNotResident):
             live.check("v1")
     assert drain.wait(0)
-    assert live.evict_all_but_live() is not None
-    assert live.evict_all_but_live() is None
+    assert live.retire_residents() is not None
+    assert live.retire_residents() is None
     assert open_names(live) == ["v0"]
     live.close()
 
@@ -158,10 +158,10 @@ def test_eviction_spares_the_live_one(four_versions: IndexStore) -> None:
 def test_letting_go_waits_for_residents_and_for_what_was_retiring_already(four_versions: IndexStore) -> None:
     live = LiveIndex(four_versions.open("v0"), residents=2)
     with live.lease("v0"):
-        live.keep(four_versions.open("v1"))
+        live.add_resident(four_versions.open("v1"))
         with live.lease("v1"):
-            live.evict("v1")
-            drain = live.let_go("")
+            live.retire_residents("v1")
+            drain = live.retire_all("")
             assert drain is not None
         assert not drain.is_set()
     assert drain.is_set()
@@ -171,21 +171,21 @@ def test_what_is_still_read_can_be_taken_back(four_versions: IndexStore) -> None
     live = LiveIndex(four_versions.open("v0"), residents=2)
     live.flip(four_versions.open("v1"))
     with live.lease():
-        live.let_go("It is being replaced.")
+        live.retire_all("It is being replaced.")
         assert live.now() is None
-        assert live.take_back()
+        assert live.restore()
         assert live.now() == IndexVersion("v1", 1, None)
     with live.lease() as lease:
         assert is_open(lease.snapshot)
-    live.let_go("")
-    assert not live.take_back()
+    live.retire_all("")
+    assert not live.restore()
     with pytest.raises(NoLiveIndex):
         live.check()
 
 
 def test_leases_on_several_versions_are_taken_together_or_not_at_all(four_versions: IndexStore) -> None:
     live = LiveIndex(four_versions.open("v0"), residents=2)
-    live.keep(four_versions.open("v1"))
+    live.add_resident(four_versions.open("v1"))
     with live.leases(("v1", "v0")) as leases:
         assert [lease.index.version for lease in leases] == ["v1", "v0"]
     with pytest.raises(IndexNotResident), live.leases(("v1", "v2")):
@@ -240,19 +240,19 @@ def test_whatever_happens_leases_are_on_open_snapshots_and_each_closes_once(
                 case "keep":
                     snapshot = open_(which)
                     try:
-                        live.keep(snapshot)
+                        live.add_resident(snapshot)
                     except ResidentsLimited:
                         snapshot.close()
                 case "evict":
-                    live.evict(str(which))
+                    live.retire_residents(str(which))
                 case "evict all":
-                    live.evict_all_but_live()
+                    live.retire_residents()
                 case "let go":
-                    live.let_go("")
+                    live.retire_all("")
                 case "take back":
-                    live.take_back()
+                    live.restore()
                 case "come back":
-                    live.come_back(open_(which))
+                    live.restore(open_(which))
                 case "close":
                     live.close()
 
@@ -303,7 +303,7 @@ def test_threads_that_lease_any_version_during_flips_never_read_a_closed_one(fou
         thread.start()
     for swap in range(60):
         live.flip(four_versions.open(VERSIONS[swap % 4]))
-        live.keep(four_versions.open(VERSIONS[(swap + 2) % 4]))
+        live.add_resident(four_versions.open(VERSIONS[(swap + 2) % 4]))
     stop.set()
     for thread in threads:
         thread.join(10)
@@ -320,6 +320,6 @@ def test_a_folder_of_versions_that_were_open_is_mapped_no_more(tmp_path: Path) -
     for version in ("tiny-2016", "tiny-2018"):
         publish_tiny(store, version)
     live = LiveIndex(store.open("tiny-2016"), residents=3)
-    live.keep(store.open("tiny-2018"))
+    live.add_resident(store.open("tiny-2018"))
     live.close()
     assert unmapped_soon(tmp_path)

@@ -138,7 +138,7 @@ def test_an_index_that_does_not_find_its_own_passages_is_not_served(
     vectors = np.random.default_rng(0).standard_normal((300, 32)).astype(np.float32)
     passages = [Passage(str(row), "title", "text") for row in range(300)]
     publish_tiny(store, "tiny-2018", vectors=vectors, passages=passages, index_type="hnsw", replace=True)
-    cut_links(store.folder / "tiny-2018" / "index.faiss")
+    cut_links(store.file("tiny-2018", "index.faiss"))
     with pytest.raises(CanaryFailed):
         swap_index.begin("tiny-2018", policy=policy).result(TIMEOUT)  # type: ignore[arg-type]
     assert live.now() == OLD
@@ -234,7 +234,7 @@ def test_an_index_that_could_not_be_served_anyway_is_not_read_to_its_end(
     swap_index: SwapIndex, store: IndexStore
 ) -> None:
     publish_tiny(store, "tiny-2018", encoder_fingerprint="another", replace=True)
-    passages = store.folder / "tiny-2018" / "passages.arrow"
+    passages = store.file("tiny-2018", "passages.arrow")
     passages.write_bytes(passages.read_bytes().replace(b"nepal", b"chile"))
     with pytest.raises(IndexIncompatible):
         swap_index.begin("tiny-2018", verify="checksum").result(TIMEOUT)

@@ -146,7 +146,9 @@ def test_vectors_are_imported_merged_and_deleted(run: Run, tmp_path: Path) -> No
     assert run("index", "delete", "three", "--yes").code == 0
     assert run("index", "delete", "three", "--yes").err.startswith("error [unknown_index]")
     assert store.versions() == ("both", "one")
-    assert sorted(path.name for path in store.folder.glob(".*")) == []
+    assert run("index", "prune").err == "removed nothing\n"
+    assert run("index", "prune", "--older-than", "0").err == "removed 1 deleted or replaced\n"
+    assert [path.name for path in store.folder.glob(".*")] == [".lock"]
 
 
 def test_delete_asks_first(run: Run, indexes_folder: Path) -> None:

@@ -16,15 +16,17 @@ from openbook.errors import (
     SettingInvalid,
     UnknownIndex,
 )
-from openbook.indexing import bm25_publish, workplace
+from openbook.indexing import bm25_publish
 from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.bm25_publish import add_bm25
+from openbook.indexing.publishing import prune
 from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import BM25_FILES, INDEX_FILE, MANIFEST, PASSAGES_FILE
 from tests.fixtures.indexes import publish_tiny, tiny_passages
 
 VERSION = "tiny-2016"
+NAMES = {"tiny-2016", "tiny-2018", "CURRENT", ".lock"}
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def test_vectors_passages_and_everything_else_stay_as_they_were(store: IndexStor
     assert after.bm25 is not None
     assert (after.bm25.k1, after.bm25.b, after.bm25.analyser) == (0.9, 0.4, "english")
     store.verify(VERSION)
-    assert names(store.folder) == {"tiny-2016", "tiny-2018", "CURRENT"}
+    assert names(store.folder) == NAMES
     with pytest.raises(RetrieverUnavailable, match="tiny-2018"):
         store.open("tiny-2018").bm25()
 
@@ -103,25 +105,33 @@ def test_the_same_passages_give_the_same_files_in_another_store(store: IndexStor
     assert add_bm25(other, VERSION).files == add_bm25(store, VERSION).files
 
 
-def test_every_file_is_on_the_disk_before_the_version_gets_its_name(
+def test_every_file_is_on_the_disk_before_the_manifest_names_it(
     store: IndexStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: set[str] = set()
     before: list[set[str]] = []
-    sync_file, replace = durable.sync_file, workplace.replace
+    sync_file, rename = durable.sync_file, Path.rename
 
     def sync_and_tell(path: Path) -> None:
         sync_file(path)
         synced.add(path.name)
 
-    def tell_and_replace(place: Path, target: Path, version: str) -> None:
+    def tell_and_rename(path: Path, target: Path) -> Path:
         before.append(set(synced))
-        replace(place, target, version)
+        return rename(path, target)
 
     monkeypatch.setattr(durable, "sync_file", sync_and_tell)
-    monkeypatch.setattr(workplace, "replace", tell_and_replace)
+    monkeypatch.setattr(Path, "rename", tell_and_rename)
     info = add_bm25(store, VERSION)
-    assert before == [{*info.files, MANIFEST}]
+    assert before == [{*info.files, MANIFEST}] * 2
+
+
+def test_files_that_do_not_change_take_no_more_room(store: IndexStore) -> None:
+    before = {name: store.file(VERSION, name).stat().st_ino for name in store.info(VERSION).files}
+    add_bm25(store, VERSION)
+    assert {name: store.file(VERSION, name).stat().st_ino for name in before} == before
+    prune(store, older_than_s=0)
+    store.verify(VERSION)
 
 
 def test_who_has_the_version_open_goes_on_reading_it(store: IndexStore) -> None:
@@ -162,7 +172,7 @@ def test_damaged_passages_get_no_scores(store: IndexStore) -> None:
     with pytest.raises(IndexChecksumWrong, match=PASSAGES_FILE):
         add_bm25(store, VERSION)
     assert store.info(VERSION).bm25 is None
-    assert names(store.folder) == {"tiny-2016", "tiny-2018", "CURRENT"}
+    assert names(store.folder) == NAMES
 
 
 def test_a_version_that_is_published_again_meanwhile_is_not_put_back(
@@ -179,13 +189,6 @@ def test_a_version_that_is_published_again_meanwhile_is_not_put_back(
     assert store.info(VERSION).source == "somebody else"
 
 
-def test_a_version_left_between_two_renames_is_given_its_name_back(store: IndexStore) -> None:
-    (store.folder / VERSION).rename(store.folder / f".replaced-{VERSION}-0123abcd")
-    add_bm25(store, VERSION)
-    store.verify(VERSION)
-    assert names(store.folder) == {"tiny-2016", "tiny-2018", "CURRENT"}
-
-
 def test_nothing_is_left_of_a_run_that_is_interrupted(store: IndexStore) -> None:
     def interrupt(share: float) -> None:
         raise KeyboardInterrupt
@@ -196,7 +199,7 @@ def test_nothing_is_left_of_a_run_that_is_interrupted(store: IndexStore) -> None
     with pytest.raises(KeyboardInterrupt):
         add_bm25(store, VERSION, report=interrupt)
     assert store.info(VERSION).bm25 is None
-    assert names(store.folder) == {"tiny-2016", "tiny-2018", "CURRENT"}
+    assert names(store.folder) == NAMES
 
 
 def test_unknown_versions_and_wrong_parameters_are_refused(store: IndexStore) -> None:
@@ -211,7 +214,7 @@ def test_unknown_versions_and_wrong_parameters_are_refused(store: IndexStore) ->
 @pytest.mark.parametrize("damage", ["gone", "cut", "byte", "link"])
 def test_each_file_is_verified(store: IndexStore, name: str, damage: str, tmp_path: Path) -> None:
     add_bm25(store, VERSION)
-    path = store.folder / VERSION / name
+    path = store.file(VERSION, name)
     content = bytearray(path.read_bytes())
     if damage == "gone":
         path.unlink()

@@ -1,11 +1,18 @@
+import errno
 import fcntl
 import hashlib
+import os
+import stat
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from openbook.storage.durable import BLOCK_BYTES, exchange, sha256_of, write_atomically
+from openbook.errors import IndexCorrupt
+from openbook.storage import durable
+from openbook.storage.durable import BLOCK_BYTES, FileMark, sha256_of, write_atomically
+from openbook.storage.index_store import IndexStore
 
 
 def test_an_atomic_write_replaces_the_text_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
@@ -62,21 +69,59 @@ def test_many_atomic_writes_at_once_leave_one_of_their_texts_and_nothing_else(tm
     assert [child.name for child in tmp_path.iterdir()] == ["CURRENT"]
 
 
-def test_two_folders_exchange_their_names(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    for folder in (one, other):
-        folder.mkdir()
-        (folder / folder.name).touch()
-    if not exchange(one, other):
-        pytest.skip("this file system has no exchange")
-    assert (one / "other").exists()
-    assert (other / "one").exists()
+def test_a_folder_that_cannot_be_synced_does_not_undo_an_atomic_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(folder: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error", str(folder))
+
+    monkeypatch.setattr(durable, "sync_folder", fail)
+    mark = write_atomically(tmp_path / "CURRENT", "one\n")
+    assert mark == FileMark.of((tmp_path / "CURRENT").stat())
+    assert "a power cut may undo it" in caplog.text
 
 
-def test_an_exchange_with_nothing_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "one").mkdir()
-    with pytest.raises(FileNotFoundError):
-        exchange(tmp_path / "one", tmp_path / "absent")
+def put_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def put_link(path: Path) -> None:
+    path.with_name("aside").write_text("tiny-2016\n")
+    path.symlink_to(path.with_name("aside"))
+
+
+def put_sparse_file(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+def put_device(path: Path) -> None:
+    os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))
+
+
+NOT_READ = {
+    "it is no regular file": (Path.mkdir, put_pipe, put_device),
+    "it is a symbolic link": (put_link,),
+    "it has more than": (put_sparse_file,),
+}
+
+
+@pytest.mark.parametrize(("said", "put"), [(said, put) for said, puts in NOT_READ.items() for put in puts])
+@pytest.mark.parametrize("name", ["CURRENT", "tiny-2016/manifest.json"])
+def test_what_is_no_small_file_is_refused_at_once(
+    indexes_folder: Path, name: str, said: str, put: Callable[[Path], None]
+) -> None:
+    path = indexes_folder / name
+    path.unlink()
+    try:
+        put(path)
+    except PermissionError:
+        pytest.skip("only root makes devices")
+    store = IndexStore(indexes_folder)
+    with pytest.raises(IndexCorrupt, match=said) as refused:
+        store.info("tiny-2016") if path.name == "manifest.json" else store.current()
+    assert len(str(refused.value)) < 300
+    assert str(indexes_folder) not in str(refused.value)
 
 
 @pytest.mark.parametrize("size", [0, 1, BLOCK_BYTES, BLOCK_BYTES + 1])

@@ -1,5 +1,6 @@
 import json
 import multiprocessing
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,13 @@ def test_a_torn_last_line_takes_no_other_with_it(tmp_path: Path) -> None:
         found = numbers(kept.last(9))
         whole = content[:cut].count(b"\n") + (content[cut : cut + 1] == b"\n")
         assert found == [3, *[2, 1][2 - whole :]]
+
+
+def test_a_write_that_is_cut_short_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, content: write(descriptor, content[:7]))
+    SwapHistory(tmp_path).append(RECORD)
+    assert SwapHistory(tmp_path).last(1) == (RECORD,)
 
 
 @settings(deadline=None, max_examples=40)

@@ -1,8 +1,12 @@
+import errno
 import fcntl
 import os
 import threading
+import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,16 +17,18 @@ from openbook.entities import Passage
 from openbook.errors import (
     IndexExists,
     IndexInUse,
+    IndexUnreadable,
     InvalidVersionName,
     ManifestInvalid,
     ManifestMissing,
     NoIndexes,
+    OpenbookError,
     SourceInvalid,
     UnknownIndex,
 )
 from openbook.indexing import workplace
-from openbook.indexing.publishing import check_free, delete_version, publish
-from openbook.storage import durable
+from openbook.indexing.publishing import check_free, delete_version, prune, publish
+from openbook.storage import current, durable, index_store
 from openbook.storage.faiss_index import IndexType
 from openbook.storage.index_store import IndexStore, check_version_name
 from tests.fixtures.indexes import DIMENSION, ENCODER, publish_tiny, tiny_passages, tiny_vectors
@@ -138,62 +144,63 @@ def test_a_version_is_not_published_twice(indexes_folder: Path) -> None:
     assert texts_of(store) == before
 
 
-def test_a_version_that_another_published_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_that_another_published_meanwhile_stays(tmp_path: Path) -> None:
     store = IndexStore(tmp_path)
-    install = workplace.install
 
-    def install_late(place: Path, target: Path) -> None:
-        monkeypatch.setattr(workplace, "install", install)
-        publish_tiny(store, "tiny-2016")
-        install(place, target)
+    def publish_first(done: int, total: int | None, what: str) -> None:
+        if "tiny-2016" not in store.versions():
+            publish_tiny(store, "tiny-2016")
 
-    monkeypatch.setattr(workplace, "install", install_late)
     with pytest.raises(IndexExists):
-        publish_tiny(store, "tiny-2016", passages=tiny_passages("tiny-2018"))
+        publish_tiny(store, "tiny-2016", passages=tiny_passages("tiny-2018"), report=publish_first)
     assert texts_of(store) == tiny_passages("tiny-2016")
     assert names_in(tmp_path) == ["tiny-2016"]
 
 
 # --- publishing again --------------------------------------------------------------------------------------
 
-
-@pytest.fixture(params=["exchange", "two renames"])
-def kind_of_file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "two renames":
-        monkeypatch.setattr(durable, "exchange", lambda *_: False)
-    return str(request.param)
+PUBLISHED = {"index.faiss", "manifest.json", "passages.arrow"}
 
 
-@pytest.mark.usefixtures("kind_of_file_system")
-def test_publishing_again_replaces_a_version(indexes_folder: Path) -> None:
-    store = IndexStore(indexes_folder)
-    publish_tiny(store, "tiny-2016", passages=tiny_passages("tiny-2018"), replace=True)
+@pytest.fixture
+def store(indexes_folder: Path) -> IndexStore:
+    return IndexStore(indexes_folder)
+
+
+def publish_newer(store: IndexStore) -> None:
+    newer = tiny_passages("tiny-2018")
+    publish_tiny(store, "tiny-2016", passages=newer, vectors=tiny_vectors(newer), replace=True)
+
+
+def test_publishing_again_replaces_the_manifest_and_no_other_file(store: IndexStore) -> None:
+    place = store.folder / "tiny-2016"
+    before = {name: (place / name).stat().st_ino for name in PUBLISHED}
+    publish_newer(store)
     assert texts_of(store) == tiny_passages("tiny-2018")
-    assert names_in(indexes_folder) == ["CURRENT", "tiny-2016", "tiny-2018"]
+    [folder] = set(names_in(place)) - PUBLISHED
+    assert names_in(place / folder) == ["index.faiss", "passages.arrow"]
+    assert store.file("tiny-2016", "index.faiss") == place / folder / "index.faiss"
+    assert {name for name in PUBLISHED if (place / name).stat().st_ino != before[name]} == {"manifest.json"}
+    assert names_in(store.folder) == [".lock", "CURRENT", "tiny-2016", "tiny-2018"]
 
 
-@pytest.mark.usefixtures("kind_of_file_system")
 def test_publishing_again_makes_a_version_that_was_not_there(tmp_path: Path) -> None:
     store = IndexStore(tmp_path)
     publish_tiny(store, "tiny-2016", replace=True)
     assert texts_of(store) == tiny_passages("tiny-2016")
+    assert set(names_in(tmp_path / "tiny-2016")) == PUBLISHED
 
 
-@pytest.mark.usefixtures("kind_of_file_system")
-def test_who_reads_a_version_goes_on_reading_the_old_one(indexes_folder: Path) -> None:
-    store = IndexStore(indexes_folder)
+def test_who_reads_a_version_goes_on_reading_the_old_one(store: IndexStore) -> None:
     snapshot = store.open("tiny-2016")
     vectors = snapshot.vectors(range(12))
-    newer = tiny_passages("tiny-2018")
-    publish_tiny(store, "tiny-2016", passages=newer, vectors=tiny_vectors(newer), replace=True)
+    publish_newer(store)
     assert list(snapshot.passages(range(12))) == tiny_passages("tiny-2016")
     np.testing.assert_array_equal(snapshot.vectors(range(12)), vectors)
     snapshot.warm()
 
 
-@pytest.mark.usefixtures("kind_of_file_system")
-def test_a_version_can_be_opened_at_every_moment_of_being_replaced(indexes_folder: Path) -> None:
-    store = IndexStore(indexes_folder)
+def test_a_version_can_be_opened_at_every_moment_of_being_replaced(store: IndexStore) -> None:
     old, new = tiny_passages("tiny-2016"), tiny_passages("tiny-2018")
     ended = threading.Event()
 
@@ -215,32 +222,95 @@ def test_a_version_can_be_opened_at_every_moment_of_being_replaced(indexes_folde
     assert opened > 10
 
 
-def test_a_version_whose_publisher_died_between_two_renames_is_still_there(indexes_folder: Path) -> None:
-    (indexes_folder / "tiny-2016").rename(indexes_folder / ".replaced-tiny-2016-0123abcd")
-    store = IndexStore(indexes_folder)
-    assert store.versions() == ("tiny-2016", "tiny-2018")
-    assert store.default_version() == "tiny-2016"
-    assert texts_of(store) == tiny_passages("tiny-2016")
-    with pytest.raises(IndexExists):
-        publish_tiny(store, "tiny-2016")
+def test_a_manifest_replaced_before_its_files_are_open_is_read_once_more(
+    store: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = index_store.open_checked
 
+    def read_late(*given: object) -> object:
+        monkeypatch.setattr(index_store, "open_checked", read)
+        publish_newer(store)
+        prune(store, older_than_s=0)
+        return read(*given)  # type: ignore[arg-type]
 
-def test_what_is_left_of_a_version_on_its_way_out_is_none(indexes_folder: Path) -> None:
-    """Its removal was interrupted: the manifest went, other files are still there."""
-    (indexes_folder / "tiny-2018" / "manifest.json").unlink()
-    (indexes_folder / "tiny-2018").rename(indexes_folder / ".replaced-tiny-2018-0123abcd")
-    store = IndexStore(indexes_folder)
-    assert store.versions() == ("tiny-2016",)
-    with pytest.raises(UnknownIndex):
-        store.info("tiny-2018")
-
-
-def test_the_next_publisher_mends_it(indexes_folder: Path) -> None:
-    (indexes_folder / "tiny-2016").rename(indexes_folder / ".replaced-tiny-2016-0123abcd")
-    store = IndexStore(indexes_folder)
-    publish_tiny(store, "tiny-2016", passages=tiny_passages("tiny-2018"), replace=True)
+    monkeypatch.setattr(index_store, "open_checked", read_late)
     assert texts_of(store) == tiny_passages("tiny-2018")
-    assert names_in(indexes_folder) == ["CURRENT", "tiny-2016", "tiny-2018"]
+
+
+def test_a_broken_manifest_is_replaced(store: IndexStore) -> None:
+    (store.folder / "tiny-2016" / "manifest.json").write_text("{")
+    publish_newer(store)
+    assert texts_of(store) == tiny_passages("tiny-2018")
+
+
+def test_a_folder_that_is_a_link_is_not_read(store: IndexStore, tmp_path: Path) -> None:
+    publish_newer(store)
+    folder = store.file("tiny-2016", "index.faiss").parent
+    folder.rename(tmp_path / "outside")
+    folder.symlink_to(tmp_path / "outside")
+    with pytest.raises(IndexUnreadable, match="symbolic link"):
+        store.open("tiny-2016")
+
+
+# --- pruning -----------------------------------------------------------------------------------------------
+
+
+def test_what_is_replaced_or_deleted_stays_until_it_is_old(store: IndexStore) -> None:
+    place = store.folder / "tiny-2016"
+    opened = store.open("tiny-2018")
+    os.utime(place / "index.faiss", (0, 0))
+    os.utime(store.folder / "tiny-2018", (0, 0))
+    publish_newer(store)
+    publish_newer(store)
+    delete_version(store, "tiny-2018")
+    publish_tiny(store, "tiny-2018")
+    assert prune(store) == 0
+    assert set(names_in(place)) > PUBLISHED
+    assert len(names_in(place)) == 5
+    kept = store.file("tiny-2016", "index.faiss").parent
+    # files beside the manifest, the folder that came after them, and the deleted version
+    assert prune(store, older_than_s=0) == 4
+    assert set(names_in(place)) == {"manifest.json", kept.name}
+    assert names_in(store.folder) == [".lock", "CURRENT", "tiny-2016", "tiny-2018"]
+    opened.warm()
+    assert texts_of(store) == tiny_passages("tiny-2018")
+    assert texts_of(store, "tiny-2018") == tiny_passages("tiny-2018")
+
+
+@pytest.mark.parametrize("change", [publish_newer, lambda store: delete_version(store, "tiny-2018")])
+def test_the_next_change_frees_what_is_old(store: IndexStore, change: Callable[[IndexStore], None]) -> None:
+    publish_newer(store)
+    place = store.folder / "tiny-2016"
+    for name in PUBLISHED:
+        os.utime(place / name, (0, 0))
+    tombstone = store.folder / ".deleted-tiny-2014-0123abcd"
+    tombstone.mkdir()
+    os.utime(tombstone, (0, 0))
+    change(store)
+    assert not (place / "index.faiss").exists()
+    assert not tombstone.exists()
+    assert texts_of(store) == tiny_passages("tiny-2018")
+
+
+def test_pruning_leaves_what_it_does_not_know_and_what_cannot_be_read(store: IndexStore) -> None:
+    publish_newer(store)
+    place = store.folder / "tiny-2016"
+    (place / "notes.txt").touch()
+    (place / "manifest.json").write_text("{")
+    assert prune(store, older_than_s=0) == 0
+    publish_newer(store)
+    assert prune(store, older_than_s=0) == 3
+    assert "notes.txt" in names_in(place)
+
+
+def test_a_folder_that_a_killed_publisher_left_is_pruned(store: IndexStore) -> None:
+    left = store.folder / "tiny-2016" / "r-0123abcd"
+    left.mkdir()
+    (left / "index.faiss").touch()
+    assert texts_of(store) == tiny_passages("tiny-2016")
+    assert prune(store, older_than_s=0) == 1
+    assert not left.exists()
+    assert texts_of(store) == tiny_passages("tiny-2016")
 
 
 # --- what is half written ----------------------------------------------------------------------------------
@@ -268,7 +338,7 @@ def test_what_a_dead_build_left_is_removed_by_the_next(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "index.faiss").write_bytes(b"half")
     publish_tiny(store, "tiny-2016")
-    assert names_in(tmp_path) == [".building-tiny-2018-0123abcd", "tiny-2016"]
+    assert names_in(tmp_path) == ["tiny-2016"]
 
 
 def test_what_a_living_build_is_writing_is_left_alone(tmp_path: Path) -> None:
@@ -297,6 +367,36 @@ def test_a_build_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         build()
     assert names_in(tmp_path) == []
+
+
+@pytest.fixture
+def closed_to_us(indexes_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tiny-2018 belongs to another user, in mode 700. Root may read it, so the system calls are made to refuse."""
+    private = f"{indexes_folder / 'tiny-2018'}/"
+
+    def refusing(call: Callable[..., Any]) -> Callable[..., Any]:
+        def refuse(path: object, *more: Any, **named: Any) -> Any:
+            if str(path).startswith(private):
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return call(path, *more, **named)
+
+        return refuse
+
+    for name in ("stat", "lstat", "open"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+
+
+@pytest.mark.usefixtures("closed_to_us")
+def test_a_version_that_may_not_be_looked_into_is_not_listed_and_the_others_go_on(store: IndexStore) -> None:
+    assert store.versions() == store.newest_first() == ("tiny-2016",)
+    with pytest.raises(UnknownIndex, match=r"on disk: tiny-2016\."):
+        store.open("wiki-1999")
+    with pytest.raises(IndexUnreadable, match="Permission denied"):
+        store.open("tiny-2018")
+    (store.folder / "CURRENT").unlink()
+    assert store.default_version() == "tiny-2016"
+    publish_newer(store)
+    assert prune(store, older_than_s=0) == 2
 
 
 # --- names -------------------------------------------------------------------------------------------------
@@ -336,7 +436,7 @@ def test_a_name_that_is_none_is_refused_everywhere(indexes_folder: Path, name: s
             encoder_name=ENCODER,
             encoder_fingerprint=ENCODER,
         )
-    assert names_in(indexes_folder) == ["CURRENT", "tiny-2016", "tiny-2018"]
+    assert names_in(indexes_folder) == [".lock", "CURRENT", "tiny-2016", "tiny-2018"]
 
 
 @given(name=st.text(max_size=80) | st.from_regex(r"[A-Za-z0-9./_\-]{1,70}", fullmatch=True))
@@ -358,10 +458,9 @@ def test_a_good_name_is_accepted(name: str) -> None:
 
 
 def test_a_version_whose_name_begins_like_another_is_not_confused_with_it(tmp_path: Path) -> None:
-    leftover = tmp_path / ".building-tiny-2016-next-0123abcd"
-    leftover.mkdir()
-    publish_tiny(IndexStore(tmp_path), "tiny-2016")
-    assert leftover.is_dir()
+    with workplace.building(tmp_path, "tiny-2016-next"):
+        assert workplace.is_being_built(tmp_path, "tiny-2016-next")
+        assert not workplace.is_being_built(tmp_path, "tiny-2016")
 
 
 def test_a_link_is_no_version(indexes_folder: Path, tmp_path: Path) -> None:
@@ -445,66 +544,62 @@ def test_the_newest_text_comes_first(indexes_folder: Path) -> None:
 # --- deleting ----------------------------------------------------------------------------------------------
 
 
-def test_a_deleted_version_is_gone_and_whoever_reads_it_goes_on(indexes_folder: Path) -> None:
-    store = IndexStore(indexes_folder)
+def test_a_deleted_version_is_gone_and_who_reads_it_goes_on(store: IndexStore) -> None:
     snapshot = store.open("tiny-2018")
     delete_version(store, "tiny-2018")
     assert store.versions() == ("tiny-2016",)
-    assert names_in(indexes_folder) == ["CURRENT", "tiny-2016"]
     assert list(snapshot.passages(range(12))) == tiny_passages("tiny-2018")
     snapshot.warm()
     snapshot.close()
     with pytest.raises(UnknownIndex):
         delete_version(store, "tiny-2018")
+    prune(store, older_than_s=0)
+    assert names_in(store.folder) == [".lock", "CURRENT", "tiny-2016"]
 
 
-def test_the_version_that_current_names_is_not_deleted(indexes_folder: Path) -> None:
-    store = IndexStore(indexes_folder)
+def test_the_version_that_current_names_is_not_deleted(store: IndexStore) -> None:
     with pytest.raises(IndexInUse, match="CURRENT names it"):
         delete_version(store, "tiny-2016")
     assert texts_of(store) == tiny_passages("tiny-2016")
 
 
-def test_a_version_that_current_comes_to_name_meanwhile_is_put_back(
-    indexes_folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("first", ["set_current", "delete"])
+def test_a_deletion_waits_for_current_and_current_for_a_deletion(
+    store: IndexStore, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    store = IndexStore(indexes_folder)
-    set_aside = workplace.set_aside
+    """Each checks what the other changes: between its check and its change the other may not come."""
+    checked, errors = threading.Event(), []
+    module, name = (current, "write") if first == "set_current" else (workplace, "tombstone")
+    change = getattr(module, name)
 
-    def set_aside_late(place: Path, version: str) -> Path:
-        store.set_current(version)
-        return set_aside(place, version)
+    def change_late(*given: object) -> object:
+        checked.set()
+        time.sleep(0.2)
+        return change(*given)
 
-    monkeypatch.setattr(workplace, "set_aside", set_aside_late)
-    with pytest.raises(IndexInUse):
-        delete_version(store, "tiny-2018")
-    assert texts_of(store, "tiny-2018") == tiny_passages("tiny-2018")
+    def act(do: Callable[..., object], *given: object) -> None:
+        try:
+            do(*given)
+        except OpenbookError as error:
+            errors.append(type(error))
+
+    monkeypatch.setattr(module, name, change_late)
+    calls = [(IndexStore(store.folder).set_current, "tiny-2018"), (delete_version, store, "tiny-2018")]
+    late = threading.Thread(target=act, args=calls[first == "delete"])
+    late.start()
+    assert checked.wait(10)
+    act(*calls[first != "delete"])
+    late.join(10)
+    assert errors == [IndexInUse if first == "set_current" else UnknownIndex]
+    assert store.current() in store.versions()
 
 
-def test_a_version_that_is_being_published_is_not_deleted(indexes_folder: Path) -> None:
-    store = IndexStore(indexes_folder)
+def test_a_version_that_is_being_published_is_not_deleted(store: IndexStore) -> None:
     with (
-        workplace.building(indexes_folder, "tiny-2018"),
+        workplace.building(store.folder, "tiny-2018"),
         pytest.raises(IndexInUse, match="it is being published"),
     ):
         delete_version(store, "tiny-2018")
-    (indexes_folder / ".building-tiny-2018-0123abcd").mkdir()
+    (store.folder / ".building-tiny-2018-0123abcd").mkdir()
     delete_version(store, "tiny-2018")
     assert store.versions() == ("tiny-2016",)
-
-
-def test_what_an_interrupted_deletion_left_is_no_version_and_goes_with_the_next_publishing(
-    indexes_folder: Path,
-) -> None:
-    (indexes_folder / "tiny-2018").rename(indexes_folder / ".deleted-tiny-2018-0123abcd")
-    store = IndexStore(indexes_folder)
-    assert store.versions() == ("tiny-2016",)
-    publish_tiny(store, "tiny-2018")
-    assert names_in(indexes_folder) == ["CURRENT", "tiny-2016", "tiny-2018"]
-
-
-def test_a_version_whose_publisher_died_between_two_renames_is_deleted_too(indexes_folder: Path) -> None:
-    (indexes_folder / "tiny-2018").rename(indexes_folder / ".replaced-tiny-2018-0123abcd")
-    store = IndexStore(indexes_folder)
-    delete_version(store, "tiny-2018")
-    assert names_in(indexes_folder) == ["CURRENT", "tiny-2016"]

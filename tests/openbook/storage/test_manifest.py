@@ -7,7 +7,7 @@ import pytest
 
 from openbook.entities import FileInfo, IndexInfo
 from openbook.errors import IndexUnreadable, ManifestInvalid, ManifestMissing
-from openbook.storage.manifest import MANIFEST, check_sealed, is_date, read_manifest, sealed, write_manifest
+from openbook.storage.manifest import MANIFEST, is_date, open_manifest, read_manifest, sealed, write_manifest
 
 INFO = IndexInfo(
     version="wiki-2018",
@@ -25,17 +25,39 @@ INFO = IndexInfo(
 )
 
 
-def written(folder: Path, **changed: Any) -> Path:
+def written(place: Path, **changed: Any) -> Path:
     """A manifest with some fields changed, and those given as ... left out."""
-    write_manifest(folder, INFO)
-    fields = json.loads((folder / MANIFEST).read_text()) | changed
-    (folder / MANIFEST).write_bytes(sealed({name: value for name, value in fields.items() if value is not ...}))
-    return folder
+    write_manifest(place, INFO)
+    fields = json.loads((place / MANIFEST).read_text()) | changed
+    (place / MANIFEST).write_bytes(sealed({name: value for name, value in fields.items() if value is not ...}))
+    return place
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     write_manifest(tmp_path, INFO)
     assert read_manifest(tmp_path, "wiki-2018") == INFO
+
+
+def test_a_manifest_of_format_2_names_the_folder_of_its_files(tmp_path: Path) -> None:
+    write_manifest(tmp_path, INFO)
+    beside = json.loads((tmp_path / MANIFEST).read_text())
+    assert beside["format"] == 1
+    assert "folder" not in beside
+    assert open_manifest(tmp_path, "wiki-2018").folder == tmp_path
+    write_manifest(tmp_path, INFO, files_in="r-0123abcd")
+    below = json.loads((tmp_path / MANIFEST).read_text())
+    assert (below.pop("format"), below.pop("folder")) == (2, "r-0123abcd")
+    assert {name: beside[name] for name in below if name != "manifest_sha256"} == {
+        name: value for name, value in below.items() if name != "manifest_sha256"
+    }
+    found = open_manifest(tmp_path, "wiki-2018", must_be_sealed=True)
+    assert (found.info, found.folder) == (INFO, tmp_path / "r-0123abcd")
+
+
+@pytest.mark.parametrize("folder", ["", "..", "r-0123abcd/..", "/r-0123abcd", "r-0123ABCD", 7, None])
+def test_a_folder_that_could_lead_elsewhere_is_refused(tmp_path: Path, folder: object) -> None:
+    with pytest.raises(ManifestInvalid, match="is no folder of a version"):
+        read_manifest(written(tmp_path, format=2, folder=folder), "wiki-2018")
 
 
 def test_people_can_read_it(tmp_path: Path) -> None:
@@ -76,7 +98,7 @@ def test_what_is_no_json_object_is_invalid(tmp_path: Path, content: bytes) -> No
 
 @pytest.mark.parametrize("number", [0, 2, "1", True, None, ...])
 def test_another_format_is_refused(tmp_path: Path, number: Any) -> None:
-    with pytest.raises(ManifestInvalid, match="reads format 1"):
+    with pytest.raises(ManifestInvalid, match="folder: None is no folder" if number == 2 else "reads formats 1 and 2"):
         read_manifest(written(tmp_path, format=number), "wiki-2018")
 
 
@@ -134,7 +156,7 @@ def test_a_date_is_written_in_one_way(text: str, expected: bool) -> None:
 
 def test_a_manifest_says_whether_it_was_changed(tmp_path: Path) -> None:
     write_manifest(tmp_path, INFO)
-    check_sealed(tmp_path, "wiki-2018")
+    open_manifest(tmp_path, "wiki-2018", must_be_sealed=True)
     content = (tmp_path / MANIFEST).read_text(encoding="utf-8")
     (tmp_path / MANIFEST).write_text(content.replace("CC BY-SA 4.0", "CC BY-SA 3.0"), encoding="utf-8")
     with pytest.raises(ManifestInvalid, match="it has been changed since it was written"):
@@ -150,7 +172,7 @@ def test_every_byte_that_changes_breaks_the_seal(tmp_path: Path, flip: int) -> N
         changed[place] ^= flip
         (tmp_path / MANIFEST).write_bytes(changed)
         with pytest.raises(ManifestInvalid):
-            check_sealed(tmp_path, "wiki-2018")
+            open_manifest(tmp_path, "wiki-2018", must_be_sealed=True)
 
 
 def test_every_cut_breaks_the_seal(tmp_path: Path) -> None:
@@ -159,22 +181,21 @@ def test_every_cut_breaks_the_seal(tmp_path: Path) -> None:
     for length in range(len(content)):
         (tmp_path / MANIFEST).write_bytes(content[:length])
         with pytest.raises(ManifestInvalid):
-            check_sealed(tmp_path, "wiki-2018")
+            open_manifest(tmp_path, "wiki-2018", must_be_sealed=True)
 
 
 def test_a_manifest_without_a_seal_is_read_and_not_believed(tmp_path: Path) -> None:
-    """One without a seal."""
     write_manifest(tmp_path, INFO)
     fields = json.loads((tmp_path / MANIFEST).read_text(encoding="utf-8"))
     del fields["manifest_sha256"]
     (tmp_path / MANIFEST).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
     assert read_manifest(tmp_path, "wiki-2018") == INFO
     with pytest.raises(ManifestInvalid, match="does not end with one"):
-        check_sealed(tmp_path, "wiki-2018")
+        open_manifest(tmp_path, "wiki-2018", must_be_sealed=True)
 
 
 def test_text_that_looks_like_the_place_of_a_seal_is_text(tmp_path: Path) -> None:
     zeros = dataclasses.replace(INFO, source="0" * 64, licence='"manifest_sha256": "' + "0" * 64)
     write_manifest(tmp_path, zeros)
-    check_sealed(tmp_path, "wiki-2018")
+    open_manifest(tmp_path, "wiki-2018", must_be_sealed=True)
     assert read_manifest(tmp_path, "wiki-2018") == zeros

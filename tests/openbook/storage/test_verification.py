@@ -83,23 +83,18 @@ def test_a_folder_under_the_name_of_another_version(indexes_folder: Path) -> Non
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_missing_file(indexes_folder: Path, name: str) -> None:
-    (indexes_folder / VERSION / name).unlink()
-    refuse(indexes_folder, IndexFileMissing, name)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_folder_in_place_of_a_file(indexes_folder: Path, name: str) -> None:
-    (indexes_folder / VERSION / name).unlink()
-    (indexes_folder / VERSION / name).mkdir()
-    refuse(indexes_folder, IndexFileMissing, name)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_link_in_place_of_a_file(indexes_folder: Path, tmp_path: Path, name: str) -> None:
-    outside = (indexes_folder / VERSION / name).rename(tmp_path / name)
-    (indexes_folder / VERSION / name).symlink_to(outside)
-    refuse(indexes_folder, IndexUnreadable, "symbolic link")
+@pytest.mark.parametrize("instead", ["nothing", "folder", "link"])
+def test_a_file_that_is_not_there(indexes_folder: Path, tmp_path: Path, name: str, instead: str) -> None:
+    path = indexes_folder / VERSION / name
+    outside = path.rename(tmp_path / name)
+    if instead == "folder":
+        path.mkdir()
+    elif instead == "link":
+        path.symlink_to(outside)
+    if instead == "link":
+        refuse(indexes_folder, IndexUnreadable, "symbolic link")
+    else:
+        refuse(indexes_folder, IndexFileMissing, name)
 
 
 @pytest.mark.parametrize("name", FILES)
