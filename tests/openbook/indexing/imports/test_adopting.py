@@ -9,8 +9,7 @@ import pytest
 
 from openbook.entities import IndexInfo
 from openbook.errors import BuildDiffers, FaissFileRefused
-from openbook.indexing.building.named_encoder import NamedEncoder
-from openbook.indexing.building.ready import Ready
+from openbook.indexing.building.ready import NamedEncoder, Ready
 from openbook.indexing.faiss_adopting import adoptable
 from openbook.indexing.imports.dataset_folder import DatasetFolder
 from openbook.indexing.index_builder import BuildOptions, build_index

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from openbook.entities import IndexInfo, Passage
 from openbook.errors import IndexIncompatible, SourceInvalid
 from openbook.indexing.building import reading
-from openbook.indexing.building.named_encoder import NamedEncoder
-from openbook.indexing.building.ready import Ready, ReadyVectors
+from openbook.indexing.building.ready import NamedEncoder, Ready, ReadyVectors
 from openbook.indexing.imports.arrays import open_vectors
 from openbook.indexing.imports.dataset_folder import DatasetFolder, is_dataset
 from openbook.indexing.imports.merged import Merged
