@@ -1,4 +1,4 @@
-"""Several versions of one encoder as one, with the vectors that they have."""
+"""Several versions of one encoder as one version, with the vectors that they have."""
 
 from collections.abc import Iterator, Sequence
 

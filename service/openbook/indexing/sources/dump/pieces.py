@@ -100,7 +100,7 @@ class Bzip2Pieces:
         if MAGIC_BITS + CHECKSUM_BITS < n_bits <= LONGEST_BLOCK_BITS:
             first, last = begin // 8, (end + 7) // 8
             bits = int.from_bytes(os.pread(descriptor, last - first, first)) >> 8 * last - end & (1 << n_bits) - 1
-            # the checksum of a stream with one block is that block's, which stands behind its magic number
+            # the checksum of a stream with one block is the block's own, which follows its magic number
             checksum = bits >> n_bits - MAGIC_BITS - CHECKSUM_BITS & (1 << CHECKSUM_BITS) - 1
             stream = (bits << MAGIC_BITS | END_MAGIC) << CHECKSUM_BITS | checksum
             padding = -(n_bits + MAGIC_BITS + CHECKSUM_BITS) % 8
