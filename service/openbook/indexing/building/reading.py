@@ -65,11 +65,40 @@ def read(source: PassageSource, work: WorkFolder, report: Report) -> None:
     """
     if "n_articles" in work.facts:
         return
-    _Reader(source, work, report).read_all()
+    last = work.shards[-1] if work.shards else None
+    # the source continues after `mark`; shards already hold `taken` passages of its first batch from there
+    mark, taken = (last.mark, last.taken) if last else (None, 0)
+    before = Counter(last.skipped if last else {})
+    skipped = before
+    waiting: list[Passage] = []
+    reported = work.n_passages
+    report(reported, None, "read")
+    for batch in source.batches(after=mark):
+        for position, passage in enumerate(batch.passages[taken:], start=taken + 1):
+            waiting.append(passage)
+            if len(waiting) == SHARD_PASSAGES:
+                work.write_shard(waiting, mark, position, skipped)
+                waiting = []
+        mark, taken = batch.mark, 0
+        skipped = before + Counter(source.skipped())
+        done = work.n_passages + len(waiting)
+        if done - reported >= READ_REPORT_EVERY:
+            reported = done
+            report(done, _likely(done, batch.read, source.total_bytes), "read")
+    if waiting:
+        work.write_shard(waiting, mark, 0, skipped)
+    work.note(skipped=dict(before + Counter(source.skipped())))
     if not work.shards:
         raise SourceInvalid(source=source.name, reason="there is no passage to index")
     work.note(n_articles=check_unique(source.name, work.passages))
     report(work.n_passages, work.n_passages, "read")
+
+
+def _likely(n_passages: int, n_bytes: int, total_bytes: int | None) -> int | None:
+    """How many passages the source has if the rest is as dense as what has been read."""
+    if not (n_passages and n_bytes and total_bytes):
+        return None
+    return max(n_passages + 1, round(n_passages * total_bytes / n_bytes))
 
 
 def check_unique(source: str, passages: Callable[[], Iterator[Passage]]) -> int:
@@ -95,49 +124,3 @@ def check_unique(source: str, passages: Callable[[], Iterator[Passage]]) -> int:
                 raise SourceInvalid(source=source, reason=f"passage id {passage.passage_id!r} comes again in row {row}")
             seen.add(passage.passage_id)
     return len(np.unique(np.frombuffer(titles, dtype=np.int64)))
-
-
-class _Reader:
-    """Cuts batches into shards, and notes for the end of each where the source continues."""
-
-    def __init__(self, source: PassageSource, work: WorkFolder, report: Report) -> None:
-        self._source = source
-        self._work = work
-        self._report = report
-        last = work.shards[-1] if work.shards else None
-        # the source continues after `mark`; shards already hold `taken` passages of its first batch from there
-        self._mark: str | None = last.mark if last else None
-        self._taken: int = last.taken if last else 0
-        self._before = Counter(last.skipped if last else {})
-        self._skipped = Counter(self._before)
-        self._waiting: list[Passage] = []
-        self._reported = 0
-
-    def read_all(self) -> None:
-        self._tell(0, force=True)
-        taken = self._taken
-        for batch in self._source.batches(after=self._mark):
-            for position in range(taken, len(batch.passages)):
-                self._waiting.append(batch.passages[position])
-                if len(self._waiting) == SHARD_PASSAGES:
-                    self._cut(position + 1)
-            taken = 0
-            self._mark = batch.mark
-            self._skipped = self._before + Counter(self._source.skipped())
-            self._tell(batch.read)
-        if self._waiting:
-            self._cut(0)
-        self._work.note(skipped=dict(self._before + Counter(self._source.skipped())))
-
-    def _cut(self, taken: int) -> None:
-        self._work.write_shard(self._waiting, self._mark, taken, self._skipped)
-        self._waiting = []
-
-    def _tell(self, n_bytes: int, force: bool = False) -> None:
-        done = self._work.n_passages + len(self._waiting)
-        if force or done - self._reported >= READ_REPORT_EVERY:
-            self._reported = done
-            total = self._source.total_bytes
-            # if the rest is as dense as what has been read
-            likely = max(done + 1, round(done * total / n_bytes)) if total and n_bytes and done else None
-            self._report(done, likely, "read")

@@ -33,7 +33,8 @@ class PageCutter:
         self._offset = offset
         self._buffer = bytearray()
         self._base = 0  # bytes dropped from the buffer since reading began
-        self._starts: deque[tuple[int, int]] = deque()  # (count of a piece's first byte, its start) of the pieces in the buffer
+        # of the pieces in the buffer: (count of a piece's first byte, its start)
+        self._starts: deque[tuple[int, int]] = deque()
         self._read = 0
 
     def pages(self, pieces: Iterable[Piece], largest: int = LARGEST_PAGE) -> Iterator[PageBytes]:
