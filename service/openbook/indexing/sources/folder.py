@@ -51,7 +51,11 @@ class FolderSource(BatchedSource):
     def _find(self) -> dict[str, int]:
         """Paths in the folder, separated by `/`, in their order, with the files' sizes."""
         found: dict[str, int] = {}
-        for folder, folders, files in os.walk(self._path, onerror=self._cannot_be_read):
+
+        def fail(error: OSError) -> None:
+            raise self._invalid(str(error.filename), error) from error
+
+        for folder, folders, files in os.walk(self._path, onerror=fail):
             folders[:] = [name for name in folders if not name.startswith(".")]
             for name in files:
                 path = Path(folder, name)
@@ -80,9 +84,6 @@ class FolderSource(BatchedSource):
         pieces = split_words(text)
         self._skipped["empty"] += not pieces
         return tuple(Passage(f"{name}#{position}", title, piece) for position, piece in enumerate(pieces))
-
-    def _cannot_be_read(self, error: OSError) -> None:
-        raise self._invalid(str(error.filename), error) from error
 
     def _invalid(self, name: str, error: OSError) -> SourceInvalid:
         return SourceInvalid(source=str(self._path / name), reason=f"cannot be read ({error.strerror or error})")
