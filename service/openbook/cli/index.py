@@ -15,7 +15,7 @@ from openbook.cli.options import takes_settings
 from openbook.cli.quantities import size
 from openbook.entities import IndexInfo
 from openbook.errors import IndexCorrupt
-from openbook.indexing.building.unfinished import unfinished
+from openbook.indexing.building.work_folder import unfinished
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 

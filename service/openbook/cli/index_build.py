@@ -16,7 +16,7 @@ from openbook.errors import SettingInvalid
 from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building.estimating import BuildEstimate
 from openbook.indexing.building.progress import BuildReport
-from openbook.indexing.building.unfinished import work_place
+from openbook.indexing.building.work_folder import work_place
 from openbook.indexing.publishing import check_free
 from openbook.indexing.sources import named_sources, open_source
 from openbook.settings import Settings
@@ -94,7 +94,7 @@ def build(
     # torch takes seconds to import: what can be known before is known by now
     from openbook.indexing.building.embedding import n_workers
     from openbook.indexing.building.estimating import estimate_build, measure_source
-    from openbook.indexing.building.recipe import stamp_of
+    from openbook.indexing.building.work_folder import stamp_of
     from openbook.indexing.index_builder import BuildOptions, build_index
     from openbook.indexing.passage_encoder import PassageEncoder
     from openbook.rag.checkpoint import choose_device, choose_dtype

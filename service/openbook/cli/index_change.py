@@ -12,7 +12,7 @@ from openbook.cli.index_options import IndexChoice, Numbers, takes_index_numbers
 from openbook.cli.options import takes_settings
 from openbook.cli.progress import ProgressBar
 from openbook.errors import SettingInvalid, UnknownIndex
-from openbook.indexing.building.unfinished import work_place
+from openbook.indexing.building.work_folder import work_place
 from openbook.indexing.publishing import PRUNE_AFTER_S, check_free, delete_version
 from openbook.indexing.publishing import prune as prune_store
 from openbook.settings import Settings
@@ -75,13 +75,11 @@ def import_vectors(
     _check_free(store, name, force)
 
     from openbook.indexing.building.estimating import measure_source
-    from openbook.indexing.building.named_encoder import NamedEncoder
-    from openbook.indexing.building.ready import Ready, ReadyVectors
-    from openbook.indexing.building.recipe import stamp_of
+    from openbook.indexing.building.ready import NamedEncoder, Ready, ReadyVectors, same_vectors
+    from openbook.indexing.building.work_folder import stamp_of
     from openbook.indexing.faiss_adopting import adoptable
     from openbook.indexing.imports.arrays import open_vectors
     from openbook.indexing.imports.dataset_folder import DatasetFolder, is_dataset
-    from openbook.indexing.imports.sample import same_vectors
     from openbook.indexing.index_builder import BuildOptions, build_index
     from openbook.indexing.passage_encoder import PassageEncoder
     from openbook.indexing.sources import PassageSource, open_source

@@ -18,7 +18,7 @@ from openbook.storage.manifest import BM25_ANALYSERS, BM25_MOST_K1, BM25_OFFSETS
 K1 = 0.9
 B = 0.4
 REPORT_EVERY = 4096
-# Times that bm25s walks over all passages, beside the one in which their words are made.
+# Times that bm25s walks over all passages, after the walk that makes their words.
 WALKS = 3
 BATCH_ROWS = 1024
 # Of English text in passages of 100 words, with their titles: words that are kept, and different ones of a passage, a
@@ -31,13 +31,13 @@ TERMS_FACTOR, TERMS_POWER, TERM_BYTES = 13, 0.6, 22
 
 @dataclass(frozen=True, slots=True)
 class Bm25Parameters:
-    """What a version's BM25 is to be made with."""
+    """The parameters of a version's BM25."""
 
     k1: float = K1
     b: float = B
 
     def check(self) -> None:
-        """Raise SettingInvalid for numbers that no BM25 has."""
+        """Raise SettingInvalid for numbers out of range."""
         if not 0 <= self.k1 <= BM25_MOST_K1:
             raise SettingInvalid(setting="k1", reason=f"is at least 0 and at most {BM25_MOST_K1}, not {self.k1}")
         if not 0 <= self.b <= 1:
@@ -63,9 +63,9 @@ def write_bm25(
 ) -> Bm25Info:
     """Write the arrays of title and text of each of the N `passages` into `folder`; row i is passage i.
 
-    The same passages give the same bytes. Holds the words of all passages in memory: 4 bytes for each that stands
-    there, and about 36 for each different word of a passage while they are sorted. `report` is told the share that
-    is done. Raises SettingInvalid for parameters out of range.
+    The same passages give the same bytes. Holds the words of all passages in memory: 4 bytes a word, and about 36 for
+    each different word of a passage while they are sorted. `report` receives the share that is done, 0 to 1. Raises
+    SettingInvalid for parameters out of range.
     """
     parameters.check()
     walked = _Walked(n_passages, report)
@@ -85,14 +85,14 @@ def write_bm25(
 
 
 def estimated_bytes(text_bytes: int) -> tuple[int, int]:
-    """Of BM25 for so much text: on the disk, and in memory while it is made. Other languages are further off."""
+    """Bytes that BM25 takes for so much English text: on the disk, and in memory while it is made."""
     n_words, n_pairs = text_bytes * WORDS_A_BYTE, text_bytes * PAIRS_A_BYTE
     on_disk = PAIR_BYTES * n_pairs + TERM_BYTES * TERMS_FACTOR * n_words**TERMS_POWER
     return round(on_disk), round(WORD_BYTES * n_words + SORTED_BYTES * n_pairs)
 
 
 class _Walked:
-    """Tells how far all walks over the passages are."""
+    """Reports how far all walks over the passages are."""
 
     def __init__(self, n_passages: int, report: Callable[[float], None] | None) -> None:
         self._steps = max(1, n_passages * (1 + WALKS))
@@ -106,7 +106,7 @@ class _Walked:
 
 
 class _Texts:
-    """The words of each passage as bm25s walks over them, as numbers: never all of them as a list of lists."""
+    """The words of each passage as numbers, for bm25s to walk over: never all as a list of lists."""
 
     def __init__(self, terms: NDArray[np.int32], lengths: NDArray[np.int64], walked: _Walked) -> None:
         self._terms = terms
@@ -129,7 +129,7 @@ class _Texts:
 def _analyse(
     passages: Iterable[Passage], walked: _Walked
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], dict[str, int]]:
-    """How many words each passage has (N,), their numbers one passage behind the other, and each word's number."""
+    """The number of words of each passage (N,), the words' numbers passage by passage, and each word's number."""
     analyser = Analyser()
     words: dict[str, int] = {}
     lengths, terms = array("q"), array("i")
@@ -143,14 +143,14 @@ def _analyse(
 
 
 def _score(names: list[str], texts: _Texts, parameters: Bm25Parameters) -> Postings:
-    # takes a second, of which nobody who builds no BM25 should wait
+    # this import takes a second, which a build without BM25 saves
     from bm25s import BM25
 
     letters = [name.encode() for name in names]
     offsets = np.zeros((len(names) + 1, 2), dtype=np.int64)  # (V + 1, 2)
     np.cumsum([len(one) for one in letters], out=offsets[1:, 0])
     if not texts.n_words:
-        # a mean of no words is none, and bm25s divides by it
+        # bm25s divides by the mean number of words
         return Postings(np.empty(0, np.uint8), offsets, np.empty(0, np.int32), np.empty(0, np.float32))
     scored = BM25(k1=parameters.k1, b=parameters.b, method="lucene", backend="numpy").build_index_from_ids(
         list(range(len(names))), texts, show_progress=False

@@ -38,7 +38,7 @@ PROMPTS = ("document", "passage", "corpus")
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """A linear layer with its activation, behind pooling."""
+    """A linear layer with its activation, after pooling."""
 
     weight: Tensor  # (o, i)
     bias: Tensor | None  # (o,)
@@ -74,7 +74,7 @@ class Head:
         return torch.nn.functional.normalize(pooled, dim=-1) if self.normalise else pooled
 
     def digest(self) -> bytes:
-        """What tells this head from another. What most encoders do not have is left out where it is not there."""
+        """What tells this head from another. An encoder without layers, prompt or lower case has the shortest form."""
         parts: list[Any] = [self.pooling, self.normalise, self.max_length]
         if self.dense:
             parts.append([[layer.activation, layer.sha256] for layer in self.dense])
@@ -123,7 +123,7 @@ def read_head(folder: Path, default_length: int) -> tuple[Path, Head]:
 
 
 def read_json(folder: Path, name: str, *, missing: Any = None) -> Any:
-    """The content of a JSON file; `missing` where it is not there, and without one CheckpointInvalid."""
+    """The content of a JSON file; `missing` for a file that is not there. Raises CheckpointInvalid."""
     path = folder / name
     if missing is not None and not path.is_file():
         return missing

@@ -1,13 +1,13 @@
-"""A FAISS file that somebody else has made, as the index of a version: looked at, copied, looked at again, tried.
+"""A FAISS file made elsewhere, as the index of a version: checked, copied, checked again, tried.
 
-Whoever made it may have numbered its rows otherwise, measured another distance or made it of other vectors; and a
-damaged file may lead a search out of memory. So nothing is searched before every number in the file has been compared
-with the others, and nothing is taken that does not find the vectors that it is said to be of.
+Its rows may be in another order, it may measure another distance or hold other vectors; and a damaged file may lead a
+search out of memory. So nothing is searched before every number in the file has been compared with the others, and a
+file is refused that does not find the given vectors.
 """
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openbook.errors import FaissFileRefused, SettingInvalid
+from openbook.indexing.faiss_building import Report
 from openbook.indexing.index_spec import IndexSpec, choose_index
 from openbook.storage.faiss_factory import FAISS, FLAT, GRAPHS, LISTS, core_of, essence, not_served, transforms_of
 from openbook.storage.faiss_index import FaissIndex, read_mapped
 from openbook.storage.faiss_parts import defect_of
 from openbook.storage.vectors import slices
 
-# So many of its own vectors, evenly spread, are asked for the best TOP of all.
+# So many of its own vectors, evenly spread, ask for the best TOP of all.
 PROBES = 64
 TOP = 10
-# An index of these vectors finds most of them, one of others or of rows in another order next to none.
+# An index of these vectors finds most; one of other vectors or of another order finds next to none.
 LEAST_RECALL = 0.5
 # Float16 keeps a number to one part in 2048: two files of the same vectors differ by no more.
 ROUNDING = 1e-3
@@ -37,14 +38,14 @@ _SCALAR = {"QT_8bit": "SQ8", "QT_4bit": "SQ4", "QT_6bit": "SQ6", "QT_fp16": "SQf
 
 @dataclass(frozen=True, slots=True)
 class Adoptable:
-    """A file that may be taken: what it is, and how many rows it has."""
+    """A file that may be adopted, with its spec and its number of rows."""
 
     path: Path
     spec: IndexSpec
     n_vectors: int
 
     def check_rows(self, n_passages: int) -> None:
-        """Raise FaissFileRefused where it has not a row for each passage."""
+        """Raise FaissFileRefused unless it has a row for each passage."""
         if self.n_vectors != n_passages:
             raise FaissFileRefused(
                 source=self.path, reason=f"it has {self.n_vectors:,} rows where there are {n_passages:,} passages"
@@ -52,10 +53,10 @@ class Adoptable:
 
 
 def adoptable(path: Path, dimension: int, numbers: Mapping[str, int | None] | None = None) -> Adoptable:
-    """Look whether a FAISS file can be the index of vectors of so many dimensions. Reads its lists and links once.
+    """Check whether a FAISS file can be the index of vectors of so many dimensions. Reads its lists and links once.
 
-    `numbers` are ef_search, nprobe and candidates, of searches to come. Raises FaissFileRefused with the first thing
-    that cannot be, SettingInvalid for a number that means nothing to what is in the file.
+    `numbers` are ef_search, nprobe and candidates for later searches. Raises FaissFileRefused with the first defect,
+    SettingInvalid for a number that means nothing to this kind of index.
     """
     index = _read(path)
     _check_measure(path, index, dimension)
@@ -77,16 +78,10 @@ def adoptable(path: Path, dimension: int, numbers: Mapping[str, int | None] | No
     return Adoptable(path, spec, index.ntotal)
 
 
-def adopt(
-    path: Path,
-    target: Path,
-    vectors: NDArray[np.float32],
-    spec: IndexSpec,
-    report: Callable[[int, int | None, str], None],
-) -> str:
-    """Copy the file to `target` and try it as the index of `vectors` (N, d): a sentence on what it finds of them.
+def adopt(path: Path, target: Path, vectors: NDArray[np.float32], spec: IndexSpec, report: Report) -> str:
+    """Copy the file to `target` and try it as the index of `vectors` (N, d). Returns how much of them it finds.
 
-    Raises FaissFileRefused for a file that is no longer what `spec` says, and for one of other vectors.
+    Raises FaissFileRefused for a file that has changed since `spec` was made, and for one of other vectors.
     """
     shutil.copyfile(path, target)
     index = _read(target, said=path)
@@ -125,9 +120,9 @@ def _check_measure(path: Path, index: Any, dimension: int) -> None:
 
 
 def _factory_of(index: Any) -> str | None:
-    """A factory string that makes such an index; None for codes that no string of ours makes.
+    """A factory string that makes such an index; None for codes that we have no string for.
 
-    FAISS writes every learned rotation in one way, so that OPQ stands here for all of them.
+    FAISS writes every learned rotation in one way, so OPQ stands here for all of them.
     """
     core = core_of(index)
     parts = [f"OPQ1_{one.d_out}" for one in transforms_of(index)]
@@ -159,18 +154,13 @@ def _links_of(graph: Any) -> int:
     return int(graph.hnsw.nb_neighbors(1))
 
 
-def _check_same(
-    path: Path,
-    index: FaissIndex,
-    vectors: NDArray[np.float32],
-    report: Callable[[int, int | None, str], None],
-) -> None:
-    """The vectors of a flat index, or of a graph over them, are those that its scores will come from."""
+def _check_same(path: Path, index: FaissIndex, vectors: NDArray[np.float32], report: Report) -> None:
+    """Compare the vectors in a flat index, or in a graph over them: its scores come from these."""
     for part in slices(len(vectors)):
         held = index.vectors(range(part.start, part.stop))  # (b, d)
         given = np.asarray(vectors[part], dtype=np.float32)  # (b, d)
         apart = np.abs(held - given).max(axis=1) > ROUNDING * np.abs(given).max(axis=1)  # (b,)
-        # what is not finite compares with nothing
+        # NaN compares as equal
         apart |= ~np.isfinite(held).all(axis=1)
         if apart.any():
             row = part.start + int(np.argmax(apart))
@@ -178,13 +168,8 @@ def _check_same(
         report(part.stop, len(vectors), "compare")
 
 
-def _recall(
-    index: FaissIndex,
-    vectors: NDArray[np.float32],
-    spec: IndexSpec,
-    report: Callable[[int, int | None, str], None],
-) -> tuple[float, int]:
-    """How many of the best TOP of all it finds, asked for with vectors of its own as any question asks."""
+def _recall(index: FaissIndex, vectors: NDArray[np.float32], spec: IndexSpec, report: Report) -> tuple[float, int]:
+    """The share of the best TOP that it finds for vectors of its own, and how many of these were asked."""
     n_rows = len(vectors)
     k = min(TOP, n_rows)
     rows = np.unique(np.linspace(0, n_rows - 1, PROBES).astype(np.int64))  # (p,)
@@ -198,7 +183,7 @@ def _recall(
     least -= SUMMING * np.abs(least)
     n_proposed = min(n_rows, max(k, spec.search.get("candidates", k)))
     found = 0
-    # fewer than k may be reached, and none are looked for elsewhere
+    # least=0: fewer than k may be found, and no exact search makes up for them
     for probe, proposed, worst in zip(
         probes, index.search(probes, n_proposed, least=0, parameters=spec.search), least, strict=True
     ):

@@ -1,15 +1,16 @@
 """Vectors to a FAISS index: trained on a sample, filled slice by slice, and picked up again where it was stopped.
 
-The vectors may be larger than memory: a slice of them is read at a time. A flat index is written as it comes; any
-other is held in memory while it is filled. With a folder for the work, the training is kept step by step and the
-partly filled index now and then, so that whoever was killed goes on from there. The slices, the sample and the
-levels of a graph do not depend on where it was stopped: with one thread the result is the same bytes either way.
+The vectors may be larger than memory: a slice of them is read at a time. A flat index is written slice by slice; any
+other is held in memory while it is filled. With a folder for the work, each step of the training is kept, and the
+partly filled index now and then, so that a killed build continues from there. The slices, the sample and the levels
+of a graph do not depend on where it was stopped: with one thread the bytes are the same either way.
 """
 
 import os
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,17 @@ from openbook.storage.faiss_factory import LISTS, core_of, new_index, transforms
 from openbook.storage.faiss_index import allowed_threads
 from openbook.storage.vectors import slices
 
-# done, of how many, at what: "train" counts steps, "add" rows
+# Receives done, total and what. The total is None while it is not known; "train" counts steps, "add" rows.
 Report = Callable[[int, int | None, str], None]
 
-# A graph is slow to fill: small slices let it be stopped, saved and shown more often.
+# A graph is slow to fill: with small slices it can be stopped, saved and shown more often.
 GRAPH_SLICE_ROWS = 1 << 12
 SLICE_ROWS = 1 << 15
 SAVE_EVERY_S = 300.0
 SAMPLE_SEED = 1234
 CENTRE_ROUNDS = 10
 ROTATION_ROUNDS = 12
-# Of the graph that finds the nearest lists: small, and asked for every vector that is added.
+# Of the graph that finds the nearest lists: small, and searched for every vector that is added.
 CENTRE_EF = 128
 TRAINED, FILLING = "trained.faiss", "filling.faiss"
 
@@ -47,7 +48,7 @@ def build_index(
     n_threads: int | None = None,
     save_every_s: float = SAVE_EVERY_S,
 ) -> Any:
-    """A FAISS index of `vectors` (N, d), in memory. `work` and `report` as in `write_index`."""
+    """A FAISS index of `vectors` (N, d), in memory. The other arguments are those of `write_index`."""
     building = _Building(vectors, spec, BuildingWork(work, spec, vectors), report or _silent, save_every_s)
     with allowed_threads(n_threads or os.cpu_count() or 1):
         return building.run()
@@ -65,11 +66,10 @@ def write_index(
 ) -> None:
     """Write the index of `vectors` (N, d) that `spec` describes to `path`.
 
-    `work` is a folder of this build alone, made where it is not there: what was trained and filled is kept in it,
-    saved no more often than every `save_every_s` (0: after each slice), and taken up again for the same vectors and
-    spec. `report` is told
-    done, total and "train" or "add". `n_threads` None is one a core: the bytes of a graph then depend on the order
-    in which threads finish.
+    `work` is a folder for this build alone, made if it is missing: it keeps what was trained and filled, saved no more
+    often than every `save_every_s` (0: after each slice), and another call with the same vectors and spec continues
+    from it. `report` receives done, total and "train" or "add". `n_threads` None is one a core: the bytes of a graph
+    then depend on the order in which threads finish.
     """
     if spec.index_type == "flat" and _write_flat(path, vectors, report or _silent):
         return
@@ -77,70 +77,68 @@ def write_index(
     faiss.write_index(index, str(path))
 
 
+@dataclass(frozen=True, slots=True)
 class _Building:
-    def __init__(
-        self, vectors: NDArray[np.float32], spec: IndexSpec, work: BuildingWork, report: Report, save_every_s: float
-    ) -> None:
-        self._vectors = vectors
-        self._spec = spec
-        self._work = work
-        self._report = report
-        self._save_every_s = save_every_s
+    vectors: NDArray[np.float32]  # (N, d)
+    spec: IndexSpec
+    work: BuildingWork
+    report: Report
+    save_every_s: float
 
     def run(self) -> Any:
-        index = self._work.load(FILLING) or self._trained()
+        index = self.work.load(FILLING) or self._trained()
         self._fill(index)
         return index
 
     def _trained(self) -> Any:
-        index = self._work.load(TRAINED) or new_index(self._spec.factory, self._vectors.shape[1])
+        index = self.work.load(TRAINED) or new_index(self.spec.factory, self.vectors.shape[1])
         core = core_of(index)
         if isinstance(core, LISTS):
             centres = faiss.downcast_index(core.quantizer)
             if isinstance(centres, faiss.IndexHNSW):
                 centres.hnsw.efConstruction = centres.hnsw.efSearch = CENTRE_EF
         if hasattr(core, "pq"):
-            # a small index is worth its codewords, too: no warning for each
+            # FAISS would print a warning for each codeword of a small index
             core.pq.cp.min_points_per_centroid = 1
-            # an order of the codewords that no search of ours uses, and that a file does not remember to make
+            # it orders codewords for a search that we do not use, and a file does not keep this setting
             core.do_polysemous_training = False
         if hasattr(core, "hnsw"):
-            core.hnsw.efConstruction = self._spec.build["efConstruction"]
-            core.hnsw.efSearch = self._spec.search["efSearch"]
+            core.hnsw.efConstruction = self.spec.build["efConstruction"]
+            core.hnsw.efSearch = self.spec.search["efSearch"]
         if not index.is_trained:
             self._train(index, core)
         return index
 
     def _train(self, index: Any, core: Any) -> None:
-        """Step by step, each kept: the transforms, the centres of the lists round by round, the codes."""
+        """Train and keep one step after the other: the transforms, the centres of the lists by rounds, the codes."""
         transforms = transforms_of(index)
         rounds = CENTRE_ROUNDS if isinstance(core, LISTS) else 0
         steps = len(transforms) + rounds + 1
-        self._report(0, steps, "train")
+        self.report(0, steps, "train")
         sample = self._sample()  # (n, d)
         for number, transform in enumerate(transforms):
             if not transform.is_trained:
                 if isinstance(transform, faiss.OPQMatrix):
                     transform.niter = ROTATION_ROUNDS
                 transform.train(sample)
-                self._work.save(index, TRAINED)
+                self.work.save(index, TRAINED)
             sample = transform.apply(sample)  # (n, d')
-            self._report(number + 1, steps, "train")
+            self.report(number + 1, steps, "train")
         if rounds and core.quantizer.ntotal == 0:
             centres = self._centres(
-                sample, core.nlist, lambda done: self._report(len(transforms) + done, steps, "train")
+                sample, core.nlist, lambda done: self.report(len(transforms) + done, steps, "train")
             )
             core.quantizer.train(centres)
             core.quantizer.add(centres)
-            self._work.save(index, TRAINED)
+            self.work.save(index, TRAINED)
         core.train(sample)
         index.is_trained = True
-        self._work.save(index, TRAINED)
-        self._report(steps, steps, "train")
+        self.work.save(index, TRAINED)
+        self.report(steps, steps, "train")
 
-    def _centres(self, sample: NDArray[np.float32], n_lists: int, told: Callable[[int], None]) -> NDArray[np.float32]:
+    def _centres(self, sample: NDArray[np.float32], n_lists: int, report: Callable[[int], None]) -> NDArray[np.float32]:
         """Spherical k-means, as FAISS trains the lists of an index of inner products, kept after each round: (L, d)."""
-        done, centres = self._work.load_centres()
+        done, centres = self.work.load_centres()
         while done < CENTRE_ROUNDS:
             clustering = faiss.Clustering(sample.shape[1], n_lists)
             clustering.niter, clustering.spherical, clustering.min_points_per_centroid = 1, True, 1
@@ -149,49 +147,49 @@ class _Building:
             clustering.train(sample, faiss.IndexFlatIP(sample.shape[1]))
             centres = faiss.vector_to_array(clustering.centroids).reshape(n_lists, -1)  # (L, d)
             done += 1
-            self._work.save_centres(done, centres)
-            told(done)
+            self.work.save_centres(done, centres)
+            report(done)
         if centres is None:
             raise RuntimeError("no centre was trained")
         return centres
 
     def _sample(self) -> NDArray[np.float32]:
-        n_rows = self._vectors.shape[0]
-        wanted = min(n_rows, self._spec.build.get("train", n_rows))
+        n_rows = self.vectors.shape[0]
+        wanted = min(n_rows, self.spec.build.get("train", n_rows))
         rows = np.sort(np.random.default_rng(SAMPLE_SEED).choice(n_rows, wanted, replace=False))  # (n,)
-        return self._as_stored(self._vectors[rows])
+        return self._as_stored(self.vectors[rows])
 
     def _fill(self, index: Any) -> None:
-        n_rows = self._vectors.shape[0]
+        n_rows = self.vectors.shape[0]
         core = core_of(index)
         if hasattr(core, "hnsw"):
-            # a graph that was read begins to draw levels anew: draw those again that its rows have
-            for _ in range(index.ntotal if self._work.resumed else 0):
+            # a graph that was read draws its levels from the beginning: pass over those of its rows
+            for _ in range(index.ntotal if self.work.resumed else 0):
                 core.hnsw.random_level()
-        self._report(index.ntotal, n_rows, "add")
+        self.report(index.ntotal, n_rows, "add")
         saved, took = time.monotonic(), 0.0
         for part in slices(n_rows, GRAPH_SLICE_ROWS if hasattr(core, "hnsw") else SLICE_ROWS):
             if part.stop <= index.ntotal:
                 continue
-            index.add(self._as_stored(self._vectors[part]))
+            index.add(self._as_stored(self.vectors[part]))
             now = time.monotonic()
-            # no more than a tenth of the time goes into saving; what is full is saved for whoever publishes it
-            pause = max(self._save_every_s, 10 * took) if self._save_every_s else 0.0
+            # saving takes at most a tenth of the time; a full index is always saved, since publishing may be killed
+            pause = max(self.save_every_s, 10 * took) if self.save_every_s else 0.0
             if part.stop == n_rows or now - saved >= pause:
-                self._work.save(index, FILLING)
+                self.work.save(index, FILLING)
                 saved = time.monotonic()
                 took = saved - now
-            self._report(part.stop, n_rows, "add")
+            self.report(part.stop, n_rows, "add")
 
     def _as_stored(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What is searched is what scores will be computed from: (n, d)."""
-        if self._spec.lossy:
+        """The rows rounded as they are stored, since scores are computed from stored vectors: (n, d)."""
+        if self.spec.lossy:
             rows = np.asarray(rows, dtype=np.float16)
         return np.ascontiguousarray(rows, dtype=np.float32)
 
 
 def _write_flat(path: Path, vectors: NDArray[np.float32], report: Report) -> bool:
-    """Write a flat index without ever holding it: FAISS's own head, then the rows. False where that head is unknown."""
+    """Write a flat index without holding it: FAISS's own head, then the rows. False for a head of unknown form."""
     n_rows, dimension = vectors.shape
     one = faiss.IndexFlatIP(dimension)
     one.add(np.zeros((1, dimension), dtype=np.float32))
@@ -212,4 +210,4 @@ def _write_flat(path: Path, vectors: NDArray[np.float32], report: Report) -> boo
 
 
 def _silent(done: int, total: int | None, what: str) -> None:
-    """Nobody listens."""
+    """Reports nothing."""

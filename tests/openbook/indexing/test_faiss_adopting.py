@@ -1,6 +1,5 @@
-"""A FAISS file of somebody else's becomes a version's index, or is refused with why and with what to do."""
+"""A FAISS file made elsewhere becomes a version's index, or is refused with a reason and a way out."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from openbook.entities import IndexInfo, Passage
 from openbook.errors import FaissFileRefused, SettingInvalid
-from openbook.indexing.faiss_adopting import adoptable
+from openbook.indexing.faiss_adopting import Adoptable, adoptable
 from openbook.indexing.publishing import publish
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import cut_links
@@ -45,8 +44,14 @@ def written(path: Path, factory: str = "HNSW16,SQ8", vectors: NDArray[np.float32
     return path
 
 
-def publish_adopted(folder: Path, file: Path, vectors: NDArray[np.float32] = VECTORS, **numbers: int) -> IndexInfo:
-    adopted = adoptable(file, vectors.shape[1], numbers)
+def publish_adopted(
+    folder: Path,
+    file: Path,
+    vectors: NDArray[np.float32] = VECTORS,
+    adopted: Adoptable | None = None,
+    **numbers: int,
+) -> IndexInfo:
+    adopted = adopted or adoptable(file, vectors.shape[1], numbers)
     adopted.check_rows(len(vectors))
     return publish(
         IndexStore(folder),
@@ -61,7 +66,7 @@ def publish_adopted(folder: Path, file: Path, vectors: NDArray[np.float32] = VEC
 
 
 @pytest.mark.parametrize("factory", FACTORIES)
-def test_a_file_is_taken_as_it_is_and_found_in_as_in_any_index(tmp_path: Path, factory: str) -> None:
+def test_a_file_is_adopted_as_it_is_and_searched_as_any_index(tmp_path: Path, factory: str) -> None:
     file = written(tmp_path / "ready.faiss", factory)
     info = publish_adopted(tmp_path / "indexes", file, **({"nprobe": 4} if "IVF" in factory else {}))
     assert (tmp_path / "indexes" / "v" / "index.faiss").read_bytes() == file.read_bytes()
@@ -89,7 +94,7 @@ def refused(tmp_path: Path, file: Path, said: str, vectors: NDArray[np.float32] 
     assert not (tmp_path / "indexes").exists() or list((tmp_path / "indexes").iterdir()) == []
 
 
-def test_dprs_own_graph_hides_inner_products_in_distances_and_is_refused_for_it(tmp_path: Path) -> None:
+def test_dprs_own_graph_of_distances_is_refused(tmp_path: Path) -> None:
     squared = (VECTORS * VECTORS).sum(axis=1)
     phi = np.sqrt(squared.max() - squared)
     hidden = np.concatenate([VECTORS, phi[:, None]], axis=1).astype(np.float32)
@@ -132,9 +137,8 @@ def test_an_index_of_the_same_vectors_in_another_order_is_refused(tmp_path: Path
 
 
 def test_vectors_that_were_rounded_to_half_precision_are_the_same_vectors(tmp_path: Path) -> None:
-    publish_adopted(
-        tmp_path / "indexes", written(tmp_path / "f", "HNSW16"), VECTORS.astype(np.float16).astype(np.float32)
-    )
+    rounded = VECTORS.astype(np.float16).astype(np.float32)
+    publish_adopted(tmp_path / "indexes", written(tmp_path / "f", "HNSW16"), rounded)
 
 
 def test_a_graph_that_finds_nothing_is_refused(tmp_path: Path) -> None:
@@ -154,9 +158,7 @@ def test_a_graph_that_leads_out_of_the_index_is_refused_before_it_is_searched(tm
 
 
 @pytest.mark.parametrize("factory", ["PQ8x4", "IVF8,PQ8x4", "PCA12,IVF8,SQ8"])
-def test_an_index_that_says_it_has_learned_nothing_is_refused_before_it_is_searched(
-    tmp_path: Path, factory: str
-) -> None:
+def test_an_untrained_index_is_refused_before_it_is_searched(tmp_path: Path, factory: str) -> None:
     index: Any = faiss.read_index(str(written(tmp_path / "f", factory)))
     of = faiss.downcast_VectorTransform(index.chain.at(0)) if factory.startswith("PCA") else index
     of.is_trained = False
@@ -205,13 +207,4 @@ def test_a_file_that_changes_after_it_was_looked_at_is_refused(tmp_path: Path) -
     adopted = adoptable(file, D)
     written(file, "HNSW8,SQ4")
     with pytest.raises(FaissFileRefused, match="it has changed since it was looked at"):
-        publish(
-            IndexStore(tmp_path / "indexes"),
-            "v",
-            vectors=VECTORS,
-            passages=(Passage(str(row), "t", "x") for row in range(N)),
-            spec=dataclasses.replace(adopted.spec),
-            encoder_name="e",
-            encoder_fingerprint="f",
-            adopted=file,
-        )
+        publish_adopted(tmp_path / "indexes", file, adopted=adopted)

@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,20 +44,11 @@ def test_a_build_that_is_stopped_at_every_step_ends_with_the_same_bytes(tmp_path
             reached.append((what, done))
             raise StoppedError
 
+    kept: dict[str, Any] = {"work": tmp_path / "work", "n_threads": 1, "save_every_s": 0}
     for _ in range(100):
-        try:
-            write_index(
-                tmp_path / "stopped",
-                vectors(),
-                spec,
-                work=tmp_path / "work",
-                report=stop,
-                n_threads=1,
-                save_every_s=0,
-            )
+        with suppress(StoppedError):
+            write_index(tmp_path / "stopped", vectors(), spec, report=stop, **kept)
             break
-        except StoppedError:
-            continue
     assert (tmp_path / "stopped").read_bytes() == (tmp_path / "whole").read_bytes()
     # each step was made once and never again
     assert [done for what, done in reached if what == "add"] == list(range(SLICE_ROWS, N + 1, SLICE_ROWS))
@@ -104,15 +97,8 @@ KILLS = [("train", 4), ("train", 12), ("add", 3), ("vectors", 1), ("checksum", 2
 
 
 def kill(folder: Path, factory: str, stage: str, number: int) -> int:
-    command = [
-        sys.executable,
-        "-m",
-        "tests.openbook.indexing.publishing_killed",
-        str(folder),
-        factory,
-        stage,
-        str(number),
-    ]
+    module = "tests.openbook.indexing.publishing_killed"
+    command = [sys.executable, "-m", module, str(folder), factory, stage, str(number)]
     return subprocess.run(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True).returncode
 
 

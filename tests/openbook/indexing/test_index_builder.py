@@ -29,7 +29,7 @@ def articles(tmp_path: Path) -> str:
 
 @dataclass
 class Seen:
-    """Remembers what a build told."""
+    """Remembers what a build reported."""
 
     steps: list[tuple[int, int | None, str]] = field(default_factory=list)
 
@@ -39,7 +39,7 @@ class Seen:
 
 @dataclass
 class Given:
-    """A source of passages that the test holds in its hand."""
+    """Passages of a test as a source."""
 
     rows: list[Passage]
     name: str = "given"
@@ -50,8 +50,9 @@ class Given:
         yield from self.rows
 
 
-def test_a_build_is_a_version_that_the_encoder_can_ask(tmp_path: Path, articles: str, encoder: PassageEncoder) -> None:
-    store = IndexStore(tmp_path / "indexes")
+def test_a_build_is_a_version_that_its_encoder_alone_can_ask(
+    store: IndexStore, articles: str, encoder: PassageEncoder
+) -> None:
     source = open_source(articles, snapshot_date="2020-02-02", licence="CC0")
     built = build_index(store, "mine", source, encoder)
     info = store.verify("mine")
@@ -67,19 +68,13 @@ def test_a_build_is_a_version_that_the_encoder_can_ask(tmp_path: Path, articles:
     assert [p.passage_id for p in passages] == ["Peru#0", "Peru#1", "Peru#2", "Peru#3", "The river#0", "x-1"]
     np.testing.assert_allclose(snapshot.vectors(range(6)), encoder.encode(passages), atol=1e-5)
     snapshot.warm()
-
-
-def test_another_encoder_cannot_ask_it(tmp_path: Path, articles: str, encoder: PassageEncoder) -> None:
-    store = IndexStore(tmp_path / "indexes")
-    build_index(store, "mine", open_source(articles), encoder)
     with pytest.raises(IndexIncompatible, match=encoder.fingerprint):
         store.open("mine", encoder_fingerprint="another")
 
 
-def test_shards_change_nothing_but_when_progress_is_told(
-    tmp_path: Path, articles: str, encoder: PassageEncoder, monkeypatch: pytest.MonkeyPatch
+def test_shards_change_only_when_progress_is_reported(
+    store: IndexStore, articles: str, encoder: PassageEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = IndexStore(tmp_path / "indexes")
     build_index(store, "whole", open_source(articles), encoder)
     monkeypatch.setattr("openbook.indexing.building.reading.SHARD_PASSAGES", 4)
     monkeypatch.setattr("openbook.indexing.building.embedding.BATCH_PASSAGES", 3)
@@ -94,52 +89,45 @@ def test_shards_change_nothing_but_when_progress_is_told(
     assert seen.steps[-1][0] == seen.steps[-1][1]
 
 
-def test_two_builds_are_the_same_bytes(tmp_path: Path, articles: str, encoder: PassageEncoder) -> None:
-    store = IndexStore(tmp_path / "indexes")
+def test_two_builds_are_the_same_bytes(store: IndexStore, articles: str, encoder: PassageEncoder) -> None:
     one, other = (build_index(store, name, open_source(articles), encoder).info for name in ("one", "other"))
     assert one.files == other.files
 
 
-def test_an_hnsw_index_is_built_when_asked_for(tmp_path: Path, articles: str, encoder: PassageEncoder) -> None:
-    store = IndexStore(tmp_path / "indexes")
-    assert (
-        build_index(store, "mine", open_source(articles), encoder, BuildOptions(index="hnsw")).info.index_type == "hnsw"
-    )
+def test_an_hnsw_index_is_built_when_asked_for(store: IndexStore, articles: str, encoder: PassageEncoder) -> None:
+    built = build_index(store, "mine", open_source(articles), encoder, BuildOptions(index="hnsw"))
+    assert built.info.index_type == "hnsw"
     assert len(store.open("mine").search(encoder.encode_texts(["peru"]), 6)[0]) == 6
 
 
-def test_a_taken_name_is_refused_before_anything_is_read(
-    tmp_path: Path, articles: str, encoder: PassageEncoder
+def test_a_taken_name_is_refused_before_reading_and_replaced_when_asked_for(
+    store: IndexStore, articles: str, encoder: PassageEncoder
 ) -> None:
-    store = IndexStore(tmp_path / "indexes")
     build_index(store, "mine", open_source(articles), encoder)
-    seen = Seen()
+    newer, seen = Given([Passage("1", "t", "the new king")]), Seen()
     with pytest.raises(IndexExists):
-        build_index(store, "mine", open_source(articles), encoder, report=seen)
+        build_index(store, "mine", newer, encoder, report=seen)
     assert seen.steps == []
-
-
-def test_a_taken_name_is_replaced_when_asked_for(tmp_path: Path, articles: str, encoder: PassageEncoder) -> None:
-    store = IndexStore(tmp_path / "indexes")
-    build_index(store, "mine", open_source(articles), encoder)
-    newer = Given([Passage("1", "t", "the new king")])
     assert build_index(store, "mine", newer, encoder, BuildOptions(replace=True)).info.n_passages == 1
     assert store.open("mine").passages([0]) == (Passage("1", "t", "the new king"),)
 
 
-def test_a_source_without_passages_is_refused(tmp_path: Path, encoder: PassageEncoder) -> None:
-    with pytest.raises(SourceInvalid, match="given: there is no passage to index"):
-        build_index(IndexStore(tmp_path / "indexes"), "mine", Given([]), encoder)
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [([], "given: there is no passage to index"), ([Passage("1", "t", "a")] * 2, "'1' comes again in row 1")],
+)
+def test_passages_that_are_no_version_are_refused(
+    store: IndexStore, encoder: PassageEncoder, rows: list[Passage], said: str
+) -> None:
+    with pytest.raises(SourceInvalid, match=said):
+        build_index(store, "mine", Given(rows), encoder)
+    assert not list(store.folder.iterdir())
 
 
-def test_a_build_that_fails_leaves_nothing(tmp_path: Path, articles: str, encoder: PassageEncoder) -> None:
+def test_a_build_that_fails_leaves_nothing(store: IndexStore, articles: str, encoder: PassageEncoder) -> None:
     with Path(articles).open("a") as file:
         file.write("not json\n")
-    store = IndexStore(tmp_path / "indexes")
     with pytest.raises(SourceInvalid, match=r"articles\.jsonl:4"):
         build_index(store, "mine", open_source(articles), encoder)
-    same = Given([Passage("1", "t", "a")] * 2)
-    with pytest.raises(SourceInvalid, match="'1' comes again"):
-        build_index(store, "mine", same, encoder)
     assert store.versions() == ()
-    assert not list(tmp_path.glob("indexes/*"))
+    assert not list(store.folder.iterdir())

@@ -1,1 +1,1 @@
-"""Building a version in steps that outlive the process: read, embed, publish, each shard by shard."""
+"""Building a version in steps that survive the process: read, embed, publish, shard by shard."""

@@ -1,4 +1,4 @@
-"""Who is told how far a build is, and what it reports at the end."""
+"""How a build shows its progress, and what it reports at the end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,9 +8,11 @@ from openbook.entities import IndexInfo
 
 
 class Progress(Protocol):
-    """Who shows how far a build is. `total` is None while it is not known."""
+    """Shows how far long work is."""
 
-    def update(self, done: int, total: int | None, what: str) -> None: ...
+    def update(self, done: int, total: int | None, what: str) -> None:
+        """Stage `what` has `done` of `total`, which is None while it is not known."""
+        ...
 
 
 class Silence:
@@ -22,10 +24,10 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """What was built, from how many articles (titles), and where the seconds went.
+    """What was built, from how many articles (titles), and the seconds of each step.
 
     `skipped` counts by reason what the source left out. `resumed` is how many passages an earlier attempt had
-    embedded already; seconds and rate are those of this attempt. `index_reason` says why the index is of its type.
+    embedded; seconds and rate are those of this attempt. `index_reason` says why the index is of its type.
     """
 
     info: IndexInfo
@@ -43,7 +45,7 @@ class BuildReport:
 
     @property
     def embedded_per_second(self) -> float:
-        """Passages a second, 0 where this attempt had none left to embed."""
+        """Passages a second, 0 if this attempt had none left to embed."""
         embedded = self.info.n_passages - self.resumed
         return embedded / self.embed_seconds if embedded and self.embed_seconds else 0.0
 

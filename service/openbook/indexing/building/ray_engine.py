@@ -1,19 +1,20 @@
 """The embedding pass over the machines of a Ray cluster, on Ray Data: the same shards, batches and bytes.
 
-A shard is what travels: an actor reads its passages from the work folder, which every machine must see under the same
-path, and sends the vectors back to the process that builds. That one alone writes, so that going on after a kill is as
-it is without a cluster, but for the shards that were under way, one an actor.
+An actor reads a shard's passages from the work folder, which every machine must see under the same path, and sends
+the vectors back to the process that builds. Only that process writes, so a killed build continues as it does without
+a cluster; the shards that were under way, one an actor, are embedded again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from openbook.errors import SettingInvalid
-from openbook.indexing.building.embedding import Count, Engine, Vectors, embed_shard, load_same
-from openbook.indexing.building.named_encoder import NamedEncoder
+from openbook.indexing.building.embedding import Count, Engine, Shards, embed_shard, load_same
+from openbook.indexing.building.ready import NamedEncoder
 from openbook.indexing.building.work_folder import WorkFolder, read_shard
 from openbook.indexing.encoder_source import EncoderSource
 from openbook.indexing.passage_encoder import PassageEncoder
@@ -23,7 +24,7 @@ from openbook.rag.weights import first_line
 def ray_engine(address: str | None, workers: int | None) -> Callable[[PassageEncoder | NamedEncoder, int], Engine]:
     """An engine on the cluster at `address`, or on one of this machine alone; `workers` None is one a processor.
 
-    Raises SettingInvalid where ray is not installed.
+    Raises SettingInvalid if ray is not installed.
     """
     try:
         import ray  # noqa: F401
@@ -38,50 +39,57 @@ def ray_engine(address: str | None, workers: int | None) -> Callable[[PassageEnc
     return begin
 
 
+@dataclass(frozen=True, slots=True)
 class RayCluster:
-    """Actors with the encoder, as many as asked for, each with one processor, or with one GPU."""
+    """Actors with the encoder, each with one processor or one GPU; `workers` None is as many as the cluster has."""
 
-    def __init__(self, encoder: PassageEncoder, batch: int, address: str | None, workers: int | None) -> None:
+    encoder: PassageEncoder
+    batch: int
+    address: str | None
+    workers: int | None
+
+    def vectors(self, work: WorkFolder, numbers: Sequence[int], count: Count) -> Shards:
+        """Raises SettingInvalid with Ray's reason when the cluster fails."""
         import ray
 
-        self._dimension = encoder.dimension
-        self._began = not ray.is_initialized()
-        if self._began:
-            local = {} if address else {"num_cpus": workers, "include_dashboard": False}
-            ray.init(address=address, log_to_driver=False, logging_level="error", **local)
-        self._on_gpu = encoder.device != "cpu"
-        self._workers = workers or max(1, int(ray.cluster_resources().get("GPU" if self._on_gpu else "CPU", 1)))
-        self._actor = {"source": encoder.source, "fingerprint": encoder.fingerprint, "batch": batch}
+        began = not ray.is_initialized()
+        if began:
+            local = {} if self.address else {"num_cpus": self.workers, "include_dashboard": False}
+            ray.init(address=self.address, log_to_driver=False, logging_level="error", **local)
+        try:
+            yield from self._embedded(work, numbers, count)
+        except ray.exceptions.RayError as error:
+            raise SettingInvalid(setting="--engine ray", reason=first_line(error)) from error
+        finally:
+            if began:
+                ray.shutdown()
 
-    def vectors(self, work: WorkFolder, numbers: Sequence[int], count: Count) -> Iterator[tuple[int, Vectors]]:
+    def _embedded(self, work: WorkFolder, numbers: Sequence[int], count: Count) -> Shards:
         import ray
 
+        on_gpu = self.encoder.device != "cpu"
+        n_actors = self.workers or max(1, int(ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1)))
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         context.print_on_execution_start = False
         items = [{"shard": number, "path": str(work.shard_path(number).absolute())} for number in numbers]
         embedded = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
             _Embedder,
-            fn_constructor_kwargs=self._actor,
+            fn_constructor_kwargs={
+                "source": self.encoder.source,
+                "fingerprint": self.encoder.fingerprint,
+                "batch": self.batch,
+            },
             batch_size=1,
-            compute=ray.data.ActorPoolStrategy(size=min(self._workers, len(items))),
+            compute=ray.data.ActorPoolStrategy(size=min(n_actors, len(items))),
             num_cpus=1,
-            num_gpus=1 if self._on_gpu else 0,
+            num_gpus=1 if on_gpu else 0,
         )
-        try:
-            for row in embedded.iter_rows():
-                n_passages = work.shards[row["shard"]].n_passages
-                vectors = np.frombuffer(row["vectors"], dtype=np.float32).reshape(n_passages, self._dimension)  # (n, d)
-                count(n_passages)
-                yield int(row["shard"]), vectors
-        except ray.exceptions.RayError as error:
-            raise SettingInvalid(setting="--engine ray", reason=first_line(error)) from error
-
-    def close(self) -> None:
-        import ray
-
-        if self._began:
-            ray.shutdown()
+        for row in embedded.iter_rows():
+            n_passages = work.shards[row["shard"]].n_passages
+            vectors = np.frombuffer(row["vectors"], dtype=np.float32).reshape(n_passages, -1)  # (n, d)
+            count(n_passages)
+            yield int(row["shard"]), vectors
 
 
 class _Embedder:

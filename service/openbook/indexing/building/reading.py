@@ -1,85 +1,126 @@
-"""The first step: a source becomes shards of passages. It goes on behind the last shard that is whole."""
+"""The first step of a build: a source becomes shards of passages. It continues after the last whole shard."""
 
+from array import array
 from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import numpy as np
 
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
-from openbook.indexing.building.progress import Progress
-from openbook.indexing.building.unique import check_unique
 from openbook.indexing.building.work_folder import WorkFolder
-from openbook.indexing.sources import PassageSource
-from openbook.storage import durable
+from openbook.indexing.faiss_building import Report
+from openbook.indexing.sources import Batch, PassageSource
+from openbook.indexing.sources.source import BatchedSource, rows_before
 
 SHARD_PASSAGES = 4096
 READ_REPORT_EVERY = 1000
 
 
-def read(source: PassageSource, work: WorkFolder, progress: Progress) -> None:
-    """Write what is not written yet, and see that no id is there twice.
+class Passages(Protocol):
+    """A source without marks, such as passages in memory."""
 
-    A shard is cut after SHARD_PASSAGES passages whatever the source gives at once, so that it holds the same passages
-    however often reading was interrupted. Raises SourceInvalid.
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def snapshot_date(self) -> str | None: ...
+
+    @property
+    def licence(self) -> str: ...
+
+    def passages(self) -> Iterator[Passage]: ...
+
+
+class PlainSource(BatchedSource):
+    """Passages as a source with marks. A mark is the number of passages before it, which are read over again."""
+
+    total_bytes: int | None = None
+
+    def __init__(self, plain: Passages) -> None:
+        self._plain = plain
+        self.name = plain.name
+        self.snapshot_date = plain.snapshot_date
+        self.licence = plain.licence
+        self.attribution = str(getattr(plain, "attribution", ""))
+
+    def batches(self, after: str | None = None) -> Iterator[Batch]:
+        first = rows_before(after, self.name)
+        for number, passage in enumerate(self._plain.passages(), start=1):
+            if number > first:
+                yield Batch((passage,), mark=str(number), read=number)
+
+
+def as_source(source: PassageSource | Passages) -> PassageSource:
+    """`source` itself if it has marks, else a PlainSource of it."""
+    return source if hasattr(source, "batches") else PlainSource(source)  # type: ignore[return-value]
+
+
+def read(source: PassageSource, work: WorkFolder, report: Report) -> None:
+    """Write the shards that are missing, and check that every id is there once.
+
+    A shard is cut after SHARD_PASSAGES passages whatever the size of the source's batches, so that it holds the same
+    passages however often reading was interrupted. Raises SourceInvalid.
     """
     if "n_articles" in work.facts:
         return
-    _Reader(source, work, progress).read_all()
+    last = work.shards[-1] if work.shards else None
+    # the source continues after `mark`; shards already hold `taken` passages of its first batch from there
+    mark, taken = (last.mark, last.taken) if last else (None, 0)
+    before = Counter(last.skipped if last else {})
+    skipped = before
+    waiting: list[Passage] = []
+    reported = work.n_passages
+    report(reported, None, "read")
+    for batch in source.batches(after=mark):
+        for position, passage in enumerate(batch.passages[taken:], start=taken + 1):
+            waiting.append(passage)
+            if len(waiting) == SHARD_PASSAGES:
+                work.write_shard(waiting, mark, position, skipped)
+                waiting = []
+        mark, taken = batch.mark, 0
+        skipped = before + Counter(source.skipped())
+        done = work.n_passages + len(waiting)
+        if done - reported >= READ_REPORT_EVERY:
+            reported = done
+            report(done, _likely(done, batch.read, source.total_bytes), "read")
+    if waiting:
+        work.write_shard(waiting, mark, 0, skipped)
+    work.note(skipped=dict(before + Counter(source.skipped())))
     if not work.shards:
         raise SourceInvalid(source=source.name, reason="there is no passage to index")
-    counted = check_unique(source.name, work.passages)
-    work.note(n_articles=counted.n_articles)
-    progress.update(work.n_passages, work.n_passages, "read")
+    work.note(n_articles=check_unique(source.name, work.passages))
+    report(work.n_passages, work.n_passages, "read")
 
 
-def drop_damaged(work: WorkFolder) -> None:
-    """Forget what does not lie on the disk as it was written: those shards, and what was read behind them, again."""
-    for shard in work.shards:
-        path = work.shard_path(shard.number)
-        if not path.is_file() or durable.sha256_of(path) != shard.sha256:
-            work.forget_shards(shard.number)
-            return
+def _likely(n_passages: int, n_bytes: int, total_bytes: int | None) -> int | None:
+    """How many passages the source has if the rest is as dense as what has been read."""
+    if not (n_passages and n_bytes and total_bytes):
+        return None
+    return max(n_passages + 1, round(n_passages * total_bytes / n_bytes))
 
 
-class _Reader:
-    """Cuts batches into shards, and knows for the end of each where the source would go on."""
+def check_unique(source: str, passages: Callable[[], Iterator[Passage]]) -> int:
+    """The number of different titles. Raises SourceInvalid for the first passage whose id was there before.
 
-    def __init__(self, source: PassageSource, work: WorkFolder, progress: Progress) -> None:
-        self._source = source
-        self._work = work
-        self._progress = progress
-        last = work.shards[-1] if work.shards else None
-        # the source goes on behind `mark`, and of the first batch from there `taken` passages are in a shard already
-        self._mark: str | None = last.mark if last else None
-        self._taken: int = last.taken if last else 0
-        self._before = Counter(last.skipped if last else {})
-        self._skipped = Counter(self._before)
-        self._waiting: list[Passage] = []
-        self._told = 0
-
-    def read_all(self) -> None:
-        self._tell(0, force=True)
-        taken = self._taken
-        for batch in self._source.batches(after=self._mark):
-            for position in range(taken, len(batch.passages)):
-                self._waiting.append(batch.passages[position])
-                if len(self._waiting) == SHARD_PASSAGES:
-                    self._cut(position + 1)
-            taken = 0
-            self._mark = batch.mark
-            self._skipped = self._before + Counter(self._source.skipped())
-            self._tell(batch.read)
-        if self._waiting:
-            self._cut(0)
-        self._work.note(skipped=dict(self._before + Counter(self._source.skipped())))
-
-    def _cut(self, taken: int) -> None:
-        self._work.write_shard(self._waiting, self._mark, taken, self._skipped)
-        self._waiting = []
-
-    def _tell(self, n_bytes: int, force: bool = False) -> None:
-        done = self._work.n_passages + len(self._waiting)
-        if force or done - self._told >= READ_REPORT_EVERY:
-            self._told = done
-            total = self._source.total_bytes
-            # where the rest is as dense as what has been read
-            likely = max(done + 1, round(done * total / n_bytes)) if total and n_bytes and done else None
-            self._progress.update(done, likely, "read")
+    `publish` checks ids too, but only after they have all been embedded, which may take days. This keeps 8 bytes of
+    each id and title, and reads the passages again if two ids have one hash.
+    """
+    ids, titles = array("q"), array("q")
+    title = None
+    for passage in passages():
+        ids.append(hash(passage.passage_id))
+        if passage.title != title:
+            # the passages of an article follow each other, as a rule
+            title = passage.title
+            titles.append(hash(title))
+    hashes = np.sort(np.frombuffer(ids, dtype=np.int64))  # (N,)
+    suspects = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
+    seen: set[str] = set()
+    for row, passage in enumerate(passages() if suspects else ()):
+        if hash(passage.passage_id) in suspects:
+            if passage.passage_id in seen:
+                raise SourceInvalid(source=source, reason=f"passage id {passage.passage_id!r} comes again in row {row}")
+            seen.add(passage.passage_id)
+    return len(np.unique(np.frombuffer(titles, dtype=np.int64)))

@@ -1,31 +1,33 @@
-"""`.work-<version>`: what a build has done, on the disk, so that another process can go on with it.
+"""`.work-<version>`: what a build has done, on the disk, so that another process can continue it.
 
-    recipe.json            what decides the bytes; see `recipe`
-    journal.jsonl          what is finished; see `journal`
+    recipe.json            what decides the bytes; a build continues only with the recipe that it began with
+    journal.jsonl          what is finished, a line of JSON for each thing
     passages-0000000.arrow a shard of passages; every shard but the last has SHARD_PASSAGES of them
     vectors.npy            the vectors of all passages, in the rows of the index to come
     index/                 FAISS's own state while the index is made
 
-The folder is locked while somebody builds, and gone once the version is published.
+A build locks the folder and removes it once the version is published.
 """
 
+import errno
 import fcntl
+import hashlib
+import io
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from openbook.entities import Passage
 from openbook.errors import BuildDiffers, BuildInProgress, SourceInvalid
-from openbook.indexing.building.journal import Entry, Journal
-from openbook.indexing.building.recipe import Recipe, differences
-from openbook.indexing.building.unfinished import work_place
 from openbook.storage import durable
 from openbook.storage.passages import write_passages
 
@@ -34,11 +36,130 @@ JOURNAL = "journal.jsonl"
 VECTORS = "vectors.npy"
 INDEX = "index"
 
+Recipe = dict[str, Any]
+Entry = dict[str, Any]
+Precision = Literal["float32", "float16"]
+
+
+def work_place(folder: Path, version: str) -> Path:
+    """The work folder of a version."""
+    return folder / f".work-{version}"
+
+
+def unfinished(folder: Path) -> tuple[str, ...]:
+    """Versions whose build has begun and not ended."""
+    if not folder.is_dir():
+        return ()
+    return tuple(sorted(path.name.removeprefix(".work-") for path in folder.glob(".work-*") if path.is_dir()))
+
+
+def stamp_of(path: Path) -> str:
+    """Text that changes when a file or the listing of a folder does. A recipe holds it, so that no two texts mix."""
+    state = path.stat()
+    return f"{state.st_size} {state.st_mtime_ns}"
+
+
+def text_bytes(passages: Iterable[Passage]) -> int:
+    """Bytes of their ids, titles and texts in UTF-8."""
+    return sum(len(f"{one.passage_id}{one.title}{one.text}".encode()) for one in passages)
+
+
+class Journal:
+    """Lines of a file, read when it is opened, then appended one by one.
+
+    A line is written after the files that it tells of, and counts once it is on the disk. A power failure may cut the
+    last line: it is dropped, and its work is done again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+        content = path.read_bytes() if path.exists() else b""
+        self.entries: list[Entry] = []
+        self._ends = [0]
+        for line in content[: content.rfind(b"\n") + 1].splitlines(keepends=True):
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                # the lines after a damaged one may depend on it
+                break
+            self.entries.append(entry)
+            self._ends.append(self._ends[-1] + len(line))
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        os.ftruncate(self._descriptor, self._ends[-1])
+        if not content:
+            durable.sync_folder(path.parent)
+
+    def write(self, entry: Entry) -> None:
+        """Append a line and bring it to the disk. Raises OSError when the disk is full."""
+        line = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
+        if os.pwrite(self._descriptor, line, self._ends[-1]) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+        os.fsync(self._descriptor)
+        self.entries.append(entry)
+        self._ends.append(self._ends[-1] + len(line))
+
+    def keep(self, n_entries: int) -> None:
+        """Forget all entries but the first `n_entries`."""
+        os.ftruncate(self._descriptor, self._ends[n_entries])
+        os.fsync(self._descriptor)
+        del self.entries[n_entries:], self._ends[n_entries + 1 :]
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class VectorRows:
+    """A .npy file of shape (N, d), full size from the beginning. `write` fills rows in place and syncs them."""
+
+    def __init__(self, path: Path, n_rows: int, dimension: int, precision: Precision) -> None:
+        """Make the file, or open the one that is there. Raises OSError when the disk has no room for all of it."""
+        self._path = path
+        self._dtype = np.dtype(precision)
+        header = io.BytesIO()
+        description = {
+            "descr": np.lib.format.dtype_to_descr(self._dtype),
+            "fortran_order": False,
+            "shape": (n_rows, dimension),
+        }
+        np.lib.format.write_array_header_1_0(header, description)
+        head = header.getvalue()
+        self._start = len(head)
+        self._row_bytes = dimension * self._dtype.itemsize
+        size = self._start + n_rows * self._row_bytes
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        if os.fstat(self._descriptor).st_size != size or os.pread(self._descriptor, len(head), 0) != head:
+            _reserve(self._descriptor, size)
+            os.pwrite(self._descriptor, head, 0)
+            os.fsync(self._descriptor)
+
+    def write(self, first: int, vectors: NDArray[np.float32]) -> str:
+        """Put `vectors` (n, d) into the rows from `first` on. Returns the sha256 of their bytes in the file."""
+        content = _bytes_of(np.ascontiguousarray(vectors, dtype=self._dtype))
+        offset, written = self._start + first * self._row_bytes, 0
+        while written < len(content):
+            written += os.pwrite(self._descriptor, content[written:], offset + written)
+        os.fdatasync(self._descriptor)
+        return hashlib.sha256(content).hexdigest()
+
+    def sha256(self, first: int, n_rows: int) -> str:
+        """The sha256 of the bytes of `n_rows` rows from `first` on, as they are in the file."""
+        return hashlib.sha256(_bytes_of(self.mapped()[first : first + n_rows])).hexdigest()
+
+    def mapped(self) -> NDArray[np.float32]:
+        """All rows, memory-mapped: (N, d)."""
+        return np.load(self._path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Passages first, first + 1, ... first + n_passages - 1. `mark` and `taken` say where the source goes on: after
-    `taken` passages of the batch that follows `mark`. `skipped` is what the source had left out up to `mark`."""
+    """Passages first, first + 1, ... first + n_passages - 1.
+
+    The source continues after `taken` passages of the batch that follows `mark`. `skipped` counts what the source had
+    left out up to `mark`.
+    """
 
     number: int
     first: int
@@ -56,27 +177,36 @@ class WorkFolder:
     def __init__(self, place: Path, version: str) -> None:
         self.place = place
         self.version = version
-        self.shards: list[Shard] = []
-        self.embedded: dict[int, str] = {}
-        self.facts: dict[str, Any] = {}
         self._journal = Journal(place / JOURNAL)
-        self._take_in(self._journal.entries)
+        self._replay()
+
+    @property
+    def n_passages(self) -> int:
+        return self.shards[-1].first + self.shards[-1].n_passages if self.shards else 0
+
+    @property
+    def text_bytes(self) -> int:
+        return sum(shard.text_bytes for shard in self.shards)
+
+    def n_bytes(self) -> int:
+        """Bytes that the folder takes on the disk by now."""
+        return sum(path.stat().st_blocks * 512 for path in self.place.rglob("*") if path.is_file())
 
     def passages(self) -> Iterator[Passage]:
         """The passages of all shards, in their order."""
         for shard in self.shards:
             yield from self.read_shard(shard.number)
 
-    def read_shard(self, number: int) -> list[Passage]:
-        return read_shard(self.shard_path(number))
-
     def shard_path(self, number: int) -> Path:
         return self.place / f"passages-{number:07}.arrow"
+
+    def read_shard(self, number: int) -> list[Passage]:
+        return read_shard(self.shard_path(number))
 
     def write_shard(
         self, passages: Sequence[Passage], mark: str | None, taken: int, skipped: Mapping[str, int]
     ) -> None:
-        """One more shard, durable when this returns. Raises SourceInvalid for text that UTF-8 cannot hold."""
+        """Add a shard, durable when this returns. Raises SourceInvalid for text that UTF-8 cannot hold."""
         number = len(self.shards)
         path = self.shard_path(number)
         try:
@@ -91,7 +221,7 @@ class WorkFolder:
             {
                 "read": number,
                 "passages": len(passages),
-                "text_bytes": sum(len(f"{one.passage_id}{one.title}{one.text}".encode()) for one in passages),
+                "text_bytes": text_bytes(passages),
                 "sha256": durable.sha256_of(path),
                 "mark": mark,
                 "taken": taken,
@@ -100,69 +230,63 @@ class WorkFolder:
         )
 
     def note_embedded(self, number: int, sha256: str) -> None:
-        """The vectors of a shard are on the disk, and have this sha256."""
+        """Note that the vectors of a shard are on the disk, with this sha256; "" means that they must be made again."""
         self._note({"embedded": number, "sha256": sha256})
 
     def note(self, **facts: Any) -> None:
         """Remember what is found out once: that all is read, which index it will be, when publishing began."""
         self._note({"facts": facts})
 
-    def forget_shards(self, n_shards: int) -> None:
-        """Keep the first `n_shards` and what led to them."""
-        kept = next(
-            index
-            for index, entry in enumerate([*self._journal.entries, {"read": n_shards}])
-            if entry.get("read") == n_shards
-        )
-        self._journal.keep(kept)
-        self.shards, self.embedded, self.facts = [], {}, {}
-        self._take_in(self._journal.entries)
+    def drop_damaged_shards(self) -> None:
+        """Forget the first shard whose file has changed, and everything noted after it."""
+        for shard in self.shards:
+            path = self.shard_path(shard.number)
+            if not path.is_file() or durable.sha256_of(path) != shard.sha256:
+                reads = [entry.get("read") for entry in self._journal.entries]
+                self._journal.keep(reads.index(shard.number))
+                self._replay()
+                return
 
-    def forget_embedded(self, numbers: Sequence[int]) -> None:
-        """The vectors of these shards are to be made again."""
-        for number in numbers:
-            self._note({"embedded": number, "sha256": ""})
-
-    @property
-    def n_passages(self) -> int:
-        return self.shards[-1].first + self.shards[-1].n_passages if self.shards else 0
-
-    @property
-    def text_bytes(self) -> int:
-        return sum(shard.text_bytes for shard in self.shards)
-
-    def n_bytes(self) -> int:
-        """Bytes on the disk by now."""
-        return sum(path.stat().st_blocks * 512 for path in self.place.rglob("*") if path.is_file())
+    def drop_damaged_vectors(self, rows: VectorRows) -> None:
+        """Forget the vectors that are not in the file as they were written."""
+        for number, sha256 in list(self.embedded.items()):
+            if rows.sha256(self.shards[number].first, self.shards[number].n_passages) != sha256:
+                self.note_embedded(number, "")
 
     def close(self) -> None:
         self._journal.close()
 
     def _note(self, entry: Entry) -> None:
         self._journal.write(entry)
-        self._take_in([entry])
+        self._take_in(entry)
 
-    def _take_in(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            if "read" in entry:
-                self.shards.append(
-                    Shard(
-                        number=entry["read"],
-                        first=self.n_passages,
-                        n_passages=entry["passages"],
-                        text_bytes=entry["text_bytes"],
-                        sha256=entry["sha256"],
-                        mark=entry["mark"],
-                        taken=entry["taken"],
-                        skipped=entry["skipped"],
-                    )
+    def _replay(self) -> None:
+        self.shards: list[Shard] = []
+        self.embedded: dict[int, str] = {}
+        self.facts: dict[str, Any] = {}
+        for entry in self._journal.entries:
+            self._take_in(entry)
+
+    def _take_in(self, entry: Entry) -> None:
+        if "read" in entry:
+            self.shards.append(
+                Shard(
+                    number=entry["read"],
+                    first=self.n_passages,
+                    n_passages=entry["passages"],
+                    text_bytes=entry["text_bytes"],
+                    sha256=entry["sha256"],
+                    mark=entry["mark"],
+                    taken=entry["taken"],
+                    skipped=entry["skipped"],
                 )
-            elif "embedded" in entry:
-                self.embedded[entry["embedded"]] = entry["sha256"]
-                if not entry["sha256"]:
-                    del self.embedded[entry["embedded"]]
-            else:
-                self.facts |= entry["facts"]
+            )
+        elif "embedded" in entry:
+            self.embedded[entry["embedded"]] = entry["sha256"]
+            if not entry["sha256"]:
+                del self.embedded[entry["embedded"]]
+        else:
+            self.facts |= entry["facts"]
 
 
 def read_shard(path: Path) -> list[Passage]:
@@ -174,10 +298,9 @@ def read_shard(path: Path) -> list[Passage]:
 
 @contextmanager
 def working(folder: Path, version: str, recipe: Recipe, *, restart: bool = False) -> Iterator[WorkFolder]:
-    """The work folder of a version, locked; made where there is none. What was done in it counts if `recipe` is the
-    one that it began with. `restart` throws it away.
+    """The locked work folder of a version, made if it is missing. `restart` throws away the work in it.
 
-    Raises BuildInProgress while another process has it, BuildDiffers for the work of another recipe.
+    Raises BuildInProgress while another process has it, BuildDiffers if its work began with another recipe.
     """
     with locked(folder, version) as place:
         if restart:
@@ -187,7 +310,7 @@ def working(folder: Path, version: str, recipe: Recipe, *, restart: bool = False
             _clear(place)
             durable.write_atomically(place / RECIPE, json.dumps(recipe, indent=2, ensure_ascii=False) + "\n")
         elif before != json.loads(json.dumps(recipe)):
-            raise BuildDiffers(version=version, differences=differences(before, recipe))
+            raise BuildDiffers(version=version, differences=_differences(before, recipe))
         work = WorkFolder(place, version)
         try:
             yield work
@@ -197,9 +320,13 @@ def working(folder: Path, version: str, recipe: Recipe, *, restart: bool = False
 
 @contextmanager
 def locked(folder: Path, version: str) -> Iterator[Path]:
-    """The work folder with its lock; an empty one is removed again. Raises BuildInProgress."""
+    """The work folder with its lock, which ends with the process. An empty folder is removed at the end.
+
+    Raises BuildInProgress.
+    """
     place = work_place(folder, version)
     place.mkdir(parents=True, exist_ok=True)
+    # The lock is on the folder itself: a lock file in it would be one more file to remove in the right order.
     descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
@@ -207,7 +334,7 @@ def locked(folder: Path, version: str) -> Iterator[Path]:
         except BlockingIOError as error:
             raise BuildInProgress(version=version, folder=place) from error
         if not place.is_dir() or place.stat().st_ino != os.fstat(descriptor).st_ino:
-            # whoever had it has just finished, and removed it
+            # the process that had the lock has just finished and removed the folder
             raise BuildInProgress(version=version, folder=place)
         try:
             yield place
@@ -219,7 +346,7 @@ def locked(folder: Path, version: str) -> Iterator[Path]:
 
 
 def remove(place: Path) -> None:
-    """Take the work away. The recipe goes last: without it, what is left is nobody's and is cleared."""
+    """Remove a work folder. The recipe goes last: the next build clears a folder without one."""
     _clear(place)
     place.rmdir()
     durable.sync_folder(place.parent)
@@ -240,3 +367,32 @@ def _recipe_of(place: Path) -> Recipe | None:
     except (OSError, ValueError):
         return None
     return recipe if isinstance(recipe, dict) else None
+
+
+def _differences(before: Recipe, now: Recipe) -> str:
+    """What differs, for people: "encoder: a, now b; ..."."""
+
+    def said(value: Any) -> str:
+        return "none" if value is None else str(value)
+
+    return "; ".join(
+        f"{name}: {said(before.get(name))}, now {said(now.get(name))}"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+    )
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """Allocate the file now: a build must not find the disk full after days."""
+    os.ftruncate(descriptor, 0)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+        # this file system allocates nothing in advance
+        os.ftruncate(descriptor, size)

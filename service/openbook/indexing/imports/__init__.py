@@ -1,1 +1,1 @@
-"""Vectors that somebody else has made, and passages that they are of, as a version."""
+"""Finished vectors with their passages, as a version."""

@@ -17,7 +17,7 @@ BLOCK_ROWS = 4096
 def open_vectors(paths: Sequence[Path]) -> ReadyVectors:
     """The vectors of these files, in this order; a folder stands for its files, by the last number in their names.
 
-    Raises SourceInvalid for no file, and for what holds no vectors.
+    Raises SourceInvalid for no file, and for one without vectors.
     """
     files = [file for path in paths for file in (_files_in(path) if path.is_dir() else [path])]
     if not files:
@@ -29,7 +29,7 @@ def open_vectors(paths: Sequence[Path]) -> ReadyVectors:
 
 
 class NumpyFiles:
-    """Arrays (n, d) one behind the other. They say nothing of ids: the order is all."""
+    """Arrays (n, d), one after the other. They hold no ids, so their order must be the passages' own."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self.name = files[0].name
@@ -46,7 +46,7 @@ class NumpyFiles:
 
 
 class DprFiles:
-    """Pickles of (id, vector), read by `restricted_pickle`. One file at a time is in memory, 1.3 GB of DPR's."""
+    """Pickles of (id, vector), read by `restricted_pickle`. Holds one file in memory, 1.3 GB for DPR's."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._files = files
@@ -73,7 +73,7 @@ def _load(file: Path) -> NDArray[np.float32]:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """In the order of numbers, which is not that of letters: _2 is before _10."""
+    """Files in the order of the last number in their names: _2 is before _10."""
 
     def place(path: Path) -> tuple[int, str]:
         numbers = re.findall(r"\d+", path.stem)

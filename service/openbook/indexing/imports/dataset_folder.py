@@ -1,7 +1,7 @@
 """A dataset of Hugging Face's on the disk, as wiki_dpr is: Arrow or Parquet with id, title, text and embeddings."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,15 @@ from numpy.typing import NDArray
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.building.ready import Block
-from openbook.indexing.sources import Batch
+from openbook.indexing.sources.source import Batch, BatchedSource, rows_before
 
 TEXTS = ("id", "title", "text")
 VECTORS = "embeddings"
 PARQUET_ROWS = 4096
 
 
-class DatasetFolder:
-    """Passages and vectors of the same rows. A mark is the number of rows before, which are passed over unread."""
-
-    attribution = ""
+class DatasetFolder(BatchedSource):
+    """Passages and vectors of the same rows. A mark is the number of rows before it, which are passed over unread."""
 
     def __init__(self, folder: Path, *, snapshot_date: str | None = None, licence: str = "") -> None:
         """Raises SourceInvalid for a folder that holds no such dataset."""
@@ -36,26 +34,17 @@ class DatasetFolder:
         if first is None or not first.num_rows:
             raise self._invalid("it holds no row")
         self.dimension = int(_vectors(first.column(VECTORS), self._invalid).shape[1])
-        # told in rows: what is left is what matters
+        # counted in rows, as `read` is
         self.total_bytes: int | None = sum(batch.num_rows for batch in self._tables(("id",)))
 
-    def passages(self) -> Iterator[Passage]:
-        for batch in self.batches():
-            yield from batch.passages
-
     def batches(self, after: str | None = None) -> Iterator[Batch]:
-        if after is not None and not after.isdecimal():
-            raise self._invalid(f"{after!r} is no mark of this source")
-        done = 0
+        first, done = rows_before(after, self._folder), 0
         for table in self._tables(TEXTS):
             done += table.num_rows
-            if done > int(after or 0):
+            if done > first:
                 columns = [table.column(name).to_pylist() for name in TEXTS]
                 rows = [Passage(str(row[0]), row[1] or "", row[2] or "") for row in zip(*columns, strict=True)]
                 yield Batch(tuple(rows), mark=str(done), read=done)
-
-    def skipped(self) -> Mapping[str, int]:
-        return {}
 
     def blocks(self) -> Iterator[Block]:
         for table in self._tables(("id", VECTORS)):
@@ -77,12 +66,12 @@ class DatasetFolder:
 
 
 def is_dataset(folder: Path) -> bool:
-    """Whether there are files such as `datasets` writes."""
+    """Whether the folder has files such as `datasets` writes."""
     return folder.is_dir() and any(next(folder.rglob(f"*.{ending}"), None) for ending in ("arrow", "parquet"))
 
 
 def _data_files(folder: Path) -> list[Path]:
-    """What state.json of save_to_disk lists, else all files of one kind by their names."""
+    """The files that state.json of save_to_disk lists, else all files of one kind by their names."""
     try:
         listed = json.loads((folder / "state.json").read_text(encoding="utf-8"))["_data_files"]
         files = [folder / Path(one["filename"]).name for one in listed]

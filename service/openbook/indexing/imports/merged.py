@@ -1,19 +1,18 @@
-"""Several versions of one encoder as one, with the vectors that they have."""
+"""Several versions of one encoder as one version, with the vectors that they have."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from openbook.entities import Passage
-from openbook.errors import IndexIncompatible, SourceInvalid
-from openbook.indexing.building.named_encoder import NamedEncoder
-from openbook.indexing.building.ready import Block
-from openbook.indexing.sources import Batch
+from openbook.errors import IndexIncompatible
+from openbook.indexing.building.ready import Block, NamedEncoder
+from openbook.indexing.sources.source import Batch, BatchedSource, rows_before
 from openbook.storage.snapshot import IndexSnapshot
 
 BLOCK_ROWS = 4096
 
 
-class Merged:
-    """The passages of opened snapshots, one version behind the other. A mark is the number of rows before.
+class Merged(BatchedSource):
+    """The passages of opened snapshots, one version after the other. A mark is the number of rows before it.
 
     With `prefix` an id becomes <version>/<id>, so that the same id in two versions is two passages.
     """
@@ -39,25 +38,16 @@ class Merged:
         self.attribution = "; ".join(dict.fromkeys(info.attribution for info in infos if info.attribution))
         self.total_bytes: int | None = sum(info.n_passages for info in infos)
 
-    def passages(self) -> Iterator[Passage]:
-        for batch in self.batches():
-            yield from batch.passages
-
     def batches(self, after: str | None = None) -> Iterator[Batch]:
-        if after is not None and not after.isdecimal():
-            raise SourceInvalid(source=self.name, reason=f"{after!r} is no mark of this source")
-        done = 0
+        first, done = rows_before(after, self.name), 0
         for snapshot, start, end in self._parts():
             done += end - start
-            if done <= int(after or 0):
+            if done <= first:
                 continue
             rows = snapshot.passages(range(start, end))
             if self._prefix:
                 rows = tuple(Passage(f"{snapshot.info.version}/{one.passage_id}", one.title, one.text) for one in rows)
             yield Batch(rows, mark=str(done), read=done)
-
-    def skipped(self) -> Mapping[str, int]:
-        return {}
 
     def blocks(self) -> Iterator[Block]:
         for snapshot, start, end in self._parts():

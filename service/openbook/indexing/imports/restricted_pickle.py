@@ -1,7 +1,7 @@
-"""DPR's published vectors are pickles, and a pickle is a program. This one can do nothing but make such vectors.
+"""DPR's published vectors are pickles, and a pickle is a program. Here such a program can only make vectors.
 
-What the files hold is a list of (passage id, array of float32). Every name that a pickle may call is answered with a
-class of this module, so that not even NumPy's own code sees what a stranger wrote; any other name ends the reading.
+The files hold a list of (passage id, array of float32). Each name that a pickle may call stands for a class of this
+module, so that not even NumPy's own code sees untrusted bytes; any other name ends the reading.
 """
 
 import pickle
@@ -19,11 +19,11 @@ LONGEST = 1 << 16
 
 
 class _Refused(pickle.UnpicklingError):
-    """What is in the file is not what such files hold."""
+    """The file holds something else than vectors."""
 
 
 class _ArrayType:
-    """In the place of numpy.ndarray: named, never made."""
+    """Replaces numpy.ndarray, which such files name and never call."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ class _ArrayType:
 
 
 class _Float:
-    """In the place of numpy.dtype: one of three kinds of float."""
+    """Replaces numpy.dtype: one of three kinds of float."""
 
     __slots__ = ("dtype",)
 
@@ -42,13 +42,13 @@ class _Float:
         self.dtype: np.dtype[np.floating[Any]] = FLOATS[name.lstrip("<=")]
 
     def __setstate__(self, state: object) -> None:
-        # version, byte order, and for numbers of no structure nothing else
+        # version, byte order, then nothing but for structured numbers
         if not isinstance(state, tuple) or len(state) < 5 or state[1] not in ("<", "=") or any(state[2:5]):
             raise _Refused("numbers of another byte order, or with a structure")
 
 
 class _Vector:
-    """In the place of numpy's _reconstruct: an array of one dimension that its state fills."""
+    """Replaces numpy's _reconstruct: an array of one dimension that its state fills."""
 
     __slots__ = ("values",)
 
@@ -69,7 +69,7 @@ class _Vector:
 
 
 def _from_buffer(content: object, kind: object, shape: object, *_: object) -> _Vector:
-    """In the place of NumPy's _frombuffer, by which protocol 5 writes arrays."""
+    """Replaces NumPy's _frombuffer, which protocol 5 writes arrays with."""
     vector = _Vector()
     vector.__setstate__((1, shape, kind, False, bytes(content) if isinstance(content, bytearray) else content))
     return vector
@@ -96,9 +96,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_vectors(path: Path) -> tuple[list[str], NDArray[np.float32]]:
-    """The ids and the vectors (N, d) of such a file. No code in it is run.
+    """The ids and the vectors (N, d) of such a file. No code in it runs.
 
-    Raises SourceInvalid for any other content, hostile or merely different.
+    Raises SourceInvalid for any other content, hostile or only different.
     """
     try:
         with path.open("rb") as file:
@@ -127,7 +127,7 @@ def _rows_of(content: object) -> tuple[list[str], NDArray[np.float32]]:
         if len(pair[1].values) != vectors.shape[1]:
             raise _Refused(f"entry {row} has {len(pair[1].values)} numbers where the first has {vectors.shape[1]}")
         vectors[row] = pair[1].values
-        # some of DPR's files say which collection a passage is of
+        # some of DPR's files put the name of the collection before the id
         ids.append(str(pair[0]).removeprefix("wiki:"))
     if vectors is None:
         raise _Refused("it holds no vector")

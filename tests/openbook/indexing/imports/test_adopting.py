@@ -1,4 +1,4 @@
-"""A FAISS file beside passages and their vectors: taken, taken up again after an interruption, refused for good."""
+"""A FAISS file with passages and their vectors: adopted, continued after an interruption, or refused."""
 
 from pathlib import Path
 from typing import Any
@@ -9,18 +9,12 @@ import pytest
 
 from openbook.entities import IndexInfo
 from openbook.errors import BuildDiffers, FaissFileRefused
-from openbook.indexing.building.named_encoder import NamedEncoder
-from openbook.indexing.building.ready import Ready
+from openbook.indexing.building.ready import NamedEncoder, Ready
 from openbook.indexing.faiss_adopting import adoptable
 from openbook.indexing.imports.dataset_folder import DatasetFolder
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.storage.index_store import IndexStore
 from tests.openbook.indexing.imports.test_imports import PASSAGES, VECTORS, D, N, dataset
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> IndexStore:
-    return IndexStore(tmp_path / "indexes")
 
 
 @pytest.fixture
@@ -72,7 +66,7 @@ def test_a_dataset_with_its_faiss_file_is_a_version_with_exact_scores(store: Ind
 
 
 @pytest.mark.parametrize("stage", ["embed", "probe", "checksum"])
-def test_an_import_that_was_stopped_goes_on(store: IndexStore, folder: Path, stage: str) -> None:
+def test_an_import_that_was_stopped_continues(store: IndexStore, folder: Path, stage: str) -> None:
     file = graph(folder)
     with pytest.raises(KeyboardInterrupt):
         take_in(store, folder, file, Stop(stage))
@@ -86,9 +80,7 @@ def test_an_import_that_was_stopped_goes_on(store: IndexStore, folder: Path, sta
     assert [path.name for path in store.folder.iterdir()] == ["v"]
 
 
-def test_a_file_without_a_row_for_each_passage_is_refused_before_a_vector_is_copied(
-    store: IndexStore, folder: Path
-) -> None:
+def test_a_file_without_a_row_for_each_passage_is_refused_at_once(store: IndexStore, folder: Path) -> None:
     watched = Stop("")
     with pytest.raises(FaissFileRefused, match="it has 29 rows where there are 30 passages"):
         take_in(store, folder, graph(folder, N - 1), watched)

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +14,17 @@ from openbook.indexing.imports.restricted_pickle import read_vectors
 VECTORS = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[[bytes], Path]:
-    def write(content: bytes) -> Path:
-        path = tmp_path / "wikipedia_passages_0"
-        path.write_bytes(content)
-        return path
-
-    return write
+def read(folder: Path, content: bytes) -> tuple[list[str], np.ndarray]:
+    path = folder / "wikipedia_passages_0"
+    path.write_bytes(content)
+    return read_vectors(path)
 
 
 @pytest.mark.parametrize("protocol", [3, 4, 5])
 @pytest.mark.parametrize("kind", [np.float32, np.float16, np.float64])
-def test_ids_and_vectors_come_as_they_were_written(
-    write: Callable[[bytes], Path], protocol: int, kind: type[np.floating[Any]]
-) -> None:
+def test_ids_and_vectors_come_as_they_were_written(tmp_path: Path, protocol: int, kind: type[np.floating[Any]]) -> None:
     pairs = [("wiki:1", VECTORS[0].astype(kind)), ("2", VECTORS[1].astype(kind)), (3, VECTORS[2].astype(kind))]
-    ids, vectors = read_vectors(write(pickle.dumps(pairs, protocol)))
+    ids, vectors = read(tmp_path, pickle.dumps(pairs, protocol))
     assert ids == ["1", "2", "3"]
     assert vectors.dtype == np.float32
     np.testing.assert_array_equal(vectors, VECTORS)
@@ -47,7 +40,7 @@ class Calls:
         return self.reduced
 
 
-def test_no_code_is_run(write: Callable[[bytes], Path], tmp_path: Path) -> None:
+def test_no_code_is_run(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     for hostile in (
         Calls(os.system, f"touch {trace}"),
@@ -59,7 +52,7 @@ def test_no_code_is_run(write: Callable[[bytes], Path], tmp_path: Path) -> None:
     ):
         for content in (hostile, [("1", hostile)], [("1", VECTORS[0]), hostile]):
             with pytest.raises(SourceInvalid, match="which no file of vectors needs"):
-                read_vectors(write(pickle.dumps(content)))
+                read(tmp_path, pickle.dumps(content))
     assert not trace.exists()
 
 
@@ -91,14 +84,14 @@ def test_no_code_is_run(write: Callable[[bytes], Path], tmp_path: Path) -> None:
         pickle.dumps([("1", VECTORS[0])])[:-20],
     ],
 )
-def test_whatever_else_a_pickle_holds_is_refused(write: Callable[[bytes], Path], content: bytes) -> None:
+def test_whatever_else_a_pickle_holds_is_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(SourceInvalid, match="wikipedia_passages_0"):
-        read_vectors(write(content))
+        read(tmp_path, content)
 
 
-def test_a_state_that_lies_about_its_length_is_refused(write: Callable[[bytes], Path]) -> None:
+def test_a_state_that_lies_about_its_length_is_refused(tmp_path: Path) -> None:
     content = pickle.dumps([("1", VECTORS[0])], protocol=4)
     # the shape (4,), before the dtype: a small integer in a tuple of one
     assert content.count(b"K\x04\x85") == 1
     with pytest.raises(SourceInvalid, match="another length than its shape"):
-        read_vectors(write(content.replace(b"K\x04\x85", b"K\x09\x85")))
+        read(tmp_path, content.replace(b"K\x04\x85", b"K\x09\x85"))

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from openbook.entities import Passage
-from openbook.errors import SourceInvalid
 from openbook.indexing.sources import open_source
 from openbook.indexing.sources.folder import LARGEST_FILE
+from tests.openbook.indexing.sources.marks import check_marks
 
 
 @pytest.fixture
@@ -45,12 +45,8 @@ def test_every_text_below_a_folder_is_an_article_in_the_order_of_paths(folder: P
 
 
 def test_what_follows_any_mark_is_exactly_the_rest(folder: Path) -> None:
-    whole = list(open_source(str(folder)).batches())
+    whole = check_marks(lambda: open_source(str(folder)), "gone.txt")
     assert whole[-1].read == open_source(str(folder)).total_bytes
-    for number, batch in enumerate(whole):
-        assert list(open_source(str(folder)).batches(after=batch.mark)) == whole[number + 1 :]
-    with pytest.raises(SourceInvalid, match="no mark"):
-        list(open_source(str(folder)).batches(after="gone.txt"))
 
 
 def test_a_file_too_large_to_be_a_text_is_left_out_unread(tmp_path: Path) -> None:

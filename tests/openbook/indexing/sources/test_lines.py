@@ -1,18 +1,24 @@
-"""Files of lines go on from any mark, and find ids that come twice."""
+"""Files of lines: JSON lines and DPR's table, read from any mark on, with errors that name the line."""
 
+import csv
 import gzip
 import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.sources import open_source
 from openbook.indexing.sources.lines import SeenIds
+from tests.openbook.indexing.sources.marks import check_marks
 
-TABLE = 'id\ttext\ttitle\n1\tone\tA\n2\t"two\nin two lines"\tA\n\n3\tthree ""\tB\n'
+WORDS = " ".join(f"word{number}" for number in range(230))
+GOOD = b'{"id": "1", "title": "A", "text": "t"}\n'
+HEADER = "id\ttext\ttitle\n"
+TABLE = HEADER + '1\tone\tA\n2\t"two\nin two lines"\tA\n\n3\tthree ""\tB\n'
 LINES = [
     {"id": 1, "title": "A", "text": "one"},
     {"title": "A", "text": "two"},
@@ -22,6 +28,25 @@ LINES = [
 ]
 JSON_LINES = "\n\n".join(json.dumps(line) for line in LINES)
 
+# What a line of a table can hold: anything but a lone surrogate and NUL.
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60)
+filled = texts.filter(lambda text: bool(text.strip()))
+
+
+def read(path: Path) -> list[Passage]:
+    return list(open_source(str(path)).passages())
+
+
+def written(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def refused(path: Path, said: str) -> None:
+    with pytest.raises(SourceInvalid, match=said):
+        read(path)
+
 
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize(
@@ -29,21 +54,12 @@ JSON_LINES = "\n\n".join(json.dumps(line) for line in LINES)
 )
 def test_what_follows_any_mark_is_exactly_the_rest(tmp_path: Path, name: str, content: str, compressed: bool) -> None:
     data = gzip.compress(content.encode()) if compressed else content.encode()
-    path = tmp_path / (f"{name}.gz" if compressed else name)
-    path.write_bytes(data)
-    whole = list(open_source(str(path)).batches())
+    path = written(tmp_path, f"{name}.gz" if compressed else name, data)
+    whole = check_marks(lambda: open_source(str(path)), "", "7", "line:1", "line:a:2", "line:1:-2")
     assert len(whole) == (3 if name == "x.tsv" else 5)
     assert whole[-1].read == len(data) == open_source(str(path)).total_bytes
-    for number, batch in enumerate(whole):
-        assert list(open_source(str(path)).batches(after=batch.mark)) == whole[number + 1 :]
-
-
-@pytest.mark.parametrize("mark", ["", "7", "line:1", "line:a:2", "line:1:-2"])
-def test_what_is_no_mark_of_a_file_is_refused(tmp_path: Path, mark: str) -> None:
-    path = tmp_path / "x.tsv"
-    path.write_text(TABLE, encoding="utf-8")
-    with pytest.raises(SourceInvalid, match="no mark of this source"):
-        list(open_source(str(path)).batches(after=mark))
+    plain = written(tmp_path, f"plain-{name}", content)
+    assert [batch.passages for batch in whole] == [batch.passages for batch in open_source(str(plain)).batches()]
 
 
 @given(ids=st.lists(st.one_of(st.integers(0, 12).map(str), st.sampled_from(["01", "a", "-1", "²"])), max_size=30))
@@ -61,9 +77,111 @@ def test_ids_that_count_upwards_take_one_entry() -> None:
     assert seen.add("500", 2000) == 501
 
 
-def test_the_demo_goes_on_from_a_mark() -> None:
-    whole = list(open_source("wiki-2018").batches())
-    for number in (0, 100, len(whole) - 1):
-        assert list(open_source("wiki-2018").batches(after=whole[number].mark)) == whole[number + 1 :]
-    with pytest.raises(SourceInvalid, match="no mark"):
-        list(open_source("wiki-2018").batches(after="x"))
+# --- JSON lines --------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(passages=st.lists(st.builds(Passage, texts, texts, filled), max_size=5, unique_by=lambda p: p.passage_id))
+def test_a_line_with_an_id_is_a_passage_as_it_is(
+    tmp_path_factory: pytest.TempPathFactory, passages: list[Passage]
+) -> None:
+    """U+2028 and U+0085 end a line for Python's str, and not for JSON."""
+    lines = [
+        json.dumps({"id": p.passage_id, "title": p.title, "text": p.text}, ensure_ascii=False) + "\n" for p in passages
+    ]
+    assert read(written(tmp_path_factory.mktemp("source"), "x.jsonl", "".join(lines))) == passages
+
+
+def test_a_line_without_an_id_is_an_article_and_split(tmp_path: Path) -> None:
+    lines = [{"title": "A", "text": WORDS}, {"title": "B", "text": "short"}, {"title": "A", "text": "more of it"}]
+    passages = read(written(tmp_path, "x.jsonl", "\n".join(map(json.dumps, lines))))
+    found = [(p.passage_id, p.title, len(p.text.split())) for p in passages]
+    assert found == [("A#0", "A", 100), ("A#1", "A", 100), ("A#2", "A", 30), ("B#0", "B", 1), ("A#3", "A", 3)]
+    assert " ".join(p.text for p in passages[:3]) == WORDS
+
+
+@pytest.mark.parametrize(
+    ("line", "passage"),
+    [
+        (json.dumps({"id": "1", "title": "A", "text": WORDS}), Passage("1", "A", WORDS)),
+        (json.dumps({"id": 7, "title": "A", "text": "t", "url": "u"}), Passage("7", "A", "t")),
+        ('\ufeff{"id": "1", "title": "A", "text": "t"}\r\n\n  \n', Passage("1", "A", "t")),
+    ],
+    ids=["a long passage", "a number and another field", "a byte order mark and blank lines"],
+)
+def test_a_passage_is_not_split_and_what_surrounds_it_ignored(tmp_path: Path, line: str, passage: Passage) -> None:
+    assert read(written(tmp_path, "x.jsonl", line)) == [passage]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"{", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b'{"id": ' + b"9" * 5000 + b"}", "not JSON"),
+        (b"[]", "not a JSON object"),
+        (b'{"id": "2", "text": "t"}', "title is missing"),
+        (b'{"title": "A"}', "text is missing"),
+        (b'{"id": null, "title": "A", "text": "t"}', "id is no string"),
+        (b'{"id": true, "title": "A", "text": "t"}', "id is no string"),
+        (b'{"id": "2", "title": "A", "text": ["t"]}', "text is no string"),
+        (b'{"id": "2", "title": "A", "text": " \\n"}', "text is empty"),
+        (b'{"title": "A", "text": ""}', "text is empty"),
+        (b'{"id": "2", "title": "A", "text": "\\ud800"}', "text holds half of a surrogate pair"),
+        (b'{"id": "2", "title": "\xff", "text": "t"}', "not UTF-8"),
+        (GOOD.strip(), "id '1' is that of line 1"),
+    ],
+)
+def test_a_bad_line_of_json_is_named_with_its_number(tmp_path: Path, line: bytes, said: str) -> None:
+    refused(written(tmp_path, "x.jsonl", GOOD + b"\n" + line + b"\n" + GOOD), rf"x\.jsonl:3: {said}")
+
+
+# --- DPR's table -------------------------------------------------------------------------------------------
+
+
+def test_a_line_of_dprs_table_is_a_passage(tmp_path: Path) -> None:
+    lines = '1\t"Aaron (or ""Ahärôn"") is a prophet"\tAaron\r\n2\tHe spoke for Moses\tAaron\n'
+    assert read(written(tmp_path, "psgs.tsv", HEADER + lines)) == [
+        Passage("1", "Aaron", 'Aaron (or "Ahärôn") is a prophet'),
+        Passage("2", "Aaron", "He spoke for Moses"),
+    ]
+
+
+@settings(deadline=None)
+@given(passages=st.lists(st.builds(Passage, filled, texts, filled), max_size=5, unique_by=lambda p: p.passage_id))
+def test_what_a_csv_writer_writes_is_read(tmp_path_factory: pytest.TempPathFactory, passages: list[Passage]) -> None:
+    path = tmp_path_factory.mktemp("source") / "x.tsv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter="\t", quoting=csv.QUOTE_ALL)
+        writer.writerow(["id", "text", "title"])
+        writer.writerows([p.passage_id, p.text, p.title] for p in passages)
+    assert read(path) == passages
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (b"", r":1: the header is \[\]"),
+        (b"1\ttext\ttitle\n", r":1: the header is \['1'"),
+        (HEADER.encode() + b"1\ttext\n", ":2: 2 columns, not 3"),
+        (HEADER.encode() + b"1\ta\tb\tc\n", ":2: 4 columns, not 3"),
+        (HEADER.encode() + b"1\t\ttitle\n", ":2: text is empty"),
+        (HEADER.encode() + b"1\ta\tb\n1\tc\td\n", ":3: id '1' is that of line 2"),
+        (HEADER.encode() + b"1\ta\tb\n2\t\xff\tb\n", ":3: not UTF-8"),
+        (HEADER.encode() + b'1\ta\tb\n2\t"never closed\tb\n3\tc\td\n', ":4: unexpected end of data"),
+    ],
+)
+def test_a_bad_line_of_a_table_is_named_with_its_number(tmp_path: Path, lines: bytes, said: str) -> None:
+    refused(written(tmp_path, "x.tsv", lines), said)
+
+
+# --- compressed --------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_compressed_file_is_refused(tmp_path: Path) -> None:
+    whole = gzip.compress(b"".join(GOOD.replace(b"1", str(number).encode()) for number in range(2000)))
+    refused(written(tmp_path, "cut.jsonl.gz", whole[: len(whole) // 2]), r"cut\.jsonl\.gz:\d+: cannot be read")
+    refused(written(tmp_path, "plain.jsonl.gz", GOOD), r"plain\.jsonl\.gz:1: cannot be read")
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 0xFF
+    refused(written(tmp_path, "damaged.jsonl.gz", bytes(damaged)), r"damaged\.jsonl\.gz:\d+: ")

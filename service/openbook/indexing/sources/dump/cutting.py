@@ -1,7 +1,7 @@
 """Pages cut out of the bytes of a dump, without trusting that they are whole.
 
-In a dump every `<` of a page's own text is written `&lt;`, so `<page>` and `</page>` stand nowhere but around pages.
-They are looked for as bytes: what is broken inside one page cannot reach the next.
+In a dump every `<` of a page's own text is written `&lt;`, so `<page>` and `</page>` occur only around pages. They are
+looked for as bytes: damage inside one page cannot reach the next.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ LARGEST_PAGE = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class PageBytes:
-    """One `<page>...</page>`, or None and the `defect` for which there is none, and the mark behind it."""
+    """One `<page>...</page>` with the mark after it; `data` is None for a page with a `defect`."""
 
     data: bytes | None
     defect: str
@@ -29,11 +29,12 @@ class PageCutter:
     """Cuts one run of pieces into pages. A mark is `<start of a piece>:<bytes into it>`."""
 
     def __init__(self, offset: int = 0) -> None:
-        """`offset`: how many bytes of the first piece lie before where reading begins."""
+        """`offset`: how many bytes of the first piece are passed over."""
         self._offset = offset
         self._buffer = bytearray()
-        self._base = 0  # what the buffer's first byte is counted from where reading began
-        self._starts: deque[tuple[int, int]] = deque()  # (count of a piece's first byte, its start), as long as needed
+        self._base = 0  # bytes dropped from the buffer since reading began
+        # of the pieces in the buffer: (count of a piece's first byte, its start)
+        self._starts: deque[tuple[int, int]] = deque()
         self._read = 0
 
     def pages(self, pieces: Iterable[Piece], largest: int = LARGEST_PAGE) -> Iterator[PageBytes]:
@@ -42,7 +43,7 @@ class PageCutter:
         for piece in pieces:
             self._read = piece.read
             if piece.data is None:
-                # whatever was begun is lost with the block, and the next page begins somewhere behind it
+                # a page that has begun is lost with the block, and the next one begins somewhere after it
                 self._forget()
                 inside = oversized = False
                 scanned = 0
@@ -95,7 +96,7 @@ class PageCutter:
         self._offset = 0
 
     def _mark(self, at: int) -> str:
-        """Of byte `at` of the buffer."""
+        """The mark of byte `at` of the buffer."""
         count = self._base + at
         first, start = next(entry for entry in reversed(self._starts) if entry[0] <= count)
         return f"{start}:{count - first}"

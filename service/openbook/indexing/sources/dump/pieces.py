@@ -1,7 +1,7 @@
 """The bytes of a dump, piece by piece, from any piece on: a plain file in stretches, a bzip2 file in its blocks.
 
-A bzip2 block can be decompressed without those before it, wherever it begins among the bits. So a file is read on
-from any block whether it holds one stream or a stream for every hundred pages, and a damaged block costs only itself.
+A bzip2 block can be decompressed without those before it, wherever it begins among the bits. So reading starts at
+any block, whether the file holds one stream or a stream for every hundred pages, and a damaged block costs only itself.
 """
 
 import bz2
@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 STRETCH = 1 << 20
 BLOCK_MAGIC = 0x314159265359
@@ -30,23 +29,14 @@ class Piece:
     read: int
 
 
-class Pieces(Protocol):
-    """The pieces of a file in order. Positions are what this file counts in: bytes, or bits of a compressed file."""
-
-    def __init__(self, path: Path) -> None: ...
-
-    def read(self, start: int = 0) -> Iterator[Piece]:
-        """The piece that begins at `start`, and all behind it. Raises OSError where the disk cannot be read."""
-        ...
-
-
 class PlainPieces:
-    """A file as it is; any byte may be the start."""
+    """A file as it is. Positions count bytes, and any byte may be the start."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self, start: int = 0) -> Iterator[Piece]:
+        """The piece that begins at `start`, and all after it. Raises OSError."""
         with self._path.open("rb") as file:
             file.seek(start)
             while data := file.read(STRETCH):
@@ -61,6 +51,7 @@ class Bzip2Pieces:
         self._path = path
 
     def read(self, start: int = 0) -> Iterator[Piece]:
+        """The piece that begins at `start`, and all after it. Raises OSError."""
         size = self._path.stat().st_size
         with self._path.open("rb") as file:
             begin: int | None = None
@@ -77,8 +68,8 @@ class Bzip2Pieces:
     def _magics(descriptor: int, start: int) -> Iterator[tuple[int, bool]]:
         """The bits at which a block (True) or the end of a stream (False) is announced, from byte `start` on.
 
-        By chance a block says so itself once in 2^48 bits, a few times in ten thousand copies of Wikipedia; that
-        block is then taken for damaged.
+        By chance the bits inside a block announce one once in 2^48 bits, a few times in ten thousand copies of
+        Wikipedia; that block is then taken for damaged.
         """
         needles = [
             (inner, shift, magic)
@@ -109,7 +100,7 @@ class Bzip2Pieces:
         if MAGIC_BITS + CHECKSUM_BITS < n_bits <= LONGEST_BLOCK_BITS:
             first, last = begin // 8, (end + 7) // 8
             bits = int.from_bytes(os.pread(descriptor, last - first, first)) >> 8 * last - end & (1 << n_bits) - 1
-            # the checksum of a stream with one block is that block's, which stands behind its magic number
+            # the checksum of a stream with one block is the block's own, which follows its magic number
             checksum = bits >> n_bits - MAGIC_BITS - CHECKSUM_BITS & (1 << CHECKSUM_BITS) - 1
             stream = (bits << MAGIC_BITS | END_MAGIC) << CHECKSUM_BITS | checksum
             padding = -(n_bits + MAGIC_BITS + CHECKSUM_BITS) % 8

@@ -1,36 +1,83 @@
 """A MediaWiki dump, plain or compressed with bzip2, as a source of passages."""
 
+import html
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.sources.dump.cutting import OPEN, PageCutter
 from openbook.indexing.sources.dump.page import Article
-from openbook.indexing.sources.dump.pieces import Bzip2Pieces, Piece, Pieces, PlainPieces
-from openbook.indexing.sources.dump.site import Site, read_site
+from openbook.indexing.sources.dump.pieces import Bzip2Pieces, Piece, PlainPieces
+from openbook.indexing.sources.dump.wikitext import FILE_NAMESPACES
 from openbook.indexing.sources.dump.workers import PageReaders
-from openbook.indexing.sources.source import Batch, passages_of
+from openbook.indexing.sources.source import Batch, BatchedSource, no_mark
 from openbook.indexing.splitting import passages
 
 HEADER_BYTES = 1 << 20
 FILE_NAME = re.compile(r"(?P<wiki>[a-z_]+)-(?P<date>\d{8})-pages-")
+# Namespaces by their numbers, which are the same in every language.
+FILE_KEYS = {"-2", "6", "14"}
+NAMESPACE = re.compile(r'<namespace key="(-?\d+)"[^>]*>([^<]*)</namespace>')
+FIELD = r"<{}>([^<]*)</{}>"
+WIKIMEDIA = re.compile(
+    r"(?:^|\.)(?:wikipedia|wiktionary|wikibooks|wikiquote|wikisource|wikiversity|wikivoyage|wikinews|wikimedia)\.org$"
+)
+# The day on which Wikimedia's terms of use began to say 4.0.
+VERSION_4_SINCE = "2023-06-07"
 
 
-class WikipediaDumpSource:
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The wiki that a dump is of. `files`: namespaces, in lower case, whose links show no text."""
+
+    name: str
+    host: str
+    files: frozenset[str]
+
+    def licence(self, snapshot_date: str | None) -> str:
+        """The licence of Wikimedia's wikis on that day, or today's for None; empty for any other wiki."""
+        if not WIKIMEDIA.search(self.host) or "wikinews" in self.host:
+            return ""
+        return "CC-BY-SA-3.0" if snapshot_date is not None and snapshot_date < VERSION_4_SINCE else "CC-BY-SA-4.0"
+
+    def attribution(self, licence: str) -> str:
+        """What a reader must be shown: text by the wiki's contributors."""
+        if not self.host:
+            return ""
+        under = f", under {licence}" if licence else ""
+        return f"Text from {self.name or self.host} (https://{self.host}), by its contributors{under}; made plain text."
+
+
+def read_site(header: bytes) -> Site:
+    """The site that the bytes before the first page describe. What they do not say is empty."""
+    text = header.decode(errors="replace")
+
+    def field(name: str) -> str:
+        found = re.search(FIELD.format(name, name), text)
+        return html.unescape(found[1]).strip() if found else ""
+
+    localised = {html.unescape(name).strip().lower() for key, name in NAMESPACE.findall(text) if key in FILE_KEYS}
+    host = urlsplit(field("base")).hostname or ""
+    return Site(name=field("sitename"), host=host, files=FILE_NAMESPACES | localised)
+
+
+class WikipediaDumpSource(BatchedSource):
     """`pages-articles.xml` or `.xml.bz2`: every article in plain text, split into passages.
 
-    Passages are named `<page id>#0`, `<page id>#1`, ... What is left out is counted (`skipped`) and stops nothing. A
-    mark is where a page ends: reading on from it begins at that block of the file, or at that byte of a plain one.
+    Passages are named `<page id>#0`, `<page id>#1`, ... A page that is left out is counted (`skipped`) and stops
+    nothing. A mark is where a page ends: reading continues at that block of the file, or at that byte of a plain one.
     """
 
     def __init__(self, path: Path, *, snapshot_date: str | None = None, licence: str = "", processes: int = 1) -> None:
         """Raises SourceInvalid for a file that is no dump, ValueError when `processes` is below 1."""
         self._path = path
         self._processes = processes
-        self._pieces: Pieces = Bzip2Pieces(path) if path.suffix == ".bz2" else PlainPieces(path)
+        self._pieces: PlainPieces | Bzip2Pieces = Bzip2Pieces(path) if path.suffix == ".bz2" else PlainPieces(path)
         self._skipped: Counter[str] = Counter()
         self._site = self._read_site()
         named = FILE_NAME.match(path.name)
@@ -41,11 +88,8 @@ class WikipediaDumpSource:
         self.attribution = self._site.attribution(self.licence)
         self.total_bytes: int | None = path.stat().st_size
 
-    def passages(self) -> Iterator[Passage]:
-        return passages_of(self)
-
     def batches(self, after: str | None = None) -> Iterator[Batch]:
-        """Raises SourceInvalid where the disk cannot be read, and for a mark that is none of this file."""
+        """Raises SourceInvalid if the disk cannot be read, and for a mark that is none of this file."""
         start, offset = (0, 0) if after is None else self._position(after)
         self._skipped = Counter()
         readers = PageReaders(files=self._site.files, processes=self._processes)
@@ -71,20 +115,17 @@ class WikipediaDumpSource:
     def _read_from(self, start: int, offset: int) -> Iterator[Piece]:
         for number, piece in enumerate(self._pieces.read(start)):
             if number == 0 and offset and (piece.start != start or piece.data is None or len(piece.data) < offset):
-                raise self._no_mark(f"{start}:{offset}")
+                raise no_mark(self._path, f"{start}:{offset}")
             yield piece
 
     def _position(self, mark: str) -> tuple[int, int]:
         start, colon, offset = mark.partition(":")
         if not (colon and all(number.isascii() and number.isdigit() for number in (start, offset))):
-            raise self._no_mark(mark)
+            raise no_mark(self._path, mark)
         return int(start), int(offset)
 
-    def _no_mark(self, mark: str) -> SourceInvalid:
-        return SourceInvalid(source=str(self._path), reason=f"{mark!r} is no mark of this source")
-
     def _read_site(self) -> Site:
-        """What the header says. A header that is damaged says nothing; a file that begins otherwise is no dump."""
+        """What the header says; nothing if it is damaged. Raises SourceInvalid for a file that is no dump."""
         header = b""
         try:
             for piece in self._pieces.read():

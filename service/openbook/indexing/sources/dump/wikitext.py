@@ -1,4 +1,4 @@
-"""Wikitext to the prose that a reader of the page sees, without what is not prose.
+"""Wikitext to the prose that a reader of the page sees.
 
 Left out, as in the text that DPR was made from (WikiExtractor's, Karpukhin et al. 2020, section 4.1): tables, info
 boxes and all other templates but the few whose words stand in a sentence, lists, headings, references, files and
@@ -13,17 +13,17 @@ import mwparserfromhell
 from mwparserfromhell.nodes import ExternalLink, HTMLEntity, Tag, Template, Text, Wikilink
 from mwparserfromhell.wikicode import Wikicode
 
-# What other wikis call these stands in the dump's header.
+# The dump's header has the names that other wikis use.
 FILE_NAMESPACES = frozenset({"file", "image", "media", "category"})
 
-# Tags whose contents are no prose. `div` frames what stands beside the prose.
+# Tags whose contents are no prose. `div` frames boxes beside the prose.
 LEFT_OUT_TAGS = frozenset({
     "categorytree", "ce", "chem", "data", "div", "dd", "dl", "dt", "form", "gallery", "graph", "hiero", "imagemap",
     "includeonly", "indicator", "inputbox", "li", "mapframe", "maplink", "ol", "option", "phonos", "poem", "ref",
     "references", "score", "script", "section", "select", "source", "style", "syntaxhighlight", "table", "td",
     "templatedata", "templatestyles", "textarea", "th", "timeline", "tr", "ul",
 })  # fmt: skip
-# Tags that a broken page leaves open or closes twice: the parser hands them on as text.
+# Tags that a broken page leaves open or closes twice: the parser returns them as text.
 STRAY_TAG = re.compile(
     r"</?(?:abbr|b|big|blockquote|br|center|cite|code|del|div|em|font|gallery|hr|i|includeonly|ins|kbd|li|math|noinclude"
     r"|nowiki|ol|onlyinclude|p|pre|q|ref|references|s|samp|small|span|strike|strong|sub|sup|table|td|th|tr|tt|u|ul|var)"
@@ -32,18 +32,18 @@ STRAY_TAG = re.compile(
 )
 STRAY_MARKS = re.compile(r"\{\{+|\}\}+|\[\[+|\]\]+|'{2,5}|__[A-Z]{3,}__")
 TABLE_LINE = re.compile(r"^[ \t]*(?:\{\||\||!).*$", re.MULTILINE)
-# A reference is half of an article's markup and costs the parser as much: cut before, where it cannot be mistaken.
+# References are half of an article's markup and of the parser's time: cut them first, where they are unmistakable.
 CUT_BEFORE = re.compile(
     r"(?P<kept><(?P<tag>nowiki|pre|syntaxhighlight|source|math)\b[^<>/]*>.*?</(?P=tag)\s*>)"
     r"|<!--.*?-->|<ref\b[^<>]*/>|<ref\b(?:[^<>/]|/(?!>))*>(?:(?!</?ref\b|<nowiki|<!--).)*</ref\s*>",
     re.IGNORECASE | re.DOTALL,
 )
-# No page holds this character: XML has no way to write it.
+# No page has this character: XML cannot write it.
 LIST_MARK = "\x01"
 LIST_LINE = re.compile(LIST_MARK + r"[^\n]*")
 LIST_MARKUP = frozenset("*#;:")
 INTERWIKI = re.compile(r"[a-z]{2,3}(?:-[a-z-]{2,12})?|simple|commons|wikt|wiktionary|species|d|s|q|b|n|v")
-# What a template leaves in brackets when it goes: "( ; born 1879)", "()".
+# What a removed template leaves in brackets: "( ; born 1879)", "()".
 EMPTY_BRACKETS = re.compile(r"[ \t]*\([\s,;:]*\)")
 BRACKET_START = re.compile(r"\([\s,;:]+(?=\S)")
 
@@ -64,11 +64,11 @@ RANGES = {"to": "to", "-": "–", "–": "–", "and": "and", "or": "or", "by": 
 def plain_text(wikitext: str, files: frozenset[str] = FILE_NAMESPACES) -> str:
     """The prose of a page, paragraphs apart by line feeds.
 
-    `files` are the namespaces, in lower case, whose links show no text. Takes seconds or longer, and raises what the
-    parser raises, for markup that was made to hurt: call it where it can be stopped.
+    `files` are the namespaces, in lower case, whose links show no text. Hostile markup takes seconds or longer, and
+    raises what the parser raises: call it in a process that can be ended.
     """
     cut = CUT_BEFORE.sub(lambda match: match["kept"] or "", wikitext)
-    # quotation marks for bold and italics are taken out below; the parser would pair them, page over page
+    # _shown removes the quotation marks of bold and italics; the parser would pair them all over the page
     shown = _shown(mwparserfromhell.parse(cut, skip_style_tags=True), files)
     text = TABLE_LINE.sub("", LIST_LINE.sub("", shown))
     return BRACKET_START.sub("(", EMPTY_BRACKETS.sub("", text)).strip()

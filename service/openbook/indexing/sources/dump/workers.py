@@ -1,7 +1,7 @@
 """Pages read in processes of their own, in the order in which they came.
 
-Not for speed alone: markup can be made on which a parser runs for hours or takes all memory, and nothing but the end of
-its process stops it. A process that dies over a page costs that page.
+Not for speed alone: markup can be made on which a parser runs for hours or takes all memory, and only the end of its
+process stops it. A process that dies over a page costs that page.
 """
 
 import multiprocessing
@@ -10,39 +10,31 @@ import signal
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from openbook.indexing.sources.dump.cutting import PageBytes
 from openbook.indexing.sources.dump.page import Article, NotAnArticle, read_article
 
-# Seconds of processor time, not of the clock: the same pages fall to it on a busy machine as on a quiet one. Long
-# articles take a fifth of one.
+# Seconds of processor time, not of the clock: a busy machine loses the same pages as a quiet one. Long articles take a
+# fifth of a second.
 PAGE_SECONDS = 20.0
 WORKER_BYTES = 2 << 30
 # Enough work at once that handing it over costs nothing, little enough that the processes end together.
 TASK_BYTES = 256 << 10
 TASK_PAGES = 256
-TASKS_AHEAD = 3
 
-# An article, or the reason for which there is none.
+Task = list[PageBytes]
+# An article, or the reason why there is none.
 Outcome = Article | str
 
 
 class WorkerFailed(RuntimeError):
-    """A process could not even begin to read pages: that is no page's fault."""
-
-
-@dataclass(slots=True)
-class _Task:
-    pages: list[PageBytes] = field(default_factory=list)
-    n_bytes: int = 0
-    outcomes: list[Outcome] | None = None
+    """A process ended before it could read any page."""
 
 
 class PageReaders:
-    """Reads pages in `processes` processes, which end with `close`, or with the process that made this."""
+    """Reads pages in `processes` processes, which end with `close`, or with this process."""
 
     def __init__(
         self,
@@ -60,49 +52,27 @@ class PageReaders:
         self._processes = processes
 
     def read(self, pages: Iterable[PageBytes]) -> Iterator[tuple[PageBytes, Outcome]]:
-        """Every page with its outcome, in their order. Holds a few tasks a process, however many pages there are."""
-        tasks = _tasks(pages)
-        waiting: deque[_Task] = deque()
-        ended = False
-        while True:
-            while not ended and len(waiting) < TASKS_AHEAD * self._processes:
-                task = next(tasks, None)
-                if task is None:
-                    ended = True
-                else:
-                    waiting.append(task)
-                    self._begin(task)
-            if not waiting:
-                return
-            self._work_until_done(waiting)
-            task = waiting.popleft()
-            yield from zip(task.pages, task.outcomes or (), strict=True)
+        """Every page with its outcome, in their order. Holds a task a process, and the next one."""
+        busy: deque[_Worker] = deque()
+        for number, task in enumerate(_tasks(pages)):
+            if number == len(self._workers) < self._processes:
+                self._workers.append(_Worker(*self._limits))
+            worker = self._workers[number % len(self._workers)]
+            if len(busy) < len(self._workers):
+                worker.begin(task)
+            else:
+                # the worker of the oldest task: it gets the next one before its outcomes are handed on
+                done = busy.popleft().finish()
+                worker.begin(task)
+                yield from done
+            busy.append(worker)
+        for worker in busy:
+            yield from worker.finish()
 
     def close(self) -> None:
         for worker in self._workers:
             worker.stop()
         self._workers.clear()
-
-    def _begin(self, task: _Task) -> None:
-        """Give the task to a process that has nothing to do, or leave it for one that will."""
-        idle = next((worker for worker in self._workers if worker.task is None), None)
-        if idle is None and len(self._workers) < self._processes:
-            idle = _Worker(*self._limits)
-            self._workers.append(idle)
-        if idle is not None and task.outcomes is None:
-            idle.begin(task)
-
-    def _work_until_done(self, waiting: deque[_Task]) -> None:
-        """Return once the first task is done; keep every process busy until then."""
-        while waiting[0].outcomes is None:
-            begun = {id(worker.task) for worker in self._workers}
-            for task in waiting:
-                if task.outcomes is None and id(task) not in begun:
-                    self._begin(task)
-            busy = {worker.connection: worker for worker in self._workers if worker.task is not None}
-            for connection in wait(list(busy)):
-                worker = busy[connection]  # type: ignore[index]  # wait gives back what it was given
-                worker.finish()
 
 
 class _Worker:
@@ -110,54 +80,49 @@ class _Worker:
 
     def __init__(self, files: frozenset[str], page_seconds: float, worker_bytes: int) -> None:
         self._arguments = (files, page_seconds, worker_bytes)
-        self.task: _Task | None = None
+        self._task: Task = []
         self._start()
 
     def _start(self) -> None:
-        # spawn: a fork would take over threads' locks that nobody opens again
+        # spawn: a fork would copy locks that other threads hold and nothing releases
         context = multiprocessing.get_context("spawn")
-        self.connection, other = context.Pipe()
+        self._connection, other = context.Pipe()
         self._process = context.Process(target=serve_pages, args=(other, *self._arguments), daemon=True)
         self._process.start()
         other.close()
         try:
-            self.connection.recv()
+            self._connection.recv()
         except EOFError as error:
             self.stop()
             raise WorkerFailed(f"a process to read pages ended with {self._process.exitcode} at its start") from error
 
-    def begin(self, task: _Task) -> None:
-        self.task = task
-        self._send([page.data for page in task.pages])
+    def begin(self, task: Task) -> None:
+        self._task = task
+        self._send(task)
 
-    def finish(self) -> None:
-        """Take the outcomes of the task, or find the pages over which the process died."""
-        task = self.task
-        if task is None:
-            return
+    def finish(self) -> list[tuple[PageBytes, Outcome]]:
+        """The pages of the task with their outcomes. After the death of the process, each page is read alone."""
         outcomes = self._receive()
         if outcomes is None:
-            outcomes = [outcome for page in task.pages for outcome in self._alone(page)]
-        task.outcomes = outcomes
-        self.task = None
+            outcomes = []
+            for page in self._task:
+                self._send([page])
+                outcomes += self._receive() or ["too heavy"]
+        return list(zip(self._task, outcomes, strict=True))
 
     def stop(self) -> None:
         self._process.terminate()
         self._process.join()
-        self.connection.close()
+        self._connection.close()
 
-    def _alone(self, page: PageBytes) -> list[Outcome]:
-        self._send([page.data])
-        return self._receive() or ["too heavy"]
-
-    def _send(self, pages: list[bytes | None]) -> None:
-        with suppress(BrokenPipeError):  # it died; `_receive` finds out
-            self.connection.send(pages)
+    def _send(self, pages: Task) -> None:
+        with suppress(BrokenPipeError):  # the process died; `_receive` notices
+            self._connection.send([page.data for page in pages])
 
     def _receive(self) -> list[Outcome] | None:
-        """None when the process died; then another one has taken its place."""
+        """None when the process died; another one has then taken its place."""
         try:
-            outcomes: list[Outcome] = self.connection.recv()
+            outcomes: list[Outcome] = self._connection.recv()
             return outcomes
         except (EOFError, ConnectionResetError):
             self.stop()
@@ -165,21 +130,22 @@ class _Worker:
             return None
 
 
-def _tasks(pages: Iterable[PageBytes]) -> Iterator[_Task]:
-    task = _Task()
+def _tasks(pages: Iterable[PageBytes]) -> Iterator[Task]:
+    task: Task = []
+    n_bytes = 0
     for page in pages:
-        task.pages.append(page)
-        task.n_bytes += len(page.data or b"")
-        if task.n_bytes >= TASK_BYTES or len(task.pages) >= TASK_PAGES:
+        task.append(page)
+        n_bytes += len(page.data or b"")
+        if n_bytes >= TASK_BYTES or len(task) >= TASK_PAGES:
             yield task
-            task = _Task()
-    if task.pages:
+            task, n_bytes = [], 0
+    if task:
         yield task
 
 
 def serve_pages(connection: Connection, files: frozenset[str], page_seconds: float, worker_bytes: int) -> None:
     """The life of a process: lists of pages in, lists of outcomes out, until the other end closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever began this process ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which ends this process
     signal.signal(signal.SIGVTALRM, signal.SIG_DFL)  # ends the process, even in the midst of the parser
     _limit_memory(worker_bytes)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

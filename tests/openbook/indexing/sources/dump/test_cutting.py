@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,22 +57,19 @@ def test_every_whole_page_is_cut_out(pages: list[bytes], sizes: list[int]) -> No
     assert [page.data for page in PageCutter().pages(pieces_of(content, sizes, set()))] == pages
 
 
-def defects(content: bytes, largest: int = 1000, damaged: set[int] | None = None) -> list[tuple[bytes | None, str]]:
-    pieces = pieces_of(content, [10], damaged or set())
-    return [(page.data, page.defect) for page in PageCutter().pages(pieces, largest)]
-
-
-def test_a_page_that_is_never_closed_is_broken_and_the_next_one_whole() -> None:
-    assert defects(b"<page>a<page>b</page>") == [(None, "broken"), (b"<page>b</page>", "")]
-
-
-def test_a_page_without_end_at_the_end_was_cut_off() -> None:
-    assert defects(b"<page>a</page><page>b") == [(b"<page>a</page>", ""), (None, "cut off")]
-
-
-def test_a_damaged_block_costs_the_pages_that_it_touches() -> None:
-    content = b"<page>" + b"a" * 20 + b"</page><page>b</page>"
-    assert defects(content, damaged={1}) == [(None, "damaged"), (b"<page>b</page>", "")]
+@pytest.mark.parametrize(
+    ("content", "damaged", "found"),
+    [
+        (b"<page>a<page>b</page>", set(), [(None, "broken"), (b"<page>b</page>", "")]),
+        (b"<page>a</page><page>b", set(), [(b"<page>a</page>", ""), (None, "cut off")]),
+        (b"<page>" + b"a" * 20 + b"</page><page>b</page>", {1}, [(None, "damaged"), (b"<page>b</page>", "")]),
+    ],
+)
+def test_a_broken_page_or_a_damaged_block_does_not_reach_the_next_page(
+    content: bytes, damaged: set[int], found: list[tuple[bytes | None, str]]
+) -> None:
+    pages = PageCutter().pages(pieces_of(content, [10], damaged), largest=1000)
+    assert [(page.data, page.defect) for page in pages] == found
 
 
 def test_a_page_that_is_too_large_is_passed_over_without_being_held() -> None:

@@ -2,8 +2,10 @@
 
 import bz2
 import itertools
+import multiprocessing
 import os
 import signal
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from openbook.indexing.sources.dump.cutting import PageBytes
 from openbook.indexing.sources.dump.page import Article
 from openbook.indexing.sources.dump.workers import PageReaders
 from tests.openbook.indexing.sources.dump.dumps import dump, multistream, page, words
+from tests.openbook.indexing.sources.marks import check_marks
 
 PAGES = [
     page(10, "Alpha", words("a", 230)),
@@ -58,18 +61,16 @@ def written(folder: Path, name: str, content: bytes) -> str:
     ],
     ids=["plain", "one stream", "streams of two pages", "streams of one page"],
 )
-def test_a_dump_gives_the_same_passages_and_counts_in_every_wrapping_and_from_every_mark(
-    tmp_path: Path, name: str, content: bytes
-) -> None:
+def test_a_dump_gives_the_same_in_every_wrapping_and_from_every_mark(tmp_path: Path, name: str, content: bytes) -> None:
     source = open_source(written(tmp_path, name, content))
-    whole = list(source.batches())
+    # the tests of the cutter take every mark
+    whole = check_marks(lambda: source, "", "12", "a:b", "-1:0", "5:999999999", numbers=(0, 7, len(PAGES) - 1))
+    assert list(source.batches()) == whole
     assert list(itertools.chain.from_iterable(batch.passages for batch in whole)) == PASSAGES
     assert source.skipped() == SKIPPED
     assert len(whole) == len(PAGES)
     assert [batch.read for batch in whole] == sorted(batch.read for batch in whole)
     assert whole[-1].read <= (source.total_bytes or 0)
-    for number in (0, 7, len(whole) - 1):  # the cutter's tests take every mark
-        assert list(open_source(str(tmp_path / name)).batches(after=whole[number].mark)) == whole[number + 1 :]
 
 
 def test_several_processes_give_the_same_in_the_same_order(tmp_path: Path) -> None:
@@ -111,42 +112,23 @@ def test_a_file_that_is_no_dump_is_refused(tmp_path: Path, content: bytes) -> No
         open_source(path)
 
 
-@pytest.mark.parametrize("mark", ["", "12", "a:b", "-1:0", "5:999999999"])
-def test_what_is_no_mark_of_a_dump_is_refused(tmp_path: Path, mark: str) -> None:
-    source = open_source(written(tmp_path, NAME, dump(PAGES)))
-    with pytest.raises(SourceInvalid, match="no mark of this source"):
-        list(source.batches(after=mark))
-
-
 def test_a_page_that_a_parser_never_ends_costs_itself() -> None:
     """Tags that are never closed, one within the other: the parser takes ever longer, and nothing interrupts it."""
     pages = [page(1, "A", "one"), page(2, "B", "<i>" * 100_000), page(3, "C", "three")]
-    readers = PageReaders(files=frozenset(), page_seconds=0.5)
-    try:
+    with closing(PageReaders(files=frozenset(), page_seconds=0.5)) as readers:
         found = list(readers.read(PageBytes(text.encode(), "", f"0:{n}", n) for n, text in enumerate(pages)))
-    finally:
-        readers.close()
     assert [outcome for _, outcome in found] == [Article("1", "A", "one"), "too heavy", Article("3", "C", "three")]
 
 
 def test_a_process_that_is_killed_is_replaced() -> None:
-    readers = PageReaders(files=frozenset())
-    data = page(1, "A", "one").encode()
-
-    def pages() -> list[PageBytes]:
-        return [PageBytes(data, "", "0:0", 0)]
-
-    try:
-        assert len(list(readers.read(pages()))) == 1
+    pages = [PageBytes(page(1, "A", "one").encode(), "", "0:0", 0)]
+    with closing(PageReaders(files=frozenset())) as readers:
+        assert len(list(readers.read(pages))) == 1
         os.kill(readers._workers[0]._process.pid or 0, signal.SIGKILL)
-        assert [outcome for _, outcome in readers.read(pages())] == [Article("1", "A", "one")]
-    finally:
-        readers.close()
+        assert [outcome for _, outcome in readers.read(pages)] == [Article("1", "A", "one")]
 
 
 def test_no_process_is_left_when_reading_stops_halfway(tmp_path: Path) -> None:
-    import multiprocessing
-
     batches = open_source(written(tmp_path, NAME, dump(PAGES))).batches()
     next(batches)
     batches.close()  # type: ignore[attr-defined]
