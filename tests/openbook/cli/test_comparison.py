@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from openbook.cli.comparison import show_comparison
+from openbook.cli.rendering import show_comparison
 from tests.fixtures.command_line import QUESTION, Run
 from tests.openbook.cli.test_rendering import ANSWER
 

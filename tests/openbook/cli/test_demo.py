@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from openbook import extensions
-from openbook.cli.demo import DEMO_VERSIONS, provide
+from openbook.cli.serve import DEMO_VERSIONS, provide
 from openbook.errors import IndexChecksumWrong, SettingInvalid
 from openbook.settings import default_indexes
 from openbook.storage.index_store import IndexStore

@@ -13,8 +13,8 @@ from rich.console import Console
 from openbook.api.app import create_app
 from openbook.cli import progress, swap
 from openbook.cli.client import RunningService
-from openbook.cli.index_tables import show_history, show_status
 from openbook.cli.progress import StageBars
+from openbook.cli.swap import show_history, show_status
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.command_line import QUESTION, TOKEN, Ended, Run
@@ -134,7 +134,7 @@ def test_while_a_swap_is_waited_for_its_stages_are_told(
     look = swap._look
 
     def look_at_the_drain(service: RunningService, bars: StageBars) -> None:
-        until(lambda: service.progress()["stage"] == "drain")
+        until(lambda: service.get("/index/swap")["stage"] == "drain")
         look(service, bars)
         slow_search.go_on.set()
 
