@@ -42,6 +42,14 @@ def test_the_demo_copies_what_the_package_brings_and_begins_on_the_first(package
         assert store.verify(version).version == version
 
 
+def test_the_demo_copies_and_then_serves_with_the_public_token(package: Path, run: Run) -> None:
+    ended = run("demo", "--indexes", "books", "--host", "0.0.0.0")
+    assert ended.code == 2
+    assert ended.err.startswith(
+        "copied wiki-2016 to books\ncopied wiki-2018 to books\nerror [setting_invalid]: --demo: "
+    )
+
+
 def test_what_is_there_stays_as_it_is(package: Path, tmp_path: Path) -> None:
     store = IndexStore(tmp_path / "indexes")
     provide(store)
