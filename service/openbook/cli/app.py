@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from openbook import __version__
-from openbook.cli import checkpoint, index, index_bm25, swap
+from openbook.cli import index, swap
 from openbook.cli.ask import ask
+from openbook.cli.checkpoint import export
 from openbook.cli.consoles import messages, printable
-from openbook.cli.demo import demo
-from openbook.cli.serve import serve
+from openbook.cli.options import group
+from openbook.cli.serve import demo, serve
 from openbook.errors import OpenbookError, ServerRefused, SettingInvalid
 from openbook.extensions import COMMANDS, extensions
 
@@ -35,25 +36,27 @@ def build() -> typer.Typer:
     app.callback()(openbook)
     app.command()(serve)
     app.command()(ask)
-    app.add_typer(_versions(), name="index")
+    of_index = "The versions of the index: those on the disk, and the one that is served."
+    app.add_typer(group(of_index, {**index.COMMANDS, **swap.COMMANDS}), name="index")
     app.command()(demo)
-    groups = {"checkpoint": checkpoint.build()}
+    # `average` comes from the lab
+    groups = {"checkpoint": group("Checkpoints: Hugging Face RAG folders.", {"export": export})}
     _add_extensions(app, groups)
-    for name, group in groups.items():
-        app.add_typer(group, name=name)
+    for name, commands in groups.items():
+        app.add_typer(commands, name=name)
     return app
 
 
 def _add_extensions(app: typer.Typer, groups: dict[str, typer.Typer]) -> None:
-    """Add the commands of other packages; in the place of the lab's, where it is not installed, one that says so."""
+    """Add the commands of other packages. Where the lab is not installed, its commands say what to install."""
     found = extensions(COMMANDS)
     for name, extension in found.items():
         command = extension.load()
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
-            group, _, leaf = name.rpartition(".")
-            (groups[group] if group else app).command(name=leaf)(command)
+            parent, _, leaf = name.rpartition(".")
+            (groups[parent] if parent else app).command(name=leaf)(command)
     for name in LAB_COMMANDS:
         if name not in found:
             app.command(name=name, hidden=True, context_settings=ANY_ARGUMENTS)(_missing(name))
@@ -66,18 +69,6 @@ def _missing(name: str) -> Callable[..., None]:
         )
 
     return command
-
-
-def _versions() -> typer.Typer:
-    """The commands on a folder of versions, and those on the index of a running service, as one group."""
-    group = typer.Typer(
-        no_args_is_help=True,
-        help="The versions of the index: the books that can be opened, and the one that is being served.",
-    )
-    group.add_typer(index.app)
-    group.add_typer(index_bm25.app)
-    group.add_typer(swap.app)
-    return group
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,18 +1,16 @@
 """openbook ask"""
 
+# ruff: noqa: B008, RUF009  (with_options reads the defaults)
+
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
-
-from openbook.cli.client import Answering, RunningService, ServiceHere, url_of
-from openbook.cli.comparison import show_comparison
-from openbook.cli.consoles import messages, output, print_json
-from openbook.cli.drawing import check_can_write, write_drawing
-from openbook.cli.heat_map import heat_map
-from openbook.cli.options import Url, takes_settings
-from openbook.cli.places import plot_to_write
-from openbook.cli.rendering import show_answer
+from openbook.cli.client import Answering, Body, RunningService, ServiceHere, url_of
+from openbook.cli.consoles import messages, output, print_json, say
+from openbook.cli.heat_map import check_can_write, heat_map, write_drawing
+from openbook.cli.options import URL, argument, option, plot_to_write, with_options
+from openbook.cli.rendering import show_answer, show_comparison
 from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverKind
 from openbook.errors import ServerSilent, ServerUnreachable, SettingInvalid
 from openbook.settings import Settings
@@ -21,62 +19,50 @@ from openbook.storage.index_store import IndexStore
 DEFAULTS = AnswerOptions()
 
 
-@takes_settings("checkpoint", "indexes", "device", "dtype", "threads")
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Fields of the bodies of POST /answer and POST /compare."""
+
+    n_docs: int = option(DEFAULTS.n_docs, "K: passages to retrieve and marginalise over.")
+    model: ModelKind = option(DEFAULTS.model, "RAG-Token marginalises at each token, RAG-Sequence over whole answers.")
+    decoding: Decoding = option(
+        DEFAULTS.decoding, "How RAG-Sequence scores its candidates; RAG-Token has one decoding."
+    )
+    num_beams: int = option(DEFAULTS.num_beams, "Width of the beam search; 1 is greedy.")
+    max_new_tokens: int = option(DEFAULTS.max_new_tokens, "Longest answer, in tokens.")
+    num_answers: int = option(DEFAULTS.num_answers, "Answers to show, at most --num-beams.")
+    retriever: RetrieverKind | None = option(
+        None, "What finds the passages: dense is DPR, bm25 counts words. Without it, what the service is set to."
+    )
+    timeout_s: float | None = option(None, "Seconds to wait for the answer.")
+
+
+@with_options
 def ask(
-    settings: Settings,
-    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What to ask.")],
-    url: Url = None,
-    local: Annotated[
-        bool, typer.Option("--local", help="Load --checkpoint and --indexes into this process and ask there.")
-    ] = False,
-    n_docs: Annotated[int, typer.Option(help="K: passages to retrieve and marginalise over.")] = DEFAULTS.n_docs,
-    model: Annotated[
-        ModelKind, typer.Option(help="RAG-Token marginalises at each token, RAG-Sequence over whole answers.")
-    ] = DEFAULTS.model,
-    decoding: Annotated[
-        Decoding, typer.Option(help="How RAG-Sequence scores its candidates; RAG-Token has one decoding.")
-    ] = DEFAULTS.decoding,
-    num_beams: Annotated[int, typer.Option(help="Width of the beam search; 1 is greedy.")] = DEFAULTS.num_beams,
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = DEFAULTS.max_new_tokens,
-    num_answers: Annotated[int, typer.Option(help="Answers to show, at most --num-beams.")] = DEFAULTS.num_answers,
-    retriever: Annotated[
-        RetrieverKind | None,
-        typer.Option(
-            help="What finds the passages: dense is DPR, bm25 counts words. Without it, what the service is set to."
-        ),
-    ] = None,
-    ef_search: Annotated[
-        int | None, typer.Option(help="Of an hnsw index: candidates to look at, in place of the version's own number.")
-    ] = None,
-    nprobe: Annotated[
-        int | None, typer.Option(help="Of an ivfpq index: lists to look at, in place of the version's own number.")
-    ] = None,
-    candidates: Annotated[
-        int | None, typer.Option(help="Of an index of codes: rows to score exactly, in place of the version's number.")
-    ] = None,
-    index: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Answer from this version, which must be open, or not at all.")
-    ] = None,
-    compare: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="VERSION", help="Given twice or more: ask each of these versions, and see where they part."
-        ),
-    ] = None,
-    timeout_s: Annotated[float | None, typer.Option(help="Seconds to wait for the answer.")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the response of POST /answer, or of POST /compare, as it is.")
-    ] = False,
-    picture: Annotated[
-        Path | None,
-        typer.Option(
-            "--heat-map",
-            metavar="FILE",
-            callback=plot_to_write,
-            help="Draw there, .svg or .png, which passage each token came from (the paper's Figure 2). A .png needs "
-            "matplotlib.",
-        ),
-    ] = None,
+    settings: Annotated[Settings, "checkpoint", "indexes", "device", "dtype", "threads"],
+    asking: Asking,
+    question: str = argument("QUESTION", "What to ask."),
+    url: str | None = URL,
+    local: bool = option(False, "Load --checkpoint and --indexes into this process and ask there."),
+    ef_search: int | None = option(
+        None, "Of an hnsw index: candidates to look at, in place of the version's own number."
+    ),
+    nprobe: int | None = option(None, "Of an ivfpq index: lists to look at, in place of the version's own number."),
+    candidates: int | None = option(
+        None, "Of an index of codes: rows to score exactly, in place of the version's number."
+    ),
+    index: str | None = option(None, "Answer from this version, which must be open, or not at all.", metavar="VERSION"),
+    compare: tuple[str, ...] = option(
+        (), "Given twice or more: ask each of these versions, and see where they part.", metavar="VERSION"
+    ),
+    as_json: bool = option(False, "Print the response of POST /answer, or of POST /compare, as it is.", "--json"),
+    picture: Path | None = option(
+        None,
+        "Draw there, .svg or .png, which passage each token came from (the paper's Figure 2). A .png needs matplotlib.",
+        "--heat-map",
+        metavar="FILE",
+        callback=plot_to_write,
+    ),
 ) -> None:
     """Ask a question and see where its answer comes from.
 
@@ -97,18 +83,11 @@ def ask(
             raise SettingInvalid(setting="--heat-map", reason="draws one answer; leave --compare out")
         check_can_write("--heat-map", picture)
     search = {"efSearch": ef_search, "nprobe": nprobe, "candidates": candidates}
-    body: dict[str, Any] = {
+    body = {
         "question": question,
-        "n_docs": n_docs,
-        "model": model,
-        "decoding": decoding,
-        "num_beams": num_beams,
-        "max_new_tokens": max_new_tokens,
-        "num_answers": num_answers,
-        "retriever": retriever,
+        **asdict(asking),
         "search": {name: value for name, value in search.items() if value is not None} or None,
-        "timeout_s": timeout_s,
-        **({"versions": compare} if compare else {"index": index}),
+        **({"versions": list(compare)} if compare else {"index": index}),
     }
     answer = _ask_here(settings, body) if local else _ask_there(settings, body, url)
     if picture is not None:
@@ -121,7 +100,7 @@ def ask(
         show_answer(answer, output())
 
 
-def _ask_there(settings: Settings, body: dict[str, Any], url: str | None) -> dict[str, Any]:
+def _ask_there(settings: Settings, body: Body, url: str | None) -> Body:
     # a comparison may take as long as its questions one after the other
     timeout_s = (body["timeout_s"] or settings.timeout_s) * len(body.get("versions", [None]))
     service = RunningService(url or url_of(settings), timeout_s=timeout_s)
@@ -130,11 +109,11 @@ def _ask_there(settings: Settings, body: dict[str, Any], url: str | None) -> dic
     except ServerUnreachable as error:
         if url is not None or isinstance(error, ServerSilent) or not _can_ask_here(settings):
             raise
-    messages().print(f"No service at {url_of(settings)}: answering in this process, as with --local.", style="dim")
+    say(f"No service at {url_of(settings)}: answering in this process, as with --local.", "dim")
     return _ask_here(settings, body)
 
 
-def _ask_here(settings: Settings, body: dict[str, Any]) -> dict[str, Any]:
+def _ask_here(settings: Settings, body: Body) -> Body:
     versions = body.get("versions") or [body["index"] or settings.index]
     # one question, and then it ends: no version is opened for another one, and CURRENT is of no concern
     settings = settings.model_copy(update={"index": versions[0], "residents": len(versions), "follow_s": 0.0})
@@ -142,7 +121,7 @@ def _ask_here(settings: Settings, body: dict[str, Any]) -> dict[str, Any]:
         return _asked(service, body)
 
 
-def _asked(service: Answering, body: dict[str, Any]) -> dict[str, Any]:
+def _asked(service: Answering, body: Body) -> Body:
     return service.compare(body) if "versions" in body else service.answer(body)
 
 

@@ -1,23 +1,23 @@
 """openbook checkpoint export"""
 
+# ruff: noqa: B008  (with_options reads the defaults)
+
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from openbook.cli.client import quieten_libraries
-from openbook.cli.consoles import messages
-from openbook.cli.options import takes_settings
+from openbook.cli.consoles import messages, say
+from openbook.cli.options import argument, with_options
 from openbook.errors import SettingInvalid
 from openbook.settings import Settings
 
 
-@takes_settings("checkpoint")
+@with_options
 def export(
-    settings: Settings,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to write it: a new or empty folder.")],
+    settings: Annotated[Settings, "checkpoint"],
+    folder: Path = argument("FOLDER", "Where to write it: a new or empty folder."),
 ) -> None:
-    """Write the checkpoint as a folder that is complete by itself and that transformers' own RAG classes load.
+    """Write the checkpoint as a complete folder, which transformers' own RAG classes load.
 
     A folder such as openbook-mini's leaves out weights that it took unchanged from a package; the export holds all.
     """
@@ -27,18 +27,8 @@ def export(
     from openbook.rag.checkpoint import load_checkpoint, save_checkpoint
 
     quieten_libraries()
-    console = messages()
-    with console.status(f"loading {settings.checkpoint}"):
+    with messages().status(f"loading {settings.checkpoint}"):
         checkpoint = load_checkpoint(settings.checkpoint)
-    with console.status(f"writing {folder}"):
+    with messages().status(f"writing {folder}"):
         save_checkpoint(checkpoint, folder)
-    console.print(f"wrote {checkpoint.name} to {folder}", markup=False)
-
-
-def build() -> typer.Typer:
-    """The group of commands; `average` comes from the lab."""
-    group = typer.Typer(no_args_is_help=True, help="Checkpoints: Hugging Face RAG folders.")
-    group.command()(export)
-    # with a second command or without: a group stays a group
-    group.callback()(lambda: None)
-    return group
+    say(f"wrote {checkpoint.name} to {folder}")

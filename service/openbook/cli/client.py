@@ -3,7 +3,7 @@
 import asyncio
 import ipaddress
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -19,19 +19,11 @@ Body = dict[str, Any]
 M = TypeVar("M", bound=BaseModel)
 
 
-class Answering(Protocol):
-    """Whoever answers the bodies of POST /answer and POST /compare with those of their responses."""
-
-    def answer(self, body: Body) -> Body: ...
-
-    def compare(self, body: Body) -> Body: ...
-
-
 class RunningService:
-    """A service at `url`. What it refuses is raised as ServerRefused, with its own code and sentence.
+    """A service at `url`. It sends `token` and `actor` as they are, in UTF-8.
 
-    `token` and `actor` are sent as they are, in UTF-8. Raises ServerUnreachable where nothing answers, or something
-    else does.
+    Raises ServerRefused with the service's own code and sentence, SettingInvalid for a `url` that is none,
+    ServerSilent after a timeout, ServerUnreachable where nothing answers or something else does.
     """
 
     def __init__(self, url: str, *, timeout_s: float, token: str | None = None, actor: str | None = None) -> None:
@@ -49,27 +41,12 @@ class RunningService:
     def compare(self, body: Body) -> Body:
         return self._call("POST", "/compare", body, timeout_s=self._timeout_s + PATIENCE_S)
 
-    def indexes(self) -> Body:
-        return self._call("GET", "/index", timeout_s=PATIENCE_S)
+    def change(self, what: str, body: Body) -> Body:
+        """POST /index/swap, /index/load or /index/rollback: `what` is the last word."""
+        return self._call("POST", f"/index/{what}", body, timeout_s=SWAP_TIMEOUT_S)
 
-    def swap(self, body: Body) -> Body:
-        return self._call("POST", "/index/swap", body, timeout_s=SWAP_TIMEOUT_S)
-
-    def load(self, body: Body) -> Body:
-        return self._call("POST", "/index/load", body, timeout_s=SWAP_TIMEOUT_S)
-
-    def rollback(self, body: Body) -> Body:
-        return self._call("POST", "/index/rollback", body, timeout_s=SWAP_TIMEOUT_S)
-
-    def progress(self) -> Body:
-        """Of the swap that is under way, or the last one."""
-        return self._call("GET", "/index/swap", timeout_s=PATIENCE_S)
-
-    def history(self, limit: int) -> Body:
-        return self._call("GET", f"/index/history?limit={limit}", timeout_s=PATIENCE_S)
-
-    def ready(self) -> Body:
-        return self._call("GET", "/readyz", timeout_s=PATIENCE_S)
+    def get(self, path: str) -> Body:
+        return self._call("GET", path, timeout_s=PATIENCE_S)
 
     def _call(self, method: str, path: str, body: Body | None = None, *, timeout_s: float) -> Body:
         try:
@@ -129,7 +106,7 @@ class ServiceHere:
         return AnswerResponse.of(answer).model_dump(mode="json")
 
     def compare(self, body: Body) -> Body:
-        """Opens those of the versions that are not open yet."""
+        """Opens the versions that are not open yet."""
         from openbook.api.responses import CompareResponse
         from openbook.api.schemas import CompareRequest
 
@@ -149,6 +126,9 @@ class ServiceHere:
         return CompareResponse.of(request.question, comparison).model_dump(mode="json")
 
 
+Answering = RunningService | ServiceHere
+
+
 def _validated(model: type[M], body: Body) -> M:
     try:
         return model.model_validate(body)
@@ -163,6 +143,21 @@ def url_of(settings: Settings) -> str:
     everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
     host = everywhere.get(settings.host, settings.host)
     return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+
+
+def check_token(token: str, setting: str) -> None:
+    """Raise SettingInvalid for an admin token that no HTTP header carries unchanged. The error never repeats the token.
+
+    Characters outside ASCII are sent as UTF-8; a lone surrogate stands for a byte of the environment and is sent as it.
+    """
+    if any(character < " " or character == "\x7f" for character in token):
+        raise SettingInvalid(setting=setting, reason="holds a control character, which no HTTP header can carry")
+    if token != token.strip(" "):
+        raise SettingInvalid(setting=setting, reason="begins or ends with a space, which no HTTP header keeps")
+    try:
+        token.encode(errors="surrogateescape")
+    except UnicodeEncodeError as error:
+        raise SettingInvalid(setting=setting, reason="holds half of a surrogate pair, which is no character") from error
 
 
 def quieten_libraries() -> None:

@@ -1,26 +1,39 @@
-"""Where the commands write: answers to standard output, progress and errors to standard error."""
+"""How commands write: answers to standard output, progress and errors to standard error."""
 
 import json
 import unicodedata
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import typer
+from rich import box
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-# A pipe has no width. Wide enough that nothing is ever folded or cut there.
+# A pipe has no width. Wide enough that nothing is folded or cut there.
 PIPED_WIDTH = 100_000
+MEGABYTE = 1_000_000
 
 
 def output() -> Console:
     """Standard output. Coloured and as wide as the terminal; plain and unfolded where it is none."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PIPED_WIDTH)
+    return _console(stderr=False)
 
 
 def messages() -> Console:
     """Standard error."""
-    console = Console(stderr=True, highlight=False)
-    return console if console.is_terminal else Console(stderr=True, highlight=False, width=PIPED_WIDTH)
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PIPED_WIDTH)
+
+
+def say(line: str, style: str | None = None) -> None:
+    """One line on standard error. Brackets in it are brackets."""
+    messages().print(line, style=style, markup=False)
 
 
 def print_json(content: Any) -> None:
@@ -37,3 +50,47 @@ def printable(text: str) -> str:
         else "\ufffd"
         for character in text
     )
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | Text | None]],
+    *,
+    right: Collection[str] = (),
+    folded: Collection[str] = (),
+) -> Table:
+    """A table with a line under its head: `right` columns hold numbers, `folded` ones may take several lines."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", no_wrap=column not in folded)
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(printable(cell or "")) for cell in row))
+    return made
+
+
+def megabytes(n_bytes: float) -> str:
+    """71.2, without a unit, for a column of a table."""
+    return f"{n_bytes / MEGABYTE:,.1f}"
+
+
+def size(n_bytes: float) -> str:
+    """In powers of 1000: 71.2 GB."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:,.0f} bytes" if unit == "bytes" else f"{n_bytes:,.1f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:,.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """42 s, 17 min, 5.3 h, 12 days."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
+
+
+def per_second(rate: float) -> str:
+    """1,200/s, 4.7/s, 0.013/s."""
+    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"

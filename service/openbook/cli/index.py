@@ -1,31 +1,26 @@
-"""openbook index: build, list, info, verify, import, merge, delete, prune"""
+"""openbook index: list, info, verify, and the commands that make and change versions"""
 
 import dataclasses
 from typing import Annotated, Any
 
-import typer
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from openbook.cli.consoles import messages, output, print_json
+from openbook.cli.consoles import megabytes, output, print_json, say, size, table
 from openbook.cli.index_build import build
-from openbook.cli.index_change import delete, import_vectors, merge, prune
-from openbook.cli.options import takes_settings
-from openbook.cli.quantities import size
+from openbook.cli.index_change import bm25, delete, import_vectors, merge, prune
+from openbook.cli.options import argument, option, with_options
 from openbook.entities import IndexInfo
 from openbook.errors import IndexCorrupt
 from openbook.indexing.building.work_folder import unfinished
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 
-MEGABYTE = 1_000_000
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-@takes_settings("indexes")
-def list_versions(settings: Settings, as_json: AsJson = False) -> None:
+@with_options
+def list_versions(
+    settings: Annotated[Settings, "indexes"], as_json: bool = option(False, "Print JSON.", "--json")
+) -> None:
     """List the versions in the folder; a star marks CURRENT, on which services start."""
     store = IndexStore(settings.indexes)
     readable: list[IndexInfo] = []
@@ -39,48 +34,57 @@ def list_versions(settings: Settings, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"current": current, "versions": [_as_json(info) for info in readable]})
     elif readable:
-        output().print(_table(readable, current))
+        columns = ("", "version", "date", "type", "encoder", "dimension", "passages", "MB")
+        rows = (
+            (
+                "*" if one.version == current else "",
+                one.version,
+                one.snapshot_date,
+                one.index_type,
+                one.encoder_name,
+                str(one.dimension),
+                f"{one.n_passages:,}",
+                megabytes(sum(file.bytes for file in one.files.values())),
+            )
+            for one in readable
+        )
+        output().print(table(columns, rows, right=("dimension", "passages", "MB")))
     else:
-        messages().print(f"no index in {settings.indexes}; build one: openbook index build wiki-2018", markup=False)
+        say(f"no index in {settings.indexes}; build one: openbook index build wiki-2018")
     for version in unfinished(settings.indexes):
-        messages().print(
+        say(
             f"{version} is being built or was stopped on its way: the command that began it goes on with it, "
-            f"openbook index delete {version} gives it up",
-            markup=False,
+            f"openbook index delete {version} gives it up"
         )
     if defects:
         raise defects[0]
 
 
-@takes_settings("indexes")
+@with_options
 def info(
-    settings: Settings,
-    version: Annotated[str, typer.Argument(metavar="VERSION", help="The version.")],
-    as_json: AsJson = False,
+    settings: Annotated[Settings, "indexes"],
+    version: str = argument("VERSION", "The version."),
+    as_json: bool = option(False, "Print JSON.", "--json"),
 ) -> None:
     """Show what a version says of itself: its manifest."""
     manifest = _as_json(IndexStore(settings.indexes).info(version))
     if as_json:
         print_json(manifest)
         return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for key, value in manifest.items():
-        lines = (
-            "\n".join(f"{name}: {_plain(part)}" for name, part in value.items()) if isinstance(value, dict) else value
-        )
-        table.add_row(Text(key, style="bold"), Text("" if lines is None else str(lines)))
     n_bytes = sum(file["bytes"] for file in manifest["files"].values())
     on_disk = f"{size(n_bytes)}, {n_bytes / manifest['n_passages']:,.0f} bytes a passage"
-    table.add_row(Text("on disk", style="bold"), Text(on_disk))
-    output().print(table)
+    shown = Table(box=None, show_header=False, pad_edge=False)
+    for key, value in (*manifest.items(), ("on disk", on_disk)):
+        if isinstance(value, dict):
+            value = "\n".join(f"{name}: {_plain(part)}" for name, part in value.items())
+        shown.add_row(Text(key, style="bold"), Text("" if value is None else str(value)))
+    output().print(shown)
 
 
-@takes_settings("indexes")
+@with_options
 def verify(
-    settings: Settings,
-    version: Annotated[
-        str | None, typer.Argument(metavar="VERSION", help="The version; without it, every one.")
-    ] = None,
+    settings: Annotated[Settings, "indexes"],
+    version: str | None = argument("VERSION", "The version; without it, every one.", default=None),
 ) -> None:
     """Read every byte of a version and compare it with the manifest."""
     store = IndexStore(settings.indexes)
@@ -98,26 +102,6 @@ def verify(
         raise defects[0]
 
 
-def _table(versions: list[IndexInfo], current: str | None) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("", "version", "date", "type", "encoder"):
-        table.add_column(column, no_wrap=True)
-    for column in ("dimension", "passages", "MB"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for one in versions:
-        table.add_row(
-            "*" if one.version == current else "",
-            Text(one.version),
-            one.snapshot_date or "",
-            one.index_type,
-            Text(one.encoder_name),
-            str(one.dimension),
-            f"{one.n_passages:,}",
-            f"{sum(file.bytes for file in one.files.values()) / MEGABYTE:,.1f}",
-        )
-    return table
-
-
 def _as_json(info: IndexInfo) -> dict[str, Any]:
     content = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
     content["search"] = dict(info.search)
@@ -130,17 +114,14 @@ def _plain(value: Any) -> str:
     return ", ".join(f"{name} {part}" for name, part in value.items()) if isinstance(value, dict) else str(value)
 
 
-def _group() -> typer.Typer:
-    group = typer.Typer()
-    group.command()(build)
-    group.command(name="list")(list_versions)
-    group.command()(info)
-    group.command()(verify)
-    group.command(name="import")(import_vectors)
-    group.command()(merge)
-    group.command()(delete)
-    group.command()(prune)
-    return group
-
-
-app = _group()
+COMMANDS = {
+    "build": build,
+    "list": list_versions,
+    "info": info,
+    "verify": verify,
+    "import": import_vectors,
+    "merge": merge,
+    "delete": delete,
+    "bm25": bm25,
+    "prune": prune,
+}

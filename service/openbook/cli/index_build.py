@@ -1,17 +1,13 @@
-"""openbook index build"""
+"""openbook index build, and what every command that makes a version shares"""
 
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-from rich.console import Console
-
 from openbook.cli.client import quieten_libraries
-from openbook.cli.consoles import messages
-from openbook.cli.index_options import IndexChoice, Numbers, takes_index_numbers
-from openbook.cli.options import takes_settings
+from openbook.cli.consoles import duration, say, size
+from openbook.cli.options import argument, option, with_options
 from openbook.cli.progress import ProgressBar
-from openbook.cli.quantities import duration, size
 from openbook.errors import SettingInvalid
 from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building.estimating import BuildEstimate
@@ -22,76 +18,87 @@ from openbook.indexing.sources import named_sources, open_source
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 
-Engine = Literal["local", "ray"]
+
+@dataclass(frozen=True, slots=True)
+class IndexNumbers:
+    """The numbers of an index. choose_index knows their bounds and defaults, and which type has which."""
+
+    m: int | None = option(None, "hnsw: links of a vector. Without it 32.")
+    ef_construction: int | None = option(None, "hnsw: candidates looked at when a vector is linked: 200.")
+    ef_search: int | None = option(None, "hnsw: candidates looked at by a search: 128.")
+    nlist: int | None = option(None, "ivfpq: lists. Without it about four times the root of N.")
+    nprobe: int | None = option(None, "ivfpq: lists looked at by a search.")
+    code_bytes: int | None = option(None, "ivfpq: bytes of a code. Without it 64.")
+    candidates: int | None = option(None, "ivfpq: rows that a search scores exactly. Without it 200.")
+
+    @property
+    def numbers(self) -> dict[str, int | None]:
+        return {field.name: getattr(self, field.name) for field in fields(IndexNumbers)}
 
 
-@takes_settings("indexes", "device")
-@takes_index_numbers
+@dataclass(frozen=True, slots=True)
+class NewVersion(IndexNumbers):
+    """How a version is made."""
+
+    index: str = option(
+        "auto",
+        "auto chooses by size and memory; flat compares with every passage; hnsw is the paper's graph; ivfpq "
+        "keeps short codes in memory and the vectors on the disk; or a FAISS factory string such as IVF4096,SQ8.",
+        "--index",
+        "--type",
+    )
+    restart: bool = option(False, "Throw away what a stopped attempt at this version has done.")
+    force: bool = option(False, "Replace a version of this name.")
+
+    def check_free(self, store: IndexStore, version: str, *, replace: bool = False) -> None:
+        """Raises IndexExists for a version that is there, unless it may be replaced or a stopped attempt goes on."""
+        if not work_place(store.folder, version).exists():
+            check_free(store, version, replace=self.force or replace)
+
+
+@with_options
 def build(
-    settings: Settings,
-    numbers: Numbers,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="wiki-2016 or wiki-2018, the demo's two; wiki-vital, real summaries; or a file or folder: a Wikipedia "
-            "dump (.xml, .xml.bz2), DPR's psgs_w100.tsv, .jsonl with id, title and text, a folder of .txt and .md.",
-        ),
-    ],
-    name: Annotated[
-        str | None, typer.Option(help="Name of the version; wiki-2016 and its like bring their own.")
-    ] = None,
-    index: IndexChoice = "auto",
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            help="Passage encoder: a folder or a hub id of a sentence-transformers model or a DPRContextEncoder; "
-            "without it all-MiniLM-L6-v2 from its package."
-        ),
-    ] = None,
-    precision: Annotated[
-        Literal["auto", "float32", "bfloat16"],
-        typer.Option(help="What the encoder computes in. auto takes bfloat16 where the hardware multiplies it."),
-    ] = "auto",
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, max=256, help="Processes that embed. Without it one a processor; the bytes are the same."),
-    ] = None,
-    engine: Annotated[
-        Engine, typer.Option(help="ray embeds on the machines of a Ray cluster: pip install 'openbook[ray]'.")
-    ] = "local",
-    ray_address: Annotated[
-        str | None, typer.Option("--ray-address", help="Address of the cluster; without it, one is started here.")
-    ] = None,
-    bm25: Annotated[
-        bool, typer.Option("--bm25", help="Add BM25, too; openbook index bm25 does so later, and sets its numbers.")
-    ] = False,
-    date: Annotated[
-        str | None, typer.Option(help="Date of the text, such as 2018-12-20, where its file has none.")
-    ] = None,
-    licence: Annotated[str, typer.Option(help="Licence of the text, where its file has none.")] = "",
-    estimate: Annotated[
-        bool, typer.Option("--estimate", help="Say what it would take, in passages, disk and memory, and stop.")
-    ] = False,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Throw away what a stopped build of this version has done.")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a version of this name.")] = False,
+    settings: Annotated[Settings, "indexes", "device"],
+    made: NewVersion,
+    source: str = argument(
+        "SOURCE",
+        "wiki-2016 or wiki-2018, the demo's two; wiki-vital, real summaries; or a file or folder: a Wikipedia "
+        "dump (.xml, .xml.bz2), DPR's psgs_w100.tsv, .jsonl with id, title and text, a folder of .txt and .md.",
+    ),
+    name: str | None = option(None, "Name of the version; wiki-2016 and its like bring their own."),
+    encoder: str | None = option(
+        None,
+        "Passage encoder: a folder or a hub id of a sentence-transformers model or a DPRContextEncoder; "
+        "without it all-MiniLM-L6-v2 from its package.",
+    ),
+    precision: Literal["auto", "float32", "bfloat16"] = option(
+        "auto", "What the encoder computes in. auto takes bfloat16 where the hardware multiplies it."
+    ),
+    workers: int | None = option(
+        None, "Processes that embed. Without it one a processor; the bytes are the same.", min=1, max=256
+    ),
+    engine: Literal["local", "ray"] = option(
+        "local", "ray embeds on the machines of a Ray cluster: pip install 'openbook[ray]'."
+    ),
+    ray_address: str | None = option(None, "Address of the cluster; without it, one is started here."),
+    bm25: bool = option(False, "Add BM25, too; openbook index bm25 does so later, and sets its numbers."),
+    date: str | None = option(None, "Date of the text, such as 2018-12-20, where its file has none."),
+    licence: str = option("", "Licence of the text, where its file has none."),
+    estimate: bool = option(False, "Say what it would take, in passages, disk and memory, and stop."),
 ) -> None:
     """Read passages, encode them and publish them as a version.
 
-    It may be stopped at any time: the same command goes on where it was, and at most one shard of 4096 passages is done
-    again. A version is there wholly or not at all. The first one in a folder becomes CURRENT, on which services start.
+    You may stop it at any time: the same command goes on where it was, and does at most one shard of 4096 passages
+    again. A version appears as a whole or not at all. The first one in a folder becomes CURRENT, on which services
+    start.
     """
     version = name or (source if source in named_sources() else None)
     if version is None:
         raise SettingInvalid(setting="--name", reason="is needed for a version that is built from a file")
     store = IndexStore(settings.indexes)
+    made.check_free(store, version, replace=estimate)
 
-    if not work_place(store.folder, version).exists():
-        check_free(store, version, replace=force or estimate)
-
-    # torch takes seconds to import: what can be known before is known by now
+    # torch takes seconds to import: what can be checked without it is checked by now
     from openbook.indexing.building.embedding import n_workers
     from openbook.indexing.building.estimating import estimate_build, measure_source
     from openbook.indexing.building.work_folder import stamp_of
@@ -100,7 +107,6 @@ def build(
     from openbook.rag.checkpoint import choose_device, choose_dtype
 
     quieten_libraries()
-    console = messages()
     opened = open_source(source, snapshot_date=date, licence=licence)
     device = choose_device(settings.device)
     loaded = PassageEncoder.load(encoder, device=device, dtype=choose_dtype(precision, device))
@@ -108,14 +114,14 @@ def build(
     expected = estimate_build(
         measured,
         store.folder,
-        index=index,
+        index=made.index,
         dimension=loaded.dimension,
         n_workers=n_workers(workers, measured.n_passages if measured else 0, device=device),
         weights_bytes=loaded.n_bytes,
         bm25=bm25,
-        **numbers,
+        **made.numbers,
     )
-    show_estimate(console, expected)
+    show_estimate(expected)
     if estimate:
         return
     on_cluster = None
@@ -124,10 +130,10 @@ def build(
 
         on_cluster = ray_engine(ray_address, workers)
     options = BuildOptions(
-        index=index,
-        numbers=numbers,
-        replace=force,
-        restart=restart,
+        index=made.index,
+        numbers=made.numbers,
+        replace=made.force,
+        restart=made.restart,
         workers=workers,
         stamp=stamp_of(Path(source)) if Path(source).exists() else "",
         size=measured,
@@ -136,54 +142,47 @@ def build(
     )
     with ProgressBar(stopped=f"{version} is stopped; the same command goes on with it") as progress:
         built = build_index(store, version, opened, loaded, options, report=progress)
-    show_report(console, built)
-    make_current(store, version, console)
+    show_report(store, built)
 
 
-def show_estimate(console: Console, expected: BuildEstimate) -> None:
+def show_estimate(expected: BuildEstimate) -> None:
     """What is known before the work begins."""
     if expected.size is None or expected.spec is None or expected.index is None:
-        console.print("how much there is to read is not known before it is read", markup=False)
+        say("the number of passages is not known before they are read")
         return
     about = "" if expected.size.exact else "about "
-    console.print(
+    say(
         f"{about}{expected.size.n_passages:,} passages, {size(expected.size.text_bytes)} of text; "
-        f"index {expected.spec.factory}: {expected.spec.reason}",
-        markup=False,
+        f"index {expected.spec.factory}: {expected.spec.reason}"
     )
-    console.print(
+    say(
         f"disk: at most {size(expected.index.building_bytes)} while it is built, {size(expected.index.disk_bytes)} "
         f"afterwards, {size(expected.free_bytes)} free; memory: about {size(expected.memory_bytes)} to build, "
-        f"{size(expected.index.resident_bytes)} to serve; the time is shown once the first shard is under way",
-        markup=False,
+        f"{size(expected.index.resident_bytes)} to serve; the time is shown once the first shard is under way"
     )
 
 
-def show_report(console: Console, built: BuildReport, *, embedded: bool = True) -> None:
-    """What came of it; `embedded` says whether vectors were made, or taken as they were."""
+def show_report(store: IndexStore, built: BuildReport, *, embedded: bool = True) -> None:
+    """What came of it; `embedded` says whether vectors were made, or taken as they were.
+
+    The first version in a folder becomes CURRENT.
+    """
     info = built.info
-    console.print(
+    say(
         f"built {info.version}: {info.n_passages:,} passages of {built.n_articles:,} articles in "
         f"{duration(built.seconds)} (reading {duration(built.read_seconds)}, "
         f"{'embedding' if embedded else 'vectors'} {duration(built.embed_seconds)}, "
-        f"publishing {duration(built.publish_seconds)})",
-        markup=False,
+        f"publishing {duration(built.publish_seconds)})"
     )
     if embedded and built.embedded_per_second:
         earlier = f", {built.resumed:,} were embedded before" if built.resumed else ""
-        console.print(f"embedded {built.embedded_per_second:,.1f} passages/s{earlier}", markup=False)
+        say(f"embedded {built.embedded_per_second:,.1f} passages/s{earlier}")
     if built.skipped:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(built.skipped.items()))
-        console.print(f"left out: {reasons}", markup=False)
-    console.print(
+        say(f"left out: {', '.join(f'{count:,} {reason}' for reason, count in sorted(built.skipped.items()))}")
+    say(
         f"{size(built.bytes)}, {built.bytes / info.n_passages:,.0f} bytes a passage; index {info.index_type}: "
-        f"{built.index_reason}",
-        markup=False,
+        f"{built.index_reason}"
     )
-
-
-def make_current(store: IndexStore, version: str, console: Console) -> None:
-    """The first version in a folder is the one that services start on."""
     if store.current() is None:
-        store.set_current(version)
-        console.print(f"{version} is CURRENT: services start on it", markup=False)
+        store.set_current(info.version)
+        say(f"{info.version} is CURRENT: services start on it")

@@ -1,78 +1,66 @@
-"""openbook index: import, merge, delete, prune"""
+"""openbook index: import, merge, delete, bm25, prune"""
 
+# ruff: noqa: B008  (with_options reads the defaults)
+
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from openbook.cli.client import quieten_libraries
-from openbook.cli.consoles import messages
-from openbook.cli.index_build import make_current, show_report
-from openbook.cli.index_options import IndexChoice, Numbers, takes_index_numbers
-from openbook.cli.options import takes_settings
+from openbook.cli.consoles import say
+from openbook.cli.index_build import NewVersion, show_report
+from openbook.cli.options import REQUIRED, argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.errors import SettingInvalid, UnknownIndex
+from openbook.indexing.bm25_build import K1, B, Bm25Parameters
+from openbook.indexing.bm25_publish import add_bm25
 from openbook.indexing.building.work_folder import work_place
-from openbook.indexing.publishing import PRUNE_AFTER_S, check_free, delete_version
+from openbook.indexing.publishing import PRUNE_AFTER_S, delete_version
 from openbook.indexing.publishing import prune as prune_store
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 
-Force = Annotated[bool, typer.Option("--force", help="Replace a version of this name.")]
-Restart = Annotated[bool, typer.Option("--restart", help="Throw away what a stopped attempt at this version has done.")]
+PERCENT = 100
 
 
-@takes_settings("indexes")
-@takes_index_numbers
+@with_options
 def import_vectors(
-    settings: Settings,
-    numbers: Numbers,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="The passages: psgs_w100.tsv, .jsonl, or whatever index build reads; or a folder of Arrow or Parquet "
-            "files with id, title, text and embeddings, as wiki_dpr is.",
-        ),
-    ],
-    name: Annotated[str, typer.Option(help="Name of the version.")],
-    encoder: Annotated[
-        str,
-        typer.Option(
-            help="What made the vectors, such as facebook/dpr-ctx_encoder-multiset-base. A folder is loaded, and must "
-            "make the vectors of some passages again."
-        ),
-    ],
-    vectors: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="The vectors, in the order of the passages: DPR's wikipedia_passages_0, _1 ..., or .npy files, or a "
-            "folder of either. Again for each file. No code in a pickle is ever run."
-        ),
-    ] = None,
-    faiss: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A FAISS file of these vectors, such as wiki_dpr's, to be taken as it is; without it an index is made "
-            "of the vectors. It must measure inner products and find the vectors.",
-        ),
-    ] = None,
-    fingerprint: Annotated[
-        str, typer.Option(help="The encoder's fingerprint, where it is known and its folder is not here.")
-    ] = "",
-    index: IndexChoice = "auto",
-    date: Annotated[str | None, typer.Option(help="Date of the text, such as 2018-12-20.")] = None,
-    licence: Annotated[str, typer.Option(help="Licence of the text.")] = "",
-    restart: Restart = False,
-    force: Force = False,
+    settings: Annotated[Settings, "indexes"],
+    made: NewVersion,
+    source: str = argument(
+        "SOURCE",
+        "The passages: psgs_w100.tsv, .jsonl, or whatever index build reads; or a folder of Arrow or Parquet "
+        "files with id, title, text and embeddings, as wiki_dpr is.",
+    ),
+    name: str = option(REQUIRED, "Name of the version."),
+    encoder: str = option(
+        REQUIRED,
+        "What made the vectors, such as facebook/dpr-ctx_encoder-multiset-base. A folder is loaded, and must "
+        "make the vectors of some passages again.",
+    ),
+    vectors: tuple[Path, ...] = option(
+        (),
+        "The vectors, in the order of the passages: DPR's wikipedia_passages_0, _1 ..., or .npy files, or a "
+        "folder of either. Again for each file. No code in a pickle is ever run.",
+    ),
+    faiss: Path | None = option(
+        None,
+        "A FAISS file of these vectors, such as wiki_dpr's, to take as it is; without it an index is made of "
+        "the vectors. It must measure inner products and find the vectors.",
+        metavar="FILE",
+    ),
+    fingerprint: str = option("", "The encoder's fingerprint, where it is known and its folder is not here."),
+    date: str | None = option(None, "Date of the text, such as 2018-12-20."),
+    licence: str = option("", "Licence of the text."),
 ) -> None:
     """Publish passages with vectors that are there already.
 
-    It may be stopped and started again as index build may.
+    You may stop it and start it again, like index build.
     """
     store = IndexStore(settings.indexes)
-    _check_free(store, name, force)
+    made.check_free(store, name)
 
     from openbook.indexing.building.estimating import measure_source
     from openbook.indexing.building.ready import NamedEncoder, Ready, ReadyVectors, same_vectors
@@ -94,9 +82,9 @@ def import_vectors(
         opened, ready = open_source(source, snapshot_date=date, licence=licence), open_vectors(vectors)
     else:
         raise SettingInvalid(setting="--vectors", reason="is needed beside passages that bring none")
-    if faiss is not None and index != "auto":
+    if faiss is not None and made.index != "auto":
         raise SettingInvalid(setting="--index", reason="makes an index, and --faiss brings one; leave one of them out")
-    adopted = None if faiss is None else adoptable(faiss, ready.dimension, numbers)
+    adopted = None if faiss is None else adoptable(faiss, ready.dimension, made.numbers)
     checks = None
     if Path(encoder).is_dir():
         loaded = PassageEncoder.load(encoder)
@@ -105,49 +93,40 @@ def import_vectors(
     else:
         named = NamedEncoder(encoder, fingerprint, ready.dimension)
     options = BuildOptions(
-        index=index,
-        numbers=numbers,
-        replace=force,
-        restart=restart,
+        index=made.index,
+        numbers=made.numbers,
+        replace=made.force,
+        restart=made.restart,
         stamp=" ".join(
-            stamp_of(path) for path in (Path(source), *(vectors or ()), *([faiss] if faiss else ())) if path.exists()
+            stamp_of(path) for path in (Path(source), *vectors, *([faiss] if faiss else ())) if path.exists()
         ),
         size=measure_source(opened),
         engine=lambda *_: Ready(ready, checks),
         adopted=adopted,
     )
-    console = messages()
     with ProgressBar() as progress:
         built = build_index(store, name, opened, named, options, report=progress)
-    show_report(console, built, embedded=False)
+    show_report(store, built, embedded=False)
     if not built.info.encoder_fingerprint:
-        console.print("the encoder's fingerprint is not known: no checkpoint can be held to it", markup=False)
-    make_current(store, name, console)
+        say("the encoder's fingerprint is not known: no checkpoint can be compared with it")
 
 
-@takes_settings("indexes")
-@takes_index_numbers
+@with_options
 def merge(
-    settings: Settings,
-    numbers: Numbers,
-    versions: Annotated[list[str], typer.Argument(metavar="VERSION...", help="Two versions or more, of one encoder.")],
-    name: Annotated[str, typer.Option(help="Name of the new version.")],
-    prefix: Annotated[
-        bool,
-        typer.Option("--prefix", help="Call a passage VERSION/ID, where two versions use the same ids for others."),
-    ] = False,
-    index: IndexChoice = "auto",
-    restart: Restart = False,
-    force: Force = False,
+    settings: Annotated[Settings, "indexes"],
+    made: NewVersion,
+    versions: tuple[str, ...] = argument("VERSION...", "Two versions or more, of one encoder."),
+    name: str = option(REQUIRED, "Name of the new version."),
+    prefix: bool = option(False, "Call a passage VERSION/ID, where two versions use the same ids for others."),
 ) -> None:
-    """Make one version of several, with the vectors that they have. They stay as they are.
+    """Make one version of several, with the vectors that they have. The several stay as they are.
 
-    An id that two of them use is refused and named; --prefix keeps both.
+    Two versions that use one id are refused, and the id is named; --prefix keeps both passages.
     """
     if len(set(versions)) < 2 or len(set(versions)) < len(versions):
         raise SettingInvalid(setting="VERSION", reason="two different versions are needed, or more")
     store = IndexStore(settings.indexes)
-    _check_free(store, name, force)
+    made.check_free(store, name)
 
     from openbook.indexing.building.estimating import measure_source
     from openbook.indexing.building.ready import Ready
@@ -158,10 +137,10 @@ def merge(
     try:
         merged = Merged(snapshots, prefix=prefix)
         options = BuildOptions(
-            index=index,
-            numbers=numbers,
-            replace=force,
-            restart=restart,
+            index=made.index,
+            numbers=made.numbers,
+            replace=made.force,
+            restart=made.restart,
             stamp=" ".join(snapshot.info.created_at for snapshot in snapshots),
             size=measure_source(merged),
             engine=lambda *_: Ready(merged),
@@ -171,16 +150,14 @@ def merge(
     finally:
         for snapshot in snapshots:
             snapshot.close()
-    console = messages()
-    show_report(console, built, embedded=False)
-    make_current(store, name, console)
+    show_report(store, built, embedded=False)
 
 
-@takes_settings("indexes")
+@with_options
 def delete(
-    settings: Settings,
-    version: Annotated[str, typer.Argument(metavar="VERSION", help="The version, or the name of an unfinished build.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    settings: Annotated[Settings, "indexes"],
+    version: str = argument("VERSION", "The version, or the name of an unfinished build."),
+    yes: bool = option(False, "Do not ask.", "--yes", "-y"),
 ) -> None:
     """Remove a version, and what an unfinished build of it has done. Never the one that CURRENT names.
 
@@ -201,25 +178,47 @@ def delete(
     if unfinished:
         with locked(store.folder, version) as place:
             remove(place)
-    messages().print(f"removed {version}", markup=False)
+    say(f"removed {version}")
 
 
-@takes_settings("indexes")
+@with_options
+def bm25(
+    settings: Annotated[Settings, "indexes"],
+    version: str = argument("VERSION", "The version."),
+    k1: float = option(K1, "How long a word goes on counting that stands more than once."),
+    b: float = option(B, "How much a long passage is held back, from 0 to 1."),
+) -> None:
+    """Add BM25 to a version, so that questions may ask for it; it replaces BM25 that is there.
+
+    Publishes the version anew, with the same files of vectors and passages, and embeds nothing again. A service that
+    has the version open goes on as before until it swaps to it again.
+    """
+    started = time.perf_counter()
+    with ProgressBar() as progress:
+        info = add_bm25(
+            IndexStore(settings.indexes),
+            version,
+            Bm25Parameters(k1, b),
+            report=lambda share: progress.update(round(PERCENT * share), PERCENT, "bm25"),
+        )
+        progress.update(PERCENT, PERCENT, "bm25")
+    words = info.bm25.n_terms if info.bm25 is not None else 0
+    say(
+        f"added BM25 to {version}: {words:,} words of {info.n_passages:,} passages "
+        f"in {time.perf_counter() - started:.1f} s"
+    )
+
+
+@with_options
 def prune(
-    settings: Settings,
-    older_than: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Leave what was deleted or replaced more recently.")
-    ] = PRUNE_AFTER_S,
+    settings: Annotated[Settings, "indexes"],
+    older_than: float = option(
+        PRUNE_AFTER_S, "Leave what was deleted or replaced more recently.", min=0, metavar="SECONDS"
+    ),
 ) -> None:
     """Remove deleted versions, replaced files, and what dead builds left. Building and deleting do it by themselves.
 
     A service on another machine that shares the folder over NFS must have let go of them.
     """
     n_removed = prune_store(IndexStore(settings.indexes), older_than_s=older_than)
-    messages().print(f"removed {n_removed} deleted or replaced" if n_removed else "removed nothing", markup=False)
-
-
-def _check_free(store: IndexStore, version: str, force: bool) -> None:
-
-    if not work_place(store.folder, version).exists():
-        check_free(store, version, replace=force)
+    say(f"removed {n_removed} deleted or replaced" if n_removed else "removed nothing")

@@ -1,9 +1,13 @@
-"""Options that are settings: name, type, help, default and environment variable are those of Settings."""
+"""The options of a command: its own parameters, and the fields of the frozen objects that it takes."""
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Optional, TypeVar
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, field, fields, is_dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Optional, TypeVar, cast, get_args, get_origin
 
 import typer
 from pydantic import ValidationError
@@ -13,48 +17,105 @@ from openbook.settings import Settings
 
 T = TypeVar("T")
 
-Url = Annotated[
-    str | None,
-    typer.Option(help="Where the service runs; without it, where OPENBOOK_HOST and OPENBOOK_PORT say, or port 8000."),
-]
+DRAWN = (".png", ".svg")
+
+# The default of an option that must be given.
+REQUIRED: Any = MISSING
 
 
-def takes_settings(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Give a command one option for each of these settings; the command itself takes `settings: Settings`.
+def option(default: T, help: str, *names: str, **more: Any) -> T:
+    """An option, as the default of a command's parameter or of a dataclass's field. Its name is theirs, or `names`.
 
-    An option that is left out is read from the environment, and then from the default, by Settings alone.
+    `more` is typer.Option's. A bool that is False by default is a flag.
     """
-
-    def decorate(command: Callable[..., T]) -> Callable[..., T]:
-        return gathers(command, "settings", [_parameter(name) for name in names], _chosen_settings)
-
-    return decorate
+    made = functools.partial(typer.Option, help=help, **more)
+    return field(default=default, metadata={"typer": lambda name: made(*(names or (flag(name),)))})
 
 
-def gathers(
-    command: Callable[..., T],
-    argument: str,
-    options: Sequence[inspect.Parameter],
-    gather: Callable[[dict[str, Any]], Any],
-) -> Callable[..., T]:
-    """`command` with these options behind its own, in place of its `argument`, which `gather` makes of them."""
-    signature = inspect.signature(command)
-    own = [parameter for parameter in signature.parameters.values() if parameter.name != argument]
-    parameters = [*own, *options]
+def argument(metavar: str, help: str, default: Any = REQUIRED) -> Any:
+    """Likewise an argument, which has a place and no name."""
+    return field(default=default, metadata={"typer": lambda _: typer.Argument(metavar=metavar, help=help)})
+
+
+URL = option(
+    cast(str | None, None),
+    "Where the service runs; without it, where OPENBOOK_HOST and OPENBOOK_PORT say, or port 8000.",
+)
+
+
+def with_options(command: Callable[..., T]) -> Callable[..., T]:
+    """`command` as typer takes it: each parameter is an option, and of an object each of its fields.
+
+    An object is a frozen dataclass, or Settings: `settings: Annotated[Settings, "indexes", "device"]` makes an option
+    of each setting that it names, and the environment decides a setting whose option is left out. A `tuple[X, ...]` may
+    be given again and again, and here X may be a Literal. The command's own options come first in its help.
+    """
+    own: list[inspect.Parameter] = []
+    defaults: dict[str, Any] = {}
+    objects: dict[str, tuple[Callable[..., object], list[inspect.Parameter]]] = {}
+    for parameter in inspect.signature(command).parameters.values():
+        kind, *names = get_args(parameter.annotation) or (parameter.annotation,)
+        if kind is Settings:
+            objects[parameter.name] = (read_settings, [_setting(name) for name in names])
+        elif is_dataclass(kind):
+            options = [_parameter(one.name, one.type, one) for one in fields(kind)]
+            objects[parameter.name] = (cast(Callable[..., object], kind), options)
+        else:
+            own.append(_parameter(parameter.name, parameter.annotation, parameter.default))
+            defaults[parameter.name] = parameter.default.default
+    parameters = [*own, *(option for _, options in objects.values() for option in options)]
 
     @functools.wraps(command)
     def run(**given: Any) -> T:
-        gathered = {option.name: given.pop(option.name) for option in options}
-        return command(**given, **{argument: gather(gathered)})
+        made = {name: make(**_taken(given, options)) for name, (make, options) in objects.items()}
+        return command(**(defaults | _taken(given, own) | made))
 
     # typer reads both
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
-def _chosen_settings(given: dict[str, Any]) -> Settings:
-    return read_settings(**{name: value for name, value in given.items() if value is not None})
+def _parameter(name: str, kind: Any, declared: "Field[Any]") -> inspect.Parameter:
+    """One of typer's parameters. What may be given again and again is a list there, which is None by default."""
+    info = declared.metadata["typer"](name)
+    default = inspect.Parameter.empty if declared.default is MISSING else declared.default
+    if get_origin(kind) is tuple:
+        (one, _) = get_args(kind)
+        # typer takes a list of enumerated values, but of no literals
+        values = [(value, value) for value in get_args(one)]
+        kind = list[StrEnum(name, values) if values else one]  # type: ignore[misc]
+        if declared.default is not MISSING:
+            kind, default = Optional[kind], None  # noqa: UP045
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
+
+
+def _setting(name: str) -> inspect.Parameter:
+    info = typer.Option(flag(name), help=describe(name), show_default=False)
+    kind: Any = Optional[Settings.model_fields[name].annotation]  # noqa: UP045
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, info])
+
+
+def _taken(given: Mapping[str, Any], options: list[inspect.Parameter]) -> dict[str, Any]:
+    """What was given of these options. A list becomes a tuple."""
+    taken: dict[str, Any] = {}
+    for option in options:
+        value = given[option.name]
+        if isinstance(value, list):
+            value = tuple(one.value if isinstance(one, StrEnum) else one for one in value) or None
+        if value is not None:
+            taken[option.name] = value
+    return taken
+
+
+def group(help: str, commands: Mapping[str, Callable[..., object]]) -> typer.Typer:
+    """A group of commands by their names."""
+    made = typer.Typer(no_args_is_help=True, help=help)
+    for name, command in commands.items():
+        made.command(name=name)(command)
+    # even a group of one command stays a group
+    made.callback()(lambda: None)
+    return made
 
 
 def read_settings(**given: Any) -> Settings:
@@ -81,30 +142,42 @@ def environment_name(setting: str) -> str:
 def describe(setting: str) -> str:
     """The help of a setting's option."""
     field = Settings.model_fields[setting]
-    default = "" if field.default is None or field.default_factory is not None else f", default: {field.default}"
+    has_none = field.default is None or field.default_factory is not None
+    default = "" if has_none else f", default: {field.default}"
     return f"{field.description} [env: {environment_name(setting)}{default}]"
 
 
-def _parameter(setting: str) -> inspect.Parameter:
-    option = typer.Option(flag(setting), help=describe(setting), show_default=False)
-    return inspect.Parameter(
-        setting,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[Optional[Settings.model_fields[setting].annotation], option],  # noqa: UP045
-    )
+# Callbacks of options that name what a command writes: a bad place is refused before the work, not after.
 
 
-def check_token(token: str, setting: str) -> None:
-    """Raise SettingInvalid for an admin token that no HTTP header carries unchanged. Its text is never repeated.
+def file_to_write(path: Path | None) -> Path | None:
+    """Make the folder of a file. Raises BadParameter for a file that cannot be written."""
+    if path is None:
+        return None
+    if path.is_dir():
+        raise typer.BadParameter(f"{path} is a folder")
+    if not path.exists():
+        folder_to_fill(path.parent)
+    elif not os.access(path, os.W_OK):
+        raise typer.BadParameter(f"{path} may not be written")
+    return path
 
-    Characters outside ASCII are sent as UTF-8; a lone surrogate stands for a byte of the environment and goes as that.
-    """
-    if any(character < " " or character == "\x7f" for character in token):
-        raise SettingInvalid(setting=setting, reason="holds a control character, which no HTTP header can carry")
-    if token != token.strip(" "):
-        raise SettingInvalid(setting=setting, reason="begins or ends with a space, which no HTTP header keeps")
+
+def plot_to_write(path: Path | None) -> Path | None:
+    """As file_to_write, for a picture whose kind its ending says."""
+    if path is not None and path.suffix.lower() not in DRAWN:
+        raise typer.BadParameter(f"{path} ends in neither {' nor '.join(DRAWN)}")
+    return file_to_write(path)
+
+
+def folder_to_fill(path: Path | None) -> Path | None:
+    """Make a folder. Raises BadParameter for one that cannot be written to."""
+    if path is None:
+        return None
     try:
-        token.encode(errors="surrogateescape")
-    except UnicodeEncodeError as error:
-        raise SettingInvalid(setting=setting, reason="holds half of a surrogate pair, which is no character") from error
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(f"the folder {path} cannot be made: {error.strerror}") from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise typer.BadParameter(f"nothing may be written in {path}")
+    return path

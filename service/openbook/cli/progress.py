@@ -17,8 +17,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from openbook.cli.consoles import messages
-from openbook.cli.quantities import duration, per_second
+from openbook.cli.consoles import duration, messages, per_second
 
 SECONDS_BETWEEN_LINES = 30.0
 
@@ -31,19 +30,21 @@ class Rate(ProgressColumn):
         return Text(per_second(speed) if speed else "")
 
 
-class Bars:
-    """A bar for each stage while this is entered; `columns` are what stands in it beside the stage's name.
+class ProgressBar:
+    """A bar for each stage of work that is counted: how much is done, how fast, and the time left.
 
-    `stopped` is said where Ctrl-C ends the work: what is kept, and how to go on.
+    What a stage has done at its first update was done before, and says nothing of its speed. `stopped` is printed
+    where Ctrl-C ends the work: what is kept, and how to go on.
     """
 
-    def __init__(self, *columns: ProgressColumn, transient: bool = False, stopped: str = "") -> None:
+    def __init__(self, *columns: ProgressColumn, stopped: str = "", transient: bool = False) -> None:
         self._console = messages()
         self._stopped = stopped
+        counted = (MofNCompleteColumn(), Rate(), TimeRemainingColumn(elapsed_when_finished=True))
         self._progress = Progress(
             TextColumn("{task.description:<9}"),
             BarColumn(bar_width=24),
-            *columns,
+            *(columns or counted),
             console=self._console,
             disable=not self._console.is_terminal,
             # a batch on a slow processor takes seconds
@@ -51,6 +52,8 @@ class Bars:
             transient=transient,
         )
         self._tasks: dict[str, TaskID] = {}
+        self._begun: dict[str, tuple[float, int]] = {}
+        self._done: dict[str, int] = {}
         self._last_line = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -61,6 +64,17 @@ class Bars:
         self._progress.stop()
         if self._stopped and error is KeyboardInterrupt:
             self._say(self._stopped)
+
+    def update(self, done: int, total: int | None, what: str) -> None:
+        """Stage `what` has `done` of `total`, None while that is unknown. Less than before is a new beginning."""
+        if done < self._done.get(what, done + 1):
+            self._begun[what] = (time.monotonic(), done)
+        self._done[what] = done
+        began, before = self._begun[what]
+        if self._console.is_terminal:
+            self._draw(what, done, total)
+        elif done == total or self._is_time_for_a_line():
+            self._say(_line(what, done, total, done - before, time.monotonic() - began))
 
     def _draw(self, stage: str, done: float, total: float | None) -> None:
         if stage not in self._tasks:
@@ -75,37 +89,17 @@ class Bars:
         self._console.print(line, markup=False)
 
 
-class ProgressBar(Bars):
-    """Work that is counted: how much is done, how fast it goes, how long it has yet to go.
-
-    What a stage had done when it was first heard of was done before, and says nothing of its speed.
-    """
-
-    def __init__(self, *, stopped: str = "") -> None:
-        super().__init__(MofNCompleteColumn(), Rate(), TimeRemainingColumn(elapsed_when_finished=True), stopped=stopped)
-        self._begun: dict[str, tuple[float, int]] = {}
-
-    def update(self, done: int, total: int | None, what: str) -> None:
-        """Stage `what` has `done` of `total`; None: nobody knows yet of how many."""
-        began, before = self._begun.setdefault(what, (time.monotonic(), done))
-        if self._console.is_terminal:
-            self._draw(what, done, total)
-        elif done == total or self._is_time_for_a_line():
-            self._say(_line(what, done, total, done - before, time.monotonic() - began))
-
-
-class StageBars(Bars):
-    """The stages of a swap, each of which is a share of itself. On a terminal nothing of them stays."""
+class StageBars(ProgressBar):
+    """The stages of a swap, each a share of itself. The terminal is clean again at the end."""
 
     def __init__(self) -> None:
         super().__init__(TaskProgressColumn(), TimeElapsedColumn(), transient=True)
 
-    def update(self, stage: str, fraction: float | None) -> None:
-        """`stage` is being done, and of it `fraction`; None: nobody knows how much. The stages before have ended."""
+    def show(self, stage: str, fraction: float | None) -> None:
+        """`fraction` of `stage` is done, None while that is unknown. The stages before it have ended."""
         if self._console.is_terminal:
-            for earlier in self._tasks:
-                if earlier != stage:
-                    self._draw(earlier, 1.0, 1.0)
+            for earlier in self._tasks.keys() - {stage}:
+                self._draw(earlier, 1.0, 1.0)
             self._draw(stage, fraction or 0.0, None if fraction is None else 1.0)
         elif self._is_time_for_a_line():
             self._say(stage if fraction is None else f"{stage}: {fraction:.0%}")

@@ -1,15 +1,16 @@
-"""An answer for people: its tokens with the posterior of each passage, and the passages with the answer marked."""
+"""Answers for people: tokens with the posterior of each passage, and what each of several versions says and read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from openbook.cli.consoles import printable
+
+Body = Mapping[str, Any]
 
 BAR_CELLS = 5
 # "█████ 100%" and two spaces
@@ -20,24 +21,87 @@ POSTERIOR_NAMES = {
     "running": "p(passage | question, the tokens up to this one)",
 }
 STAGES = ("queue", "encode", "retrieve", "generate", "total")
+# A column of text that is narrower is hard to read.
+NARROWEST = 30
+PASSAGES_COMPARED = 2
 
 
-def show_answer(answer: dict[str, Any], console: Console) -> None:
+def show_answer(answer: Body, console: Console) -> None:
     """Print the body of POST /answer."""
-    others = answer["answers"][1:]
-    console.print(_headline(answer["answer"], answer["log_prob"]))
-    for number, other in enumerate(others, start=2):
-        console.print(Text.assemble((f"{number}. ", "dim"), _headline(other["text"], other["log_prob"], style="")))
+    console.print(_said(answer["answer"], answer["log_prob"]))
+    for number, other in enumerate(answer["answers"][1:], start=2):
+        console.print(Text.assemble((f"{number}. ", "dim"), _said(other["text"], other["log_prob"], style="")))
     console.print()
-    console.print(f"RAG-{answer['model'].capitalize()}: {POSTERIOR_NAMES[answer['posterior_kind']]}", style="dim")
+    console.print(model_of(answer), style="dim")
     console.print(_token_table(answer["tokens"], answer["passages"], console))
     console.print()
     for passage in answer["passages"]:
-        _show_passage(passage, console)
-    # that of an earlier Openbook has none
+        numbers = (
+            f"posterior {passage['posterior']:.0%}, prior {passage['prior']:.0%}, "
+            f"doc_score {passage['doc_score']:.3f}, id {printable(passage['passage_id'])}"
+        )
+        console.print(_titled(passage, numbers))
+        console.print(Padding.indent(marked(passage, console), 4))
+        console.print()
+    # an earlier Openbook sends none
     if answer.get("attribution"):
         console.print(printable(answer["attribution"]), style="dim", markup=False)
     console.print(_footer(answer), style="dim", markup=False)
+
+
+def show_comparison(comparison: Body, console: Console) -> None:
+    """Print the body of POST /compare: side by side on a terminal that is wide enough, else one after the other."""
+    answers, groups = comparison["answers"], comparison["groups"]
+    verdict = "All versions agree:" if comparison["agree"] else f"The versions part: {len(groups)} different answers."
+    console.print(verdict, style="bold")
+    for group in groups:
+        versions = ", ".join(printable(version) for version in group["versions"])
+        console.print(Text.assemble("  ", _said(group["answer"]), (f"   {versions}", "dim")))
+    console.print()
+    if console.is_terminal and console.width // len(answers) >= NARROWEST:
+        side_by_side = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), expand=True)
+        for answer in answers:
+            side_by_side.add_column(Text(dated(answer["index"]), style="bold"), ratio=1)
+        side_by_side.add_row(*(Group(*_read(answer, console)) for answer in answers))
+        console.print(side_by_side)
+        return
+    for answer in answers:
+        console.print(Text(dated(answer["index"]), style="bold"))
+        for line in _read(answer, console):
+            console.print(Padding.indent(line, 4) if line else line)
+
+
+def _read(answer: Body, console: Console) -> list[Text]:
+    """The answer of one version, and the passages with the largest posteriors."""
+    lines = [_said(answer["answer"], answer["log_prob"]), Text()]
+    for passage in sorted(answer["passages"], key=lambda passage: -passage["posterior"])[:PASSAGES_COMPARED]:
+        lines += [_titled(passage, f"posterior {passage['posterior']:.0%}"), marked(passage, console), Text()]
+    if answer.get("attribution"):
+        lines += [Text(printable(answer["attribution"]), style="dim"), Text()]
+    return lines
+
+
+def model_of(answer: Body) -> str:
+    """Which model answered, and what its posteriors mean."""
+    return f"RAG-{answer['model'].capitalize()}: {POSTERIOR_NAMES[answer['posterior_kind']]}"
+
+
+def dated(index: Body) -> str:
+    """A version with the date of its text, where it has one."""
+    return printable(index["version"] + (f" of {index['snapshot_date']}" if index["snapshot_date"] else ""))
+
+
+def marked(passage: Body, console: Console) -> Text:
+    """The text with the answer coloured on a terminal, and between asterisks where there is no colour."""
+    text, spans = printable(passage["text"]), passage["answer_spans"]
+    if console.is_terminal and not console.no_color:
+        coloured = Text(text)
+        for start, end in spans:
+            coloured.stylize("bold green", start, end)
+        return coloured
+    for start, end in sorted(map(tuple, spans), reverse=True):
+        text = f"{text[:start]}*{text[start:end]}*{text[end:]}"
+    return Text(text)
 
 
 def bar(share: float, *, ascii_only: bool = False) -> str:
@@ -57,13 +121,18 @@ def columns_that_fit(posteriors: Sequence[Sequence[float]], *, room: int) -> lis
     return sorted(sorted(range(n_passages), key=lambda k: -weight[k])[:n_columns])
 
 
-def _headline(text: str, log_prob: float, style: str = "bold green") -> Text:
-    return Text.assemble((printable(text) or "(an empty answer)", style), (f"   log p = {log_prob:.3f}", "dim"))
+def _said(text: str, log_prob: float | None = None, style: str = "bold green") -> Text:
+    probability = "" if log_prob is None else f"   log p = {log_prob:.3f}"
+    return Text.assemble((printable(text) or "(an empty answer)", style), (probability, "dim"))
 
 
-def _token_table(tokens: Sequence[dict[str, Any]], passages: Sequence[dict[str, Any]], console: Console) -> Table:
+def _titled(passage: Body, numbers: str) -> Text:
+    return Text.assemble((f"[{passage['rank']}] {printable(passage['title'])}", "bold"), (f"   {numbers}", "dim"))
+
+
+def _token_table(tokens: Sequence[Body], passages: Sequence[Body], console: Console) -> Table:
     names = [printable(token["text"]) for token in tokens]
-    width = max(cell_len(name) for name in ["token", *names])
+    width = max(Text(name).cell_len for name in ["token", *names])
     posteriors = [token["posterior"] for token in tokens]
     shown = columns_that_fit(posteriors, room=console.width - width - len("  -10.000  "))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), caption_justify="left")
@@ -85,40 +154,9 @@ def _share(share: float, *, ascii_only: bool) -> Text:
     )
 
 
-def _show_passage(passage: dict[str, Any], console: Console) -> None:
-    console.print(
-        Text.assemble(
-            (f"[{passage['rank']}] {printable(passage['title'])}", "bold"),
-            (
-                f"   posterior {passage['posterior']:.0%}, prior {passage['prior']:.0%}, "
-                f"doc_score {passage['doc_score']:.3f}, id {printable(passage['passage_id'])}",
-                "dim",
-            ),
-        )
-    )
-    console.print(Padding.indent(marked(passage["text"], passage["answer_spans"], console), 4))
-    console.print()
-
-
-def marked(text: str, spans: Sequence[Sequence[int]], console: Console) -> Text:
-    """The text with the answer coloured on a terminal, and between asterisks where there is no colour."""
-    text = printable(text)
-    if console.is_terminal and not console.no_color:
-        marked = Text(text)
-        for start, end in spans:
-            marked.stylize("bold green", start, end)
-        return marked
-    for start, end in sorted(map(tuple, spans), reverse=True):
-        text = f"{text[:start]}*{text[start:end]}*{text[end:]}"
-    return Text(text)
-
-
-def _footer(answer: dict[str, Any]) -> str:
+def _footer(answer: Body) -> str:
     index = answer["index"]
-    date = f" of {index['snapshot_date']}" if index["snapshot_date"] else ""
     seconds = ", ".join(f"{stage} {answer['seconds'][stage] * 1000:.0f} ms" for stage in STAGES)
-    # that of an earlier Openbook does not say, and was dense
+    # an earlier Openbook names no retriever, and was dense
     bm25 = ", retriever bm25" if answer.get("retriever") == "bm25" else ""
-    return printable(
-        f"{index['version']}{date}, generation {index['generation']}, {answer['checkpoint']}{bm25}: {seconds}"
-    )
+    return printable(f"{dated(index)}, generation {index['generation']}, {answer['checkpoint']}{bm25}: {seconds}")

@@ -1,47 +1,78 @@
-"""openbook serve"""
+"""openbook serve, demo"""
 
 import json
 import socket
 import sys
-from typing import Annotated, NoReturn
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from pydantic import SecretStr
 
 from openbook import __version__
-from openbook.cli.client import quieten_libraries, url_of
-from openbook.cli.consoles import messages, output
-from openbook.cli.options import check_token, environment_name, takes_settings
+from openbook.cli.client import check_token, quieten_libraries, url_of
+from openbook.cli.consoles import output, say
+from openbook.cli.options import environment_name, option, with_options
 from openbook.errors import SettingInvalid
-from openbook.settings import Settings
+from openbook.extensions import checkpoint_folder
+from openbook.indexing.publishing import publish_copy
+from openbook.settings import DEFAULT_CHECKPOINT, Settings
 from openbook.storage.index_store import IndexStore
 
+# The first becomes CURRENT where there is none.
+DEMO_VERSIONS = ("wiki-2016", "wiki-2018")
 DEMO_TOKEN = "openbook-demo"
 DEMO_QUESTION = "Who is the President of Peru?"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 # A secret does not belong on a command line, where every process of the machine can read it.
-OPTIONS = tuple(name for name in Settings.model_fields if name != "admin_token")
+AllSettings = Annotated[Settings, *(name for name in Settings.model_fields if name != "admin_token")]
 
 
-@takes_settings(*OPTIONS)
+@with_options
 def serve(
-    settings: Settings,
-    demo: Annotated[
-        bool, typer.Option("--demo", help=f"Allow swaps with the public token '{DEMO_TOKEN}', from this machine only.")
-    ] = False,
+    settings: AllSettings,
+    demo: bool = option(False, f"Allow swaps with the public token '{DEMO_TOKEN}', from this machine only."),
 ) -> None:
     """Serve questions over HTTP until told to end.
 
     POST /index/swap needs an admin token, which only the environment can give: OPENBOOK_ADMIN_TOKEN.
     """
-    start(settings, demo=demo)
+    _serve(_with_demo_token(settings) if demo else settings)
 
 
-def start(settings: Settings, *, demo: bool) -> NoReturn:
-    """Check what can be known before the checkpoint is loaded, say how to ask, and serve. Ends in typer.Exit."""
-    if demo:
-        settings = _with_demo_token(settings)
+@with_options
+def demo(settings: AllSettings) -> None:
+    """Serve the demo: openbook-mini over a small encyclopedia of 2016, with that of 2018 ready to be swapped in.
+
+    Copies the two versions from the package openbook-mini to --indexes if they are missing, then is serve --demo.
+    """
+    provide(IndexStore(settings.indexes))
+    _serve(_with_demo_token(settings))
+
+
+def provide(store: IndexStore) -> None:
+    """Put the demo's versions into the store. Raises SettingInvalid where neither it nor a package has them."""
+    there = store.versions()
+    for version in DEMO_VERSIONS:
+        if version not in there:
+            publish_copy(store, _packaged(version))
+            say(f"copied {version} to {store.folder}")
+    if store.current() is None:
+        store.set_current(DEMO_VERSIONS[0])
+
+
+def _packaged(version: str) -> Path:
+    """The folder of a version in the package of the default checkpoint."""
+    package = checkpoint_folder(DEFAULT_CHECKPOINT)
+    folder = None if package is None else package / "indexes" / version
+    if folder is None or not folder.is_dir():
+        raise SettingInvalid(setting=version, reason="comes with another package: pip install 'openbook[mini]'")
+    return folder
+
+
+def _serve(settings: Settings) -> None:
+    """Check all that can be checked without the checkpoint, then load it and serve."""
     _check_admin_token(settings)
     store = IndexStore(settings.indexes)
     version = settings.index or store.default_version()
@@ -57,8 +88,12 @@ def start(settings: Settings, *, demo: bool) -> NoReturn:
     raise typer.Exit(server.serve(settings))
 
 
+def _token(settings: Settings) -> str:
+    return "" if settings.admin_token is None else settings.admin_token.get_secret_value()
+
+
 def _with_demo_token(settings: Settings) -> Settings:
-    if settings.admin_token is not None and settings.admin_token.get_secret_value():
+    if _token(settings):
         return settings
     if settings.host not in LOOPBACK:
         raise SettingInvalid(
@@ -69,16 +104,11 @@ def _with_demo_token(settings: Settings) -> Settings:
 
 
 def _check_admin_token(settings: Settings) -> None:
-    """Find out now, not at the first swap, that nobody can send the token."""
-    token = settings.admin_token.get_secret_value() if settings.admin_token is not None else ""
-    name = environment_name("admin_token")
+    """Find out now, not at the first swap, that no client can send the token."""
+    token, name = _token(settings), environment_name("admin_token")
     check_token(token, name)
     if not token.isascii():
-        messages().print(
-            f"{name} holds characters outside ASCII: clients must send them as UTF-8, and browsers cannot.",
-            style="yellow",
-            markup=False,
-        )
+        say(f"{name} holds characters outside ASCII: clients must send them as UTF-8, and browsers cannot.", "yellow")
 
 
 def _check_port(settings: Settings) -> None:
@@ -98,19 +128,17 @@ def welcome(settings: Settings, version: str, others: list[str]) -> str:
     """What is printed at the start: what is read, where it listens, and calls to try."""
     if settings.port == 0:
         return f"Openbook {__version__} reads {version} with {settings.checkpoint}; the log names its port.\n"
-    url = url_of(settings)
-    ask = _curl(f"{url}/answer", {"question": DEMO_QUESTION})
+    url, token = url_of(settings), _token(settings)
     lines = [
         f"Openbook {__version__} reads {version} with {settings.checkpoint}; Ctrl-C ends it.",
         f"In a few seconds it listens on {url} (the page is there, the API at {url}/docs).",
         "",
         "Ask:",
-        f"  {ask}",
+        f"  {_curl(f'{url}/answer', {'question': DEMO_QUESTION})}",
     ]
-    if others and settings.admin_token is not None and settings.admin_token.get_secret_value():
-        public = settings.admin_token.get_secret_value() == DEMO_TOKEN
-        token = DEMO_TOKEN if public else f"${environment_name('admin_token')}"
-        swap = _curl(f"{url}/index/swap", {"version": others[-1]}, token=token)
+    if others and token:
+        shown = token if token == DEMO_TOKEN else f"${environment_name('admin_token')}"
+        swap = _curl(f"{url}/index/swap", {"version": others[-1]}, token=shown)
         lines += ["", f"Swap to {others[-1]}, then ask again:", f"  {swap}"]
     return "\n".join([*lines, ""])
 

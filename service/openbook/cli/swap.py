@@ -1,243 +1,292 @@
 """openbook index: swap, rollback, load, status, history: of the service that runs, over HTTP"""
 
+# ruff: noqa: RUF009  (with_options reads the defaults)
+
 import threading
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from typing import Any, Literal
 
-import typer
+from rich.console import Console
+from rich.text import Text
 
-from openbook.cli.client import Body, RunningService, url_of
-from openbook.cli.consoles import messages, output, print_json
-from openbook.cli.index_tables import show_history, show_status
-from openbook.cli.options import Url, check_token, environment_name, takes_settings
+from openbook.cli.client import Body, RunningService, check_token, url_of
+from openbook.cli.consoles import megabytes, output, print_json, printable, say, table
+from openbook.cli.options import URL, argument, environment_name, option, with_options
 from openbook.cli.progress import StageBars
 from openbook.errors import OpenbookError, SettingInvalid
 from openbook.settings import Settings
 from openbook.storage.verification import Verification
 
-app = typer.Typer()
-
 SECONDS_BETWEEN_LOOKS = 0.25
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Token = Annotated[
-    str | None,
-    typer.Option(help=f"The service's admin token; without it, that of {environment_name('admin_token')}."),
-]
-Actor = Annotated[
-    str | None, typer.Option(help="Who you are, for the history; without it, it keeps the address of this machine.")
-]
-Policy = Annotated[
-    Literal["availability", "resource"] | None,
-    typer.Option(
-        help="availability loads beside the live index, resource lets that go first and refuses questions meanwhile; "
-        "without it, the service's own setting."
-    ),
-]
-Check = Annotated[
-    Verification, typer.Option("--verify", help="manifest compares sizes and counts, checksum reads every byte.")
-]
-NoWait = Annotated[
-    bool, typer.Option("--no-wait", help="Begin and return; openbook index status tells how it goes and ends.")
-]
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The service that is asked, and how its answer is printed."""
+
+    url: str | None = URL
+    as_json: bool = option(False, "Print JSON.", "--json")
+
+    def service(self, settings: Settings) -> RunningService:
+        return RunningService(self.url or url_of(settings), timeout_s=settings.timeout_s)
 
 
-@app.command()
-@takes_settings()
+@dataclass(frozen=True, slots=True)
+class Administration(Target):
+    """What an admin is asked for."""
+
+    token: str | None = option(
+        None, f"The service's admin token; without it, that of {environment_name('admin_token')}."
+    )
+
+    def service(self, settings: Settings, actor: str | None = None) -> RunningService:
+        """Raises SettingInvalid for a token or a name that no header can carry, before anything is sent."""
+        token, setting = self.token, "--token"
+        if token is None and settings.admin_token is not None:
+            token, setting = settings.admin_token.get_secret_value(), environment_name("admin_token")
+        if token:
+            check_token(token, setting)
+        if actor is not None and not actor.isprintable():
+            raise SettingInvalid(setting="--actor", reason="holds a character that cannot be printed")
+        url = self.url or url_of(settings)
+        return RunningService(url, timeout_s=settings.timeout_s, token=token, actor=actor)
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Administration):
+    """How a version is opened."""
+
+    verify: Verification = option("manifest", "manifest compares sizes and counts, checksum reads every byte.")
+    no_wait: bool = option(False, "Begin and return; openbook index status tells how it goes and ends.")
+    actor: str | None = option(None, "Who you are, for the history; without it, it keeps the address of this machine.")
+
+    def make(self, settings: Settings, what: str, fields: Body) -> Body | None:
+        """Ask for the change and show its stages. None where JSON was printed, or the change goes on without us."""
+        body = {**fields, "verify": self.verify, "wait": not self.no_wait}
+        report = _waited(self.service(settings, self.actor), what, body)
+        if self.as_json:
+            print_json(report)
+            return None
+        if "state" in report:
+            version = report["version"] or "the version before"
+            say(f"{version}: begun; openbook index status tells how it goes and ends")
+            return None
+        return report
+
+
+@dataclass(frozen=True, slots=True)
+class Swap(Change):
+    """How another version becomes the live one."""
+
+    policy: Literal["availability", "resource"] | None = option(
+        None,
+        "availability loads beside the live index, resource lets that go first and refuses questions "
+        "meanwhile; without it, the service's own setting.",
+    )
+
+    def swap(self, settings: Settings, what: str, fields: Body) -> None:
+        report = self.make(settings, what, {**fields, "policy": self.policy})
+        if report is None:
+            return
+        came_from = f" (before: {report['previous']})" if report["previous"] else ""
+        output().print(
+            f"{report['version']} is live, generation {report['generation']}{came_from}, "
+            f"after {report['seconds']['total']:.3f} s",
+            markup=False,
+        )
+        if not report["durable"]:
+            say("CURRENT could not be written: a restart comes back on another version", "yellow")
+
+
+@with_options
 def swap(
     settings: Settings,
-    version: Annotated[str, typer.Argument(metavar="VERSION", help="The version to serve from now on.")],
-    url: Url = None,
-    token: Token = None,
-    policy: Policy = None,
-    check: Check = "manifest",
-    no_wait: NoWait = False,
-    actor: Actor = None,
-    as_json: AsJson = False,
+    options: Swap,
+    version: str = argument("VERSION", "The version to serve from now on."),
 ) -> None:
     """Replace the index of a running service, without a restart.
 
-    Shows each stage while it waits. Whatever fails leaves the index that was live: openbook index status shows which.
+    Shows each stage while it waits. A swap that fails leaves the live index: openbook index status shows which it is.
     Ctrl-C ends the waiting and not the swap.
     """
-    service = _service(settings, url, token, actor)
-    body = {"version": version, "policy": policy, "verify": check, "wait": not no_wait}
-    _show_swap(_waited(service, lambda: service.swap(body)), as_json)
+    options.swap(settings, "swap", {"version": version})
 
 
-@app.command()
-@takes_settings()
-def rollback(
-    settings: Settings,
-    url: Url = None,
-    token: Token = None,
-    policy: Policy = None,
-    check: Check = "manifest",
-    no_wait: NoWait = False,
-    actor: Actor = None,
-    as_json: AsJson = False,
-) -> None:
+@with_options
+def rollback(settings: Settings, options: Swap) -> None:
     """Go back to the version that was live before the last swap.
 
     A second rollback leads back again. After a restart the history tells which version that was.
     """
-    service = _service(settings, url, token, actor)
-    body = {"policy": policy, "verify": check, "wait": not no_wait}
-    _show_swap(_waited(service, lambda: service.rollback(body)), as_json)
+    options.swap(settings, "rollback", {})
 
 
-@app.command()
-@takes_settings()
+@with_options
 def load(
     settings: Settings,
-    version: Annotated[str, typer.Argument(metavar="VERSION", help="The version to open.")],
-    url: Url = None,
-    token: Token = None,
-    check: Check = "manifest",
-    no_wait: NoWait = False,
-    actor: Actor = None,
-    as_json: AsJson = False,
+    options: Change,
+    version: str = argument("VERSION", "The version to open."),
 ) -> None:
     """Open a version beside the live one, which stays live.
 
     Questions may then name it (openbook ask --index, --compare), and a swap to it takes no time. Where no more versions
-    may be open (OPENBOOK_RESIDENTS), the one that was read least recently is closed.
+    may be open (OPENBOOK_RESIDENTS), the service closes the one that was read least recently.
     """
-    service = _service(settings, url, token, actor)
-    report = _waited(service, lambda: service.load({"version": version, "verify": check, "wait": not no_wait}))
-    if as_json:
-        print_json(report)
-    elif not _only_begun(report):
-        seconds = report["seconds"]["total"]
-        output().print(f"{report['version']} is open, after {seconds:.3f} s", markup=False)
+    report = options.make(settings, "load", {"version": version})
+    if report is not None:
+        output().print(f"{report['version']} is open, after {report['seconds']['total']:.3f} s", markup=False)
 
 
-@app.command()
-@takes_settings()
-def status(settings: Settings, url: Url = None, as_json: AsJson = False) -> None:
+@with_options
+def status(settings: Settings, options: Target) -> None:
     """Show what a running service serves.
 
     That is: the live version, those that are open, those on disk, and the swap under way or how the last one ended.
     Needs no token. A service that cannot serve what CURRENT names says which version, why, and since when.
     """
-    service = _service(settings, url, None, None)
-    ready: Body | None = None
+    service = options.service(settings)
+    following = None
     try:
-        ready = service.ready()
+        following = service.get("/readyz").get("following")
     except OpenbookError as error:
         if error.data.get("code") != "not_ready":
             raise
         # during a swap with policy resource nothing is live, which the rest shows
-    content = {"index": service.indexes(), "swap": service.progress(), "following": (ready or {}).get("following")}
-    if as_json:
+    content = {"index": service.get("/index"), "swap": service.get("/index/swap"), "following": following}
+    if options.as_json:
         print_json(content)
     else:
         show_status(content, output())
 
 
-@app.command()
-@takes_settings()
+@with_options
 def history(
     settings: Settings,
-    url: Url = None,
-    token: Token = None,
-    limit: Annotated[int, typer.Option(help="The newest so many.", min=1, max=1000)] = 20,
-    as_json: AsJson = False,
+    options: Administration,
+    limit: int = option(20, "The newest so many.", min=1, max=1000),
 ) -> None:
     """List the swaps of a running service, newest first.
 
-    Who swapped what, when, and with which outcome: of every service on the same folder of indexes, those that were
-    refused or failed among them.
+    Who swapped what, when, and with which outcome: of every service on the same folder of indexes, with the swaps that
+    were refused or failed.
     """
-    content = _service(settings, url, token, None).history(limit)
-    if as_json:
+    content = options.service(settings).get(f"/index/history?limit={limit}")
+    if options.as_json:
         print_json(content)
     elif content["swaps"]:
         show_history(content["swaps"], output())
     else:
-        messages().print("no swap so far")
+        say("no swap so far")
 
 
-def _service(settings: Settings, url: str | None, token: str | None, actor: str | None) -> RunningService:
-    """Raises SettingInvalid for a token or a name that no header can carry, before anything is sent."""
-    setting = "--token"
-    if token is None and settings.admin_token is not None:
-        token, setting = settings.admin_token.get_secret_value(), environment_name("admin_token")
-    if token:
-        check_token(token, setting)
-    if actor is not None and not actor.isprintable():
-        raise SettingInvalid(setting="--actor", reason="holds a character that cannot be printed")
-    return RunningService(url or url_of(settings), timeout_s=settings.timeout_s, token=token, actor=actor)
+COMMANDS = {"swap": swap, "rollback": rollback, "load": load, "status": status, "history": history}
 
 
-class _Call(threading.Thread):
-    """A call that is made while this thread looks how it goes. A daemon: Ctrl-C need not wait for the answer."""
+def _waited(service: RunningService, what: str, body: Body) -> Body:
+    """The answer to the change; its stages are shown until then."""
+    answer: Future[Body] = Future()
 
-    def __init__(self, call: Callable[[], Body]) -> None:
-        super().__init__(daemon=True)
-        self._call = call
-        self._answer: Body | None = None
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
+    def call() -> None:
         try:
-            self._answer = self._call()
+            answer.set_result(service.change(what, body))
         except BaseException as error:
-            self._error = error
+            answer.set_exception(error)
 
-    def answer(self) -> Body:
-        """Once it has ended: what came back, or what it raised."""
-        if self._error is not None:
-            raise self._error
-        return self._answer or {}
-
-
-def _waited(service: RunningService, ask: Callable[[], Body]) -> Body:
-    """What the call comes back with; its stages are shown until then."""
-    call = _Call(ask)
-    call.start()
+    # a daemon: Ctrl-C need not wait for the answer
+    threading.Thread(target=call, daemon=True).start()
     try:
         with StageBars() as bars:
-            call.join(SECONDS_BETWEEN_LOOKS)
-            while call.is_alive():
+            while not wait([answer], SECONDS_BETWEEN_LOOKS).done:
                 _look(service, bars)
-                call.join(SECONDS_BETWEEN_LOOKS)
     except KeyboardInterrupt:
-        messages().print("it goes on without this command; openbook index status tells how it ends")
+        say("it goes on without this command; openbook index status tells how it ends")
         raise
-    return call.answer()
+    return answer.result()
 
 
 def _look(service: RunningService, bars: StageBars) -> None:
     try:
-        progress = service.progress()
+        progress = service.get("/index/swap")
     except OpenbookError:
         # the call itself will say what is wrong, if anything is
         return
     if progress["state"] == "running" and progress["stage"] is not None:
-        bars.update(progress["stage"], progress["fraction"])
+        bars.show(progress["stage"], progress["fraction"])
 
 
-def _only_begun(report: dict[str, Any]) -> bool:
-    """Whether `report` is that of a call that did not wait; then says so."""
-    if "state" not in report:
-        return False
-    what = report["version"] or "the version before"
-    messages().print(f"{what}: begun; openbook index status tells how it goes and ends", markup=False)
-    return True
+def show_status(content: Mapping[str, Any], console: Console) -> None:
+    """Print GET /index, GET /index/swap and what GET /readyz says of following CURRENT."""
+    index = content["index"]
+    live = index["live"]
+    if live is None:
+        console.print("nothing is live", style="red")
+    else:
+        console.print(
+            f"{live['version']} is live, generation {live['generation']}, {index['checkpoint']}", markup=False
+        )
+    opened = {one["version"] for one in index["resident"]}
+    rows = [
+        (
+            one["version"],
+            one["snapshot_date"],
+            "live" if one["live"] else "closing" if one["retiring"] else "open",
+            str(one["leases"]),
+            megabytes(one["bytes"]),
+        )
+        for one in index["resident"]
+    ]
+    rows += [(version, "", "on disk", "", "") for version in index["versions"] if version not in opened]
+    console.print(table(("version", "date", "state", "questions", "MB"), rows, right=("questions", "MB")))
+    console.print(Text(_progress(content["swap"])))
+    console.print(_following(content["following"]))
 
 
-def _show_swap(report: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(report)
-        return
-    if _only_begun(report):
-        return
-    came_from = f" (before: {report['previous']})" if report["previous"] else ""
-    output().print(
-        f"{report['version']} is live, generation {report['generation']}{came_from}, "
-        f"after {report['seconds']['total']:.3f} s",
-        markup=False,
+def show_history(swaps: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Print the records of GET /index/history."""
+    rows = [
+        (
+            one["time"],
+            one["previous"],
+            one["version"],
+            one["policy"],
+            Text(printable(one["outcome"]), style="" if one["outcome"] == "ok" else "red"),
+            f"{one['seconds']:.3f}",
+            one["actor"],
+            one["replica"],
+        )
+        for one in swaps
+    ]
+    columns = ("time", "from", "to", "policy", "outcome", "seconds", "by", "on")
+    console.print(table(columns, rows, right=("seconds",), folded=("by", "on")))
+
+
+def _progress(progress: Mapping[str, Any]) -> str:
+    """One sentence on the swap under way, or the last one."""
+    if progress["state"] == "idle":
+        return "no swap since the start"
+    doing = "loading" if progress["policy"] == "load" else "swap to"
+    what = printable(f"{doing} {progress['version'] or 'the version before'}")
+    seconds = f"{progress['seconds'].get('total', 0.0):.3f} s"
+    if progress["state"] == "done":
+        return f"{what}: done after {seconds}, begun {progress['started_at']}"
+    stage = progress["stage"] or "about to begin"
+    if progress["state"] == "running":
+        share = "" if progress["fraction"] is None else f" {progress['fraction']:.0%}"
+        return f"{what}: {stage}{share}, for {seconds}"
+    return printable(f"{what}: failed in {stage} [{progress['code']}]: {progress['detail']}")
+
+
+def _following(following: Mapping[str, Any] | None) -> Text:
+    if following is None:
+        return Text("CURRENT is not followed, or nothing is live", style="dim")
+    if following["ok"]:
+        return Text("CURRENT is followed", style="dim")
+    return Text(
+        printable(
+            f"CURRENT names {following['wanted']}, which cannot be served since {following['since']} "
+            f"[{following['code']}]: {following['detail']}"
+        ),
+        style="red",
     )
-    if not report["durable"]:
-        messages().print("CURRENT could not be written: a restart comes back on another version", style="yellow")

@@ -1,47 +1,44 @@
 """openbook bench engine"""
 
+# ruff: noqa: B008  (with_options reads the defaults)
+
 import tempfile
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
-from openbook.cli.options import takes_settings
-from openbook.cli.places import folder_to_fill
+from openbook.cli.options import folder_to_fill, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.settings import Settings
-from openbook_lab.evaluation.reports import JsonFile, MarkdownFile, show
+from openbook_lab.evaluation.reports import ReportFiles
 
 Name = TypeVar("Name", bound=str)
 
 
-@takes_settings("checkpoint")
+@with_options
 def engine(
-    settings: Settings,
-    shapes: Annotated[
-        str, typer.Option(help="mini: the checkpoint. bart-large: BERT-base and BART-large, random weights.")
-    ] = "mini,bart-large",
-    modes: Annotated[str, typer.Option(help="Of: token greedy, token beams, sequence thorough, sequence fast.")] = (
-        "token greedy,token beams,sequence thorough,sequence fast"
+    settings: Annotated[Settings, "checkpoint"],
+    files: ReportFiles,
+    shapes: str = option(
+        "mini,bart-large", "mini: the checkpoint. bart-large: BERT-base and BART-large, random weights."
     ),
-    contestants: Annotated[
-        str,
-        typer.Option(
-            help="Of: openbook float32 | bfloat16 | int8, transformers float32 | bfloat16, and for sequence fast alone "
-            "ctranslate2 float32 | int8 (pip install 'openbook-lab[ctranslate2]')."
-        ),
-    ] = "openbook float32,openbook bfloat16,openbook int8,transformers float32,transformers bfloat16",
-    threads: Annotated[str, typer.Option(help="Numbers of threads.")] = "1,2",
-    repeats: Annotated[int, typer.Option(min=1, help="Answers to each; the fastest counts.")] = 3,
-    n_docs: Annotated[int, typer.Option(min=1, help="K: passages.")] = 5,
-    length: Annotated[int, typer.Option(min=1, help="Tokens of a passage with its question.")] = 160,
-    new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer; none ends before.")] = 16,
-    num_beams: Annotated[int, typer.Option(min=2, help="Beams, where they are not one.")] = 4,
-    folder: Annotated[
-        Path | None, typer.Option(callback=folder_to_fill, help="Where the random weights are written: 2 GB.")
-    ] = None,
-    json_file: JsonFile = None,
-    markdown_file: MarkdownFile = None,
+    modes: str = option(
+        "token greedy,token beams,sequence thorough,sequence fast",
+        "Of: token greedy, token beams, sequence thorough, sequence fast.",
+    ),
+    contestants: str = option(
+        "openbook float32,openbook bfloat16,openbook int8,transformers float32,transformers bfloat16",
+        "Of: openbook float32 | bfloat16 | int8, transformers float32 | bfloat16, and for sequence fast alone "
+        "ctranslate2 float32 | int8 (pip install 'openbook-lab[ctranslate2]').",
+    ),
+    threads: str = option("1,2", "Numbers of threads."),
+    repeats: int = option(3, "Answers to each; the fastest counts.", min=1),
+    n_docs: int = option(5, "K: passages.", min=1),
+    length: int = option(160, "Tokens of a passage with its question.", min=1),
+    new_tokens: int = option(16, "Tokens of an answer; none ends before.", min=1),
+    num_beams: int = option(4, "Beams, where they are not one.", min=2),
+    folder: Path | None = option(None, "Where the random weights are written: 2 GB.", callback=folder_to_fill),
 ) -> None:
     """Measure an answer of the engine beside transformers' own RAG: same weights, same work, in the same run.
 
@@ -62,7 +59,7 @@ def engine(
     with tempfile.TemporaryDirectory(prefix="openbook-bench-", dir=folder) as made, ProgressBar() as progress:
         folders = write_shapes(names, Path(made), Path(settings.checkpoint), progress.update)
         report = measure_engine(folders, plan, progress.update)
-    show(report, json_file, markdown_file)
+    files.show(report)
 
 
 def chosen(given: str, known: tuple[Name, ...], option: str) -> tuple[Name, ...]:

@@ -1,83 +1,52 @@
 """openbook bench precision"""
 
-from contextlib import closing
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import typer
-
-from openbook.cli.client import quieten_libraries
-from openbook.cli.options import takes_settings
-from openbook.cli.progress import ProgressBar
+from openbook.cli.options import option, with_options
 from openbook.settings import Settings
 from openbook_lab.benchmarks.engine_command import chosen
-from openbook_lab.evaluation.question_commands import (
-    WORK,
-    All,
-    Encoder,
-    HeldOut,
-    Passages,
-    Questions,
-    Sample,
-    Seed,
-    Work,
-)
-from openbook_lab.evaluation.reports import JsonFile, MarkdownFile, show
+from openbook_lab.evaluation.question_commands import BookQuestions, set_threads
 
 Precision = Literal["float32", "bfloat16", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "int8")
 
 
-@takes_settings("checkpoint", "threads")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledQuestions(BookQuestions):
+    """A precision costs little: a sample is enough to see it."""
+
+    sample: int | None = option(1000, "Ask so many questions, drawn by --seed. Default: all.", min=1)
+
+
+@with_options
 def precision(
-    settings: Settings,
-    questions: Questions,
-    passages: Passages = None,
-    precisions: Annotated[str, typer.Option(help="The first is what the others are held against.")] = ",".join(
-        PRECISIONS
-    ),
-    held_out: HeldOut = None,
-    every: All = False,
-    sample: Sample = 1000,
-    seed: Seed = 0,
-    n_docs: Annotated[int, typer.Option(min=1, help="K: passages to retrieve and marginalise over.")] = 5,
-    num_beams: Annotated[int, typer.Option(min=2, help="Width of the beam search, beside greedy decoding.")] = 4,
-    thorough: Annotated[bool, typer.Option(help="RAG-Sequence's thorough decoding, too.")] = False,
-    encoder: Encoder = None,
-    work: Work = WORK,
-    json_file: JsonFile = None,
-    markdown_file: MarkdownFile = None,
+    settings: Annotated[Settings, "checkpoint", "threads"],
+    options: SampledQuestions,
+    precisions: str = option(",".join(PRECISIONS), "The others are compared with the first."),
+    num_beams: int = option(4, "Width of the beam search, beside greedy decoding.", min=2),
+    thorough: bool = option(False, "RAG-Sequence's thorough decoding, too.", "--thorough/--no-thorough"),
 ) -> None:
     """What a precision costs in answers: exact match, F1, and the share of questions that are answered otherwise.
 
     The questions are asked of the paragraphs of all questions, in 100-word pieces, with the passages that the question
     encoder finds in float32. Runs on the processor.
     """
-    import torch
-
     from openbook.rag.checkpoint import Checkpoint, load_checkpoint
     from openbook_lab.benchmarks.precision import measure_precisions
-    from openbook_lab.datasets.questions import HELD_OUT_ARTICLES
-    from openbook_lab.evaluation.asked import choose_questions
-    from openbook_lab.evaluation.book import open_book, write_book
+    from openbook_lab.evaluation.book import write_book
     from openbook_lab.evaluation.reader import GREEDY, Decode
 
-    quieten_libraries()
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
-    titles = None if every else held_out or list(HELD_OUT_ARTICLES)
-    asked = choose_questions(questions, held_out=titles, sample=sample, seed=seed)
-    book = write_book(asked.every, passages or [])
+    asked = options.asked()
+    book = write_book(asked.every, options.passages)
     names = chosen(precisions, PRECISIONS, "--precisions")
+    set_threads(settings)
     checkpoints: dict[str, Checkpoint] = {
         name: load_checkpoint(settings.checkpoint, device="cpu", dtype=name) for name in names
     }
     decodes = [GREEDY, Decode("token", num_beams), *([Decode("sequence", num_beams)] if thorough else [])]
-    first = [next(iter(checkpoints.values()))]
-    with (
-        ProgressBar() as progress,
-        closing(open_book(book, work, asked_by=first, encoder_folder=encoder, progress=progress)) as snapshot,
-    ):
+    with options.opened(book, [checkpoints[names[0]]]) as (snapshot, progress):
         report = measure_precisions(
-            checkpoints, asked, book, snapshot, decodes, n_docs=n_docs, work=work, progress=progress
+            checkpoints, asked, book, snapshot, decodes, n_docs=options.n_docs, work=options.work, progress=progress
         )
-    show(report, json_file, markdown_file)
+    options.show(report)

@@ -1,153 +1,149 @@
 """openbook eval reading, open, posteriors: question files, asked of a checkpoint"""
 
-from contextlib import closing
-from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+# ruff: noqa: B008, RUF009  (with_options reads the defaults)
 
-import typer
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from openbook.cli.client import quieten_libraries
-from openbook.cli.options import takes_settings
-from openbook.cli.places import plot_to_write
+from openbook.cli.options import argument, option, plot_to_write, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.settings import Settings
-from openbook_lab.evaluation.reports import JsonFile, MarkdownFile, show
+from openbook_lab.evaluation.reports import ReportFiles
 
 if TYPE_CHECKING:
     from openbook.rag.checkpoint import Checkpoint
+    from openbook.storage.snapshot import IndexSnapshot
+    from openbook_lab.evaluation.asked import QuestionSet
+    from openbook_lab.evaluation.book import Book
 
-COMPUTING = ("checkpoint", "device", "dtype", "threads")
-
-Questions = Annotated[
-    list[Path],
-    typer.Argument(metavar="QUESTIONS...", help="JSON lines with question, answers, title and context (SQuAD's)."),
-]
-HeldOut = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="TITLE", help="Ask about this article; again for more. Default: those that training held out."
-    ),
-]
-All = Annotated[bool, typer.Option("--all", help="Ask about every article.")]
-Sample = Annotated[int | None, typer.Option(min=1, help="Ask so many questions, drawn by --seed. Default: all.")]
-Seed = Annotated[int, typer.Option(help="What is drawn follows from it.")]
-Against = Annotated[
-    list[str] | None, typer.Option(metavar="CHECKPOINT", help="Another checkpoint, side by side; again for more.")
-]
-Work = Annotated[
-    Path,
-    typer.Option(metavar="FOLDER", help="Keeps answers and the index: the same command goes on from what is there."),
-]
-Passages = Annotated[
-    list[Path] | None,
-    typer.Option(
-        metavar="FILE", help="Passages to search beside the paragraphs: .jsonl, or .tsv as DPR's; again for more."
-    ),
-]
-Encoder = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="The passage encoder; without it all-MiniLM-L6-v2 from its package."),
-]
-WORK = Path("runs/eval")
+Computing = Annotated[Settings, "checkpoint", "device", "dtype", "threads"]
 
 
-class Part(StrEnum):
-    """Of `open`: typer takes no list of literals."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement(ReportFiles):
+    """What every measurement of a checkpoint takes."""
 
-    decodings = "decodings"
-    gold = "gold"
-    sweep = "sweep"
+    seed: int = option(0, "What is drawn follows from it.")
+    work: Path = option(
+        Path("runs/eval"),
+        "Keeps answers and the index: the same command goes on from what is there.",
+        metavar="FOLDER",
+    )
+
+    def progress(self) -> ProgressBar:
+        return ProgressBar(stopped=f"stopped; the same command goes on from the answers in {self.work}")
 
 
-@takes_settings(*COMPUTING)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Questions(Measurement):
+    """Which questions are asked."""
+
+    questions: tuple[Path, ...] = argument(
+        "QUESTIONS...", "JSON lines with question, answers, title and context (SQuAD's)."
+    )
+    held_out: tuple[str, ...] = option(
+        (), "Ask about this article; again for more. Default: those that training held out.", metavar="TITLE"
+    )
+    every: bool = option(False, "Ask about every article.", "--all")
+    sample: int | None = option(None, "Ask so many questions, drawn by --seed. Default: all.", min=1)
+
+    @property
+    def titles(self) -> tuple[str, ...] | None:
+        """The articles that are asked about; None: all."""
+        from openbook_lab.datasets.questions import HELD_OUT_ARTICLES
+
+        return None if self.every else self.held_out or HELD_OUT_ARTICLES
+
+    def asked(self) -> "QuestionSet":
+        from openbook_lab.evaluation.asked import choose_questions
+
+        return choose_questions(self.questions, held_out=self.titles, sample=self.sample, seed=self.seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookQuestions(Questions):
+    """What the questions are asked of: their paragraphs, and more passages."""
+
+    passages: tuple[Path, ...] = option(
+        (), "Passages to search beside the paragraphs: .jsonl, or .tsv as DPR's; again for more.", metavar="FILE"
+    )
+    encoder: Path | None = option(
+        None, "The passage encoder; without it all-MiniLM-L6-v2 from its package.", metavar="FOLDER"
+    )
+    n_docs: int = option(5, "K: passages to retrieve and marginalise over.", min=1)
+
+    @contextmanager
+    def opened(
+        self, book: "Book", asked_by: "Sequence[Checkpoint]", *, bm25: bool = False
+    ) -> "Iterator[tuple[IndexSnapshot, ProgressBar]]":
+        """The book's index, built unless it is there, and the progress of what is measured over it."""
+        from openbook_lab.evaluation.book import open_book
+
+        with self.progress() as progress:
+            snapshot = open_book(
+                book, self.work, asked_by=asked_by, encoder_folder=self.encoder, progress=progress, bm25=bm25
+            )
+            try:
+                yield snapshot, progress
+            finally:
+                snapshot.close()
+
+
+@with_options
 def reading(
-    settings: Settings,
-    questions: Questions,
-    held_out: HeldOut = None,
-    every: All = False,
-    sample: Sample = None,
-    seed: Seed = 0,
-    num_beams: Annotated[
-        list[int] | None, typer.Option(min=1, help="Width of the beam search; again for more. Default: 1, greedy.")
-    ] = None,
-    against: Against = None,
-    work: Work = WORK,
-    json_file: JsonFile = None,
-    markdown_file: MarkdownFile = None,
+    settings: Computing,
+    options: Questions,
+    num_beams: tuple[int, ...] = option((1,), "Width of the beam search; again for more. Default: 1, greedy.", min=1),
+    against: tuple[str, ...] = option((), "Another checkpoint, side by side; again for more.", metavar="CHECKPOINT"),
 ) -> None:
     """Reading alone: exact match and F1 with the paragraph of each question given whole."""
-    from openbook_lab.evaluation.asked import choose_questions
     from openbook_lab.evaluation.reading import read_paragraphs
 
-    asked = choose_questions(questions, held_out=_titles(held_out, every), sample=sample, seed=seed)
+    asked = options.asked()
     checkpoints = load_checkpoints(settings, against)
-    with ProgressBar(stopped=kept_in(work)) as progress:
+    with options.progress() as progress:
         report = read_paragraphs(
-            checkpoints, asked, work=work, num_beams=num_beams or [1], seed=seed, progress=progress
+            checkpoints, asked, work=options.work, num_beams=num_beams, seed=options.seed, progress=progress
         )
-    show(report, json_file, markdown_file)
+    options.show(report)
 
 
-@takes_settings(*COMPUTING)
+@with_options
 def open_domain(
-    settings: Settings,
-    questions: Questions,
-    passages: Passages = None,
-    held_out: HeldOut = None,
-    every: All = False,
-    sample: Sample = None,
-    seed: Seed = 0,
-    part: Annotated[
-        list[Part] | None,
-        typer.Option(
-            help="decodings: each way of decoding. gold: the gold passage among wrong ones. sweep: K at test time. "
-            "Again for more. Default: all three."
-        ),
-    ] = None,
-    n_docs: Annotated[int, typer.Option(min=1, help="K of decodings and gold.")] = 5,
-    k: Annotated[
-        list[int] | None, typer.Option("--k", min=1, help="K of the sweep; again for more. Default: 1, 2, 3, 5 ... 20.")
-    ] = None,
-    num_beams: Annotated[int, typer.Option(min=2, help="Width of the beam search, beside greedy decoding.")] = 4,
-    against: Against = None,
-    frozen: Annotated[
-        bool, typer.Option("--frozen", help="Retrieve with the passage encoder's vectors of the questions, too.")
-    ] = False,
-    bm25: Annotated[bool, typer.Option("--bm25", help="Retrieve with BM25, too: its scores are the prior's.")] = False,
-    encoder: Encoder = None,
-    work: Work = WORK,
-    json_file: JsonFile = None,
-    markdown_file: MarkdownFile = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            callback=plot_to_write,
-            help="Draw EM and recall over K there, .png or .svg; needs matplotlib.",
-        ),
-    ] = None,
+    settings: Computing,
+    options: BookQuestions,
+    part: tuple[Literal["decodings", "gold", "sweep"], ...] = option(
+        ("decodings", "gold", "sweep"),
+        "decodings: each way of decoding. gold: the gold passage among wrong ones. sweep: K at test time. "
+        "Again for more. Default: all three.",
+    ),
+    k: tuple[int, ...] = option((), "K of the sweep; again for more. Default: 1, 2, 3, 5 ... 20.", min=1),
+    num_beams: int = option(4, "Width of the beam search, beside greedy decoding.", min=2),
+    against: tuple[str, ...] = option((), "Another checkpoint, side by side; again for more.", metavar="CHECKPOINT"),
+    frozen: bool = option(False, "Retrieve with the passage encoder's vectors of the questions, too."),
+    bm25: bool = option(False, "Retrieve with BM25, too: its scores are the prior's."),
+    plot: Path | None = option(
+        None, "Draw EM and recall over K there, .png or .svg; needs matplotlib.", metavar="FILE", callback=plot_to_write
+    ),
 ) -> None:
     """Open domain: questions asked of the paragraphs of all questions, in 100-word pieces, and of more passages.
 
     Shows how often an answer is retrieved, exact match and F1 of each way of decoding with a 95% interval, what the
     gold passage is worth, K at test time, and the differences on the same questions.
     """
-    from openbook_lab.evaluation.asked import choose_questions
-    from openbook_lab.evaluation.book import open_book, write_book
-    from openbook_lab.evaluation.open_domain import K_SWEEP, PARTS, OpenPlan, measure_open
+    from openbook_lab.evaluation.book import write_book
+    from openbook_lab.evaluation.open_domain import K_SWEEP, OpenPlan, measure_open
     from openbook_lab.evaluation.sweep_plot import draw_sweep
 
-    asked = choose_questions(questions, held_out=_titles(held_out, every), sample=sample, seed=seed)
-    book = write_book(asked.every, passages or [])
+    asked = options.asked()
+    book = write_book(asked.every, options.passages)
     checkpoints = load_checkpoints(settings, against)
-    plan = OpenPlan([one.value for one in part] if part else PARTS, n_docs, num_beams, tuple(k or K_SWEEP))
-    with (
-        ProgressBar(stopped=kept_in(work)) as progress,
-        closing(
-            open_book(book, work, asked_by=checkpoints, encoder_folder=encoder, progress=progress, bm25=bm25)
-        ) as snapshot,
-    ):
+    plan = OpenPlan(part, options.n_docs, num_beams, k or K_SWEEP)
+    with options.opened(book, checkpoints, bm25=bm25) as (snapshot, progress):
         report = measure_open(
             checkpoints,
             asked,
@@ -156,43 +152,27 @@ def open_domain(
             plan,
             frozen=frozen,
             bm25=bm25,
-            encoder_folder=encoder,
-            seed=seed,
-            work=work,
+            encoder_folder=options.encoder,
+            seed=options.seed,
+            work=options.work,
             progress=progress,
         )
-    show(report, json_file, markdown_file)
+    options.show(report)
     if plot is not None:
         draw_sweep(report, plot)
 
 
-@takes_settings(*COMPUTING)
+@with_options
 def posteriors(
-    settings: Settings,
-    questions: Questions,
-    passages: Passages = None,
-    unanswerable: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE", help="Questions that their paragraph does not answer (SQuAD 2.0's); again for more."
-        ),
-    ] = None,
-    held_out: HeldOut = None,
-    every: All = False,
-    sample: Sample = None,
-    seed: Seed = 0,
-    n_docs: Annotated[int, typer.Option(min=1, help="K: passages to retrieve and marginalise over.")] = 5,
-    num_beams: Annotated[int, typer.Option(min=1, help="Width of the beam search; 1 is greedy.")] = 4,
-    encoder: Encoder = None,
-    work: Work = WORK,
-    json_file: JsonFile = None,
-    markdown_file: MarkdownFile = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", callback=plot_to_write, help="Draw the curves there, .png or .svg; needs matplotlib."
-        ),
-    ] = None,
+    settings: Computing,
+    options: BookQuestions,
+    unanswerable: tuple[Path, ...] = option(
+        (), "Questions that their paragraph does not answer (SQuAD 2.0's); again for more.", metavar="FILE"
+    ),
+    num_beams: int = option(4, "Width of the beam search; 1 is greedy.", min=1),
+    plot: Path | None = option(
+        None, "Draw the curves there, .png or .svg; needs matplotlib.", metavar="FILE", callback=plot_to_write
+    ),
 ) -> None:
     """Posteriors and probabilities: which passage an answer is from, and whether there is one at all.
 
@@ -201,20 +181,16 @@ def posteriors(
     the three apart (AUC), and which threshold keeps how many right answers.
     """
     from openbook_lab.evaluation.answerability import draw_curves
-    from openbook_lab.evaluation.asked import choose_questions, choose_unanswerable
-    from openbook_lab.evaluation.book import open_book, write_book
+    from openbook_lab.evaluation.asked import choose_unanswerable
+    from openbook_lab.evaluation.book import write_book
     from openbook_lab.evaluation.posteriors import measure_posteriors
     from openbook_lab.evaluation.reader import Decode
 
-    titles = _titles(held_out, every)
-    asked = choose_questions(questions, held_out=titles, sample=sample, seed=seed)
-    impossible = choose_unanswerable(unanswerable or [], held_out=titles, sample=sample, seed=seed)
-    book = write_book([*asked.every, *impossible.every], passages or [])
-    (checkpoint,) = load_checkpoints(settings, None)
-    with (
-        ProgressBar(stopped=kept_in(work)) as progress,
-        closing(open_book(book, work, asked_by=[checkpoint], encoder_folder=encoder, progress=progress)) as snapshot,
-    ):
+    asked = options.asked()
+    impossible = choose_unanswerable(unanswerable, held_out=options.titles, sample=options.sample, seed=options.seed)
+    book = write_book([*asked.every, *impossible.every], options.passages)
+    (checkpoint,) = load_checkpoints(settings)
+    with options.opened(book, [checkpoint]) as (snapshot, progress):
         report, outcomes = measure_posteriors(
             checkpoint,
             asked,
@@ -222,35 +198,31 @@ def posteriors(
             book,
             snapshot,
             decodes=(Decode("token", num_beams), Decode("sequence", num_beams)),
-            n_docs=n_docs,
-            seed=seed,
-            work=work,
+            n_docs=options.n_docs,
+            seed=options.seed,
+            work=options.work,
             progress=progress,
         )
-    show(report, json_file, markdown_file)
+    options.show(report)
     if plot is not None:
         draw_curves(outcomes, plot)
 
 
-def _titles(held_out: list[str] | None, every: bool) -> list[str] | None:
-    from openbook_lab.datasets.questions import HELD_OUT_ARTICLES
-
-    return None if every else held_out or list(HELD_OUT_ARTICLES)
-
-
-def kept_in(work: Path) -> str:
-    """What is said where Ctrl-C ends a measurement."""
-    return f"stopped; the same command goes on from the answers in {work}"
-
-
-def load_checkpoints(settings: Settings, others: list[str] | None) -> "list[Checkpoint]":
-    """The checkpoint of the settings, then the others, as the settings say."""
-    import torch
-
+def load_checkpoints(settings: Settings, others: tuple[str, ...] = ()) -> "list[Checkpoint]":
+    """The checkpoint of the settings, then the others, on the device and in the precision of the settings."""
     from openbook.rag.checkpoint import load_checkpoint
+
+    set_threads(settings)
+    return [
+        load_checkpoint(source, device=settings.device, dtype=settings.dtype)
+        for source in (settings.checkpoint, *others)
+    ]
+
+
+def set_threads(settings: Settings) -> None:
+    """Before a checkpoint is loaded: as many threads as the settings say, and no advice of libraries."""
+    import torch
 
     quieten_libraries()
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    sources = [settings.checkpoint, *(others or ())]
-    return [load_checkpoint(source, device=settings.device, dtype=settings.dtype) for source in sources]

@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.storage.durable import sha256_of
 from openbook_lab.training.distillation import DistillationConfig
+from openbook_lab.training.inputs import TrainingInputs
 from openbook_lab.training.joint import JointConfig
 from openbook_lab.training.reading import ReadingConfig
 
@@ -21,57 +22,21 @@ NOT_THE_RECIPES = frozenset({"output", "work", "name"})
 # texts are longer than answers: so many tokens of one are learnt
 WRITTEN_TOKENS = 64
 
-Dtype = Literal["auto", "float32", "bfloat16"]
-
 
 @dataclass(frozen=True, slots=True)
-class TrainingConfig:
-    """Everything that the result depends on. `work` holds what a later call goes on from, and the run log.
-
-    base           folder of a BERT-like encoder, a BART or T5, or a RAG checkpoint; None: all-MiniLM-L6-v2
-    paragraphs     questions whose context is a paragraph (SQuAD); those without answers count as `unanswerable`
-    sentences      questions whose context is a single sentence (QAMR)
-    unanswerable   questions that their paragraph does not answer (SQuAD 2.0); those with answers are left aside
-    questions      questions alone: the question encoder learns from them, and those with answers are asked of all
-                   passages in joint training
-    texts          prompts and what people wrote for them (MS-MARCO NLG, Jeopardy), in joint training
-    claims         claims and their labels (FEVER), in joint training: the label's words are what is to be said
-    dev            questions with answers that are measured with, in place of the held-out articles
-    passages       passages that nobody asked anything about (.jsonl, .tsv): searched beside the paragraphs
-    closed_book    reading learns from what is asked alone, without any passage, and there is no joint training
-    unfound        joint training learns an answer whatever was found, as the paper's does; else one that was found
-    held_out       articles that are for dev; without any, HELD_OUT_ARTICLES as far as they occur
-    processes      how many train together, each on one thread; 1 alone on all threads
-    """
+class TrainingConfig(TrainingInputs):
+    """Everything that the result depends on. `work` holds what a later call goes on from, and the run log."""
 
     output: Path
     work: Path
-    paragraphs: tuple[Path, ...] = ()
-    sentences: tuple[Path, ...] = ()
-    unanswerable: tuple[Path, ...] = ()
-    questions: tuple[Path, ...] = ()
-    texts: tuple[Path, ...] = ()
-    claims: tuple[Path, ...] = ()
-    dev: tuple[Path, ...] = ()
-    passages: tuple[Path, ...] = ()
-    closed_book: bool = False
-    unfound: bool = False
-    base: Path | None = None
-    decoder_layers: tuple[int, ...] = ()
-    held_out: tuple[str, ...] = ()
-    dev_questions: int = 160
     name: str = "openbook-mini"
     worlds: int = 4
     paragraph_kinds: Mapping[str, float] = field(
         default_factory=lambda: {"paragraph": 0.85, "unanswerable": 0.1, "alone": 0.05, "text": 1.0, "claim": 1.0}
     )
-    processes: int = 1
-    device: str = "auto"
-    dtype: Dtype = "auto"
     reading: ReadingConfig = field(default_factory=ReadingConfig)
     distillation: DistillationConfig = field(default_factory=DistillationConfig)
     joint: JointConfig = field(default_factory=JointConfig)
-    seed: int = 0
 
     def seeded(self) -> "TrainingConfig":
         """The same with its seed in every stage."""

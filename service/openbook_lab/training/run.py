@@ -41,7 +41,7 @@ def run(config: TrainingConfig, report: Report, progress: Progress = no_progress
     """
     config = config.seeded()
     check_folders(config)
-    workshop = Workshop(config, Replicas())
+    workshop = Workshop(config, Replicas(), progress)
     check_questions(config, workshop.questions)
     if not results_of(workshop):
         raise SettingInvalid(setting="--joint-steps", reason="no stage has a step, so there is nothing to train")

@@ -11,6 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from openbook.indexing.passage_encoder import PassageEncoder
+from openbook_lab.training.stage import Progress, no_progress
+
+# of a slice, after which the progress is reported
+BATCHES = 8
 
 
 class TextEncoder(Protocol):
@@ -32,11 +36,13 @@ class KeptVectors:
         *,
         device: str | torch.device = "cpu",
         dtype: torch.dtype = torch.bfloat16,
+        progress: Progress = no_progress,
     ) -> None:
         self._folder = folder
         self._source = source
         self._device = str(device)
         self._dtype = dtype
+        self._progress = progress
 
     @cached_property
     def encoder(self) -> PassageEncoder:
@@ -55,7 +61,14 @@ class KeptVectors:
         if path.is_file():
             kept: NDArray[np.float32] = np.load(path)  # (N, d)
             return kept
-        vectors = self.encoder.encode_texts(texts, batch_size=batch_size)  # (N, d)
+        vectors = np.empty((len(texts), self.encoder.dimension), dtype=np.float32)  # (N, d)
+        # in the encoder's own order, so that its batches are the same whatever a slice is
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+        for start in range(0, len(order), BATCHES * batch_size):
+            self._progress(start, len(order), "vectors")
+            rows = order[start : start + BATCHES * batch_size]
+            vectors[rows] = self.encoder.encode_texts([texts[row] for row in rows], batch_size=batch_size)
+        self._progress(len(order), len(order), "vectors")
         self._folder.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(".tmp")
         with aside.open("wb") as file:

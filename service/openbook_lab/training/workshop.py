@@ -26,7 +26,7 @@ from openbook_lab.training.parts import train_logits_bias
 from openbook_lab.training.recipe import TrainingConfig
 from openbook_lab.training.replicas import machine_of
 from openbook_lab.training.retrieval import Library
-from openbook_lab.training.stage import Machine
+from openbook_lab.training.stage import Machine, Progress, no_progress
 from openbook_lab.training.vectors import KeptVectors
 from openbook_lab.training.world_examples import InventedWorld, invented_worlds, world_question_texts, world_sources
 
@@ -34,11 +34,12 @@ from openbook_lab.training.world_examples import InventedWorld, invented_worlds,
 class Workshop:
     """Made once in each process. Everything in it follows from the recipe, and is made when it is first needed."""
 
-    def __init__(self, config: TrainingConfig, replicas: Replicas) -> None:
+    def __init__(self, config: TrainingConfig, replicas: Replicas, progress: Progress = no_progress) -> None:
         self.config = config
         self.replicas = replicas
         self.machine: Machine = machine_of(config.device, config.dtype, replicas)
-        self._vectors = KeptVectors(config.work, device=self.machine.device, dtype=self.machine.dtype)
+        device, dtype = self.machine.device, self.machine.dtype
+        self._vectors = KeptVectors(config.work, device=device, dtype=dtype, progress=progress)
 
     def among(self, replicas: Replicas) -> "Workshop":
         """The same for one of several processes, with all that has been made."""

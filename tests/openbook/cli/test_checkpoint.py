@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 from tests.fixtures.command_line import QUESTION, Run
@@ -13,7 +12,7 @@ def test_an_exported_checkpoint_answers_as_the_one_that_it_came_from(
     for file in ("config.json", "model.safetensors", "question_encoder_tokenizer", "generator_tokenizer"):
         assert (tmp_path / "whole" / file).exists()
     one, other = (
-        json.loads(run("ask", QUESTION, "--local", "--json", "--indexes", indexes_folder, "--checkpoint", folder).out)
+        run("ask", QUESTION, "--local", "--json", "--indexes", indexes_folder, "--checkpoint", folder).json
         for folder in (tiny_checkpoint, tmp_path / "whole")
     )
     for key in ("answers", "tokens", "passages"):
@@ -43,5 +42,5 @@ def test_the_mean_of_two_checkpoints_answers(
     assert (mean.code, mean.out) == (0, "")
     assert mean.err == "wrote the mean of 2 checkpoints to mean\n"
     asked = run("ask", QUESTION, "--local", "--json", "--indexes", indexes_folder, "--checkpoint", tmp_path / "mean")
-    assert json.loads(asked.out)["checkpoint"].startswith("middle@")
+    assert asked.json["checkpoint"].startswith("middle@")
     assert run("checkpoint", "average", "other", tiny_checkpoint).code == 2

@@ -49,7 +49,7 @@ def test_a_proxy_of_the_environment_does_not_come_between_this_machine_and_itsel
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://127.0.0.1", "http://", "http://[::1"])
 def test_a_url_that_is_none_is_wrong_use(url: str) -> None:
     with pytest.raises(SettingInvalid, match="--url"):
-        RunningService(url, timeout_s=1).indexes()
+        RunningService(url, timeout_s=1).get("/index")
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
 """What a comparison looks like: in a pipe, on a wide terminal and on a narrow one."""
 
 import io
-import json
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from openbook.cli.comparison import show_comparison
+from openbook.cli.rendering import show_comparison
 from tests.fixtures.command_line import QUESTION, Run
 from tests.openbook.cli.test_rendering import ANSWER
 
@@ -100,19 +98,15 @@ def test_the_service_is_asked_for_the_versions_given(run: Run, service: str) -> 
     ended = run("ask", QUESTION, "--url", service, *both)
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.index("tiny-2018 of 2018-12-20") < ended.out.index("tiny-2016 of 2016-12-21")
-    compared = json.loads(run("ask", QUESTION, "--url", service, *both, "--n-docs", 3, "--json").out)
+    compared = run("ask", QUESTION, "--url", service, *both, "--n-docs", 3, "--json").json
     assert [answer["index"]["version"] for answer in compared["answers"]] == ["tiny-2018", "tiny-2016"]
     assert [len(answer["passages"]) for answer in compared["answers"]] == [3, 3]
     assert sum(len(group["versions"]) for group in compared["groups"]) == 2
 
 
-def test_in_this_process_the_comparison_is_the_services(
-    run: Run, service: str, tiny_checkpoint: Path, indexes_folder: Path
-) -> None:
+def test_in_this_process_the_comparison_is_the_services(run: Run, service: str, here: tuple[object, ...]) -> None:
     both = ("--compare", "tiny-2016", "--compare", "tiny-2018", "--json")
-    here = ("--local", "--checkpoint", tiny_checkpoint, "--indexes", indexes_folder)
-    there = json.loads(run("ask", QUESTION, "--url", service, *both).out)
-    local = json.loads(run("ask", QUESTION, *here, *both).out)
+    there, local = (run("ask", QUESTION, *where, *both).json for where in (("--url", service), here))
     for answer in [*there["answers"], *local["answers"]]:
         del answer["seconds"]
     assert local == there

@@ -1,13 +1,12 @@
 import dataclasses
 import shutil
-import socket
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from openbook import extensions
-from openbook.cli.demo import DEMO_VERSIONS, provide
+from openbook.cli.serve import DEMO_VERSIONS, provide
 from openbook.errors import IndexChecksumWrong, SettingInvalid
 from openbook.settings import default_indexes
 from openbook.storage.index_store import IndexStore
@@ -43,13 +42,12 @@ def test_the_demo_copies_what_the_package_brings_and_begins_on_the_first(package
         assert store.verify(version).version == version
 
 
-def test_the_command_copies_and_then_serves(package: Path, run: Run) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        ended = run("demo", "--port", taken.getsockname()[1])
-    assert IndexStore(default_indexes()).current() == "wiki-2016"
+def test_the_demo_copies_and_then_serves_with_the_public_token(package: Path, run: Run) -> None:
+    ended = run("demo", "--indexes", "books", "--host", "0.0.0.0")
     assert ended.code == 2
-    assert "cannot listen on" in ended.err
+    assert ended.err.startswith(
+        "copied wiki-2016 to books\ncopied wiki-2018 to books\nerror [setting_invalid]: --demo: "
+    )
 
 
 def test_what_is_there_stays_as_it_is(package: Path, tmp_path: Path) -> None:

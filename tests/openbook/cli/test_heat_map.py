@@ -9,8 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from openbook.cli.drawing import as_svg, shortened, write_drawing
-from openbook.cli.heat_map import colour, heat_map
+from openbook.cli.heat_map import as_svg, colour, heat_map, shortened, write_drawing
 from tests.fixtures.command_line import QUESTION, Run
 
 SVG = "{http://www.w3.org/2000/svg}"

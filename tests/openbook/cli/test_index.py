@@ -15,7 +15,7 @@ def test_list_marks_the_current_version(run: Run, indexes_folder: Path) -> None:
 
 
 def test_list_as_json_has_the_manifests(run: Run, indexes_folder: Path) -> None:
-    listed = json.loads(run("index", "list", "--indexes", indexes_folder, "--json").out)
+    listed = run("index", "list", "--indexes", indexes_folder, "--json").json
     assert listed["current"] == "tiny-2016"
     assert [one["version"] for one in listed["versions"]] == ["tiny-2016", "tiny-2018"]
     assert listed["versions"][0]["files"]["index.faiss"]["bytes"] > 0
@@ -37,7 +37,7 @@ def test_list_shows_what_can_be_read_and_names_what_cannot(run: Run, indexes_fol
 
 def test_info_is_the_manifest(run: Run, indexes_folder: Path) -> None:
     shown = run("index", "info", "tiny-2018", "--indexes", indexes_folder).out
-    as_json = json.loads(run("index", "info", "tiny-2018", "--indexes", indexes_folder, "--json").out)
+    as_json = run("index", "info", "tiny-2018", "--indexes", indexes_folder, "--json").json
     assert as_json["snapshot_date"] == "2018-12-20"
     for key in as_json:
         assert f"{key} " in shown
@@ -119,17 +119,8 @@ def test_vectors_are_imported_merged_and_deleted(run: Run, tmp_path: Path) -> No
         (tmp_path / f"{version}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
         np.save(tmp_path / f"{version}.npy", np.eye(3, 4, dtype=np.float32))
         made = run(
-            *(
-                "index",
-                "import",
-                f"{version}.jsonl",
-                "--vectors",
-                f"{version}.npy",
-                "--name",
-                version,
-                "--type",
-                "flat",
-            ),
+            *("index", "import", f"{version}.jsonl", "--vectors", f"{version}.npy", "--name", version),
+            *("--type", "flat"),
             *("--encoder", "facebook/dpr-ctx_encoder-multiset-base", "--fingerprint", "abc"),
         )
         assert made.code == 0, made.err

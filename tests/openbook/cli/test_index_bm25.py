@@ -11,13 +11,13 @@ from tests.fixtures.command_line import QUESTION, Run
 
 
 def test_bm25_is_added_to_a_version_and_its_manifest_says_how(run: Run, indexes_folder: Path) -> None:
-    before = json.loads(run("index", "info", "tiny-2016", "--indexes", indexes_folder, "--json").out)
+    before = run("index", "info", "tiny-2016", "--indexes", indexes_folder, "--json").json
     assert before["bm25"] is None
     ended = run("index", "bm25", "tiny-2016", "--indexes", indexes_folder, "--k1", 1.2, "--b", 0.75)
     assert ended.code == 0
     assert "added BM25 to tiny-2016: " in ended.err
     assert "words of 12 passages" in ended.err
-    after = json.loads(run("index", "info", "tiny-2016", "--indexes", indexes_folder, "--json").out)
+    after = run("index", "info", "tiny-2016", "--indexes", indexes_folder, "--json").json
     assert (after["bm25"]["k1"], after["bm25"]["b"]) == (1.2, 0.75)
     assert {name: after["files"][name] for name in before["files"]} == before["files"]
     assert "bm25.scores.npy" in run("index", "info", "tiny-2016", "--indexes", indexes_folder).out
@@ -31,15 +31,14 @@ def test_what_cannot_be_added_is_refused_in_one_line(run: Run, indexes_folder: P
     assert (wrong.code, wrong.err) == (2, "error [setting_invalid]: b: is at least 0 and at most 1, not 2.0\n")
 
 
-def test_ask_names_a_retriever_and_shows_it(run: Run, indexes_folder: Path, tiny_checkpoint: Path) -> None:
+def test_ask_names_a_retriever_and_shows_it(run: Run, indexes_folder: Path, here: tuple[object, ...]) -> None:
     run("index", "bm25", "tiny-2016", "--indexes", indexes_folder)
-    here = ("--local", "--checkpoint", tiny_checkpoint, "--indexes", indexes_folder)
     ask = ("ask", QUESTION, *here, "--n-docs", 3, "--max-new-tokens", 3, "--retriever")
     shown = run(*ask, "bm25")
     assert shown.code == 0
     assert ", retriever bm25: queue" in shown.out.splitlines()[-1]
     assert "retriever" not in run(*ask, "dense").out
-    answer = json.loads(run(*ask, "bm25", "--json").out)
+    answer = run(*ask, "bm25", "--json").json
     assert answer["retriever"] == "bm25"
     assert answer["passages"][0]["passage_id"] == "peru"
 

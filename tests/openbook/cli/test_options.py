@@ -1,21 +1,108 @@
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
-from openbook.cli.options import describe, environment_name, flag, read_settings, takes_settings
-from openbook.errors import SettingInvalid
+from openbook.cli import index_build, index_change
+from openbook.cli.options import (
+    REQUIRED,
+    argument,
+    describe,
+    environment_name,
+    flag,
+    option,
+    read_settings,
+    with_options,
+)
+from openbook.indexing.index_spec import NUMBERS
 from openbook.settings import Settings
+from openbook_lab.benchmarks import commands as bench
 from tests.fixtures.command_line import Run
+
+MAKERS = (index_build.build, index_change.import_vectors, index_change.merge, bench.index)
+
+
+@dataclass(frozen=True)
+class Search:
+    n_docs: int = option(5, "How many.", min=1)
+    kind: tuple[Literal["flat", "hnsw"], ...] = option(("flat",), "Which; again for more.")
+    exact: bool = option(False, "Compare with all.", "--all")
+
+
+@dataclass(frozen=True)
+class Wide(Search):
+    n_docs: int = option(50, "How many.")
+
+
+def called(*given: str) -> list[Any]:
+    """What a command of these options is called with; its output alone, where it ends without a call."""
+    seen: list[Any] = []
+
+    @with_options
+    def command(
+        settings: Annotated[Settings, "port", "indexes", "workers"],
+        search: Wide,
+        texts: tuple[str, ...] = argument("TEXT...", "What."),
+        name: str = option(REQUIRED, "Its name."),
+        limit: int | None = option(None, "How far."),
+        words: tuple[str, ...] = option((), "Words.", "--word"),
+        fast: bool = option(False, "Be quick."),
+    ) -> None:
+        seen.extend((settings, search, texts, name, limit, words, fast))
+
+    app = typer.Typer()
+    app.command()(command)
+    ended = CliRunner().invoke(app, [*given], env={"COLUMNS": "200", "NO_COLOR": "1"})
+    return seen or [ended.output]
+
+
+def test_a_command_gets_its_options_and_objects_with_their_defaults(bare: None) -> None:
+    settings, *others = called("one", "two", "--name", "x")
+    assert settings == read_settings()
+    assert others == [Wide(50, ("flat",), False), ("one", "two"), "x", None, (), False]
+
+
+def test_what_is_given_again_and_again_is_a_tuple(bare: None) -> None:
+    _, search, *others = called(
+        *("one", "--name", "x", "--n-docs", "3", "--kind", "hnsw", "--kind", "flat", "--all"),
+        *("--word", "a", "--word", "b", "--fast", "--limit", "0"),
+    )
+    assert search == Wide(3, ("hnsw", "flat"), True)
+    assert others == [("one",), "x", 0, ("a", "b"), True]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("one",), "Missing option '--name'"),
+        (("--name", "x"), "Missing argument 'TEXT...'"),
+        (("one", "--name", "x", "--kind", "tree"), "'tree' is not one of"),
+        (("one", "--name", "x", "--no-fast"), "No such option"),
+    ],
+)
+def test_typer_refuses_what_the_declarations_do_not_allow(bare: None, given: tuple[str, ...], said: str) -> None:
+    assert said in called(*given)[0]
+
+
+def test_an_option_wins_over_the_environment_and_that_over_the_default(
+    bare: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENBOOK_PORT", "8001")
+    monkeypatch.setenv("OPENBOOK_INDEXES", "books")
+    settings = called("one", "--name", "x", "--indexes", "shelf")[0]
+    assert (settings.port, settings.indexes, settings.workers) == (8001, Path("shelf"), 2)
 
 
 def test_serve_has_an_option_for_every_setting_but_the_secret(run: Run) -> None:
     text = " ".join(run("serve", "--help").out.split()).replace("- ", "-")
     for name in Settings.model_fields:
-        if name == "admin_token":
-            assert flag(name) not in text
-        else:
-            assert f"{flag(name)} " in text
-            assert environment_name(name) in text
+        assert (f"{flag(name)} " in text) == (name != "admin_token")
+        assert (f"env: {environment_name(name)}" in text) == (name != "admin_token")
 
 
 def test_an_options_help_is_the_settings_with_its_variable_and_default() -> None:
@@ -24,28 +111,28 @@ def test_an_options_help_is_the_settings_with_its_variable_and_default() -> None
     assert describe("index").endswith("[env: OPENBOOK_INDEX]")
 
 
-def test_an_option_wins_over_the_environment_which_wins_over_the_default(
-    bare: None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("port", "options", "said"),
+    [
+        ("8000", ("--max-docs", 0), "--max-docs: must be greater than or equal to 1, not 0\n"),
+        ("eighty", (), "OPENBOOK_PORT: must be a valid integer"),
+    ],
+)
+def test_a_wrong_setting_is_named_as_it_was_given(
+    run: Run, monkeypatch: pytest.MonkeyPatch, port: str, options: tuple[object, ...], said: str
 ) -> None:
-    seen: list[Settings] = []
-
-    @takes_settings("port", "indexes", "workers")
-    def command(settings: Settings) -> None:
-        seen.append(settings)
-
-    monkeypatch.setenv("OPENBOOK_PORT", "8001")
-    monkeypatch.setenv("OPENBOOK_INDEXES", "books")
-    command(port=None, indexes=Path("shelf"), workers=None)
-    assert (seen[0].port, seen[0].indexes, seen[0].workers) == (8001, Path("shelf"), 2)
-
-
-def test_a_wrong_option_is_named_as_it_was_given(bare: None) -> None:
-    with pytest.raises(SettingInvalid, match=r"^--max-docs: must be greater than or equal to 1, not 0$"):
-        read_settings(max_docs=0)
-
-
-def test_a_wrong_variable_is_named_as_it_was_given(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENBOOK_PORT", "eighty")
-    ended = run("index", "list")
+    monkeypatch.setenv("OPENBOOK_PORT", port)
+    ended = run("serve", *options)
     assert ended.code == 2
-    assert ended.err.startswith("error [setting_invalid]: OPENBOOK_PORT: must be a valid integer")
+    assert ended.err.startswith(f"error [setting_invalid]: {said}")
+
+
+@pytest.mark.parametrize("command", MAKERS, ids=lambda command: str(command.__name__))
+def test_every_number_of_an_index_is_an_option_of_what_makes_one(command: Callable[..., object]) -> None:
+    assert {name for names in NUMBERS.values() for name in names} <= set(inspect.signature(command).parameters)
+
+
+def test_a_number_reaches_the_index_that_it_is_for(run: Run) -> None:
+    ended = run("bench", "index", "--type", "hnsw", "--ef-construction", 7, "--passages", 1000)
+    assert ended.code == 2
+    assert "ef_construction: must be from 8 to 4,096, not 7" in ended.err

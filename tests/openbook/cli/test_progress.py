@@ -4,8 +4,8 @@ import pytest
 from rich.console import Console
 
 from openbook.cli import progress
-from openbook.cli.progress import Bars, ProgressBar, StageBars
-from openbook.cli.quantities import duration, per_second, size
+from openbook.cli.consoles import duration, per_second, size
+from openbook.cli.progress import ProgressBar, StageBars
 
 
 class Clock:
@@ -59,12 +59,12 @@ def test_what_was_done_before_says_nothing_of_the_speed(capsys: pytest.CaptureFi
 
 def test_in_a_pipe_the_stages_of_a_swap_are_told_now_and_then(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
     with StageBars() as bars:
-        bars.update("verify", None)
+        bars.show("verify", None)
         clock.now += 31
-        bars.update("warm", 0.25)
-        bars.update("warm", 0.3)
+        bars.show("warm", 0.25)
+        bars.show("warm", 0.3)
         clock.now += 31
-        bars.update("drain", None)
+        bars.show("drain", None)
     assert capsys.readouterr().err == "warm: 25%\ndrain\n"
 
 
@@ -78,8 +78,8 @@ def test_on_a_terminal_a_bar_shows_how_many_of_how_many(terminal: io.StringIO) -
 
 def test_on_a_terminal_the_stages_before_have_ended_and_this_one_shows_its_share(terminal: io.StringIO) -> None:
     with StageBars() as bars:
-        bars.update("verify", None)
-        bars.update("warm", 0.42)
+        bars.show("verify", None)
+        bars.show("warm", 0.42)
         show(bars)
         shown = terminal.getvalue()
     verify, warm = (next(line for line in shown.splitlines()[::-1] if stage in line) for stage in ("verify", "warm"))
@@ -105,6 +105,6 @@ def test_quantities_are_short_enough_to_be_read() -> None:
     assert [per_second(rate) for rate in (1234.5, 4.71, 0.0134)] == ["1,234/s", "4.7/s", "0.013/s"]
 
 
-def show(bars: Bars) -> None:
+def show(bars: ProgressBar) -> None:
     """Now, and not when the next tenth of a second is over."""
     bars._progress.refresh()

@@ -3,9 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
-from openbook.cli.comparison import show_comparison
 from openbook.cli.consoles import printable
-from openbook.cli.rendering import bar, columns_that_fit, show_answer
+from openbook.cli.rendering import bar, columns_that_fit, show_answer, show_comparison
 
 ANSWER = {
     "answer": "Martín Vizcarra",

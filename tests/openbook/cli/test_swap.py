@@ -1,7 +1,6 @@
 """The commands on the index of a running service, against a real one on loopback."""
 
 import io
-import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +12,8 @@ from rich.console import Console
 from openbook.api.app import create_app
 from openbook.cli import progress, swap
 from openbook.cli.client import RunningService
-from openbook.cli.index_tables import show_history, show_status
 from openbook.cli.progress import StageBars
+from openbook.cli.swap import show_history, show_status
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.command_line import QUESTION, TOKEN, Ended, Run
@@ -50,7 +49,7 @@ def test_swap_makes_a_version_live_and_current(run: Run, service: str, token: No
     assert ended.out.startswith("tiny-2018 is live, generation 1 (before: tiny-2016), after ")
     assert IndexStore(indexes_folder).current() == "tiny-2018"
     back = run("index", "swap", "tiny-2016", "--url", service, "--policy", "resource", "--verify", "checksum", "--json")
-    assert json.loads(back.out)["generation"] == 2
+    assert back.json["generation"] == 2
 
 
 def test_swap_without_the_right_token_changes_nothing(run: Run, service: str, indexes_folder: Path) -> None:
@@ -134,7 +133,7 @@ def test_while_a_swap_is_waited_for_its_stages_are_told(
     look = swap._look
 
     def look_at_the_drain(service: RunningService, bars: StageBars) -> None:
-        until(lambda: service.progress()["stage"] == "drain")
+        until(lambda: service.get("/index/swap")["stage"] == "drain")
         look(service, bars)
         slow_search.go_on.set()
 
@@ -181,7 +180,7 @@ def test_status_needs_no_token_and_says_what_is_live_open_and_on_disk(
     assert rows["tiny-2018"][:3] == ["2018-12-20", "open", "0"]
     assert rows["tiny-2019"] == ["on", "disk"]
     assert "CURRENT is followed" in lines
-    as_json = json.loads(run("index", "status", "--url", service, "--json").out)
+    as_json = run("index", "status", "--url", service, "--json").json
     assert as_json["index"]["live"]["version"] == "tiny-2016"
     assert as_json["following"]["ok"] is True
 
@@ -197,7 +196,7 @@ def test_history_lists_who_did_what(run: Run, service: str, token: None) -> None
     assert "127.0.0.1" in refused
     assert swapped.split()[1:5] == ["tiny-2016", "tiny-2018", "availability", "ok"]
     assert "jos\u00e9 of the night shift" in swapped
-    [newest] = json.loads(run("index", "history", "--url", service, "--limit", "1", "--json").out)["swaps"]
+    [newest] = run("index", "history", "--url", service, "--limit", "1", "--json").json["swaps"]
     assert newest["version"] == "wiki-1999"
 
 

@@ -1,37 +1,48 @@
+"""The commands of `openbook bench`, each over something so small that nothing takes time."""
+
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+import typer
 
-from openbook.cli.app import build
+from openbook_lab.benchmarks.engine_command import chosen
+from tests.fixtures.command_line import Run
+from tests.fixtures.evaluation import QUESTIONS, write_lines
+
+pytestmark = pytest.mark.timeout(600)
+
+KNOWN = ("token greedy", "token beams", "sequence fast")
 
 
-@pytest.mark.timeout(600)
-def test_a_swap_is_measured_and_the_figures_are_written(tmp_path: Path) -> None:
-    figures = tmp_path / "figures.json"
-    arguments = ["--passages", "100", "--dimension", "8", "--swaps", "1", "--folder", str(tmp_path)]
-    result = CliRunner().invoke(build(), ["bench", "swap", *arguments, "--json", str(figures)])
-    assert result.exit_code == 0, result.output
-    assert "What readers see" in result.output
-    found = json.loads(figures.read_text())
-    assert found["experiment"] == "bench swap"
+def measured(run: Run, command: str, *options: object) -> tuple[dict[str, Any], str, str]:
+    """The figures of a command, its page, and what it printed."""
+    ended = run("bench", command, *options, "--json", "figures.json", "--markdown", "figures.md")
+    assert ended.code == 0, ended.err
+    found = json.loads(Path("figures.json").read_text())
+    assert found["experiment"] == f"bench {command}"
+    page = Path("figures.md").read_text()
+    for table in found["tables"]:
+        assert f"**{table['title']}**" in page
+        assert table["title"] in ended.out
+    return found, page, ended.out
+
+
+def test_a_swap_is_measured_and_leaves_nothing_behind(run: Run) -> None:
+    found, _, out = measured(run, "swap", "--passages", 100, "--dimension", 8, "--swaps", 1, "--folder", "work")
+    assert "What readers see" in out
     assert found["facts"]["passages"] == 100
-    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+    assert list(Path("work").iterdir()) == []
 
 
-@pytest.mark.timeout(600)
 def test_http_is_measured_beside_the_bare_engine_and_under_many_clients(
-    tmp_path: Path, tiny_checkpoint: Path, indexes_folder: Path
+    run: Run, tiny_checkpoint: Path, indexes_folder: Path
 ) -> None:
-    figures, page = tmp_path / "figures.json", tmp_path / "figures.md"
-    arguments = ["--checkpoint", str(tiny_checkpoint), "--indexes", str(indexes_folder), "--questions", "3"]
-    arguments += ["--clients", "1", "--clients", "3", "--seconds", "0.3", "--rounds", "2", "--max-new-tokens", "4"]
-    result = CliRunner().invoke(
-        build(), ["bench", "http", *arguments, "--threads", "1", "--json", str(figures), "--markdown", str(page)]
-    )
-    assert result.exit_code == 0, result.output
-    found = json.loads(figures.read_text())
+    found, page, _ = measured(
+        run, "http", "--checkpoint", tiny_checkpoint, "--indexes", indexes_folder, "--questions", 3,
+        "--clients", 1, "--clients", 3, "--seconds", 0.3, "--rounds", 2, "--max-new-tokens", 4, "--threads", 1,
+    )  # fmt: skip
     one, many = found["tables"]
     assert [row["way"] for row in one["rows"]] == ["bare engine call", "application, same process", "HTTP on loopback"]
     assert all(row["p50"] > 0 for row in one["rows"])
@@ -39,4 +50,91 @@ def test_http_is_measured_beside_the_bare_engine_and_under_many_clients(
     assert all(row["answers/s"] > 0 and row["failed"] == row["refused"] == 0 for row in many["rows"])
     assert 1 <= many["rows"][1]["batch mean"] <= 3
     assert found["facts"]["max_batch"] == 8
-    assert "**Clients at once**" in page.read_text()
+    assert "**Clients at once**" in page
+
+
+def test_index_types_are_measured_side_by_side_and_again_with_another_number(run: Run) -> None:
+    small = ("--passages", 1000, "--dimension", 16, "--questions", 20, "--threads", 1, "--folder", "bench")
+    for links in (8, 4):
+        found, page, out = measured(run, "index", *small, "--type", "flat", "--type", "hnsw", "--m", links)
+        assert [row["index"] for row in found["tables"][0]["rows"]] == ["Flat", f"HNSW{links}"]
+        assert "recall@5" in out
+        assert "| Flat |" in page
+
+
+def test_a_type_that_cannot_be_served_is_refused_before_anything_is_drawn(run: Run) -> None:
+    assert run("bench", "index", "--type", "LSH", "--folder", "bench").code != 0
+    assert list(Path("bench").iterdir()) == []
+
+
+def test_the_engine_is_measured_and_its_weights_are_gone_afterwards(run: Run, tiny_checkpoint: Path) -> None:
+    found, _, _ = measured(
+        run, "engine", "--checkpoint", tiny_checkpoint, "--shapes", "mini", "--modes", "token greedy",
+        "--contestants", "openbook float32", "--threads", 1, "--repeats", 1, "--n-docs", 2, "--length", 16,
+        "--new-tokens", 3, "--num-beams", 2, "--folder", "work",
+    )  # fmt: skip
+    answers = found["tables"][0]["rows"]
+    assert [(row["shape"], row["contestant"], row["answers"]) for row in answers] == [("mini", "openbook float32", 1)]
+    assert list(Path("work").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "reason"),
+    [
+        ("--contestants", "openbook float32,abacus", "'abacus' is none of: openbook float32, "),
+        ("--modes", "tok", "'tok' is none of: token greedy, token beams, sequence thorough"),
+        ("--shapes", "", "'' is none of: mini, bart-large"),
+        ("--threads", "1,0", "'1,0' is no list of numbers above 0"),
+        ("--threads", "two", "'two' is no list of numbers above 0"),
+    ],
+)
+def test_what_there_is_not_to_measure_is_named_beside_what_there_is(
+    run: Run, tiny_checkpoint: Path, option: str, value: str, reason: str
+) -> None:
+    ended = run("bench", "engine", "--checkpoint", tiny_checkpoint, option, value)
+    assert (ended.code, f"Invalid value for {option}: {reason}" in ended.err) == (2, True), ended.err
+
+
+def test_precisions_are_held_against_the_first(run: Run, checkpoint_folder: Path, tiny_encoder: Path) -> None:
+    questions = write_lines(Path("questions.jsonl"), QUESTIONS)
+    found, _, _ = measured(
+        run, "precision", questions, "--all", "--checkpoint", checkpoint_folder, "--encoder", tiny_encoder,
+        "--precisions", "float32,int8", "--n-docs", 2, "--num-beams", 2, "--work", "work",
+    )  # fmt: skip
+    assert found["facts"]["K"] == 2
+    rows = found["tables"][0]["rows"]
+    assert [(row["decoding"], row["precision"]) for row in rows] == [
+        (decoding, precision)
+        for decoding in ("RAG-Token, greedy", "RAG-Token, 2 beams")
+        for precision in ("float32", "int8")
+    ]
+    exact = [row for row in rows if row["precision"] == "float32"]
+    assert all(row["% answered otherwise than float32"]["mean"] == 0 for row in exact)
+    assert {row["questions"] for row in rows} == {sum(1 for one in QUESTIONS if one["answers"])}
+
+
+def test_a_precision_that_there_is_not_is_refused(run: Run, tiny_checkpoint: Path) -> None:
+    questions = write_lines(Path("questions.jsonl"), QUESTIONS)
+    ended = run("bench", "precision", questions, "--all", "--checkpoint", tiny_checkpoint, "--precisions", "float8")
+    assert (ended.code, "'float8' is none of: float32, bfloat16, int8" in ended.err) == (2, True), ended.err
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("token beams", ("token beams",)),
+        ("sequence fast, token greedy", ("sequence fast", "token greedy")),
+        ("token", ("token greedy", "token beams")),
+        ("token beams,token", ("token beams", "token greedy")),
+    ],
+)
+def test_names_are_chosen_in_their_order_and_a_first_word_stands_for_all_of_its_names(
+    given: str, meant: tuple[str, ...]
+) -> None:
+    assert chosen(given, KNOWN, "--modes") == meant
+
+
+@pytest.mark.parametrize("given", ["tok", "token beams,", "", "beams"])
+def test_a_name_that_is_none_of_them_is_refused_with_those_that_are(given: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is none of: token greedy, token beams, sequence fast"):
+        chosen(given, KNOWN, "--modes")

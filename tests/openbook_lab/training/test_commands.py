@@ -22,7 +22,7 @@ def test_a_question_file_that_is_not_there_ends_training_before_it_begins(run: R
 def test_the_help_names_the_recipes_own_numbers(run: Run) -> None:
     from openbook_lab.training.recipe import TrainingConfig
 
-    recipe = TrainingConfig(Path("a"), Path("b"), ())
+    recipe = TrainingConfig(Path("a"), Path("b"))
     told = " ".join(run("train", "--help").out.split())
     assert f"Steps of reading. Default: {recipe.reading.steps}, and 0 without" in told
     assert f"Steps of joint training. Default: {recipe.joint.steps}, and 0 of" in told
