@@ -86,7 +86,7 @@ class ResidentIndex(Index):
     @classmethod
     def of_resident(cls, resident: Resident) -> "ResidentIndex":
         return cls(
-            **Index.of(resident.index).model_dump(),
+            **Index.model_validate(resident.index).model_dump(),
             bytes=resident.bytes,
             live=resident.live,
             retiring=resident.retiring,

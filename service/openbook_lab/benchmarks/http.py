@@ -82,6 +82,12 @@ class Overhead:
         )
 
 
+def computed_s(answer: Answer) -> float:
+    """Seconds of the engine alone."""
+    parts = answer.source.seconds
+    return parts.encode + parts.retrieve + parts.generate
+
+
 def measure_overhead(
     subject: Subject,
     clients: ClientProcess,
@@ -97,9 +103,9 @@ def measure_overhead(
     def bare(number: int) -> tuple[float, float]:
         with subject.live.lease() as lease:
             began = time.perf_counter()
-            answer = subject.engine.answer(questions[number % len(questions)], lease.snapshot, options)
+            (answer,) = subject.engine.answer([questions[number % len(questions)]], lease.snapshot, options)
             seconds = time.perf_counter() - began
-        return seconds, answer.seconds.encode + answer.seconds.retrieve + answer.seconds.generate
+        return seconds, computed_s(answer)
 
     def over_http(number: int) -> tuple[float, float]:
         asked = _answered([clients.ask(number)])[0]
@@ -112,7 +118,7 @@ def measure_overhead(
             began = time.perf_counter()
             answer: Answer = runner.run(subject.answer_question.answer(question, options, timeout_s=TIMEOUT_S))
             seconds = time.perf_counter() - began
-            return seconds, answer.seconds.encode + answer.seconds.retrieve + answer.seconds.generate
+            return seconds, computed_s(answer)
 
         ways = list(zip(WAYS, (bare, in_process, over_http), strict=True))
         for number in range(-WARM_UP, rounds):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from openbook.entities import ModelKind, RetrieverKind
+from openbook.entities import AnswerOptions, ModelKind, RetrieverKind
 from openbook.indexing.index_builder import Progress
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.engine import RagEngine
@@ -87,9 +87,11 @@ def _judge(
     model: ModelKind,
     retriever: RetrieverKind,
 ) -> _Judge:
+    options = AnswerOptions(n_docs=n_docs, model=model, retriever=retriever)
+
     def scores(claim: str) -> list[GivenAnswer]:
-        scored = engine.score(claim, targets, snapshot, n_docs=n_docs, model=model, retriever=retriever).targets
-        return [GivenAnswer(one.target, one.log_prob, one.posterior) for one in scored]
+        (scored,) = engine.score([claim], targets, snapshot, options)
+        return [GivenAnswer(one.target, one.log_prob, one.posterior) for one in scored.targets]
 
     # an index never changes under its name and its date of making
     setting = f"{model} {retriever} K={n_docs} {snapshot.info.version} {snapshot.info.created_at}"
@@ -120,10 +122,9 @@ def judged_right(claims: Sequence[Claim], scores: Sequence[Sequence[float]], way
 def _gold_table(engine: RagEngine, claims: Sequence[Claim], snapshot: IndexSnapshot, retriever: RetrieverKind) -> Table:
     """How often one of the articles that the judgement rests on is among those of the best k passages."""
     resting = [claim for claim in claims if claim.titles]
-    deepest = min(max(GOLD_AT), len(snapshot))
+    options = AnswerOptions(n_docs=min(max(GOLD_AT), len(snapshot)), retriever=retriever)
     found = [
-        [one.passage.title for one in engine.retrieve(claim.text, snapshot, deepest, retriever=retriever).passages]
-        for claim in resting
+        [one.passage.title for one in engine.retrieve([claim.text], snapshot, options)[0].passages] for claim in resting
     ]
     rows: list[tuple[Cell, ...]] = []
     for k in GOLD_AT:

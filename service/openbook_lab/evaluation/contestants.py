@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openbook.entities import Passage, RetrievedPassages, RetrieverKind
-from openbook.rag.bm25_retriever import Bm25Retriever
 from openbook.rag.checkpoint import Checkpoint
-from openbook.rag.retriever import DenseRetriever, QuestionEncoder
+from openbook.rag.retriever import Bm25Retriever, DenseRetriever, QuestionEncoder
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.qa_metrics import has_answer
 from openbook_lab.datasets.questions import Question

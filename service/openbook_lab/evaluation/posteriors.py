@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from openbook.entities import AnswerOptions, Passage
+from openbook.entities import Answer, AnswerOptions, Passage
 from openbook.indexing.index_builder import Progress
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.engine import RagEngine
-from openbook.rag.engine_results import EngineAnswer
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.qa_metrics import exact_match, has_answer
 from openbook_lab.datasets.questions import Question
@@ -74,9 +73,9 @@ class Interrogation:
             key = digest_of(question.text)
             given = self._log.get(setting, key)
             if given is None:
-                given = _given(self._engine.answer(question.text, snapshot, options))
+                given = _given(self._engine.answer([question.text], snapshot, options)[0])
                 self._log.add(setting, [(key, given)])
-            found = self._engine.retrieve(question.text, snapshot, n_docs)
+            (found,) = self._engine.retrieve([question.text], snapshot, options)
             answered.append(Answered(question, given, tuple(one.passage for one in found.passages)))
             self._progress.update(number, len(questions), stage)
         return answered
@@ -164,7 +163,7 @@ def posteriors_table(answered: Mapping[str, Sequence[Answered]]) -> Table:
     return Table("Which passage an answer is from", columns, tuple(rows))
 
 
-def _given(answer: EngineAnswer) -> GivenAnswer:
+def _given(answer: Answer) -> GivenAnswer:
     best = answer.answers[0]
     return GivenAnswer(
         best.text,
