@@ -62,11 +62,7 @@ SPOILT: list[tuple[str, Callable[[Path], object], str | None]] = [
     ("no weights", lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
     ("weights of another shape", of_generator(decoder_ffn_dim=48), None),
     *(
-        (
-            f"{share:.1%} of the weights",
-            partial(lambda s, folder: cut(folder / "model.safetensors", s), share),
-            "weights",
-        )
+        (f"{share:.1%} of the weights", partial(cut, name="model.safetensors", share=share), "weights")
         for share in (0.0, 0.001, 0.5, 0.99)
     ),
     *(
