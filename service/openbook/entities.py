@@ -40,7 +40,10 @@ class RetrievedPassages:
 
 @dataclass(frozen=True, slots=True)
 class AnswerOptions:
-    """How a question is to be answered; validated at the edge, believed inside."""
+    """How a question is answered, scored or searched for; the edge validates, all others believe.
+
+    Scores read `n_docs`, `model`, `retriever` and `search`; a retrieval reads all of these but `model`.
+    """
 
     n_docs: int = 5
     model: ModelKind = "token"
@@ -54,11 +57,11 @@ class AnswerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A decoded answer as the decoder leaves it, end-of-sequence included where it was produced.
+    """A decoded answer as the decoder leaves it, end-of-sequence included where the decoder produced it.
 
-    `log_prob` is log p(y | x) of the model that decoded (RAG-Token, equation of section 2.1; RAG-Sequence likewise;
-    fast decoding: the sum over the passages whose beams hold y). `token_log_probs[i]` is log p(y_i | x, y_<i); they sum
-    to `log_prob`. `posterior[i][k]` is the document posterior of passage k at token i.
+    `log_prob` is log p(y | x) of the model that decoded (section 2.1); fast decoding sums only over the passages whose
+    beams hold y. `token_log_probs[i]` is log p(y_i | x, y_<i); they sum to `log_prob`. `posterior[i][k]` is the
+    document posterior of passage k at token i.
     """
 
     token_ids: tuple[int, ...]
@@ -78,7 +81,7 @@ class AnswerToken:
 
 @dataclass(frozen=True, slots=True)
 class AnswerText:
-    """One of `num_answers` answers. `text` has the casing of the passage that it stands in, where it stands in one."""
+    """One of `num_answers` answers. `text` is cased as in the passage that holds it, where one does."""
 
     text: str
     log_prob: float
@@ -115,12 +118,26 @@ class IndexVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a question comes back with. All passages are of the one version that `index` names, and `attribution` is
-    what their reader must be shown.
+class Source:
+    """What an answer was computed from, how it was searched for, and how long that took.
 
-    `no_answer` is p(empty answer | x): to a checkpoint trained to say nothing of passages that do not answer, the
-    probability that none of these does.
+    All passages are of the version that `index` names; a reader of them must be shown `attribution`.
+    """
+
+    index: IndexVersion
+    attribution: str
+    checkpoint: str
+    retriever: RetrieverKind
+    search: SearchChanges
+    seconds: StageSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The best answers to a question; tokens, posteriors and spans are those of the first.
+
+    `no_answer` is p(empty answer | x): a checkpoint that is trained to say nothing of passages that do not answer gives
+    the probability that none of these does.
     """
 
     answers: tuple[AnswerText, ...]
@@ -129,12 +146,7 @@ class Answer:
     model: ModelKind
     posterior_kind: PosteriorKind
     no_answer: float
-    index: IndexVersion
-    checkpoint: str
-    seconds: StageSeconds
-    retriever: RetrieverKind = "dense"
-    search: SearchChanges = ()
-    attribution: str = ""
+    source: Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +157,28 @@ class TargetScore:
     log_prob: float
     probability: float
     posterior: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Each target's score, in the order given. The passages carry the posterior of the best target."""
+
+    targets: tuple[TargetScore, ...]
+    passages: tuple[AnswerPassage, ...]
+    model: ModelKind
+    source: Source
+
+    @property
+    def best(self) -> str:
+        return max(self.targets, key=lambda one: one.log_prob).target
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieval:
+    """Passages with doc_scores and prior. Nothing is generated, so the posterior is the prior."""
+
+    passages: tuple[AnswerPassage, ...]
+    source: Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ async def indexes(services: TheServices) -> IndexesResponse:
     versions = await asyncio.to_thread(services.store.versions)
     now = services.live.now()
     return IndexesResponse(
-        live=Index.model_validate(now, from_attributes=True) if now is not None else None,
+        live=Index.model_validate(now) if now is not None else None,
         resident=[ResidentIndex.of_resident(resident) for resident in services.live.residents()],
         versions=list(versions),
         checkpoint=services.engine.checkpoint_name,

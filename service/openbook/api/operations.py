@@ -37,7 +37,7 @@ async def readyz(services: TheServices) -> ReadyResponse:
     follower = services.follower
     return ReadyResponse(
         status="ready",
-        index=Index.model_validate(index, from_attributes=True),
+        index=Index.model_validate(index),
         checkpoint=services.engine.checkpoint_name,
         following=FollowingResponse.of(follower.problem()) if follower is not None else None,
     )

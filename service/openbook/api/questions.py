@@ -9,7 +9,7 @@ from openbook.api.middleware import while_connected
 from openbook.api.openapi import BODY_PROBLEMS, problem_responses
 from openbook.api.responses import AnswerResponse, CompareResponse, RetrieveResponse, ScoreResponse
 from openbook.api.schemas import AnswerRequest, CompareRequest, RetrieveRequest, ScoreRequest
-from openbook.entities import IndexVersion, StageSeconds
+from openbook.entities import Source
 from openbook.errors import (
     DeadlineExceeded,
     IndexNotResident,
@@ -37,15 +37,12 @@ router = APIRouter(route_class=JsonRoute, tags=["questions"])
 @router.post("/answer", responses=QUESTION_PROBLEMS)
 async def answer(body: AnswerRequest, request: Request, services: TheServices, settings: TheSettings) -> AnswerResponse:
     """Answer a question from the live index, and say which passage every token came from."""
-    body.check(settings)
-    found = await while_connected(
-        request,
-        services.answer_question.answer(
-            body.question, body.options(settings), timeout_s=body.timeout_s or settings.timeout_s, index=body.index
-        ),
+    asked = services.answer_question.answer(
+        body.question, body.options(settings), timeout_s=body.timeout(settings), index=body.index
     )
-    _note(request, body.question, (found.index, found.seconds))
-    return AnswerResponse.of(found)
+    found = await while_connected(request, asked)
+    _note(request, body.question, found.source)
+    return AnswerResponse.model_validate(found)
 
 
 @router.post("/compare", responses=QUESTION_PROBLEMS)
@@ -53,36 +50,23 @@ async def compare(
     body: CompareRequest, request: Request, services: TheServices, settings: TheSettings
 ) -> CompareResponse:
     """Ask several versions the same question, and see where their answers part."""
-    body.check(settings)
-    found = await while_connected(
-        request,
-        services.answer_question.compare(
-            body.question, body.options(settings), body.versions, timeout_s=body.timeout_s or settings.timeout_s
-        ),
+    asked = services.answer_question.compare(
+        body.question, body.options(settings), body.versions, timeout_s=body.timeout(settings)
     )
-    _note(request, body.question, *((one.index, one.seconds) for one in found.answers))
-    return CompareResponse.of(body.question, found)
+    found = await while_connected(request, asked)
+    _note(request, body.question, *(one.source for one in found.answers))
+    return CompareResponse.model_validate(found)
 
 
 @router.post("/score", responses=QUESTION_PROBLEMS)
 async def score(body: ScoreRequest, request: Request, services: TheServices, settings: TheSettings) -> ScoreResponse:
     """p(target | question) of given targets: classification, and facts to be checked."""
-    body.check(settings)
-    found = await while_connected(
-        request,
-        services.answer_question.score(
-            body.question,
-            body.targets,
-            n_docs=body.n_docs,
-            model=body.model,
-            timeout_s=body.timeout_s or settings.timeout_s,
-            index=body.index,
-            retriever=body.retriever or settings.retriever,
-            search=body.changes(),
-        ),
+    asked = services.answer_question.score(
+        body.question, body.targets, body.options(settings), timeout_s=body.timeout(settings), index=body.index
     )
-    _note(request, body.question, (found.index, found.seconds))
-    return ScoreResponse.of(found)
+    found = await while_connected(request, asked)
+    _note(request, body.question, found.source)
+    return ScoreResponse.model_validate(found)
 
 
 @router.post("/retrieve", responses=QUESTION_PROBLEMS)
@@ -90,28 +74,20 @@ async def retrieve(
     body: RetrieveRequest, request: Request, services: TheServices, settings: TheSettings
 ) -> RetrieveResponse:
     """The passages for a question with their scores and prior; nothing is generated."""
-    body.check(settings)
-    found = await while_connected(
-        request,
-        services.answer_question.retrieve(
-            body.question,
-            n_docs=body.n_docs,
-            timeout_s=body.timeout_s or settings.timeout_s,
-            index=body.index,
-            retriever=body.retriever or settings.retriever,
-            search=body.changes(),
-        ),
+    asked = services.answer_question.retrieve(
+        body.question, body.options(settings), timeout_s=body.timeout(settings), index=body.index
     )
-    _note(request, body.question, (found.index, found.seconds))
-    return RetrieveResponse.of(found)
+    found = await while_connected(request, asked)
+    _note(request, body.question, found.source)
+    return RetrieveResponse.model_validate(found)
 
 
-def _note(request: Request, question: str, *answered: tuple[IndexVersion, StageSeconds]) -> None:
+def _note(request: Request, question: str, *sources: Source) -> None:
     """For the access log: which versions answered, and how long each stage took; what was asked only if it may."""
-    indexes, seconds = zip(*answered, strict=True)
+    seconds = [source.seconds for source in sources]
     facts = {
-        "index": ",".join(index.version for index in indexes),
-        "generation": indexes[0].generation,
+        "index": ",".join(source.index.version for source in sources),
+        "generation": sources[0].index.generation,
         "queue_s": round(seconds[0].queue, 6),
         "encode_s": round(sum(one.encode for one in seconds), 6),
         "retrieve_s": round(sum(one.retrieve for one in seconds), 6),

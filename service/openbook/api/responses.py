@@ -1,66 +1,69 @@
-"""What goes out over HTTP for a question, as the OpenAPI page documents it; and what goes out for an error."""
+"""What goes out over HTTP for a question, as the OpenAPI page documents it; and what goes out for an error.
+
+A response is read from the attributes of an entity: `AnswerResponse.model_validate(answer)`.
+"""
 
 import math
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
-from openbook.application.answer_question import Retrieval, Scores
-from openbook.application.comparison import Comparison
-from openbook.entities import Answer, AnswerPassage, IndexVersion, ModelKind, PosteriorKind, RetrieverKind, StageSeconds
-
-Search = Annotated[dict[str, int], Field(description="What the question asked for in place of the manifest's.")]
-Attribution = Annotated[str, Field(description="What a reader of the passages must be shown; empty where nothing.")]
+from openbook.entities import ModelKind, PosteriorKind, RetrieverKind
 
 
-class Index(BaseModel):
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+class _Response(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+
+class Index(_Response):
     version: str
     generation: Annotated[int, Field(description="Swaps since the service started.")]
     snapshot_date: Annotated[str | None, Field(description="The date of the text in the index.")]
 
-    @classmethod
-    def of(cls, index: IndexVersion) -> "Index":
-        return cls(version=index.version, generation=index.generation, snapshot_date=index.snapshot_date)
 
-
-class Seconds(BaseModel):
+class Seconds(_Response):
     queue: float
     encode: float
     retrieve: float
     generate: float
     total: float
 
-    @classmethod
-    def of(cls, seconds: StageSeconds) -> "Seconds":
-        return cls(
-            queue=seconds.queue,
-            encode=seconds.encode,
-            retrieve=seconds.retrieve,
-            generate=seconds.generate,
-            total=seconds.total,
-        )
+
+# The fields of an entity's `source`, which a body spreads.
+Retriever = Annotated[RetrieverKind, Field(validation_alias=AliasPath("source", "retriever"))]
+Search = Annotated[
+    dict[str, int],
+    BeforeValidator(dict),
+    Field(
+        validation_alias=AliasPath("source", "search"),
+        description="What the question asked for in place of the manifest's.",
+    ),
+]
+SourceIndex = Annotated[Index, Field(validation_alias=AliasPath("source", "index"))]
+Attribution = Annotated[
+    str,
+    Field(
+        validation_alias=AliasPath("source", "attribution"),
+        description="What a reader of the passages must be shown; empty where nothing.",
+    ),
+]
+CheckpointName = Annotated[str, Field(validation_alias=AliasPath("source", "checkpoint"))]
+SourceSeconds = Annotated[Seconds, Field(validation_alias=AliasPath("source", "seconds"))]
 
 
-class RetrievedPassage(BaseModel):
+class RetrievedPassage(_Response):
     rank: int
-    passage_id: str
-    title: str
-    text: str
+    passage_id: Annotated[str, Field(validation_alias=AliasPath("passage", "passage_id"))]
+    title: Annotated[str, Field(validation_alias=AliasPath("passage", "title"))]
+    text: Annotated[str, Field(validation_alias=AliasPath("passage", "text"))]
     doc_score: Annotated[
         float, Field(description="Inner product of the question's and the passage's vectors, or the BM25 score.")
     ]
     prior: Annotated[float, Field(description="p(z | x): the softmax of doc_score over the passages retrieved.")]
-
-    @classmethod
-    def of(cls, found: AnswerPassage) -> "RetrievedPassage":
-        return cls(
-            rank=found.rank,
-            passage_id=found.passage.passage_id,
-            title=found.passage.title,
-            text=found.passage.text,
-            doc_score=found.doc_score,
-            prior=found.prior,
-        )
 
 
 class ProvenancePassage(RetrievedPassage):
@@ -69,31 +72,23 @@ class ProvenancePassage(RetrievedPassage):
         list[tuple[int, int]], Field(description="Where the answer stands in text: characters [start, end).")
     ]
 
-    @classmethod
-    def of(cls, found: AnswerPassage) -> "ProvenancePassage":
-        return cls(
-            **RetrievedPassage.of(found).model_dump(),
-            posterior=found.posterior,
-            answer_spans=list(found.answer_spans),
-        )
 
-
-class OneAnswer(BaseModel):
+class OneAnswer(_Response):
     text: str
     log_prob: float
 
 
-class Token(BaseModel):
+class Token(_Response):
     text: str
     log_prob: float
     posterior: Annotated[list[float], Field(description="Over the passages, in the order of their rank.")]
 
 
-class AnswerResponse(BaseModel):
-    answer: str
-    log_prob: float
+class AnswerResponse(_Response):
+    answer: Annotated[str, Field(validation_alias=AliasPath("answers", 0, "text"))]
+    log_prob: Annotated[float, Field(validation_alias=AliasPath("answers", 0, "log_prob"))]
     model: ModelKind
-    retriever: RetrieverKind
+    retriever: Retriever
     search: Search
     answers: list[OneAnswer]
     passages: list[ProvenancePassage]
@@ -106,40 +101,18 @@ class AnswerResponse(BaseModel):
         float,
         Field(description="p(empty answer | x): to a checkpoint trained for it, that no passage answers the question."),
     ]
-    index: Index
+    index: SourceIndex
     attribution: Attribution
-    checkpoint: str
-    seconds: Seconds
-
-    @classmethod
-    def of(cls, answer: Answer) -> "AnswerResponse":
-        return cls(
-            answer=answer.answers[0].text,
-            log_prob=answer.answers[0].log_prob,
-            model=answer.model,
-            retriever=answer.retriever,
-            search=dict(answer.search),
-            answers=[OneAnswer(text=one.text, log_prob=one.log_prob) for one in answer.answers],
-            passages=[ProvenancePassage.of(passage) for passage in answer.passages],
-            tokens=[
-                Token(text=token.text, log_prob=token.log_prob, posterior=list(token.posterior))
-                for token in answer.tokens
-            ],
-            posterior_kind=answer.posterior_kind,
-            no_answer=answer.no_answer,
-            index=Index.of(answer.index),
-            attribution=answer.attribution,
-            checkpoint=answer.checkpoint,
-            seconds=Seconds.of(answer.seconds),
-        )
+    checkpoint: CheckpointName
+    seconds: SourceSeconds
 
 
-class AnswerGroupResponse(BaseModel):
+class AnswerGroupResponse(_Response):
     answer: Annotated[str, Field(description="As the first of the versions words it.")]
     versions: list[str]
 
 
-class CompareResponse(BaseModel):
+class CompareResponse(_Response):
     question: str
     agree: Annotated[
         bool, Field(description="Whether all versions say the same, but for case, articles and punctuation.")
@@ -147,81 +120,39 @@ class CompareResponse(BaseModel):
     groups: Annotated[list[AnswerGroupResponse], Field(description="Who says what: one entry for each answer.")]
     answers: Annotated[list[AnswerResponse], Field(description="Of each version, in the order asked for.")]
 
-    @classmethod
-    def of(cls, question: str, comparison: Comparison) -> "CompareResponse":
-        return cls(
-            question=question,
-            agree=comparison.agree,
-            groups=[
-                AnswerGroupResponse(answer=group.answer, versions=list(group.versions)) for group in comparison.groups
-            ],
-            answers=[AnswerResponse.of(answer) for answer in comparison.answers],
-        )
 
-
-class TargetProbability(BaseModel):
+class TargetProbability(_Response):
     target: str
-    log_prob: Annotated[float | None, Field(description="log p(target | question); null for minus infinity.")]
+    log_prob: Annotated[
+        float | None,
+        BeforeValidator(_finite),
+        Field(description="log p(target | question); null for minus infinity."),
+    ]
     probability: Annotated[float, Field(description="p(target | question) over the given targets.")]
     posterior: list[float]
 
 
-class ScoreResponse(BaseModel):
+class ScoreResponse(_Response):
     best: str
     targets: list[TargetProbability]
     passages: list[ProvenancePassage]
     model: ModelKind
-    retriever: RetrieverKind
+    retriever: Retriever
     search: Search
-    index: Index
+    index: SourceIndex
     attribution: Attribution
-    checkpoint: str
-    seconds: Seconds
-
-    @classmethod
-    def of(cls, scores: Scores) -> "ScoreResponse":
-        return cls(
-            best=max(scores.targets, key=lambda one: one.log_prob).target,
-            targets=[
-                TargetProbability(
-                    target=one.target,
-                    log_prob=one.log_prob if math.isfinite(one.log_prob) else None,
-                    probability=one.probability,
-                    posterior=list(one.posterior),
-                )
-                for one in scores.targets
-            ],
-            passages=[ProvenancePassage.of(passage) for passage in scores.passages],
-            model=scores.model,
-            retriever=scores.retriever,
-            search=dict(scores.search),
-            index=Index.of(scores.index),
-            attribution=scores.attribution,
-            checkpoint=scores.checkpoint,
-            seconds=Seconds.of(scores.seconds),
-        )
+    checkpoint: CheckpointName
+    seconds: SourceSeconds
 
 
-class RetrieveResponse(BaseModel):
+class RetrieveResponse(_Response):
     passages: list[RetrievedPassage]
-    retriever: RetrieverKind
+    retriever: Retriever
     search: Search
-    index: Index
+    index: SourceIndex
     attribution: Attribution
-    checkpoint: str
-    seconds: Seconds
-
-    @classmethod
-    def of(cls, retrieval: Retrieval) -> "RetrieveResponse":
-        return cls(
-            passages=[RetrievedPassage.of(passage) for passage in retrieval.passages],
-            retriever=retrieval.retriever,
-            search=dict(retrieval.search),
-            index=Index.of(retrieval.index),
-            attribution=retrieval.attribution,
-            checkpoint=retrieval.checkpoint,
-            seconds=Seconds.of(retrieval.seconds),
-        )
+    checkpoint: CheckpointName
+    seconds: SourceSeconds
 
 
 class FieldError(BaseModel):

@@ -1,5 +1,6 @@
 """What comes in over HTTP: stripped, bounded, and nothing in it that is not known."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -13,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverKind, SearchChanges
+from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverKind
 from openbook.errors import InvalidRequest
 from openbook.settings import Settings
 
@@ -62,15 +63,7 @@ Question = Annotated[
 ]
 Target = Annotated[str, Field(max_length=MAX_TARGET), BeforeValidator(_sayable), AfterValidator(_not_blank)]
 Version = Annotated[str, Field(max_length=MAX_VERSION), BeforeValidator(_sayable), AfterValidator(_not_blank)]
-Timeout = Annotated[
-    float | None,
-    Field(
-        gt=0,
-        le=MAX_TIMEOUT_S,
-        allow_inf_nan=False,
-        description="Seconds after which the answer is of no use; null: the setting OPENBOOK_TIMEOUT_S.",
-    ),
-]
+Count = Annotated[int, Field(strict=True, ge=1)]
 
 
 class _Body(BaseModel):
@@ -98,7 +91,7 @@ class SearchParameters(_Body):
 
 class _Question(_Body):
     question: Question
-    n_docs: Annotated[int, Field(strict=True, ge=1, description="K: passages to retrieve and to marginalise over.")] = 5
+    n_docs: Annotated[Count, Field(description="K: passages to retrieve and to marginalise over.")] = 5
     retriever: Annotated[
         RetrieverKind | None,
         Field(
@@ -117,19 +110,31 @@ class _Question(_Body):
             )
         ),
     ] = None
-    timeout_s: Timeout = None
+    timeout_s: Annotated[
+        float | None,
+        Field(
+            strict=True,
+            gt=0,
+            le=MAX_TIMEOUT_S,
+            allow_inf_nan=False,
+            description="Seconds after which the answer is of no use; null: the setting OPENBOOK_TIMEOUT_S.",
+        ),
+    ] = None
 
-    def changes(self) -> SearchChanges:
-        """What `search` names, under the names of the manifest."""
-        given = self.search.model_dump(by_alias=True, exclude_none=True) if self.search is not None else {}
-        return tuple(sorted(given.items()))
-
-    def check(self, settings: Settings) -> None:
-        """Raise InvalidRequest for a number above what the settings allow."""
+    def options(self, settings: Settings) -> AnswerOptions:
+        """Raises InvalidRequest for a number above what the settings allow."""
         for field, most in limits(settings).items():
             value = getattr(self, field, None)
             if value is not None and value > most:
                 raise InvalidRequest(field=field, reason=f"must be at most {most}, not {value}")
+        # under the names of the manifest
+        given = self.search.model_dump(by_alias=True, exclude_none=True) if self.search is not None else {}
+        return AnswerOptions(
+            n_docs=self.n_docs, retriever=self.retriever or settings.retriever, search=tuple(sorted(given.items()))
+        )
+
+    def timeout(self, settings: Settings) -> float:
+        return self.timeout_s or settings.timeout_s
 
 
 class _Pinned(_Question):
@@ -155,9 +160,9 @@ class _Answered(_Question):
             )
         ),
     ] = "thorough"
-    num_beams: Annotated[int, Field(strict=True, ge=1)] = 4
-    max_new_tokens: Annotated[int, Field(strict=True, ge=1)] = 32
-    num_answers: Annotated[int, Field(strict=True, ge=1, description="At most num_beams.")] = 1
+    num_beams: Count = 4
+    max_new_tokens: Count = 32
+    num_answers: Annotated[Count, Field(description="At most num_beams.")] = 1
 
     @field_validator("num_answers")
     @classmethod
@@ -168,15 +173,13 @@ class _Answered(_Question):
         return num_answers
 
     def options(self, settings: Settings) -> AnswerOptions:
-        return AnswerOptions(
-            n_docs=self.n_docs,
+        return replace(
+            super().options(settings),
             model=self.model,
             decoding=self.decoding,
             num_beams=self.num_beams,
             max_new_tokens=self.max_new_tokens,
             num_answers=self.num_answers,
-            retriever=self.retriever or settings.retriever,
-            search=self.changes(),
         )
 
 
@@ -233,6 +236,9 @@ class ScoreRequest(_Pinned):
         if len(set(self.targets)) < len(self.targets):
             raise ValueError("targets holds the same target twice, which would halve its probability")
         return self
+
+    def options(self, settings: Settings) -> AnswerOptions:
+        return replace(super().options(settings), model=self.model)
 
 
 class RetrieveRequest(_Pinned):

@@ -1,82 +1,36 @@
 """A question's path: a place, a lease on the live snapshot, the engine, an answer that names its version.
 
-Questions that wait together for an answer or for passages are computed together where they ask for the same: the
-version, and every option that decides what is computed. They share one lease, and so one version.
+Questions that wait together are computed together where they ask for the same: the version, and every option that
+decides what is computed. They share one lease, and so one version.
 """
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from openbook.application.admission import WorkPool
-from openbook.application.batching import Batch, Together
+from openbook.application.batching import Batch, Job
 from openbook.application.comparison import Comparison
 from openbook.application.live_index import Lease, LiveIndex
 from openbook.application.telemetry import Telemetry
-from openbook.application.turn import Turn
-from openbook.entities import (
-    Answer,
-    AnswerOptions,
-    AnswerPassage,
-    IndexVersion,
-    ModelKind,
-    RetrieverKind,
-    SearchChanges,
-    StageSeconds,
-    TargetScore,
-)
-from openbook.errors import IndexNotResident
+from openbook.entities import Answer, AnswerOptions, Retrieval, Scores
+from openbook.errors import DeadlineExceeded, IndexNotResident
+from openbook.rag.decoder import BetweenSteps
 from openbook.rag.engine import RagEngine
-from openbook.rag.engine_results import EngineAnswer
 from openbook.storage.index_store import IndexStore
+from openbook.storage.snapshot import IndexSnapshot
 
-Q = TypeVar("Q")
-T = TypeVar("T")
+F = TypeVar("F", Answer, Scores, Retrieval)
+Compute = Callable[[Sequence[str], IndexSnapshot, AnswerOptions, BetweenSteps], list[F]]
 
 USUAL = AnswerOptions()
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """log p(target | question) of each target, in the order given."""
-
-    targets: tuple[TargetScore, ...]
-    passages: tuple[AnswerPassage, ...]
-    model: ModelKind
-    index: IndexVersion
-    checkpoint: str
-    seconds: StageSeconds
-    retriever: RetrieverKind = "dense"
-    search: SearchChanges = ()
-    attribution: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Retrieval:
-    """Passages with doc_scores and prior; the posterior is the prior, since nothing was generated."""
-
-    passages: tuple[AnswerPassage, ...]
-    index: IndexVersion
-    checkpoint: str
-    seconds: StageSeconds
-    retriever: RetrieverKind = "dense"
-    search: SearchChanges = ()
-    attribution: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What questions of one batch may differ in."""
-
-    question: str
-    num_answers: int
 
 
 class AnswerQuestion:
     """Answers, scores and retrieves, each in a thread of the pool and under one lease from search to provenance.
 
-    Every call raises Overloaded at once when no place is free and DeadlineExceeded when `timeout_s` has passed; with
+    Every call raises Overloaded at once when no place is free and DeadlineExceeded when `timeout_s` has passed. With
     `index` the answer comes from that version, or IndexNotResident or UnknownIndex is raised. At most `max_batch`
     questions are computed together, and fewer where each asks for more passages and beams than is usual.
     """
@@ -101,24 +55,13 @@ class AnswerQuestion:
     async def answer(
         self, question: str, options: AnswerOptions, *, timeout_s: float, index: str | None = None
     ) -> Answer:
-        # how many of the hypotheses are shown, and what RAG-Token does not read, decide nothing that is computed
-        shared = replace(
-            options, num_answers=1, decoding=USUAL.decoding if options.model == "token" else options.decoding
-        )
-
-        def compute(batch: Batch[_Asked]) -> list[Answer]:
-            questions = [asked.question for asked in batch.questions]
-            most_answers = replace(shared, num_answers=max(asked.num_answers for asked in batch.questions))
-            with self._live.lease(index) as lease:
-                found = self._engine.answer_together(questions, lease.snapshot, most_answers, between_steps=batch.check)
-            return [
-                self._complete_answer(replace(one, answers=one.answers[: asked.num_answers]), shared, lease, turn)
-                for one, asked, turn in zip(found, batch.questions, batch.turns, strict=True)
-            ]
-
-        together = Together(("answer", index, shared), compute, most=self._most(options))
-        answer = await self._join(_Asked(question, options.num_answers), together, timeout_s, index)
-        self._telemetry.observe_stages(answer.seconds)
+        # RAG-Token does not read `decoding`: it keeps no two questions apart
+        alike = replace(options, decoding=USUAL.decoding) if options.model == "token" else options
+        # so many questions of this size have hypotheses that take the memory of `max_batch` usual ones
+        limit = self._max_batch * USUAL.n_docs * USUAL.num_beams // (options.n_docs * options.num_beams)
+        limit = max(1, min(self._max_batch, limit))
+        answer = await self._ask(self._engine.answer, question, alike, limit, timeout_s, index)
+        answer = replace(answer, answers=answer.answers[: options.num_answers])
         self._telemetry.observe_answer(answer)
         return answer
 
@@ -126,77 +69,23 @@ class AnswerQuestion:
         self,
         question: str,
         targets: Sequence[str],
+        options: AnswerOptions,
         *,
-        n_docs: int,
-        model: ModelKind,
         timeout_s: float,
         index: str | None = None,
-        retriever: RetrieverKind = "dense",
-        search: SearchChanges = (),
     ) -> Scores:
-        def work(batch: Batch[None]) -> list[Scores]:
-            (turn,) = batch.turns
-            with self._live.lease(index) as lease:
-                found = self._engine.score(
-                    question,
-                    targets,
-                    lease.snapshot,
-                    n_docs=n_docs,
-                    model=model,
-                    retriever=retriever,
-                    search=search,
-                    between_steps=turn.check,
-                )
-            return [
-                Scores(
-                    targets=found.targets,
-                    passages=found.passages,
-                    model=model,
-                    index=lease.index,
-                    checkpoint=self._engine.checkpoint_name,
-                    seconds=_complete(found.seconds, turn),
-                    retriever=retriever,
-                    search=search,
-                    attribution=lease.snapshot.info.attribution,
-                )
-            ]
+        def compute(
+            questions: Sequence[str], snapshot: IndexSnapshot, options: AnswerOptions, between_steps: BetweenSteps
+        ) -> list[Scores]:
+            return self._engine.score(questions, targets, snapshot, options, between_steps)
 
-        scores = await self._join(None, Together(object(), work), timeout_s, index)
-        self._telemetry.observe_stages(scores.seconds)
-        return scores
+        # alone: others have other targets
+        return await self._ask(compute, question, options, 1, timeout_s, index)
 
     async def retrieve(
-        self,
-        question: str,
-        *,
-        n_docs: int,
-        timeout_s: float,
-        index: str | None = None,
-        retriever: RetrieverKind = "dense",
-        search: SearchChanges = (),
+        self, question: str, options: AnswerOptions, *, timeout_s: float, index: str | None = None
     ) -> Retrieval:
-        def compute(batch: Batch[str]) -> list[Retrieval]:
-            with self._live.lease(index) as lease:
-                found = self._engine.retrieve_together(
-                    batch.questions, lease.snapshot, n_docs, retriever=retriever, search=search
-                )
-            return [
-                Retrieval(
-                    passages=one.passages,
-                    index=lease.index,
-                    checkpoint=self._engine.checkpoint_name,
-                    seconds=_complete(one.seconds, turn),
-                    retriever=retriever,
-                    search=search,
-                    attribution=lease.snapshot.info.attribution,
-                )
-                for one, turn in zip(found, batch.turns, strict=True)
-            ]
-
-        together = Together(("retrieve", index, n_docs, retriever, search), compute, most=self._max_batch)
-        retrieval = await self._join(question, together, timeout_s, index)
-        self._telemetry.observe_stages(retrieval.seconds)
-        return retrieval
+        return await self._ask(self._engine.retrieve, question, options, self._max_batch, timeout_s, index)
 
     async def compare(
         self, question: str, options: AnswerOptions, versions: Sequence[str], *, timeout_s: float
@@ -205,61 +94,68 @@ class AnswerQuestion:
 
         Each may take `timeout_s`, as it may when it is asked for alone.
         """
-        for version in versions:
-            await self._check(version)
+        timeout_s *= len(versions)
+        await self._check(versions, timeout_s)
 
-        def work(turn: Turn) -> tuple[Answer, ...]:
+        def compute(batch: Batch[str]) -> list[list[Answer]]:
+            (job,) = batch.jobs
+            answers = []
             with self._live.leases(versions) as leases:
-                return tuple(self._answer(question, options, lease, turn) for lease in leases)
+                for lease in leases:
+                    before = job.seconds() - job.queue_seconds
+                    (answer,) = self._engine.answer(batch.questions, lease.snapshot, options, batch.check)
+                    answers.append(_complete(answer, lease, job, before))
+            return [answers]
 
-        answers = await self._pool.run(work, timeout_s=timeout_s * len(versions))
+        answers = await self._pool.run(compute, question, timeout_s=timeout_s)
         for answer in answers:
-            self._telemetry.observe_stages(answer.seconds)
+            self._telemetry.observe_stages(answer.source.seconds)
             self._telemetry.observe_answer(answer)
-        return Comparison.of(answers)
+        return Comparison.of(question, answers)
 
-    def _answer(self, question: str, options: AnswerOptions, lease: Lease, turn: Turn) -> Answer:
-        begun = turn.seconds()
-        found = self._engine.answer(question, lease.snapshot, options, between_steps=turn.check)
-        answer = self._complete_answer(found, options, lease, turn)
-        return replace(answer, seconds=replace(answer.seconds, total=turn.queue_seconds + turn.seconds() - begun))
+    async def _ask(
+        self,
+        compute: Compute[F],
+        question: str,
+        options: AnswerOptions,
+        limit: int,
+        timeout_s: float,
+        index: str | None,
+    ) -> F:
+        await self._check([index], timeout_s)
 
-    def _complete_answer(self, found: EngineAnswer, options: AnswerOptions, lease: Lease, turn: Turn) -> Answer:
-        return Answer(
-            answers=found.answers,
-            tokens=found.tokens,
-            passages=found.passages,
-            model=options.model,
-            posterior_kind=found.posterior_kind,
-            no_answer=found.no_answer,
-            index=lease.index,
-            checkpoint=self._engine.checkpoint_name,
-            seconds=_complete(found.seconds, turn),
-            retriever=options.retriever,
-            search=options.search,
-            attribution=lease.snapshot.info.attribution,
-        )
-
-    async def _join(self, question: Q, together: Together[Q, T], timeout_s: float, index: str | None) -> T:
-        await self._check(index)
         # The lease is taken and given back in the thread that computes: a client that hangs up cannot let go of an
         # index that is being searched, and a question that waits does not hold the old index open.
-        return await self._pool.join(question, together, timeout_s=timeout_s)
+        def compute_batch(batch: Batch[tuple[str, int]]) -> list[F]:
+            questions, num_answers = zip(*batch.questions, strict=True)
+            most = replace(options, num_answers=max(num_answers))
+            with self._live.lease(index) as lease:
+                found = compute(questions, lease.snapshot, most, batch.check)
+            return [_complete(one, lease, job) for one, job in zip(found, batch.jobs, strict=True)]
 
-    def _most(self, options: AnswerOptions) -> int:
-        """Questions of this size in a batch whose hypotheses take the memory of `max_batch` usual ones."""
-        usual = USUAL.n_docs * USUAL.num_beams
-        return max(1, min(self._max_batch, self._max_batch * usual // (options.n_docs * options.num_beams)))
+        # how many of the hypotheses are shown decides nothing that is computed
+        key = (compute, index, replace(options, num_answers=1))
+        found = await self._pool.run(
+            compute_batch, (question, options.num_answers), timeout_s=timeout_s, key=key, limit=limit
+        )
+        self._telemetry.observe_stages(found.source.seconds)
+        return found
 
-    async def _check(self, version: str | None) -> None:
+    async def _check(self, versions: Sequence[str | None], timeout_s: float) -> None:
         """Refuse now what would be refused after a wait in the queue."""
-        try:
-            self._live.check(version)
-        except IndexNotResident as error:
-            # raises UnknownIndex for a version that is not only not loaded, but nowhere
-            await asyncio.to_thread(self._store.info, error.data["version"])
-            raise
+        for version in versions:
+            try:
+                self._live.check(version)
+            except IndexNotResident as error:
+                try:
+                    # raises UnknownIndex for a version that is not only not open, but nowhere
+                    await asyncio.wait_for(asyncio.to_thread(self._store.info, error.data["version"]), timeout_s)
+                except TimeoutError:
+                    raise DeadlineExceeded(timeout_s=timeout_s) from None
+                raise
 
 
-def _complete(seconds: StageSeconds, turn: Turn) -> StageSeconds:
-    return replace(seconds, queue=turn.queue_seconds, total=turn.seconds())
+def _complete(found: F, lease: Lease, job: Job[Any, Any], before: float = 0.0) -> F:
+    """Add what the engine does not know; the job spent `before` seconds on other answers."""
+    seconds = replace(found.source.seconds, queue=job.queue_seconds, total=job.seconds() - before)
+    return replace(found, source=replace(found.source, index=lease.index, seconds=seconds))

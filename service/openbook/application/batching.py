@@ -1,119 +1,130 @@
 """Questions that wait together are computed together, and none of them feels its neighbours.
 
-A batch is what waits when a thread becomes free: nobody waits for company. The question that has waited longest leads
-it, and takes along those that are like it, in their order. So whoever waits is led on sooner or later, whatever else
-comes in, and a lone question is a batch of one.
+A batch is what waits when a thread becomes free: no job waits for company. The oldest job leads it, and takes along
+those with the same key, in their order. So every job is led on sooner or later, whatever else comes in, and a lone job
+is a batch of one.
 
-What happens to one stays with one. Whose time is up, or whose client has gone, leaves between two steps: the place is
-free and the waiter hears at once, while the others are computed on without it. An error of a batch may be that of any
-question in it, so each that is left is computed again alone, and hears of its own.
+What happens to one job stays with it. A job whose time is up, or whose client has gone, leaves between two steps: its
+place is free and its client hears at once, while the others are computed on. An error of a batch may be the fault of
+any job in it, so each that is left is computed again alone, and gets its own error.
 """
 
+import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from openbook.application.turn import Abandoned, Turn
 from openbook.errors import DeadlineExceeded
 
 Q = TypeVar("Q")
 T = TypeVar("T")
 
 
-class Batch(Generic[Q]):
-    """Questions that are computed together, as the thread sees them that computes them."""
-
-    def __init__(self, waiters: Sequence["Waiter[Q, Any]"]) -> None:
-        self._waiters = waiters
-        self.questions = tuple(waiter.question for waiter in waiters)
-        self.turns = tuple(waiter.turn for waiter in waiters)
-
-    def check(self) -> tuple[int, ...]:
-        """To be called between steps. Lets go of those whose time is up or whose client has gone: their numbers.
-
-        Raises Abandoned when none is left.
-        """
-        gone = tuple(number for number, waiter in enumerate(self._waiters) if not waiter.stays())
-        if len(gone) == len(self._waiters):
-            # their places are free once the thread has given back what it holds
-            raise Abandoned
-        for number in gone:
-            self._waiters[number].part()
-        return gone
-
-
-@dataclass(frozen=True, slots=True)
-class Together(Generic[Q, T]):
-    """How questions that are alike are computed in one go.
-
-    Where `like` is equal, `compute` must be able to stand for that of the other: it is called with a batch of at most
-    `most` questions and returns their results in order.
-    """
-
-    like: Hashable
-    compute: Callable[[Batch[Q]], Sequence[T]]
-    most: int = 1
+class Abandoned(Exception):
+    """No client waits for this work any more. Ends it between two steps; no client ever sees it."""
 
 
 @dataclass(slots=True, eq=False)
-class Waiter(Generic[Q, T]):
-    """A question with a place, and the future on which its asker waits."""
+class Job(Generic[Q, T]):
+    """One question with a place, its deadline, and the future on which its client waits.
+
+    Jobs with one `key` may be computed together, by the `compute` of the first of them and at most `limit` at a time:
+    it is called with a batch, and returns the results in order. Seconds count from the admission.
+    """
 
     question: Q
-    together: Together[Q, T]
-    turn: Turn
+    compute: "Callable[[Batch[Q]], Sequence[T]]"
+    timeout_s: float
+    key: Hashable = None
+    limit: int = 1
     future: Future[T] = field(default_factory=Future)
-    _parting: BaseException | None = None
+    admitted: float = field(default_factory=time.monotonic)
+    begun: bool = False
+    queue_seconds: float = 0.0
+    last_beat: float = field(default_factory=time.monotonic)
+    abandoned: bool = False
+    _reason: BaseException | None = None
 
-    def stays(self) -> bool:
-        """Whether its result is still wanted; why not is remembered."""
-        if self._parting is None:
-            try:
-                self.turn.check()
-            except (Abandoned, DeadlineExceeded) as error:
-                self._parting = error
-        return self._parting is None
+    def begin(self) -> None:
+        """The wait is over: a thread has taken the job up."""
+        self.queue_seconds = self.seconds()
+        self.last_beat = time.monotonic()
+        self.begun = True
 
-    def part(self) -> None:
-        """Tell the asker of one that does not stay, and free its place."""
-        if self._parting is not None and not self.future.done():
-            self.future.set_exception(self._parting)
+    def seconds(self) -> float:
+        return time.monotonic() - self.admitted
+
+    def seconds_left(self) -> float:
+        return self.timeout_s - self.seconds()
+
+    def abandon(self) -> None:
+        """End the job where it has not begun; where it has, it ends at its next step."""
+        self.abandoned = True
+        self.future.cancel()
+
+    def is_gone(self) -> bool:
+        """Whether its time is up or its client has gone; the job keeps the first reason."""
+        self.last_beat = time.monotonic()
+        if self._reason is None:
+            if self.abandoned:
+                self._reason = Abandoned()
+            elif self.seconds_left() <= 0:
+                self._reason = DeadlineExceeded(timeout_s=self.timeout_s)
+        return self._reason is not None
+
+    def fail(self, error: BaseException) -> None:
+        """Free the place. The client gets `error`, or the reason why the job is gone."""
+        self.is_gone()
+        if not self.future.done():
+            self.future.set_exception(self._reason or error)
 
 
-def company(waiting: Iterable[Waiter[Any, Any]]) -> list[Waiter[Any, Any]]:
-    """The next batch of those that wait, oldest first: the oldest and as many like it as go together."""
+class Batch(Generic[Q]):
+    """Jobs that are computed together, as the thread that computes them sees them."""
+
+    def __init__(self, jobs: Sequence[Job[Q, Any]]) -> None:
+        self.jobs = jobs
+        self.questions = tuple(job.question for job in jobs)
+
+    def check(self) -> tuple[int, ...]:
+        """Call this between steps: it lets go of the jobs that are gone, and returns the numbers of all that are.
+
+        Raises Abandoned when none is left.
+        """
+        gone = tuple(number for number, job in enumerate(self.jobs) if job.is_gone())
+        if len(gone) == len(self.jobs):
+            # their places are free once the thread has given back what it holds
+            raise Abandoned
+        for number in gone:
+            self.jobs[number].fail(Abandoned())
+        return gone
+
+
+def next_batch(waiting: Iterable[Job[Any, Any]]) -> list[Job[Any, Any]]:
+    """The oldest of those that wait, oldest first, with as many of its key as its limit allows."""
     line = iter(waiting)
-    leader = next(line, None)
-    if leader is None:
+    first = next(line, None)
+    if first is None:
         return []
-    together = leader.together
-    alike = (waiter for waiter in line if waiter.together.like == together.like)
-    return [leader, *islice(alike, together.most - 1)]
+    return [first, *islice((job for job in line if job.key == first.key), first.limit - 1)]
 
 
-def compute(waiters: Sequence[Waiter[Any, Any]]) -> None:
-    """Give every one of them its result or its error."""
+def compute_jobs(jobs: Sequence[Job[Any, Any]]) -> None:
+    """Give each job its result or its error."""
     try:
-        batch = Batch(waiters)
+        batch = Batch(jobs)
         batch.check()
-        computed = list(zip(waiters, waiters[0].together.compute(batch), strict=True))
+        computed = list(zip(jobs, jobs[0].compute(batch), strict=True))
     except BaseException as error:
-        _fail(waiters, error)
+        for job in jobs:
+            if len(jobs) == 1 or job.is_gone():
+                job.fail(error)
+        for job in jobs:
+            if not job.future.done():
+                compute_jobs([job])
         return
-    for waiter, result in computed:
-        waiter.part()
-        if not waiter.future.done():
-            waiter.future.set_result(result)
-
-
-def _fail(waiters: Sequence[Waiter[Any, Any]], error: BaseException) -> None:
-    left = [waiter for waiter in waiters if waiter.stays()]
-    for waiter in waiters:
-        waiter.part()
-    if len(waiters) > 1:
-        for waiter in left:
-            compute([waiter])
-    elif left:
-        left[0].future.set_exception(error)
+    for job, result in computed:
+        if not job.future.done():
+            job.future.set_result(result)

@@ -1,4 +1,4 @@
-"""One question asked of several versions: which of them say the same, and where they part."""
+"""One question asked of several versions: which of them give the same answer."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -23,6 +23,7 @@ class AnswerGroup:
 class Comparison:
     """The answers in the order in which the versions were named; `groups` in the order of their first version."""
 
+    question: str
     answers: tuple[Answer, ...]
     groups: tuple[AnswerGroup, ...]
 
@@ -31,22 +32,23 @@ class Comparison:
         return len(self.groups) == 1
 
     @classmethod
-    def of(cls, answers: Sequence[Answer]) -> "Comparison":
+    def of(cls, question: str, answers: Sequence[Answer]) -> "Comparison":
         """Group by the best answer's text, normalised."""
         groups: dict[str, list[Answer]] = {}
         for answer in answers:
             groups.setdefault(normalise(answer.answers[0].text), []).append(answer)
         return cls(
+            question,
             tuple(answers),
             tuple(
-                AnswerGroup(alike[0].answers[0].text, tuple(answer.index.version for answer in alike))
+                AnswerGroup(alike[0].answers[0].text, tuple(answer.source.index.version for answer in alike))
                 for alike in groups.values()
             ),
         )
 
 
 def normalise(text: str) -> str:
-    """`text` without what no fact hangs on: case, articles, punctuation at the edges of words, spaces."""
-    words = [word.strip(EDGES) for word in unicodedata.normalize("NFKC", text).casefold().split()]
-    words = [word for word in words if word]
+    """`text` without case, articles, punctuation at the edges of words, and spaces: none of them changes a fact."""
+    stripped = (word.strip(EDGES) for word in unicodedata.normalize("NFKC", text).casefold().split())
+    words = [word for word in stripped if word]
     return " ".join([word for word in words if word not in ARTICLES] or words)

@@ -5,12 +5,14 @@ codes of errors, versions are those that are open.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
+    Gauge,
     GCCollector,
     Histogram,
     PlatformCollector,
@@ -30,19 +32,19 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1.0, 2.
 SWAP_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 NATS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
-# of a checkpoint that knows when it cannot answer, most are next to nothing
+# A checkpoint that knows when it cannot answer gives mostly next to nothing.
 NO_ANSWER = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 LOG_PROBS = (-50.0, -30.0, -20.0, -15.0, -10.0, -7.5, -5.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, -0.25, -0.1, 0.0)
 BATCHES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0)
 # From a thread that is free to a queue in front of a slow generator.
 WAITS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
-# told the outcome, the version and the seconds of each stage
+# receives the outcome, the version and the seconds of each stage
 SwapListener = Callable[[str, str | None, Mapping[str, float]], None]
 
 
 class Telemetry:
-    """What the service tells Prometheus. Safe to call from any thread; two of them never share a number."""
+    """What the service tells Prometheus. Safe to call from any thread; two objects never share a number."""
 
     content_type = CONTENT_TYPE_LATEST
 
@@ -51,73 +53,60 @@ class Telemetry:
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
-        self._requests = Counter(
-            "openbook_requests", "Requests by route and outcome", ["route", "outcome"], registry=registry
-        )
-        self._stages = Histogram(
-            "openbook_stage_seconds",
-            "Seconds of a question in each stage",
-            ["stage"],
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self._batch = Histogram(
-            "openbook_batch_size", "Questions computed together", buckets=BATCHES, registry=registry
-        )
-        self._waits = Histogram(
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, registry=registry)
+
+        def histogram(name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
+            return Histogram(name, text, labels, buckets=buckets, registry=registry)
+
+        self._requests = counter("openbook_requests", "Requests by route and outcome", "route", "outcome")
+        self._stages = histogram("openbook_stage_seconds", "Seconds of a question in each stage", SECONDS, "stage")
+        self._batch = histogram("openbook_batch_size", "Questions computed together", BATCHES)
+        self._waits = histogram(
             "openbook_queue_wait_seconds",
             "Seconds from the admission of a question until a thread took it up, whatever became of it",
-            buckets=WAITS,
-            registry=registry,
+            WAITS,
         )
-        self._swaps = Counter("openbook_swaps", "Swaps of the index by outcome", ["outcome"], registry=registry)
-        self._swap_seconds = Histogram(
-            "openbook_swap_seconds",
-            "Seconds of a swap in each stage",
-            ["stage"],
-            buckets=SWAP_SECONDS,
-            registry=registry,
+        self._swaps = counter("openbook_swaps", "Swaps of the index by outcome", "outcome")
+        self._swap_seconds = histogram(
+            "openbook_swap_seconds", "Seconds of a swap in each stage", SWAP_SECONDS, "stage"
         )
-        self._follow_failures = Counter(
-            "openbook_current_follow_failures",
-            "Attempts to serve what CURRENT names that failed, by code",
-            ["code"],
-            registry=registry,
+        self._follow_failures = counter(
+            "openbook_current_follow_failures", "Attempts to serve what CURRENT names that failed, by code", "code"
         )
-        self._entropy = Histogram(
+        self._entropy = histogram(
             "openbook_posterior_entropy_nats",
             "Entropy of the document posterior, mean over the tokens of an answer",
-            buckets=NATS,
-            registry=registry,
+            NATS,
         )
-        self._top = Histogram(
-            "openbook_top_passage_posterior",
-            "Posterior of the passage that an answer owes most to",
-            buckets=SHARES,
-            registry=registry,
+        self._top = histogram(
+            "openbook_top_passage_posterior", "Posterior of the passage that an answer owes most to", SHARES
         )
-        self._log_prob = Histogram(
-            "openbook_answer_log_prob", "Log-probability of the answer given", buckets=LOG_PROBS, registry=registry
-        )
-        self._no_answer = Histogram(
-            "openbook_no_answer",
-            "Probability that no passage answers: of the empty answer",
-            buckets=NO_ANSWER,
-            registry=registry,
+        self._log_prob = histogram("openbook_answer_log_prob", "Log-probability of the answer given", LOG_PROBS)
+        self._no_answer = histogram(
+            "openbook_no_answer", "Probability that no passage answers: of the empty answer", NO_ANSWER
         )
         self._swap_listeners: list[SwapListener] = []
 
     def watch(self, live: LiveIndex, pool: WorkPool) -> None:
         """Read the index and the queue at each scrape, so that no gauge can lag behind the truth."""
-        self._registry.register(_Watched(live, pool))
+        self._registry.register(_LiveIndexCollector(live))
+        self._gauge("openbook_queue_depth", "Questions that wait for a thread", pool.waiting)
+        self._gauge("openbook_questions_running", "Questions being computed", pool.running)
 
     def watch_following(self, problem: Callable[[], object | None]) -> None:
         """Tell at each scrape whether what CURRENT names is served; `problem` is None where it is."""
-        self._registry.register(_WatchedFollowing(problem))
+        text = "1 while what CURRENT names is served, 0 while it cannot be"
+        self._gauge("openbook_following_ok", text, lambda: problem() is None)
 
     def watch_memory(self, free: Callable[[], int]) -> None:
         """Tell at each scrape how many bytes one more index might take."""
-        self._registry.register(_WatchedMemory(free))
+        text = "Bytes that the system, or the limit on this container, leaves; pages of files count as left"
+        self._gauge("openbook_memory_free_bytes", text, free)
+
+    def _gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
+        Gauge(name, text, registry=self._registry).set_function(read)
 
     def on_swap(self, listener: SwapListener) -> None:
         """Call `listener` at the end of every swap that is counted, in the thread that swapped."""
@@ -149,7 +138,7 @@ class Telemetry:
             self._entropy.observe(sum(entropies) / len(entropies))
 
     def count_swap(self, outcome: str, seconds: Mapping[str, float], *, version: str | None = None) -> None:
-        """A swap to `version` has ended so; the version is no label, since anybody may ask for one of any name."""
+        """A swap to `version` has ended. The version is no label: a client may ask for any name."""
         self._swaps.labels(outcome).inc()
         for stage, value in seconds.items():
             self._swap_seconds.labels(stage).observe(value)
@@ -164,12 +153,11 @@ class Telemetry:
         return generate_latest(self._registry)
 
 
-class _Watched(Collector):
-    """Gauges whose values belong to others."""
+class _LiveIndexCollector(Collector):
+    """Gauges whose labels come and go with the versions that are open."""
 
-    def __init__(self, live: LiveIndex, pool: WorkPool) -> None:
+    def __init__(self, live: LiveIndex) -> None:
         self._live = live
-        self._pool = pool
 
     def collect(self) -> Iterable[Metric]:
         now = self._live.now()
@@ -178,40 +166,16 @@ class _Watched(Collector):
         )
         if now is not None:
             info.add_metric([now.version, now.snapshot_date or ""], 1)
-            yield _gauge("openbook_index_generation", "Swaps so far", now.generation)
+            yield GaugeMetricFamily("openbook_index_generation", "Swaps so far", now.generation)
         yield info
         held = GaugeMetricFamily("openbook_index_resident_bytes", "Bytes held by each open version", labels=["version"])
-        sizes: dict[str, int] = {}
+        sizes: defaultdict[str, int] = defaultdict(int)
         for resident in self._live.residents():
             # a version that was swapped for itself is open twice for a while
-            sizes[resident.index.version] = sizes.get(resident.index.version, 0) + resident.bytes
+            sizes[resident.index.version] += resident.bytes
         for version, size in sizes.items():
             held.add_metric([version], size)
         yield held
-        yield _gauge("openbook_queue_depth", "Questions that wait for a thread", self._pool.waiting())
-        yield _gauge("openbook_questions_running", "Questions being computed", self._pool.running())
-
-
-class _WatchedFollowing(Collector):
-    def __init__(self, problem: Callable[[], object | None]) -> None:
-        self._problem = problem
-
-    def collect(self) -> Iterable[Metric]:
-        ok = self._problem() is None
-        yield _gauge("openbook_following_ok", "1 while what CURRENT names is served, 0 while it cannot be", ok)
-
-
-class _WatchedMemory(Collector):
-    def __init__(self, free: Callable[[], int]) -> None:
-        self._free = free
-
-    def collect(self) -> Iterable[Metric]:
-        text = "Bytes that the system, or the limit on this container, leaves; pages of files count as left"
-        yield _gauge("openbook_memory_free_bytes", text, self._free())
-
-
-def _gauge(name: str, help_text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, help_text, value=value)
 
 
 def _entropy(posterior: Iterable[float]) -> float:

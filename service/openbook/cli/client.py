@@ -94,16 +94,15 @@ class ServiceHere:
         from openbook.api.schemas import AnswerRequest
 
         request = _validated(AnswerRequest, body)
-        request.check(self._settings)
         answer = self._runner.run(
             self._services.answer_question.answer(
                 request.question,
                 request.options(self._settings),
-                timeout_s=request.timeout_s or self._settings.timeout_s,
+                timeout_s=request.timeout(self._settings),
                 index=request.index,
             )
         )
-        return AnswerResponse.of(answer).model_dump(mode="json")
+        return AnswerResponse.model_validate(answer).model_dump(mode="json")
 
     def compare(self, body: Body) -> Body:
         """Opens the versions that are not open yet."""
@@ -111,7 +110,6 @@ class ServiceHere:
         from openbook.api.schemas import CompareRequest
 
         request = _validated(CompareRequest, body)
-        request.check(self._settings)
         for version in request.versions:
             if not self._services.live.resident(version):
                 self._services.swap_index.load(version).result()
@@ -120,10 +118,10 @@ class ServiceHere:
                 request.question,
                 request.options(self._settings),
                 request.versions,
-                timeout_s=request.timeout_s or self._settings.timeout_s,
+                timeout_s=request.timeout(self._settings),
             )
         )
-        return CompareResponse.of(request.question, comparison).model_dump(mode="json")
+        return CompareResponse.model_validate(comparison).model_dump(mode="json")
 
 
 Answering = RunningService | ServiceHere

@@ -22,7 +22,8 @@ from transformers.utils import logging as hf_logging
 from openbook.entities import Passage
 from openbook.errors import BaseWeightsMissing, CheckpointInvalid
 from openbook.indexing.encoder_head import Head, read_head, read_json
-from openbook.indexing.encoder_source import EncoderSource, find_folder
+from openbook.indexing.encoder_source import EncoderSource
+from openbook.rag.hub import find_folder
 from openbook.rag.linear import rearrange
 from openbook.rag.weights import first_line
 

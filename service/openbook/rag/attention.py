@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, whichever of two ways is the faster at the place.
+"""Scaled dot-product attention, in the faster of two ways.
 
 torch's fused kernel saves memory, and time on a GPU and over long float32 inputs. For a processor's bfloat16, and for
 the few queries of a decoder, two plain products with a softmax between them take half its time or less.

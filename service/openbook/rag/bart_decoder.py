@@ -1,7 +1,7 @@
 """BART's decoder, stepped without waste.
 
 transformers repeats a passage's cross-attention keys and values for every beam and copies them at each reordering,
-though all beams of a row read the same passage. Here they are computed once a row, and the beams of the row are the
+though all beams of a row read the same passage. Here they are computed once per row, and the beams of the row are the
 queries of one attention:
 
     self-attention    (R * B, H, T, dh)   queries and cache of each hypothesis
@@ -81,8 +81,8 @@ class BartDecoder:
 class BartState:
     """A `DecoderState` of a BartForConditionalGeneration.
 
-    The self-attention cache of all layers is one tensor, (capacity, Y, 2, N, H, dh): time comes first so that what is
-    in use is one piece, and following the beams is one copy into a second tensor of that shape.
+    The self-attention cache of all layers is one tensor, (capacity, Y, 2, N, H, dh). Time comes first: the part in use
+    is one piece, and following the beams is one copy into a second tensor of that shape.
     """
 
     def __init__(self, decoder: BartDecoder, prefix: tuple[int, ...], states: Tensor, mask: Tensor) -> None:
@@ -122,9 +122,9 @@ class BartState:
         return other
 
     def follow(self, targets: Targets, between_steps: BetweenSteps = nothing) -> list[Tensor]:
-        """Each prefix that targets share is read once: they are the paths of a tree, whose tokens see their ancestors.
+        """Read each prefix that targets share once: targets are the paths of a tree, whose tokens see their ancestors.
 
-        The passages of a row are the same, so that all rows read one tree.
+        All rows read the same tree.
         """
         rows = self.logits.shape[0]
         first = _log_softmax_at(self.logits, [0] * len(targets), [target[0] for target in targets])  # (R, C)
@@ -164,7 +164,7 @@ class BartState:
         )  # (c, Y, 2, N, H, dh)
 
     def _make_room(self, new: int) -> None:
-        """Let the cache hold `new` tokens more."""
+        """Let the cache hold `new` more tokens."""
         needed = self._length + new
         if needed > self._cache.shape[0]:
             larger = self._cache.new_empty(max(needed, 2 * self._cache.shape[0]), *self._cache.shape[1:])
@@ -186,7 +186,7 @@ class BartState:
     def _step(self, tokens: Tensor, positions: Tensor | None = None, visible: Tensor | None = None) -> Tensor:
         """Read T new tokens of each hypothesis: (R, B, T) -> (R, B, T, d).
 
-        They stand behind one another and see all before them, unless `positions` (T,) and `visible` (T, t + T) say
+        Each follows the one before it and sees all before it, unless `positions` (T,) and `visible` (T, t + T) say
         otherwise.
         """
         rows, beams, new = tokens.shape

@@ -1,7 +1,7 @@
 """BART's encoder over passages of any lengths, without a padded token.
 
-The tokens of all passages stand behind one another, shortest passage first: every product, norm and activation is
-over N tokens that there are. Only attention looks at passages, those of one length together.
+The tokens of all passages follow one another, shortest passage first: every product, norm and activation is over N
+real tokens. Only attention looks at passages, those of one length together.
 
     R passages of L_r tokens, N the sum of them, H heads of dh dimensions, d = H * dh
 """

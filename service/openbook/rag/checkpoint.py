@@ -15,15 +15,12 @@ package, and they are read from there (`base`). Weights are never unpickled: saf
 
 import hashlib
 import json
-import re
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from transformers import (
     AutoTokenizer,
     GenerationConfig,
@@ -35,6 +32,7 @@ from transformers import (
 
 from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
 from openbook.extensions import checkpoint_folder
+from openbook.rag.hub import find_folder
 from openbook.rag.weights import BaseTensors, first_line, read_models
 from openbook.settings import DEFAULT_CHECKPOINT
 from openbook.storage.durable import sha256_of
@@ -45,7 +43,6 @@ FACTS_FILE = "openbook.json"
 GENERATION_FILE = "generation_config.json"
 QUESTION_TOKENIZER = "question_encoder_tokenizer"
 GENERATOR_TOKENIZER = "generator_tokenizer"
-DEFAULT_PARENT = "checkpoints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +150,7 @@ def choose_device(device: str) -> str:
 
 
 def choose_dtype(dtype: Dtype, device: str) -> torch.dtype:
-    """`auto` is bfloat16 where the hardware multiplies it, float32 elsewhere; so is what `int8` leaves to others.
+    """`auto` is bfloat16 where the hardware multiplies it, float32 elsewhere. With `int8` the rest is as `auto` has it.
 
     Raises SettingInvalid for int8 on a GPU.
     """
@@ -170,31 +167,16 @@ def choose_dtype(dtype: Dtype, device: str) -> torch.dtype:
 
 
 def _locate(source: str | Path) -> Path:
-    folder = Path(source)
-    if folder.is_dir():
-        return folder
-    if folder.exists():
-        raise CheckpointInvalid(checkpoint=str(source), reason="it is a file; name the folder that holds config.json.")
-    packaged = checkpoint_folder(str(source))
-    if packaged is not None:
-        return packaged
-    if str(source) == DEFAULT_CHECKPOINT:
-        raise CheckpointNotFound(checkpoint=str(source), reason="Its package comes with: pip install 'openbook[mini]'")
-    # "checkpoints/openbook-mini" looks like a hub id as well, above all where the service is started in another
-    # folder than the project's: what means a folder is never asked of the network
-    if folder.parts[0] == DEFAULT_PARENT or folder.parent.is_dir():
-        raise CheckpointNotFound(checkpoint=str(source), reason=f"The path was looked up from {Path.cwd()}.")
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(source)):
-        raise CheckpointNotFound(checkpoint=str(source), reason="A hub id reads owner/name.")
-    try:
-        return Path(
-            snapshot_download(
-                str(source),
-                allow_patterns=["*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin"],
-            )
-        )
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise CheckpointNotFound(checkpoint=str(source), reason=f"The hub said: {first_line(error)}") from error
+    name, folder = str(source), Path(source)
+    if folder.is_file():
+        raise CheckpointInvalid(checkpoint=name, reason="it is a file; name the folder that holds config.json.")
+    if not folder.is_dir():
+        packaged = checkpoint_folder(name)
+        if packaged is not None:
+            return packaged
+        if name == DEFAULT_CHECKPOINT:
+            raise CheckpointNotFound(checkpoint=name, reason="Its package comes with: pip install 'openbook[mini]'")
+    return find_folder(source)
 
 
 def _read_config(folder: Path) -> RagConfig:

@@ -1,9 +1,8 @@
 """One step of the search: the best continuations of all hypotheses of a group under its marginal.
 
-What is looked for is the largest of score + log sum_z p(z | x) p(y | x, z, said) over beams and vocabulary. The
-vocabulary is large and few of it are chosen, so that each of its logits is exponentiated once and no logarithm is
-taken of what is not chosen: the sums over z order the candidates, and the score of those chosen is computed as it is
-written, in log space.
+The best are the largest of score + log sum_z p(z | x) p(y | x, z, said) over beams and vocabulary. The vocabulary is
+large and few of it are chosen. So each logit is exponentiated once, the sums over z order the candidates, and only the
+scores of the chosen are computed in log space.
 
     G groups, K passages a group, B beams, V vocabulary, C = B * V candidates, of which n are chosen
 """
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from openbook.rag import marginal
 
-# The largest of a piece stands for the piece: a first look at C / 128 numbers finds the pieces worth a second.
+# The largest of a piece stands for the piece: a first look at C / 128 numbers finds the pieces worth a second one.
 PIECE = 128
 # Sums over z below this have lost digits, or are zero though their logarithm is not.
 SMALLEST_SUM = 1e-30
@@ -41,7 +40,7 @@ def best_continuations(
     """
     groups, _, beams, vocabulary = logits.shape
     count = min(count, beams * vocabulary)
-    # one pass, and no slower where what is unlikely is too small for a normal float32, as a bare exponential is
+    # one pass; a bare exponential is slow where the result is too small for a normal float32
     shares = torch.softmax(logits, dim=-1)  # (G, K, B, V)
     best_score = scores.amax(dim=-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).min)  # (G, 1)
     weights = (log_prior[..., None] + (scores - best_score)[:, None]).exp()  # (G, K, B)
@@ -81,7 +80,7 @@ def _largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def _largest_logarithms(
     log_probs: Tensor, log_prior: Tensor, scores: Tensor, count: int, excluded: int | None
 ) -> Tensor:
-    """The same in log space throughout, for what is too unlikely to be a float32: places (G, n)."""
+    """The same in log space throughout, for candidates that are too unlikely for a float32: places (G, n)."""
     step = marginal.token_marginal(log_probs.transpose(1, 2), log_prior[:, None])  # (G, B, V)
     if excluded is not None:
         step[..., excluded] = -torch.inf

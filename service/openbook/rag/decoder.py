@@ -14,7 +14,7 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 # Log-probs of a whole vocabulary that teacher forcing holds at once: 128 MB of float32. Targets and passages come
-# from outside; what they may take of memory must not.
+# from outside, and must not decide how much memory they take.
 MAX_NUMBERS = 32 << 20
 # Targets that the general way scores in one pass.
 TARGETS_A_PASS = 8
@@ -22,10 +22,9 @@ TARGETS_A_PASS = 8
 Targets = Sequence[Sequence[int]]
 """Answers token by token, of any lengths, none of them empty."""
 
-
 BetweenSteps = Callable[[], Collection[int] | None]
-"""Called before each step: gives the numbers of those questions of the batch for which nobody waits any more, None
-where there is none. What it raises ends the work."""
+"""Called before each step: returns the numbers of the abandoned questions of the batch, or None. What it raises ends
+the work."""
 
 
 def nothing() -> None:
@@ -64,7 +63,7 @@ class TransformersState:
         self._cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         tokens = torch.tensor([prefix] * states.shape[0], device=states.device)  # (R, P)
         self.logits = self._step(tokens)[:, -1:]  # (R, 1, V)
-        # keys and values are cached now; the model goes on asking the states for their shape, which costs nothing
+        # keys and values are cached now; the model only asks the states for their shape, which costs nothing
         self._states = states.new_zeros(1, 1, 1).expand(states.shape)  # (R, L, d)
 
     def advance(self, sources: Tensor, tokens: Tensor) -> None:

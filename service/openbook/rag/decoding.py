@@ -6,14 +6,14 @@ likelihood. One beam is greedy decoding.
 
     G groups, K passages a group, B beams, V vocabulary, T tokens so far; R = G * K rows of the generator.
 
-The search: each step extends every live hypothesis by every token and looks at the best 2B by summed log-prob. Those
-among the first B that end are finished; the best B that do not end live on. Scores only fall, so a group is done when
-it holds B finished ones and none alive scores above the worst of them: what is found is what an endless search would
-find. It leaves the batch then. At `max_new_tokens` the living are taken as they are. No length normalisation: a score
-is log p(y | x).
+Each step extends every live hypothesis by every token and looks at the best 2B by summed log-prob. Those among the
+first B that end are finished; the best B that do not end live on. Scores only fall, so a group is done when it holds B
+finished ones and none alive scores above the worst of them: an endless search would find the same. The group then
+leaves the batch. At `max_new_tokens` the living are taken as they are. Lengths are not normalised: a score is
+log p(y | x).
 
-A checkpoint may ask for some tokens at least (`min_length` of transformers). A shorter answer is then no candidate;
-the others keep the probability that they have, nothing is shared out anew.
+A checkpoint may ask for a shortest answer (`min_length` of transformers). A shorter one is then no candidate; the
+others keep their probability, nothing is normalised again.
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from openbook.entities import Hypothesis
+from openbook.entities import AnswerOptions, Hypothesis, ModelKind
 from openbook.rag import marginal
 from openbook.rag.continuations import best_continuations
-from openbook.rag.decoder import BetweenSteps, DecoderState
-from openbook.rag.generator import EncodedPassages, Generator
+from openbook.rag.decoder import BetweenSteps, DecoderState, nothing
+from openbook.rag.generator import Generator
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,92 +39,91 @@ class _Found:
     token_log_probs: Tensor  # (K, T)
 
 
-def rag_token(
+def decode(
     generator: Generator,
-    encoded: EncodedPassages,
+    start: DecoderState,
     log_prior: Tensor,
-    *,
-    num_beams: int,
-    max_new_tokens: int,
-    between_steps: BetweenSteps,
-    start: DecoderState | None = None,
+    options: AnswerOptions,
+    between_steps: BetweenSteps = nothing,
 ) -> list[tuple[Hypothesis, ...]]:
-    """The best `num_beams` answers of each question under RAG-Token: log_prior (Q, K) -> Q tuples, best first.
+    """The answers to each question: log_prior (Q, K) -> Q tuples, best first.
 
-    `start` is what `generator.start(encoded)` gave, where the caller has it already; it is used up.
+    RAG-Token gives the best `num_beams`, RAG-Sequence all candidates. `start` is `generator.start(encoded)`, and is
+    used up.
     """
-    state = start or generator.start(encoded)
-    found = _search(state, log_prior, generator, num_beams, max_new_tokens, between_steps, log_prior.shape[0])
+    if options.model == "token":
+        found = _search(generator, start, log_prior, options, between_steps, len(log_prior))
+        return [
+            tuple(_token_hypothesis(one.token_ids, one.token_log_probs, prior, one.log_prob) for one in of_question)
+            for of_question, prior in zip(found, log_prior, strict=True)
+        ]
+    return _rag_sequence(generator, start, log_prior, options, between_steps)
+
+
+def score(
+    start: DecoderState,
+    log_prior: Tensor,
+    targets: Sequence[tuple[int, ...]],
+    model: ModelKind,
+    between_steps: BetweenSteps = nothing,
+) -> list[tuple[Hypothesis, ...]]:
+    """log p(target | x) of given targets (end-of-sequence included): log_prior (Q, K) -> Q tuples of the targets.
+
+    `start` as for `decode`.
+    """
+    build = _sequence_hypothesis if model == "sequence" else _token_hypothesis
     return [
-        tuple(_token_hypothesis(one, log_prior[question]) for one in of_question)
-        for question, of_question in enumerate(found)
+        tuple(
+            build(target, token_log_probs.to(prior), prior)
+            for target, token_log_probs in zip(
+                targets, _of_question(start, number, log_prior).follow(targets, between_steps), strict=True
+            )
+        )
+        for number, prior in enumerate(log_prior)
     ]
 
 
-def rag_sequence(
+def _rag_sequence(
     generator: Generator,
-    encoded: EncodedPassages,
+    start: DecoderState,
     log_prior: Tensor,
-    *,
-    num_beams: int,
-    max_new_tokens: int,
-    thorough: bool,
+    options: AnswerOptions,
     between_steps: BetweenSteps,
-    start: DecoderState | None = None,
 ) -> list[tuple[Hypothesis, ...]]:
-    """The answers of each question under RAG-Sequence: log_prior (Q, K) -> Q tuples, best first.
-
-    `start` as for `rag_token`.
-
-    A beam search for each passage gives the candidates Y. Thorough decoding scores every y of Y with every passage;
-    fast decoding takes p(y | x, z) as 0 where the beam of z did not hold y. So does, to be done soon, a question for
-    which nobody waits any more.
-    """
+    """A beam search for each passage gives the candidates Y. Thorough decoding scores every y of Y with every passage;
+    fast decoding takes p(y | x, z) as 0 where the beam of z did not hold y. An abandoned question is scored fast."""
     n_questions, n_docs = log_prior.shape
     alone = log_prior.new_zeros(n_questions * n_docs, 1)  # (R, 1): a passage alone is certain
-    start = start or generator.start(encoded)
     every = start.branch(range(n_questions * n_docs))
-    beams = _search(every, alone, generator, num_beams, max_new_tokens, between_steps, n_questions)
+    beams = _search(generator, every, alone, options, between_steps, n_questions)
     answers = []
-    for question in range(n_questions):
-        rows = range(question * n_docs, (question + 1) * n_docs)
+    for number, prior in enumerate(log_prior):
+        of_question = beams[number * n_docs : (number + 1) * n_docs]
         # first-come order keeps the candidates' order, and so the answer, the same from run to run
-        candidates = list(dict.fromkeys(one.token_ids for row in rows for one in beams[row]))
-        if thorough and question not in (between_steps() or ()):
-            per_passage = start.branch(rows).follow(candidates, between_steps)
+        candidates = list(dict.fromkeys(one.token_ids for beam in of_question for one in beam))
+        if options.decoding == "thorough" and number not in (between_steps() or ()):
+            per_passage = _of_question(start, number, log_prior).follow(candidates, between_steps)
         else:
-            per_passage = [_beam_log_probs([beams[row] for row in rows], candidate) for candidate in candidates]
+            per_passage = [_beam_log_probs(of_question, candidate) for candidate in candidates]
         hypotheses = [
-            _sequence_hypothesis(candidate, token_log_probs.to(log_prior), log_prior[question])
+            _sequence_hypothesis(candidate, token_log_probs.to(prior), prior)
             for candidate, token_log_probs in zip(candidates, per_passage, strict=True)
         ]
         answers.append(tuple(sorted(hypotheses, key=lambda one: -one.log_prob)))
     return answers
 
 
-def score_targets(
-    generator: Generator,
-    encoded: EncodedPassages,
-    log_prior: Tensor,
-    targets: Sequence[tuple[int, ...]],
-    *,
-    sequence: bool,
-    between_steps: BetweenSteps,
-) -> tuple[Hypothesis, ...]:
-    """log p(target | x) of given targets (end-of-sequence included) for one question: log_prior (K,)."""
-    build = _sequence_hypothesis if sequence else _scored_token_hypothesis
-    per_passage = generator.start(encoded).follow(targets, between_steps)
-    return tuple(
-        build(target, token_log_probs.to(log_prior), log_prior)
-        for target, token_log_probs in zip(targets, per_passage, strict=True)
-    )
+def _of_question(start: DecoderState, number: int, log_prior: Tensor) -> DecoderState:
+    """The rows of one question: log_prior (Q, K)."""
+    n_questions, n_docs = log_prior.shape
+    return start if n_questions == 1 else start.branch(range(number * n_docs, (number + 1) * n_docs))
 
 
 def empty_log_prob(start: DecoderState, log_prior: Tensor, eos: int) -> Tensor:
     """log p(empty answer | x) of each question, before anything is decoded: log_prior (Q, K) -> (Q,).
 
-    One token, the end, so that RAG-Token and RAG-Sequence agree on it (section 2.1). A checkpoint that was trained to
-    say nothing of a passage that does not answer says so how likely it is that none of them does.
+    The empty answer is one token, the end: RAG-Token and RAG-Sequence agree on it (section 2.1). For a checkpoint that
+    is trained to say nothing of a passage that does not answer, this is how likely none of them does.
     """
     logits = start.logits[:, 0]  # (Q * K, V)
     log_probs = (logits[:, eos] - torch.logsumexp(logits, dim=-1)).view(log_prior.shape)  # (Q, K)
@@ -135,28 +134,28 @@ def empty_log_prob(start: DecoderState, log_prior: Tensor, eos: int) -> Tensor:
 
 
 def _search(
+    generator: Generator,
     state: DecoderState,
     log_prior: Tensor,
-    generator: Generator,
-    num_beams: int,
-    max_new_tokens: int,
+    options: AnswerOptions,
     between_steps: BetweenSteps,
     n_questions: int,
 ) -> list[list[_Found]]:
     """Beam search over each group's marginal: log_prior (G, K) -> G lists of at most B, best first.
 
-    A group that is done leaves, and its rows are computed no more. So do those of a question for which nobody waits,
-    with what they have by then.
+    A group that is done leaves, and its rows are computed no more. The groups of an abandoned question leave as well,
+    with what they have found.
     """
     groups, n_docs = log_prior.shape
+    num_beams, max_new_tokens = options.num_beams, options.max_new_tokens
     device = log_prior.device
-    left = list(range(groups))  # the numbers of the groups that are searched; from here on G is how many they are
+    left = list(range(groups))  # the numbers of the groups that are searched; from here on G counts these
     scores = log_prior.new_zeros(groups, 1)  # (G, B), one hypothesis before the first token
     tokens = torch.empty(groups, 1, 0, dtype=torch.long, device=device)  # (G, B, T)
     history = log_prior.new_empty(groups, 1, n_docs, 0)  # (G, B, K, T)
     finished: list[list[_Found]] = [[] for _ in range(groups)]
     for step in range(max_new_tokens):
-        unwanted = between_steps() or ()
+        abandoned = between_steps() or ()
         beams, vocabulary = state.logits.shape[1:]
         best = best_continuations(
             state.logits.view(len(left), n_docs, beams, vocabulary).to(log_prior),
@@ -186,7 +185,7 @@ def _search(
             held = finished[left[g]]
             if len(held) == num_beams and best_alive <= held[-1].log_prob:
                 continue
-            if step + 1 < max_new_tokens and left[g] * n_questions // groups not in unwanted:
+            if step + 1 < max_new_tokens and left[g] * n_questions // groups not in abandoned:
                 going_on.append(g)
                 continue
             alive = [b for b in range(num_beams) if scores[g, b] > -torch.inf]
@@ -212,7 +211,7 @@ def _found(tokens: Tensor, score: Tensor, history: Tensor) -> _Found:
     return _Found(tuple(tokens.tolist()), float(score), history)
 
 
-# --- what passages say of given tokens ---------------------------------------------------------------------
+# --- hypotheses --------------------------------------------------------------------------------------------
 
 
 def _beam_log_probs(beams: Sequence[list[_Found]], candidate: tuple[int, ...]) -> Tensor:
@@ -222,18 +221,14 @@ def _beam_log_probs(beams: Sequence[list[_Found]], candidate: tuple[int, ...]) -
     return torch.stack([torch.full_like(some, -torch.inf) if row is None else row for row in held])
 
 
-# --- hypotheses --------------------------------------------------------------------------------------------
-
-
-def _token_hypothesis(found: _Found, log_prior: Tensor) -> Hypothesis:
-    step_marginals = marginal.token_marginal(found.token_log_probs, log_prior)  # (T,)
-    posterior = marginal.token_posterior(found.token_log_probs, log_prior).exp()  # (K, T)
-    return Hypothesis(found.token_ids, found.log_prob, tuple(step_marginals.tolist()), _columns(posterior))
-
-
-def _scored_token_hypothesis(token_ids: tuple[int, ...], token_log_probs: Tensor, log_prior: Tensor) -> Hypothesis:
-    step_marginals = marginal.token_marginal(token_log_probs, log_prior)  # (T,)
-    return _token_hypothesis(_Found(token_ids, float(step_marginals.sum()), token_log_probs), log_prior)
+def _token_hypothesis(
+    token_ids: tuple[int, ...], token_log_probs: Tensor, log_prior: Tensor, log_prob: float | None = None
+) -> Hypothesis:
+    """token_log_probs (K, T), log_prior (K,); `log_prob` is the score of the search, where one found it."""
+    per_token = marginal.token_marginal(token_log_probs, log_prior)  # (T,)
+    posterior = marginal.token_posterior(token_log_probs, log_prior).exp()  # (K, T)
+    log_prob = float(per_token.sum()) if log_prob is None else log_prob
+    return Hypothesis(token_ids, log_prob, tuple(per_token.tolist()), _columns(posterior))
 
 
 def _sequence_hypothesis(token_ids: tuple[int, ...], token_log_probs: Tensor, log_prior: Tensor) -> Hypothesis:
@@ -246,3 +241,12 @@ def _sequence_hypothesis(token_ids: tuple[int, ...], token_log_probs: Tensor, lo
 def _columns(posterior: Tensor) -> tuple[tuple[float, ...], ...]:
     """(K, T) -> T tuples of K."""
     return tuple(tuple(column) for column in posterior.T.tolist())
+
+
+def document_posterior(hypothesis: Hypothesis, model: ModelKind) -> tuple[float, ...]:
+    """One number a passage. RAG-Sequence: p(z | x, y), the last column. RAG-Token has a posterior for each token and
+    none for the answer: the mean over its tokens, the share of the answer that each passage accounts for."""
+    if model == "sequence":
+        return hypothesis.posterior[-1]
+    columns = hypothesis.posterior
+    return tuple(sum(column[k] for column in columns) / len(columns) for k in range(len(columns[0])))

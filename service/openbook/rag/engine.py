@@ -1,55 +1,55 @@
-"""The whole model behind one door: a question and a leased snapshot in, an answer with its provenance out.
+"""The whole model behind one door: questions and a leased snapshot in, answers with their provenance out.
 
 The engine keeps nothing of a question and no index: the snapshot is an argument, so that no answer can read two
 versions. It is safe to call from several threads.
+
+Each call takes the questions of a batch and gives each the result that it has alone. Their `seconds` are those of the
+batch. An error fails the whole batch. `between_steps` is called before each decoder step; what it raises ends the work,
+and the result of a question that it names as abandoned means nothing. The generation of a `Source` is 0: the engine
+knows of no swaps.
 """
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 
 import torch
 from torch import Tensor
 
 from openbook.entities import (
+    Answer,
     AnswerOptions,
+    AnswerPassage,
     AnswerText,
     AnswerToken,
     Hypothesis,
-    ModelKind,
+    IndexVersion,
+    Retrieval,
     RetrievedPassages,
-    RetrieverKind,
-    SearchChanges,
+    Scores,
+    Source,
     StageSeconds,
     TargetScore,
 )
 from openbook.errors import SearchParameterUnknown
 from openbook.rag import decoding, provenance
-from openbook.rag.bm25_retriever import Bm25Retriever
 from openbook.rag.checkpoint import Checkpoint
-from openbook.rag.decoder import BetweenSteps, DecoderState, nothing
-from openbook.rag.engine_results import (
-    EngineAnswer,
-    EngineRetrieval,
-    EngineScores,
-    answer_passages,
-    check_targets,
-    document_posterior,
-)
+from openbook.rag.decoder import BetweenSteps, nothing
+from openbook.rag.decoding import document_posterior
 from openbook.rag.generator import EncodedPassages, Generator
 from openbook.rag.marginal import doc_log_prior
-from openbook.rag.retriever import DenseRetriever, QuestionEncoder
+from openbook.rag.retriever import Bm25Retriever, DenseRetriever, QuestionEncoder
 from openbook.storage.snapshot import IndexSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """Q questions with their passages found and read."""
+class _Found:
+    """The passages of Q questions."""
 
     retrieved: list[RetrievedPassages]
     log_prior: Tensor  # (Q, K)
-    encoded: EncodedPassages
-    seconds: StageSeconds
+    source: Source
 
 
 class RagEngine:
@@ -80,171 +80,95 @@ class RagEngine:
     @torch.inference_mode()
     def answer(
         self,
-        question: str,
-        snapshot: IndexSnapshot,
-        options: AnswerOptions,
-        *,
-        between_steps: BetweenSteps = nothing,
-    ) -> EngineAnswer:
-        """Answer one question. `between_steps` is called before each decoder step; what it raises ends the work."""
-        return self.answer_together([question], snapshot, options, between_steps=between_steps)[0]
-
-    @torch.inference_mode()
-    def answer_together(
-        self,
         questions: Sequence[str],
         snapshot: IndexSnapshot,
         options: AnswerOptions,
-        *,
         between_steps: BetweenSteps = nothing,
-    ) -> list[EngineAnswer]:
-        """Answer several questions in one go, each as it would be answered alone.
-
-        Their `seconds` are those of all together: so long did each of them take. What one question raises, all do. What
-        comes back for a question that `between_steps` has named is not its answer, and nobody's.
-        """
+    ) -> list[Answer]:
         self._generator.check_length("max_new_tokens", options.max_new_tokens)
-        read = self._read(questions, snapshot, options.n_docs, options.retriever, options.search, between_steps)
+        found, encoded = self._read(questions, snapshot, options, between_steps)
         started = time.perf_counter()
-        start = self._generator.start(read.encoded)
-        no_answer = decoding.empty_log_prob(start, read.log_prior, self._generator.eos).exp()  # (Q,)
-        decoded = self._decode(read, start, options, between_steps)
+        start = self._generator.start(encoded)
+        no_answer = decoding.empty_log_prob(start, found.log_prior, self._generator.eos).exp()  # (Q,)
+        decoded = decoding.decode(self._generator, start, found.log_prior, options, between_steps)
         answers = [
-            self._answer(question, retrieved, log_prior, best[: options.num_answers], options.model, empty)
+            self._answer(question, retrieved, log_prior, best[: options.num_answers], options, empty, found.source)
             for question, retrieved, log_prior, best, empty in zip(
-                questions, read.retrieved, read.log_prior, decoded, no_answer.tolist(), strict=True
+                questions, found.retrieved, found.log_prior, decoded, no_answer.tolist(), strict=True
             )
         ]
-        seconds = replace(read.seconds, generate=time.perf_counter() - started)
-        return [replace(answer, seconds=seconds) for answer in answers]
+        source = _after(found.source, generate=time.perf_counter() - started)
+        return [replace(answer, source=source) for answer in answers]
 
     @torch.inference_mode()
     def score(
         self,
-        question: str,
+        questions: Sequence[str],
         targets: Sequence[str],
         snapshot: IndexSnapshot,
-        *,
-        n_docs: int,
-        model: ModelKind,
-        retriever: RetrieverKind = "dense",
-        search: SearchChanges = (),
+        options: AnswerOptions,
         between_steps: BetweenSteps = nothing,
-    ) -> EngineScores:
+    ) -> list[Scores]:
         """log p(target | question) of each target (section 3.4 classifies so), end-of-sequence included."""
-        target_ids = [tuple(self._generator.target_ids(target)) for target in targets]
-        check_targets(targets, target_ids)
-        read = self._read([question], snapshot, n_docs, retriever, search, between_steps)
-        retrieved, log_prior = read.retrieved[0], read.log_prior[0]  # (K,)
+        target_ids = self._generator.target_ids(targets)
+        found, encoded = self._read(questions, snapshot, options, between_steps)
         started = time.perf_counter()
-        scored = decoding.score_targets(
-            self._generator,
-            read.encoded,
-            log_prior,
-            target_ids,
-            sequence=model == "sequence",
-            between_steps=between_steps,
-        )
-        shares = torch.softmax(torch.tensor([one.log_prob for one in scored], dtype=torch.float64), dim=0).tolist()
-        posteriors = [document_posterior(one, model) for one in scored]
-        best = max(range(len(scored)), key=lambda i: scored[i].log_prob)
-        return EngineScores(
-            targets=tuple(
-                TargetScore(target, one.log_prob, share, posterior)
-                for target, one, share, posterior in zip(targets, scored, shares, posteriors, strict=True)
-            ),
-            passages=answer_passages(retrieved, log_prior, posteriors[best], targets[best]),
-            seconds=replace(read.seconds, generate=time.perf_counter() - started),
-        )
-
-    def retrieve(
-        self, question: str, snapshot: IndexSnapshot, n_docs: int, *, retriever: RetrieverKind = "dense"
-    ) -> EngineRetrieval:
-        """The passages alone."""
-        return self.retrieve_together([question], snapshot, n_docs, retriever=retriever)[0]
+        start = self._generator.start(encoded)
+        scored = decoding.score(start, found.log_prior, target_ids, options.model, between_steps)
+        source = _after(found.source, generate=time.perf_counter() - started)
+        return [
+            _scores(targets, of_question, retrieved, log_prior, options, source)
+            for of_question, retrieved, log_prior in zip(scored, found.retrieved, found.log_prior, strict=True)
+        ]
 
     @torch.inference_mode()
-    def retrieve_together(
+    def retrieve(
         self,
         questions: Sequence[str],
         snapshot: IndexSnapshot,
-        n_docs: int,
-        *,
-        retriever: RetrieverKind = "dense",
-        search: SearchChanges = (),
-    ) -> list[EngineRetrieval]:
-        """The passages of several questions, found in one go; `seconds` as of `answer_together`."""
-        found, log_prior, seconds = self._find(questions, snapshot, n_docs, retriever, search)
+        options: AnswerOptions,
+        between_steps: BetweenSteps = nothing,
+    ) -> list[Retrieval]:
+        """The passages alone."""
+        found = self._find(questions, snapshot, options, between_steps)
         return [
-            EngineRetrieval(answer_passages(retrieved, log_priors, log_priors.exp().tolist(), ""), seconds)
-            for retrieved, log_priors in zip(found, log_prior, strict=True)
+            Retrieval(_passages(retrieved, log_prior, log_prior.exp().tolist(), ""), found.source)
+            for retrieved, log_prior in zip(found.retrieved, found.log_prior, strict=True)
         ]
 
     def _find(
-        self,
-        questions: Sequence[str],
-        snapshot: IndexSnapshot,
-        n_docs: int,
-        retriever: RetrieverKind,
-        search: SearchChanges,
-    ) -> tuple[list[RetrievedPassages], Tensor, StageSeconds]:
-        """The passages of each question, and their doc_log_prior (Q, K)."""
-        if retriever == "bm25" and search:
-            raise SearchParameterUnknown(name=search[0][0], searched="retriever bm25")
+        self, questions: Sequence[str], snapshot: IndexSnapshot, options: AnswerOptions, between_steps: BetweenSteps
+    ) -> _Found:
+        if options.retriever == "bm25" and options.search:
+            raise SearchParameterUnknown(name=options.search[0][0], searched="retriever bm25")
+        between_steps()
         started = time.perf_counter()
-        vectors = self._question_encoder.encode(questions) if retriever == "dense" else None  # (Q, d)
+        vectors = self._question_encoder.encode(questions) if options.retriever == "dense" else None  # (Q, d)
         encoded = time.perf_counter()
         retrieved = (
-            self._bm25.retrieve(questions, snapshot, n_docs)
+            self._bm25.retrieve(questions, snapshot, options.n_docs)
             if vectors is None
-            else self._dense.search(vectors, snapshot, n_docs, search)
+            else self._dense.search(vectors, snapshot, options.n_docs, options.search)
         )
         doc_scores = torch.tensor([one.doc_scores for one in retrieved], dtype=torch.float64)  # (Q, K)
-        found = time.perf_counter()
+        seconds = StageSeconds(encode=encoded - started, retrieve=time.perf_counter() - encoded)
         log_prior = doc_log_prior(doc_scores).float().to(self._checkpoint.device)  # (Q, K)
-        return retrieved, log_prior, StageSeconds(encode=encoded - started, retrieve=found - encoded)
+        info = snapshot.info
+        index = IndexVersion(info.version, 0, info.snapshot_date)
+        name = self._checkpoint.name
+        return _Found(
+            retrieved, log_prior, Source(index, info.attribution, name, options.retriever, options.search, seconds)
+        )
 
     def _read(
-        self,
-        questions: Sequence[str],
-        snapshot: IndexSnapshot,
-        n_docs: int,
-        retriever: RetrieverKind,
-        search: SearchChanges,
-        between_steps: BetweenSteps,
-    ) -> _Read:
-        between_steps()
-        retrieved, log_prior, seconds = self._find(questions, snapshot, n_docs, retriever, search)
+        self, questions: Sequence[str], snapshot: IndexSnapshot, options: AnswerOptions, between_steps: BetweenSteps
+    ) -> tuple[_Found, EncodedPassages]:
+        found = self._find(questions, snapshot, options, between_steps)
         between_steps()
         started = time.perf_counter()
-        encoded = self._generator.encode(questions, [one.passages for one in retrieved])
+        encoded = self._generator.encode(questions, [one.passages for one in found.retrieved])
         # encode: everything that an encoder reads, the questions and the passages
-        seconds = replace(seconds, encode=seconds.encode + time.perf_counter() - started)
-        return _Read(retrieved, log_prior, encoded, seconds)
-
-    def _decode(
-        self, read: _Read, start: DecoderState, options: AnswerOptions, between_steps: BetweenSteps
-    ) -> list[tuple[Hypothesis, ...]]:
-        if options.model == "token":
-            return decoding.rag_token(
-                self._generator,
-                read.encoded,
-                read.log_prior,
-                num_beams=options.num_beams,
-                max_new_tokens=options.max_new_tokens,
-                between_steps=between_steps,
-                start=start,
-            )
-        return decoding.rag_sequence(
-            self._generator,
-            read.encoded,
-            read.log_prior,
-            num_beams=options.num_beams,
-            max_new_tokens=options.max_new_tokens,
-            thorough=options.decoding == "thorough",
-            between_steps=between_steps,
-            start=start,
-        )
+        return replace(found, source=_after(found.source, encode=time.perf_counter() - started)), encoded
 
     def _answer(
         self,
@@ -252,36 +176,69 @@ class RagEngine:
         retrieved: RetrievedPassages,
         log_prior: Tensor,
         best: Sequence[Hypothesis],
-        model: ModelKind,
+        options: AnswerOptions,
         no_answer: float,
-    ) -> EngineAnswer:
+        source: Source,
+    ) -> Answer:
         """What the hypotheses of one question say, and of which passage: log_prior (K,)."""
-        posterior = document_posterior(best[0], model)
+        posterior = document_posterior(best[0], options.model)
         by_posterior = sorted(range(len(posterior)), key=lambda k: -posterior[k])
         best_first = [retrieved.passages[k] for k in by_posterior]
         # where no passage's text has a word, its title or the question may still say how it is written
         texts = [*(passage.text for passage in best_first), *(passage.title for passage in best_first), question]
         answers = tuple(AnswerText(self._text(one, texts), one.log_prob) for one in best)
-        return EngineAnswer(
+        token_texts = self._generator.token_texts(best[0].token_ids)
+        return Answer(
             answers=answers,
-            tokens=self._tokens(best[0]),
-            passages=answer_passages(retrieved, log_prior, posterior, answers[0].text),
-            posterior_kind="per_token" if model == "token" else "running",
+            tokens=tuple(
+                starmap(AnswerToken, zip(token_texts, best[0].token_log_probs, best[0].posterior, strict=True))
+            ),
+            passages=_passages(retrieved, log_prior, posterior, answers[0].text),
+            model=options.model,
+            posterior_kind="per_token" if options.model == "token" else "running",
             no_answer=no_answer,
-            seconds=StageSeconds(),
+            source=source,
         )
 
     def _text(self, hypothesis: Hypothesis, texts: Sequence[str]) -> str:
         text = self._generator.text(hypothesis.token_ids)
         return provenance.as_written(text, texts) if self._checkpoint.uncased else text
 
-    def _tokens(self, hypothesis: Hypothesis) -> tuple[AnswerToken, ...]:
-        return tuple(
-            AnswerToken(text, log_prob, posterior)
-            for text, log_prob, posterior in zip(
-                self._generator.token_texts(hypothesis.token_ids),
-                hypothesis.token_log_probs,
-                hypothesis.posterior,
-                strict=True,
-            )
+
+def _after(source: Source, *, encode: float = 0.0, generate: float = 0.0) -> Source:
+    """The same after so many seconds more."""
+    seconds = source.seconds
+    return replace(source, seconds=replace(seconds, encode=seconds.encode + encode, generate=generate))
+
+
+def _scores(
+    targets: Sequence[str],
+    scored: Sequence[Hypothesis],
+    retrieved: RetrievedPassages,
+    log_prior: Tensor,
+    options: AnswerOptions,
+    source: Source,
+) -> Scores:
+    """The targets of one question: log_prior (K,)."""
+    shares = torch.softmax(torch.tensor([one.log_prob for one in scored], dtype=torch.float64), dim=0).tolist()
+    posteriors = [document_posterior(one, options.model) for one in scored]
+    log_probs = [one.log_prob for one in scored]
+    best = log_probs.index(max(log_probs))
+    return Scores(
+        tuple(starmap(TargetScore, zip(targets, log_probs, shares, posteriors, strict=True))),
+        _passages(retrieved, log_prior, posteriors[best], targets[best]),
+        options.model,
+        source,
+    )
+
+
+def _passages(
+    retrieved: RetrievedPassages, log_prior: Tensor, posterior: Sequence[float], answer: str
+) -> tuple[AnswerPassage, ...]:
+    """The passages as an answer shows them, by rank: log_prior (K,), posterior of length K."""
+    return tuple(
+        AnswerPassage(rank, passage, doc_score, prior, share, provenance.answer_spans(answer, passage.text))
+        for rank, (passage, doc_score, prior, share) in enumerate(
+            zip(retrieved.passages, retrieved.doc_scores, log_prior.exp().tolist(), posterior, strict=True), start=1
         )
+    )

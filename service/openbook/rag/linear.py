@@ -4,9 +4,8 @@ torch's own linear layer hands a plain weight matrix to the matrix library, whic
 decoder's few rows that costs more than the product. Here each weight is rearranged once.
 
     float32, bfloat16   oneDNN's layout, on a processor that multiplies that type itself
-    int8                a scale for each output of the weight, and one for each row of the input, found as it comes:
-                        what is in a batch beside a row does not touch it. Small weights for few rows stay what they
-                        are
+    int8                a scale for each output of the weight, and one for each row of the input: a row does not depend
+                        on its batch. Small weights for few rows keep their type
     anything else       as it is: a GPU, float64, a processor of another kind
 """
 
@@ -28,7 +27,7 @@ FEW_ROWS = 64
 class Linear(Protocol):
     """x (..., n_in) -> x W' + b (..., n_out), through gelu where it was made so. Safe to call from several threads.
 
-    What comes back is the caller's own, to be changed at will.
+    The result is the caller's own: it may be changed in place.
     """
 
     def __call__(self, x: Tensor) -> Tensor: ...
@@ -47,10 +46,9 @@ def make_linear(
 ) -> Linear:
     """The layers side by side as one product: (..., n_in) -> (..., sum of n_out).
 
-    `bias` (sum of n_out,) is in place of the layers' own.
-
-    `rows` is how many are multiplied at a time, more or less. `output` is for int8 alone, which can give more digits
-    than its input has. Without `keep` the layers lose their weights, so that nothing is in memory twice.
+    `bias` (sum of n_out,) replaces the layers' own. `rows` is about how many are multiplied at a time. `output` is for
+    int8 alone, which can give more digits than its input has. Without `keep` the layers lose their weights, so that
+    nothing is in memory twice.
     """
     weights = [layer.weight.detach() for layer in layers]
     weight = weights[0] if len(layers) == 1 else torch.cat(weights)  # (n_out, n_in)
@@ -75,7 +73,7 @@ def make_linear(
 def rearrange(model: nn.Module, *, rows: int) -> None:
     """Put a product with rearranged weights in the place of each linear layer, where that is faster.
 
-    For models whose own forward is used. They lose the layers' weights by it: no more training, no more saving.
+    For models whose own forward is used. The layers lose their weights: the model can neither be trained nor saved.
     """
     for name, child in model.named_children():
         if type(child) is not nn.Linear:
@@ -85,10 +83,10 @@ def rearrange(model: nn.Module, *, rows: int) -> None:
 
 
 def fill_up(x: Tensor) -> tuple[Tensor, int]:
-    """`x` (N, n_in) with rows of zeros behind it, as far as a number of rows that often comes, and N.
+    """`x` (N, n_in) with rows of zeros behind it, up to one of few numbers of rows, and N.
 
-    oneDNN writes a program for each number of rows that it meets, and keeps it: with as many numbers as there are
-    lengths of passages a service would grow by megabytes with every question. The zeros cost less than a program.
+    oneDNN writes a program for each number of rows that it meets, and keeps it. There are as many numbers as lengths of
+    passages: a service would grow by megabytes with every question. The zeros cost less than a program.
     """
     rows = x.shape[0]
     step = 1 if rows <= FEW_ROWS else 16 if rows <= 4 * FEW_ROWS else FEW_ROWS

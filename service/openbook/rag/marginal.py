@@ -19,7 +19,10 @@ def doc_log_prior(doc_scores: Tensor) -> Tensor:
 
 
 def token_marginal(log_probs: Tensor, log_prior: Tensor) -> Tensor:
-    """RAG-Token, one step: log sum_z p(z | x) p(. | x, z, y_<i): (..., K, V), (..., K) -> (..., V)."""
+    """RAG-Token's log sum_z p(z | x) p(. | x, z, y_<i): (..., K, V), (..., K) -> (..., V).
+
+    Given token_log_probs (..., K, T), it is log p(y_i | x, y_<i) of each token: (..., T).
+    """
     return torch.logsumexp(log_probs + log_prior[..., None], dim=-2)
 
 
@@ -52,7 +55,7 @@ def rag_token_nll(token_log_probs: Tensor, log_prior: Tensor, mask: Tensor) -> T
 
     `mask` is True on the answer's tokens, its end-of-sequence included, and False on padding.
     """
-    per_token = torch.logsumexp(token_log_probs + log_prior[..., None], dim=-2)  # (B, T)
+    per_token = token_marginal(token_log_probs, log_prior)  # (B, T)
     return -per_token.masked_fill(~mask, 0.0).sum(dim=-1)  # (B,)
 
 

@@ -1,11 +1,11 @@
 """Where an answer stands in the passages, and the form that it has there.
 
 A generator with an uncased vocabulary answers "pedro pablo kuczynski" and "$ 630 billion"; the passage says
-"Pedro Pablo Kuczynski" and "$630 billion". Both are compared folded: lower case, without accents or spaces, each
-folded character knowing which character of the text it came from. Spaces beside punctuation are the tokenizer's, and
-count for nothing; a space between two words is a boundary that both must have. So the passage's own substring is given
-back. An answer that stands in no passage whole is put together from the longest stretches that do; what stands nowhere
-stays as the generator wrote it.
+"Pedro Pablo Kuczynski" and "$630 billion". Both are compared folded: lower case, without accents or spaces. Each
+folded character knows its character in the text, so that the passage's own substring comes back. Spaces beside
+punctuation are the tokenizer's, and count for nothing; a space between two words is a boundary that both must have. An
+answer that no passage holds whole is put together from the longest stretches that one holds; other words stay as the
+generator wrote them.
 """
 
 import unicodedata
@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 # The empty string: nothing stands before the first sentence.
 _SENTENCE_ENDS = frozenset({"", ".", "!", "?"})
-
-
 # A stretch of more words than these is not sought by itself.
 LONGEST_STRETCH = 12
 
@@ -26,7 +24,7 @@ class _Folded:
     text: str
     characters: str
     positions: tuple[int, ...]  # of each folded character, in the text
-    begins: tuple[bool, ...]  # whether a space parts it from a letter or digit before it, being one itself
+    begins: tuple[bool, ...]  # whether it is a letter or digit that a space parts from another one
 
 
 def answer_spans(answer: str, text: str) -> tuple[tuple[int, int], ...]:

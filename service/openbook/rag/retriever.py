@@ -1,4 +1,4 @@
-"""question -> the K passages with the largest inner products, and those inner products."""
+"""question -> the K passages with the largest scores, and those scores: inner products, or BM25."""
 
 from collections.abc import Sequence
 
@@ -35,8 +35,8 @@ class QuestionEncoder:
 class DenseRetriever:
     """DPR: maximum inner product search, then the inner products again, exactly.
 
-    What FAISS returns is never a score here: an HNSW or a PQ index answers with approximations, and some with
-    distances. The prior is a softmax over doc_scores, so an error in them would be an error in every answer.
+    What FAISS returns is never a score here: an HNSW or a PQ index gives approximations, and some give distances. The
+    prior is a softmax over doc_scores, so an error in them would be an error in every answer.
     """
 
     def __init__(self, encoder: QuestionEncoder) -> None:
@@ -49,8 +49,8 @@ class DenseRetriever:
     def search(
         self, vectors: NDArray[np.float32], snapshot: IndexSnapshot, n_docs: int, changes: SearchChanges = ()
     ) -> list[RetrievedPassages]:
-        """The same from question vectors (Q, d). `changes`: parameters in place of the manifest's; see
-        IndexSnapshot.search, which also says what it raises for them."""
+        """The same from question vectors (Q, d). `changes`: parameters in place of the manifest's; what they raise is
+        said at IndexSnapshot.search."""
         if n_docs > len(snapshot):
             raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
         found = snapshot.search(vectors, n_docs, parameters=dict(changes))  # (Q, K)
@@ -67,3 +67,23 @@ class DenseRetriever:
         return RetrievedPassages(
             rows=best, passages=snapshot.passages(best), doc_scores=tuple(doc_scores[order].tolist())
         )
+
+
+class Bm25Retriever:
+    """BM25 in the place of DPR, its scores the logits of p(z | x): the ablation of section 4.5 and Table 6.
+
+    Reads words: it needs no checkpoint. Where fewer than K passages hold a word of the question, the rest are the first
+    of the others in the order of their rows, with a doc_score of 0. A question without any word that the index knows
+    has a flat prior.
+    """
+
+    def retrieve(self, questions: Sequence[str], snapshot: IndexSnapshot, n_docs: int) -> list[RetrievedPassages]:
+        """Raises RetrieverUnavailable where the snapshot has no files for it, TooManyDocs as DenseRetriever does."""
+        bm25 = snapshot.bm25()
+        if n_docs > len(snapshot):
+            raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
+        found = zip(*bm25.search(questions, n_docs), strict=True)  # Q of (K,) and (K,)
+        return [
+            RetrievedPassages(tuple(rows.tolist()), snapshot.passages(rows.tolist()), tuple(scores.tolist()))
+            for rows, scores in found
+        ]

@@ -1,8 +1,8 @@
 """Answers that begin alike, as a tree: what they share is read once.
 
-Beams of one search differ in their last few tokens and share the rest, and so do the names of classes. A node is a
-token with all that was said before it; a path from a root to a leaf is an answer without its last token, after which
-nothing is asked.
+Beams of one search differ in their last few tokens and share the rest; names of classes do as well. A node is a token
+with all that was said before it. A path from a root to a leaf is an answer without its last token, after which nothing
+is asked.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-# What a tree takes of memory goes by its nodes: keys and values of every layer for each, and each sees all others.
+# A tree takes memory for each node: keys and values of every layer, and one row of who sees whom.
 MAX_NODES = 256
 
 

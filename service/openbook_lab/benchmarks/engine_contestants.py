@@ -12,7 +12,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,11 +20,10 @@ import torch
 from transformers import PreTrainedModel, RagSequenceForGeneration, RagTokenForGeneration
 from transformers.utils import logging as hf_logging
 
-from openbook.entities import Hypothesis
+from openbook.entities import AnswerOptions, Hypothesis
 from openbook.errors import SettingInvalid
 from openbook.rag import decoding
 from openbook.rag.checkpoint import load_checkpoint
-from openbook.rag.decoder import nothing
 from openbook.rag.generator import Generator
 from openbook.rag.marginal import doc_log_prior
 from openbook_lab.benchmarks.children import Child
@@ -90,25 +88,18 @@ class Openbook:
     def run(self, mode: ModeName) -> Outcome:
         work = self._work
         began = time.perf_counter()
-        encoded = self._generator.encode_ids(self._rows, n_questions=1, n_docs=work.n_docs)
+        encoded = self._generator.encode_ids(self._rows)
         encoded_at = time.perf_counter()
         log_prior = doc_log_prior(torch.tensor([work.doc_scores()]))  # (1, K)
         start = self._generator.start(encoded)
         started_at = time.perf_counter()
-        decode: Callable[..., list[tuple[Hypothesis, ...]]] = (
-            decoding.rag_token
-            if mode.startswith("token")
-            else partial(decoding.rag_sequence, thorough=mode == "sequence thorough")
-        )
-        answers = decode(
-            generator=self._generator,
-            encoded=encoded,
-            log_prior=log_prior,
+        options = AnswerOptions(
+            model="token" if mode.startswith("token") else "sequence",
+            decoding="thorough" if mode == "sequence thorough" else "fast",
             num_beams=1 if mode == "token greedy" else work.num_beams,
             max_new_tokens=work.new_tokens,
-            between_steps=nothing,
-            start=start,
-        )[0]
+        )
+        (answers,) = decoding.decode(self._generator, start, log_prior, options)
         seconds = time.perf_counter() - began
         tokens = best_of_passages(answers, log_prior[0]) if mode == "sequence fast" else answers[0].token_ids
         return Outcome(seconds, encoded_at - began, started_at - encoded_at, tokens, answers[0].log_prob)

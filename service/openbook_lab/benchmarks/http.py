@@ -204,8 +204,8 @@ def measure_overhead(
     def bare(number: int) -> tuple[float, float]:
         with subject.live.lease() as lease:
             began = time.perf_counter()
-            answer = subject.engine.answer(questions[number % len(questions)], lease.snapshot, options)
-            return time.perf_counter() - began, stages_s(answer.seconds)
+            (answer,) = subject.engine.answer([questions[number % len(questions)]], lease.snapshot, options)
+            return time.perf_counter() - began, stages_s(answer.source.seconds)
 
     def over_http(number: int) -> tuple[float, float]:
         reply = clients.ask(number)
@@ -218,7 +218,7 @@ def measure_overhead(
             question = questions[number % len(questions)]
             began = time.perf_counter()
             answer = runner.run(subject.answer_question.answer(question, options, timeout_s=TIMEOUT_S))
-            return time.perf_counter() - began, stages_s(answer.seconds)
+            return time.perf_counter() - began, stages_s(answer.source.seconds)
 
         ways = list(zip(WAYS, (bare, in_process, over_http), strict=True))
         for number in range(-WARM_UP, rounds):

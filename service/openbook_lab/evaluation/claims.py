@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from openbook.entities import ModelKind, RetrieverKind
+from openbook.entities import AnswerOptions, ModelKind, RetrieverKind
 from openbook.indexing.index_builder import Progress
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.engine import RagEngine
@@ -86,9 +86,11 @@ def _judge(
     model: ModelKind,
     retriever: RetrieverKind,
 ) -> _Judge:
+    options = AnswerOptions(n_docs=n_docs, model=model, retriever=retriever)
+
     def score(claim: str) -> list[GivenAnswer]:
-        scored = engine.score(claim, targets, snapshot, n_docs=n_docs, model=model, retriever=retriever).targets
-        return [GivenAnswer(one.target, one.log_prob, one.posterior) for one in scored]
+        (scored,) = engine.score([claim], targets, snapshot, options)
+        return [GivenAnswer(one.target, one.log_prob, one.posterior) for one in scored.targets]
 
     # an index is never changed under the same name and date
     setting = f"{model} {retriever} K={n_docs} {snapshot.info.version} {snapshot.info.created_at}"
@@ -108,9 +110,9 @@ def judged_right(claims: Sequence[Claim], scores: Sequence[Sequence[float]], way
 def _gold_table(engine: RagEngine, claims: Sequence[Claim], snapshot: IndexSnapshot, retriever: RetrieverKind) -> Table:
     """How often the best k passages include one from an article of the claim's evidence."""
     with_evidence = [claim for claim in claims if claim.titles]
-    deepest = min(max(GOLD_AT), len(snapshot))
+    options = AnswerOptions(n_docs=min(max(GOLD_AT), len(snapshot)), retriever=retriever)
     found = [
-        [one.passage.title for one in engine.retrieve(claim.text, snapshot, deepest, retriever=retriever).passages]
+        [one.passage.title for one in engine.retrieve([claim.text], snapshot, options)[0].passages]
         for claim in with_evidence
     ]
     rows: Rows = []

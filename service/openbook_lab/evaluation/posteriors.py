@@ -68,14 +68,14 @@ class EngineAsker:
         setting = f"engine, {decode.key}, K={n_docs}, {snapshot.info.version}"
 
         def answer(text: str) -> list[GivenAnswer]:
-            answer = self.engine.answer(text, snapshot, options)
+            (answer,) = self.engine.answer([text], snapshot, options)
             best, posterior = answer.answers[0], tuple(passage.posterior for passage in answer.passages)
             return [GivenAnswer(best.text, best.log_prob, posterior, answer.no_answer)]
 
         answered = []
         for number, question in enumerate(questions, start=1):
             (given,) = self.log.get_or_ask(setting, [digest_of(question.text)], partial(answer, question.text))
-            found = self.engine.retrieve(question.text, snapshot, n_docs)
+            (found,) = self.engine.retrieve([question.text], snapshot, options)
             answered.append(Answered(question, given, tuple(one.passage for one in found.passages)))
             self.progress.update(number, len(questions), f"{decode}: {what}")
         return answered

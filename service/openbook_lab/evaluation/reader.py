@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
@@ -10,8 +9,7 @@ from openbook.entities import AnswerOptions, Decoding, Hypothesis, ModelKind, Pa
 from openbook.errors import InvalidRequest
 from openbook.rag import decoding
 from openbook.rag.checkpoint import Checkpoint
-from openbook.rag.decoder import nothing
-from openbook.rag.engine_results import check_targets, document_posterior
+from openbook.rag.decoding import document_posterior
 from openbook.rag.generator import EncodedPassages, Generator
 from openbook.rag.marginal import doc_log_prior
 from openbook.rag.provenance import as_written
@@ -91,12 +89,9 @@ class BatchReader:
     def score(self, question: OpenQuestion, targets: Sequence[str]) -> list[GivenAnswer]:
         """log p(target | question) of each target under RAG-Sequence, with end-of-sequence; without passages, under
         both models. Raises InvalidRequest for two targets that have the same tokens."""
-        target_ids = [tuple(self._generator.target_ids(target)) for target in targets]
-        check_targets(targets, target_ids)
+        target_ids = self._generator.target_ids(targets)
         encoded, log_prior = self._encode([question])  # log_prior (1, K)
-        scored = decoding.score_targets(
-            self._generator, encoded, log_prior[0], target_ids, sequence=True, between_steps=nothing
-        )
+        (scored,) = decoding.score(self._generator.start(encoded), log_prior, target_ids, "sequence")
         return [
             GivenAnswer(target, one.log_prob, document_posterior(one, "sequence") if question.passages else ())
             for target, one in zip(targets, scored, strict=True)
@@ -109,7 +104,7 @@ class BatchReader:
             doc_scores = torch.tensor([q.doc_scores for q in questions], dtype=torch.float64)  # (Q, K)
         else:
             rows = [self._question_ids(question.text) for question in questions]
-            encoded = self._generator.encode_ids(rows, n_questions=len(rows), n_docs=1)
+            encoded = self._generator.encode_ids(rows)
             doc_scores = torch.zeros(len(rows), 1, dtype=torch.float64)  # (Q, 1)
         return encoded, doc_log_prior(doc_scores).float().to(self._checkpoint.device)
 
@@ -127,19 +122,13 @@ class BatchReader:
     def _decode(
         self, encoded: EncodedPassages, log_prior: torch.Tensor, decode: Decode
     ) -> list[tuple[Hypothesis, ...]]:
-        search = (
-            decoding.rag_token
-            if decode.model == "token"
-            else partial(decoding.rag_sequence, thorough=decode.decoding == "thorough")
-        )
-        return search(
-            self._generator,
-            encoded,
-            log_prior,
+        options = AnswerOptions(
+            model=decode.model,
+            decoding=decode.decoding,
             num_beams=decode.num_beams,
             max_new_tokens=self._max_new_tokens,
-            between_steps=nothing,
         )
+        return decoding.decode(self._generator, self._generator.start(encoded), log_prior, options)
 
     def _given(self, question: OpenQuestion, hypothesis: Hypothesis, model: ModelKind) -> GivenAnswer:
         posterior = document_posterior(hypothesis, model) if question.passages else ()

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from openbook.entities import RetrievedPassages
 from openbook.errors import SettingInvalid
-from openbook.rag.bm25_retriever import Bm25Retriever
 from openbook.rag.checkpoint import Checkpoint
-from openbook.rag.retriever import DenseRetriever, QuestionEncoder
+from openbook.rag.retriever import Bm25Retriever, DenseRetriever, QuestionEncoder
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.datasets.qa_metrics import has_answer

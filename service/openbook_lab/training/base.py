@@ -17,6 +17,7 @@ from transformers import (
 from openbook.errors import SourceInvalid
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
 from openbook.rag.checkpoint import GENERATOR_TOKENIZER, QUESTION_TOKENIZER, load_checkpoint
+from openbook.rag.wording import QUESTION_SEPARATOR, TITLE_SEPARATOR, Wording
 from openbook_lab.training.warm_start import (
     check_encoder,
     positions_of,
@@ -24,7 +25,6 @@ from openbook_lab.training.warm_start import (
     warm_start_question_encoder,
 )
 from openbook_lab.training.weights import PackagedWeights, minilm_weights
-from openbook_lab.training.wording import QUESTION_SEPARATOR, TITLE_SEPARATOR, Wording
 
 GENERATORS: dict[str, type[PreTrainedModel]] = {"bart": BartForConditionalGeneration, "t5": T5ForConditionalGeneration}
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from openbook.rag.wording import Wording
 from openbook_lab.training.examples import ReadingExample
 from openbook_lab.training.loop import padded
-from openbook_lab.training.wording import Wording
 
 IGNORED = -100
 
@@ -54,9 +54,7 @@ def encode_examples(
         return []
     limit = max_input_length if wording.longest_input is None else min(max_input_length, wording.longest_input)
     tokenizer = wording.tokenizer
-    heads = [wording.head(example.title) for example in examples]
-    tails = [wording.tail(example.question) for example in examples]
-    texts = [_single(head + e.text + tail) for head, e, tail in zip(heads, examples, tails, strict=True)]
+    texts = [wording.input_text(example.title, example.text, example.question) for example in examples]
     read = tokenizer(texts, return_offsets_mapping=True, verbose=False)
     targets = wording.targets([example.answer for example in examples], max_target_length)
     # byte pairs write a word with the space before it: in a passage an answer has one, alone it has none
@@ -65,16 +63,12 @@ def encode_examples(
     encoded = []
     for row, (example, text) in enumerate(zip(examples, texts, strict=True)):
         ids, offsets = read["input_ids"][row], read["offset_mapping"][row]
-        end = len(ids)
-        excess = end - limit
-        if excess > 0:
-            question = len(text) - len(_single(tails[row]))
-            boundary = next(i for i, (_, right) in enumerate(offsets) if right > question)
-            end = max(1, boundary - excess)
-            ids = [*ids[:end], *ids[boundary:]]
+        end, kept = wording.cut(text, example.question, offsets, limit)
+        end = max(1, end)
+        ids = [*ids[:end], *ids[kept:]]
         evidence = None
         if example.start is not None:
-            start = len(_single(heads[row] + example.text[: example.start]))
+            start = len(wording.opening(example.title, example.text[: example.start]))
             first = next((i for i, (left, right) in enumerate(offsets) if left <= start < right), None)
             size = len(bare[row])
             if first is not None and first + size <= end and ids[first : first + size] in (bare[row], spaced[row]):
@@ -82,11 +76,6 @@ def encode_examples(
         opening = max(0, len(targets[row]) - 1 - len(bare[row]))
         encoded.append(EncodedExample(ids, targets[row], evidence, opening))
     return encoded
-
-
-def _single(text: str) -> str:
-    """Serving and transformers' retriever write one space for two."""
-    return text.replace("  ", " ")
 
 
 def collate(examples: Sequence[EncodedExample], wording: Wording) -> ReadingBatch:

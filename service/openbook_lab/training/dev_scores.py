@@ -6,17 +6,17 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from openbook.entities import Passage
+from openbook.entities import AnswerOptions, Passage
 from openbook.rag import decoding, marginal
-from openbook.rag.decoder import nothing
 from openbook.rag.generator import Generator
+from openbook.rag.wording import Wording
 from openbook_lab.datasets.qa_metrics import exact_match, f1
 from openbook_lab.training.batches import collate, encode_examples
 from openbook_lab.training.examples import Question, ReadingExample
 from openbook_lab.training.forward import encode, logits_of
-from openbook_lab.training.wording import Wording
 
 MAX_NEW_TOKENS = 20
+GREEDY = AnswerOptions(num_beams=1, max_new_tokens=MAX_NEW_TOKENS)
 
 
 @torch.inference_mode()
@@ -89,9 +89,7 @@ def open_scores(
         rows = slice(first, first + batch_size)
         encoded = generator.encode([question.text for question in questions[rows]], passages[rows])
         prior = marginal.doc_log_prior(doc_scores[rows].float())  # (Q, K)
-        answers = decoding.rag_token(
-            generator, encoded, prior, num_beams=1, max_new_tokens=MAX_NEW_TOKENS, between_steps=nothing
-        )
+        answers = decoding.decode(generator, generator.start(encoded), prior, GREEDY)
         predictions += [generator.text(best[0].token_ids) for best in answers]
     return scores_of(predictions, questions)
 

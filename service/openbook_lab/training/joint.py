@@ -17,6 +17,7 @@ from transformers import DPRQuestionEncoder, PreTrainedModel
 from openbook.errors import SourceInvalid
 from openbook.rag import marginal
 from openbook.rag.generator import Generator
+from openbook.rag.wording import Wording
 from openbook_lab.training.batches import IGNORED, ReadingBatch, collate, encode_examples
 from openbook_lab.training.dev_scores import open_scores, reading_scores
 from openbook_lab.training.distillation import encode_questions
@@ -36,7 +37,6 @@ from openbook_lab.training.stage import (
     train_stage,
 )
 from openbook_lab.training.weights import served
-from openbook_lab.training.wording import Wording
 
 Loss = Literal["token", "sequence", "both"]
 Draw = Callable[[random.Random], LibraryQuestion]

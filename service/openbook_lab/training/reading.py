@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from openbook.errors import SourceInvalid
+from openbook.rag.wording import Wording
 from openbook_lab.training.batches import EncodedExample, ReadingBatch, collate, encode_examples
 from openbook_lab.training.dev_scores import reading_scores
 from openbook_lab.training.examples import Question, ReadingExample
@@ -17,7 +18,6 @@ from openbook_lab.training.forward import token_losses
 from openbook_lab.training.loop import MasterAdamW, batches_by_length, frozen_parameters, random_of
 from openbook_lab.training.parts import generator_groups
 from openbook_lab.training.stage import Log, Machine, Progress, StageConfig, no_progress, train_stage
-from openbook_lab.training.wording import Wording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,9 +25,9 @@ from openbook.indexing.passage_encoder import (
     minilm_folder,
 )
 from openbook.rag.checkpoint import FACTS_FILE, GENERATOR_TOKENIZER, QUESTION_TOKENIZER, Checkpoint, Facts
+from openbook.rag.wording import Wording
 from openbook.storage.durable import sha256_of
 from openbook_lab.training.examples import NO_ANSWER
-from openbook_lab.training.wording import Wording
 
 QUESTION_EMBEDDINGS = "rag.question_encoder.question_encoder.bert_model.embeddings.word_embeddings.weight"
 GENERATOR_EMBEDDINGS = (

@@ -30,7 +30,7 @@ def test_an_answer_has_the_documented_body(
     body = response.json()
     snapshot = IndexStore(settings.indexes).open("tiny-2016")
     options = AnswerOptions(n_docs=3, model=model, num_answers=2)  # type: ignore[arg-type]
-    expected = engine.answer(QUESTION, snapshot, options)
+    (expected,) = engine.answer([QUESTION], snapshot, options)
     snapshot.close()
     seconds = body.pop("seconds")
     assert list(seconds) == ["queue", "encode", "retrieve", "generate", "total"]
@@ -287,7 +287,7 @@ def test_an_unforeseen_error_is_logged_with_the_id_and_not_shown(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a detail of ours")
 
-    monkeypatch.setattr(RagEngine, "answer_together", fail)
+    monkeypatch.setattr(RagEngine, "answer", fail)
     response = client.post("/answer", json={"question": QUESTION}, headers={"x-request-id": "id-3"})
     assert response.status_code == 500
     assert response.headers["x-request-id"] == "id-3"

@@ -109,3 +109,12 @@ def test_what_is_out_of_bounds_is_refused(lists: TestClient) -> None:
         response = lists.post("/retrieve", json=BODIES["/retrieve"] | {"search": search})
         assert (response.status_code, response.json()["code"]) == (422, "invalid_request")
         assert response.json()["errors"] == [{"field": field, "reason": reason}]
+
+
+def test_a_timeout_is_a_number_and_nothing_is_converted_to_one(client: TestClient) -> None:
+    for timeout_s in ("5", True, [5]):
+        response = client.post("/retrieve", json=BODIES["/retrieve"] | {"timeout_s": timeout_s})
+        assert (response.status_code, response.json()["code"]) == (422, "invalid_request")
+        assert response.json()["errors"] == [{"field": "timeout_s", "reason": "must be a valid number"}]
+    for timeout_s in (5, 5.5, None):
+        assert client.post("/retrieve", json=BODIES["/retrieve"] | {"timeout_s": timeout_s}).status_code == 200

@@ -6,7 +6,7 @@ import pytest
 
 from openbook.application import admission
 from openbook.application.admission import WorkPool
-from openbook.application.turn import Abandoned, Turn
+from openbook.application.batching import Abandoned, Batch, Job, compute_jobs
 from openbook.errors import DeadlineExceeded, NoLiveIndex, Overloaded
 
 LONG = 30.0
@@ -20,16 +20,16 @@ class Gate:
         self.open = threading.Event()
         self.ended: list[BaseException | None] = []
 
-    def __call__(self, turn: Turn) -> str:
+    def __call__(self, batch: Batch[None]) -> list[str]:
         self.begun.release()
         try:
             while not self.open.wait(0.005):
-                turn.check()
+                batch.check()
         except BaseException as error:
             self.ended.append(error)
             raise
         self.ended.append(None)
-        return "done"
+        return ["done"]
 
 
 async def begun(gate: Gate, count: int) -> None:
@@ -45,34 +45,34 @@ async def until_free(pool: WorkPool) -> None:
 
 
 def test_the_result_of_the_work_comes_back(pool: WorkPool) -> None:
-    assert asyncio.run(pool.run(lambda turn: 7, timeout_s=LONG)) == 7
+    assert asyncio.run(pool.run(lambda batch: [7], None, timeout_s=LONG)) == 7
     assert (pool.running(), pool.waiting()) == (0, 0)
 
 
 def test_the_error_of_the_work_comes_back(pool: WorkPool) -> None:
-    def work(turn: Turn) -> int:
+    def work(batch: Batch[None]) -> list[int]:
         raise KeyError("x")
 
     with pytest.raises(KeyError, match="x"):
-        asyncio.run(pool.run(work, timeout_s=LONG))
+        asyncio.run(pool.run(work, None, timeout_s=LONG))
     assert pool.running() == 0
 
 
 def test_a_full_queue_refuses_at_once_and_says_when_to_come_back(pool: WorkPool) -> None:
     async def main() -> None:
         gate = Gate()
-        admitted = [asyncio.ensure_future(pool.run(gate, timeout_s=LONG)) for _ in range(4)]
+        admitted = [asyncio.ensure_future(pool.run(gate, None, timeout_s=LONG)) for _ in range(4)]
         await begun(gate, 2)
         assert (pool.running(), pool.waiting()) == (2, 2)
         started = time.perf_counter()
         with pytest.raises(Overloaded) as raised:
-            await pool.run(gate, timeout_s=LONG)
+            await pool.run(gate, None, timeout_s=LONG)
         assert time.perf_counter() - started < 0.05
         assert raised.value.data["slots"] == 4
         assert raised.value.data["retry_after_s"] >= 1
         gate.open.set()
         assert await asyncio.gather(*admitted) == ["done"] * 4
-        assert await pool.run(gate, timeout_s=LONG) == "done"
+        assert await pool.run(gate, None, timeout_s=LONG) == "done"
 
     asyncio.run(main())
 
@@ -82,11 +82,11 @@ def test_a_deadline_ends_the_work_between_two_steps_and_frees_the_slot(pool: Wor
         gate = Gate()
         started = time.monotonic()
         with pytest.raises(DeadlineExceeded) as raised:
-            await pool.run(gate, timeout_s=0.1)
+            await pool.run(gate, None, timeout_s=0.1)
         assert raised.value.data == {"timeout_s": 0.1}
         assert time.monotonic() - started < 1
         await until_free(pool)
-        assert isinstance(gate.ended[0], DeadlineExceeded | Abandoned)
+        assert isinstance(gate.ended[0], Abandoned)
 
     asyncio.run(main())
 
@@ -94,14 +94,15 @@ def test_a_deadline_ends_the_work_between_two_steps_and_frees_the_slot(pool: Wor
 def test_a_deadline_is_kept_even_while_a_step_takes_too_long(pool: WorkPool) -> None:
     go_on = threading.Event()
 
-    def one_long_step(turn: Turn) -> None:
+    def one_long_step(batch: Batch[None]) -> list[None]:
         go_on.wait(10)
-        turn.check()
+        batch.check()
+        return [None]
 
     async def main() -> None:
         started = time.monotonic()
         with pytest.raises(DeadlineExceeded):
-            await pool.run(one_long_step, timeout_s=0.1)
+            await pool.run(one_long_step, None, timeout_s=0.1)
         assert time.monotonic() - started < 1
         assert pool.running() == 1
         go_on.set()
@@ -113,10 +114,10 @@ def test_a_deadline_is_kept_even_while_a_step_takes_too_long(pool: WorkPool) -> 
 def test_a_question_whose_time_is_up_in_the_queue_is_never_computed(pool: WorkPool) -> None:
     async def main() -> None:
         gate, late = Gate(), Gate()
-        running = [asyncio.ensure_future(pool.run(gate, timeout_s=LONG)) for _ in range(2)]
+        running = [asyncio.ensure_future(pool.run(gate, None, timeout_s=LONG)) for _ in range(2)]
         await begun(gate, 2)
         with pytest.raises(DeadlineExceeded):
-            await pool.run(late, timeout_s=0.05)
+            await pool.run(late, None, timeout_s=0.05)
         assert pool.waiting() == 0
         gate.open.set()
         await asyncio.gather(*running)
@@ -130,17 +131,18 @@ def test_a_client_that_hangs_up_does_not_free_its_slot_before_the_thread_ends(po
     in_step = threading.Semaphore(0)
     ended: list[type[BaseException]] = []
 
-    def one_long_step(turn: Turn) -> None:
+    def one_long_step(batch: Batch[None]) -> list[None]:
         in_step.release()
         go_on.wait(10)
         try:
-            turn.check()
+            batch.check()
         except BaseException as error:
             ended.append(type(error))
             raise
+        return [None]
 
     async def main() -> None:
-        asked = asyncio.ensure_future(pool.run(one_long_step, timeout_s=LONG))
+        asked = asyncio.ensure_future(pool.run(one_long_step, None, timeout_s=LONG))
         await asyncio.to_thread(in_step.acquire, timeout=10)
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -156,9 +158,9 @@ def test_a_client_that_hangs_up_does_not_free_its_slot_before_the_thread_ends(po
 def test_a_client_that_hangs_up_in_the_queue_frees_its_slot_at_once(pool: WorkPool) -> None:
     async def main() -> None:
         gate = Gate()
-        running = [asyncio.ensure_future(pool.run(gate, timeout_s=LONG)) for _ in range(2)]
+        running = [asyncio.ensure_future(pool.run(gate, None, timeout_s=LONG)) for _ in range(2)]
         await begun(gate, 2)
-        waiting = asyncio.ensure_future(pool.run(gate, timeout_s=LONG))
+        waiting = asyncio.ensure_future(pool.run(gate, None, timeout_s=LONG))
         await asyncio.sleep(0)
         assert pool.waiting() == 1
         waiting.cancel()
@@ -174,9 +176,9 @@ def test_a_client_that_hangs_up_in_the_queue_frees_its_slot_at_once(pool: WorkPo
 def test_time_in_the_queue_is_measured(pool: WorkPool) -> None:
     async def main() -> float:
         gate = Gate()
-        running = [asyncio.ensure_future(pool.run(gate, timeout_s=LONG)) for _ in range(2)]
+        running = [asyncio.ensure_future(pool.run(gate, None, timeout_s=LONG)) for _ in range(2)]
         await begun(gate, 2)
-        waiting = asyncio.ensure_future(pool.run(lambda turn: turn.queue_seconds, timeout_s=LONG))
+        waiting = asyncio.ensure_future(pool.run(lambda batch: [batch.jobs[0].queue_seconds], None, timeout_s=LONG))
         await asyncio.sleep(0.1)
         gate.open.set()
         await asyncio.gather(*running)
@@ -192,7 +194,7 @@ def test_an_idle_pool_responds(pool: WorkPool) -> None:
 def test_a_busy_pool_responds_as_long_as_its_work_gets_on(pool: WorkPool, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         gate = Gate()
-        running = [asyncio.ensure_future(pool.run(gate, timeout_s=LONG)) for _ in range(2)]
+        running = [asyncio.ensure_future(pool.run(gate, None, timeout_s=LONG)) for _ in range(2)]
         await begun(gate, 2)
         assert await pool.responds(within_s=0.05)
         # no beat can be younger than this
@@ -212,13 +214,13 @@ def test_a_pool_whose_threads_have_ended_does_not_respond(pool: WorkPool) -> Non
 def test_closing_waits_for_what_was_admitted_and_admits_nothing_more(pool: WorkPool) -> None:
     async def main() -> None:
         gate = Gate()
-        asked = [asyncio.ensure_future(pool.run(gate, timeout_s=LONG)) for _ in range(3)]
+        asked = [asyncio.ensure_future(pool.run(gate, None, timeout_s=LONG)) for _ in range(3)]
         await begun(gate, 2)
         closing = asyncio.ensure_future(pool.close(within_s=10))
         await asyncio.sleep(0.05)
         assert not closing.done()
         with pytest.raises(NoLiveIndex, match="shutting down"):
-            await pool.run(gate, timeout_s=LONG)
+            await pool.run(gate, None, timeout_s=LONG)
         gate.open.set()
         assert await asyncio.gather(*asked) == ["done"] * 3
         assert await closing
@@ -229,7 +231,7 @@ def test_closing_waits_for_what_was_admitted_and_admits_nothing_more(pool: WorkP
 def test_closing_ends_what_takes_too_long(pool: WorkPool) -> None:
     async def main() -> None:
         gate = Gate()
-        asked = [asyncio.ensure_future(pool.run(gate, timeout_s=LONG)) for _ in range(3)]
+        asked = [asyncio.ensure_future(pool.run(gate, None, timeout_s=LONG)) for _ in range(3)]
         await begun(gate, 2)
         assert await pool.close(within_s=0.2)
         ends = await asyncio.gather(*asked, return_exceptions=True)
@@ -239,7 +241,55 @@ def test_closing_ends_what_takes_too_long(pool: WorkPool) -> None:
     asyncio.run(main())
 
 
-def test_work_finds_its_time_up_even_if_nobody_tells_it() -> None:
-    Turn(LONG).check()
-    with pytest.raises(DeadlineExceeded):
-        Turn(0.0).check()
+def test_a_job_finds_its_time_up_even_if_its_client_says_nothing() -> None:
+    def compute(batch: Batch[None]) -> list[str]:
+        return ["done"]
+
+    for timeout_s, gone in ((LONG, False), (0.0, True)):
+        job = Job(None, compute, timeout_s)
+        assert job.is_gone() is gone
+        compute_jobs([job])
+        assert isinstance(job.future.exception(), DeadlineExceeded) is gone
+
+
+def test_a_thread_that_cannot_start_refuses_its_question_and_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = WorkPool(workers=2, max_queue=0)
+
+    def no_thread(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match="new thread"):
+                asyncio.run(pool.run(lambda batch: [7], None, timeout_s=LONG))
+    assert (pool.running(), pool.waiting()) == (0, 0)
+
+    async def main() -> None:
+        gate = Gate()
+        running = [asyncio.ensure_future(pool.run(gate, None, timeout_s=LONG)) for _ in range(2)]
+        await begun(gate, 2)
+        # the calls that the executor kept for its threads are not counted as threads
+        assert await pool.responds(within_s=5)
+        gate.open.set()
+        assert await asyncio.gather(*running) == ["done"] * 2
+
+    asyncio.run(main())
+    pool.stop()
+
+
+@pytest.mark.parametrize("callback", ["observe", "share"])
+def test_an_error_beside_the_computing_ends_the_question_and_not_the_thread(callback: str) -> None:
+    errors = iter([MemoryError()])
+
+    def fails_once(told: object) -> None:
+        for error in errors:
+            raise error
+
+    pool = WorkPool(1, 1, **{callback: fails_once})
+    with pytest.raises(MemoryError):
+        asyncio.run(pool.run(lambda batch: [7], None, timeout_s=2))
+    assert asyncio.run(pool.run(lambda batch: [7], None, timeout_s=2)) == 7
+    assert asyncio.run(pool.responds(within_s=5))
+    assert (pool.running(), pool.waiting()) == (0, 0)
+    pool.stop()

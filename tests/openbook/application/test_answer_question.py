@@ -1,5 +1,7 @@
 import asyncio
 import threading
+import time
+from dataclasses import replace
 
 import pytest
 
@@ -23,6 +25,7 @@ from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import tiny_passages
 
 QUESTION = "who is the president of peru ?"
+FOUR = AnswerOptions(n_docs=4)
 TEXTS = {version: {passage.text for passage in tiny_passages(version)} for version in ("tiny-2016", "tiny-2018")}
 LONG = 60.0
 
@@ -33,28 +36,23 @@ def test_an_answer_is_the_engines_with_its_version_and_its_times(
 ) -> None:
     answer = asyncio.run(answer_question.answer(QUESTION, options, timeout_s=LONG))
     with live.lease() as lease:
-        expected = engine.answer(QUESTION, lease.snapshot, options)
-    assert answer.answers == expected.answers
-    assert answer.tokens == expected.tokens
-    assert answer.passages == expected.passages
-    assert answer.posterior_kind == expected.posterior_kind
-    assert answer.no_answer == expected.no_answer
-    assert answer.model == options.model
-    assert answer.index == IndexVersion("tiny-2016", 0, "2016-12-21")
-    assert answer.checkpoint == engine.checkpoint_name
-    parts = answer.seconds
+        (expected,) = engine.answer([QUESTION], lease.snapshot, options)
+    assert replace(answer, source=expected.source) == expected
+    assert answer.source.index == IndexVersion("tiny-2016", 0, "2016-12-21")
+    assert answer.source.checkpoint == engine.checkpoint_name
+    parts = answer.source.seconds
     assert 0 < parts.queue + parts.encode + parts.retrieve + parts.generate <= parts.total
 
 
 def test_scores_and_passages_come_from_the_live_index_too(answer_question: AnswerQuestion) -> None:
-    scores = asyncio.run(answer_question.score(QUESTION, ["nepal", "chile"], n_docs=4, model="token", timeout_s=LONG))
+    scores = asyncio.run(answer_question.score(QUESTION, ["nepal", "chile"], FOUR, timeout_s=LONG))
     assert [one.target for one in scores.targets] == ["nepal", "chile"]
     assert sum(one.probability for one in scores.targets) == pytest.approx(1)
     assert len(scores.passages) == 4
-    assert scores.index.version == "tiny-2016"
-    retrieval = asyncio.run(answer_question.retrieve(QUESTION, n_docs=4, timeout_s=LONG))
+    assert scores.source.index.version == "tiny-2016"
+    retrieval = asyncio.run(answer_question.retrieve(QUESTION, FOUR, timeout_s=LONG))
     assert [passage.passage for passage in retrieval.passages] == [passage.passage for passage in scores.passages]
-    assert retrieval.seconds.generate == 0
+    assert retrieval.source.seconds.generate == 0
 
 
 @pytest.mark.parametrize(
@@ -67,7 +65,27 @@ def test_a_question_for_another_version_than_the_live_one_is_refused(
     with pytest.raises(error):
         asyncio.run(answer_question.answer(QUESTION, AnswerOptions(), timeout_s=LONG, index=index))
     answer = asyncio.run(answer_question.answer(QUESTION, AnswerOptions(), timeout_s=LONG, index="tiny-2016"))
-    assert answer.index.version == "tiny-2016"
+    assert answer.source.index.version == "tiny-2016"
+
+
+def test_the_deadline_of_a_pinned_question_covers_the_look_at_the_store(
+    answer_question: AnswerQuestion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(IndexStore, "info", lambda self, version: go_on.wait(5))
+
+    async def main() -> None:
+        started = time.monotonic()
+        for ask in (
+            answer_question.retrieve(QUESTION, FOUR, timeout_s=0.05, index="tiny-2018"),
+            answer_question.compare(QUESTION, FOUR, ["tiny-2016", "tiny-2018"], timeout_s=0.05),
+        ):
+            with pytest.raises(DeadlineExceeded):
+                await ask
+        assert time.monotonic() - started < 4
+        go_on.set()
+
+    asyncio.run(main())
 
 
 def test_more_passages_than_the_index_holds_cannot_be_asked_for(answer_question: AnswerQuestion) -> None:
@@ -79,7 +97,7 @@ def test_more_passages_than_the_index_holds_cannot_be_asked_for(answer_question:
 def test_no_question_is_answered_while_nothing_is_live(answer_question: AnswerQuestion, live: LiveIndex) -> None:
     live.retire_all("It is being replaced.")
     with pytest.raises(NoLiveIndex):
-        asyncio.run(answer_question.retrieve(QUESTION, n_docs=1, timeout_s=LONG))
+        asyncio.run(answer_question.retrieve(QUESTION, FOUR, timeout_s=LONG))
 
 
 def test_a_deadline_ends_the_decoder_and_gives_slot_and_lease_back(
@@ -159,9 +177,9 @@ def test_every_answer_during_swaps_is_wholly_from_the_version_that_it_names(
     async def client(swapping: asyncio.Task[None]) -> None:
         while not swapping.done():
             answer = await answer_question.answer(QUESTION, options, timeout_s=LONG)
-            assert {passage.passage.text for passage in answer.passages} == TEXTS[answer.index.version]
-            assert answer.index.generation % 2 == ("tiny-2016", "tiny-2018").index(answer.index.version)
-            seen[answer.index.version].add(answer.index.generation)
+            assert {passage.passage.text for passage in answer.passages} == TEXTS[answer.source.index.version]
+            assert answer.source.index.generation % 2 == ("tiny-2016", "tiny-2018").index(answer.source.index.version)
+            seen[answer.source.index.version].add(answer.source.index.generation)
 
     async def swaps() -> None:
         for swap in range(30):
@@ -186,7 +204,7 @@ def test_a_pinned_question_whose_version_is_replaced_while_it_waits_is_refused(
     go_on = threading.Event()
 
     async def main() -> None:
-        busy = [asyncio.ensure_future(pool.run(lambda turn: go_on.wait(10), timeout_s=LONG)) for _ in range(2)]
+        busy = [asyncio.ensure_future(pool.run(lambda batch: [go_on.wait(10)], None, timeout_s=LONG)) for _ in range(2)]
         pinned = asyncio.ensure_future(
             answer_question.answer(QUESTION, AnswerOptions(), timeout_s=LONG, index="tiny-2016")
         )

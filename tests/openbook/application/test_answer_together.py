@@ -3,20 +3,22 @@
 import asyncio
 import random
 import threading
+from dataclasses import replace
 
 import pytest
 
 from openbook.application.admission import WorkPool
-from openbook.application.answer_question import AnswerQuestion, Retrieval
+from openbook.application.answer_question import AnswerQuestion
 from openbook.application.live_index import LiveIndex
 from openbook.application.telemetry import Telemetry
-from openbook.entities import Answer, AnswerOptions
+from openbook.entities import Answer, AnswerOptions, Retrieval
 from openbook.errors import InvalidRequest, OpenbookError, SearchParameterUnknown, TooManyDocs
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
 from tests.openbook.application.test_telemetry import samples
 
 LONG = 60.0
+FOUR = AnswerOptions(n_docs=4)
 QUESTIONS = ("who is the president of peru ?", "the long river", "gdp of ghana ?", "who is king ?", "what language ?")
 OPTIONS = (
     AnswerOptions(max_new_tokens=6),
@@ -39,7 +41,7 @@ class Crowd:
 
     async def gather(self, *asked: object) -> list[object]:
         go_on = threading.Event()
-        busy = asyncio.ensure_future(self.pool.run(lambda turn: go_on.wait(30), timeout_s=LONG))
+        busy = asyncio.ensure_future(self.pool.run(lambda batch: [go_on.wait(30)], None, timeout_s=LONG))
         tasks = [asyncio.ensure_future(one) for one in asked]  # type: ignore[arg-type]
         while self.pool.waiting() < len(tasks):
             await asyncio.sleep(0.005)
@@ -59,7 +61,7 @@ def assert_same(found: object, alone: Answer) -> None:
     assert [one.text for one in found.answers] == [one.text for one in alone.answers]
     assert [one.log_prob for one in found.answers] == pytest.approx([one.log_prob for one in alone.answers], abs=1e-4)
     assert [one.passage for one in found.passages] == [one.passage for one in alone.passages]
-    assert (found.model, found.index, found.checkpoint) == (alone.model, alone.index, alone.checkpoint)
+    assert (found.model, replace(found.source, seconds=alone.source.seconds)) == (alone.model, alone.source)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -82,13 +84,13 @@ def test_questions_are_computed_together_under_one_lease_up_to_the_setting(
     engine: RagEngine, live: LiveIndex, store: IndexStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leases: list[tuple[int, int]] = []
-    answer_together = RagEngine.answer_together
+    engine_answer = RagEngine.answer
 
     def counted(self: RagEngine, questions: list[str], *given: object, **named: object) -> object:
         leases.append((len(questions), sum(one.leases for one in live.residents())))
-        return answer_together(self, questions, *given, **named)  # type: ignore[arg-type]
+        return engine_answer(self, questions, *given, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(RagEngine, "answer_together", counted)
+    monkeypatch.setattr(RagEngine, "answer", counted)
     crowd = Crowd(engine, live, store, max_batch=3)
 
     async def main() -> list[object]:
@@ -96,7 +98,7 @@ def test_questions_are_computed_together_under_one_lease_up_to_the_setting(
 
     found = asyncio.run(main())
     assert leases == [(3, 1), (2, 1)]
-    assert [answer.index.version for answer in found if isinstance(answer, Answer)] == ["tiny-2016"] * 5
+    assert [answer.source.index.version for answer in found if isinstance(answer, Answer)] == ["tiny-2016"] * 5
     assert sum(one.leases for one in live.residents()) == 0
 
 
@@ -130,15 +132,15 @@ def test_passages_are_found_together_too(engine: RagEngine, live: LiveIndex, sto
     crowd = Crowd(engine, live, store)
 
     async def main() -> list[object]:
-        asked = [crowd.ask.retrieve(text, n_docs=4, timeout_s=LONG) for text in QUESTIONS]
-        return await crowd.gather(*asked, crowd.ask.retrieve(QUESTIONS[0], n_docs=13, timeout_s=LONG))
+        asked = [crowd.ask.retrieve(text, FOUR, timeout_s=LONG) for text in QUESTIONS]
+        return await crowd.gather(*asked, crowd.ask.retrieve(QUESTIONS[0], AnswerOptions(n_docs=13), timeout_s=LONG))
 
     *found, too_many = asyncio.run(main())
     assert isinstance(too_many, TooManyDocs)
     for one, text in zip(found, QUESTIONS, strict=True):
         assert isinstance(one, Retrieval)
         with live.lease() as lease:
-            alone = engine.retrieve(text, lease.snapshot, 4)
+            (alone,) = engine.retrieve([text], lease.snapshot, FOUR)
         assert [passage.passage for passage in one.passages] == [passage.passage for passage in alone.passages]
     assert crowd.n_batches() == 2
 
@@ -166,13 +168,10 @@ def test_questions_that_search_otherwise_are_not_searched_together(
     crowd = Crowd(engine, live, store)
 
     async def main() -> list[object]:
-        asked = [(), (("nprobe", 1),), ()]
+        asked = [AnswerOptions(max_new_tokens=2, search=search) for search in ((), (("nprobe", 1),), ())]
         return await crowd.gather(
-            *(crowd.ask.retrieve(QUESTIONS[0], n_docs=2, timeout_s=LONG, search=search) for search in asked),
-            *(
-                crowd.ask.answer(QUESTIONS[0], AnswerOptions(max_new_tokens=2, search=search), timeout_s=LONG)
-                for search in asked
-            ),
+            *(crowd.ask.retrieve(QUESTIONS[0], options, timeout_s=LONG) for options in asked),
+            *(crowd.ask.answer(QUESTIONS[0], options, timeout_s=LONG) for options in asked),
         )
 
     found = asyncio.run(main())

@@ -1,14 +1,13 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
 from openbook.application.admission import WorkPool
-from openbook.application.batching import Batch, Together
-from openbook.application.turn import Turn
+from openbook.application.batching import Batch, Job
 from openbook.errors import DeadlineExceeded, NoLiveIndex, Overloaded
 
 LONG = 30.0
@@ -21,12 +20,12 @@ class Kitchen:
     steps: int = 1
     _go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     batches: list[tuple[str, ...]] = field(default_factory=list)
-    turns: list[tuple[Turn, ...]] = field(default_factory=list)
+    jobs: list[Sequence[Job[str, str]]] = field(default_factory=list)
     whole: list[tuple[str, ...]] = field(default_factory=list)
     gone: list[tuple[int, ...]] = field(default_factory=list)
 
     def compute(self, batch: Batch[str]) -> list[str]:
-        self.turns.append(batch.turns)
+        self.jobs.append(batch.jobs)
         self.batches.append(batch.questions)
         for _ in range(self.steps):
             assert self._go.acquire(timeout=10)
@@ -60,9 +59,8 @@ Ask = Callable[..., "asyncio.Task[str]"]
 
 
 def asking(pool: WorkPool, kitchen: Kitchen) -> Ask:
-    def ask(question: str, *, like: str = "", most: int = 8, timeout_s: float = LONG) -> "asyncio.Task[str]":
-        together = Together(like, kitchen.compute, most=most)
-        return asyncio.ensure_future(pool.join(question, together, timeout_s=timeout_s))
+    def ask(question: str, *, key: str = "", limit: int = 8) -> "asyncio.Task[str]":
+        return asyncio.ensure_future(pool.run(kitchen.compute, question, timeout_s=LONG, key=key, limit=limit))
 
     return ask
 
@@ -88,7 +86,7 @@ async def queued(pool: WorkPool, questions: int) -> None:
 
 def test_a_lone_question_is_a_batch_of_one_at_once(pool: WorkPool, kitchen: Kitchen) -> None:
     kitchen.let_go()
-    assert asyncio.run(pool.join("a", Together("", kitchen.compute, most=8), timeout_s=LONG)) == "A"
+    assert asyncio.run(pool.run(kitchen.compute, "a", timeout_s=LONG)) == "A"
     assert kitchen.batches == [("a",)]
 
 
@@ -107,7 +105,7 @@ def test_what_waits_when_the_thread_becomes_free_is_computed_together(pool: Work
 def test_a_batch_has_at_most_so_many_questions(pool: WorkPool, kitchen: Kitchen) -> None:
     async def main() -> None:
         ask, first = await busy(pool, kitchen)
-        waiting = [ask(one, most=2) for one in "bcdef"]
+        waiting = [ask(one, limit=2) for one in "bcdef"]
         await queued(pool, 5)
         kitchen.let_go()
         await asyncio.gather(first, *waiting)
@@ -116,12 +114,10 @@ def test_a_batch_has_at_most_so_many_questions(pool: WorkPool, kitchen: Kitchen)
     assert kitchen.batches == [("a",), ("b", "c"), ("d", "e"), ("f",)]
 
 
-def test_whoever_has_waited_longest_leads_the_next_batch_whatever_others_ask_for(
-    pool: WorkPool, kitchen: Kitchen
-) -> None:
+def test_the_oldest_job_leads_the_next_batch_whatever_others_ask_for(pool: WorkPool, kitchen: Kitchen) -> None:
     async def main() -> None:
         ask, first = await busy(pool, kitchen)
-        waiting = [ask("r", like="rare"), ask("b"), ask("c"), ask("s", like="rare"), ask("d")]
+        waiting = [ask("r", key="rare"), ask("b"), ask("c"), ask("s", key="rare"), ask("d")]
         await queued(pool, 5)
         kitchen.let_go()
         await asyncio.gather(first, *waiting)
@@ -145,9 +141,7 @@ def test_an_error_of_one_question_never_hits_its_neighbours(pool: WorkPool, kitc
 
 
 @pytest.mark.parametrize("leaves", ["hangs up", "is late"])
-def test_one_that_leaves_frees_its_place_between_two_steps_and_the_others_go_on(
-    pool: WorkPool, kitchen: Kitchen, leaves: str
-) -> None:
+def test_a_job_that_leaves_frees_its_place_and_the_others_go_on(pool: WorkPool, kitchen: Kitchen, leaves: str) -> None:
     kitchen.steps = 3
 
     async def main() -> None:
@@ -162,7 +156,7 @@ def test_one_that_leaves_frees_its_place_between_two_steps_and_the_others_go_on(
             goes.cancel()
             await asyncio.sleep(0)
         else:
-            kitchen.turns[-1][1].timeout_s = 0.0
+            kitchen.jobs[-1][1].timeout_s = 0.0
         # nothing is known of it before the step has ended
         assert pool.running() == 2
         kitchen.let_go(1)
@@ -217,7 +211,7 @@ def test_a_batch_in_which_nobody_is_left_ends_at_its_next_step(pool: WorkPool, k
         await kitchen.begins("hangs up", "late")
         hangs_up.cancel()
         await asyncio.sleep(0)
-        kitchen.turns[-1][1].timeout_s = 0.0
+        kitchen.jobs[-1][1].timeout_s = 0.0
         assert pool.running() == 2
         kitchen.let_go()
         with pytest.raises(DeadlineExceeded):
@@ -246,9 +240,8 @@ def test_the_end_of_the_service_ends_a_batch_and_drops_what_waits(pool: WorkPool
 
 
 def test_results_that_are_too_few_are_an_error_and_leave_nobody_waiting(pool: WorkPool) -> None:
-    too_few: Together[str, str] = Together("", lambda batch: [], most=8)
     with pytest.raises(ValueError, match="zip"):
-        asyncio.run(pool.join("a", too_few, timeout_s=LONG))
+        asyncio.run(pool.run(lambda batch: [], "a", timeout_s=LONG))
     assert pool.running() == 0
 
 
@@ -277,7 +270,7 @@ def test_a_batch_is_told_how_many_are_computed_when_it_begins(kitchen: Kitchen) 
 
     async def main() -> None:
         ask, first = await busy(pool, kitchen)
-        second = ask("b", like="another")
+        second = ask("b", key="another")
         await until(lambda: len(told) == 2)
         kitchen.let_go()
         await asyncio.gather(first, second)

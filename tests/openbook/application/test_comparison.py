@@ -16,7 +16,7 @@ from openbook.application.answer_question import AnswerQuestion
 from openbook.application.comparison import Comparison, normalise
 from openbook.application.live_index import LiveIndex
 from openbook.application.telemetry import Telemetry
-from openbook.entities import Answer, AnswerOptions, AnswerText, IndexVersion, StageSeconds
+from openbook.entities import Answer, AnswerOptions, AnswerText, IndexVersion, Source, StageSeconds
 from openbook.errors import DeadlineExceeded, IndexNotResident, UnknownIndex
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
@@ -41,13 +41,13 @@ def test_each_version_answers_from_its_own_text(
     answer_question: AnswerQuestion, engine: RagEngine, live: LiveIndex, telemetry: Telemetry
 ) -> None:
     found = asyncio.run(answer_question.compare(QUESTION, OPTIONS, BOTH, timeout_s=60))
-    assert [answer.index.version for answer in found.answers] == list(BOTH)
+    assert [answer.source.index.version for answer in found.answers] == list(BOTH)
     for answer in found.answers:
-        texts = {passage.text for passage in tiny_passages(answer.index.version)}
+        texts = {passage.text for passage in tiny_passages(answer.source.index.version)}
         assert {passage.passage.text for passage in answer.passages} <= texts
-        with live.lease(answer.index.version) as lease:
-            assert answer.answers == engine.answer(QUESTION, lease.snapshot, OPTIONS).answers
-        parts = answer.seconds
+        with live.lease(answer.source.index.version) as lease:
+            assert answer.answers == engine.answer([QUESTION], lease.snapshot, OPTIONS)[0].answers
+        parts = answer.source.seconds
         assert 0 < parts.queue + parts.encode + parts.retrieve + parts.generate <= parts.total
     assert sorted(itertools.chain(*(group.versions for group in found.groups))) == sorted(BOTH)
     assert samples(telemetry)["openbook_answer_log_prob_count"] == 2
@@ -110,20 +110,19 @@ def answer(version: str, text: str) -> Answer:
         model="token",
         posterior_kind="per_token",
         no_answer=0.0,
-        index=IndexVersion(version, 0, None),
-        checkpoint="tiny",
-        seconds=StageSeconds(),
+        source=Source(IndexVersion(version, 0, None), "", "tiny", "dense", (), StageSeconds()),
     )
 
 
 def test_versions_with_the_same_answer_are_one_group() -> None:
-    found = Comparison.of([answer("a", "The Queen."), answer("b", "a king"), answer("c", "queen"), answer("d", "King")])
+    texts = {"a": "The Queen.", "b": "a king", "c": "queen", "d": "King"}
+    found = Comparison.of(QUESTION, [answer(version, text) for version, text in texts.items()])
     assert [(group.answer, group.versions) for group in found.groups] == [
         ("The Queen.", ("a", "c")),
         ("a king", ("b", "d")),
     ]
     assert not found.agree
-    assert Comparison.of([answer("a", "yes"), answer("b", "Yes!")]).agree
+    assert Comparison.of(QUESTION, [answer("a", "yes"), answer("b", "Yes!")]).agree
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_an_answer_is_seen_in_every_histogram_once(
     found = samples(telemetry)
     for stage in ("queue", "encode", "retrieve", "generate", "total"):
         assert found[f'openbook_stage_seconds_count{{stage="{stage}"}}'] == 1
-        assert found[f'openbook_stage_seconds_sum{{stage="{stage}"}}'] == getattr(answer.seconds, stage)
+        assert found[f'openbook_stage_seconds_sum{{stage="{stage}"}}'] == getattr(answer.source.seconds, stage)
     assert found["openbook_batch_size_sum"] == 1
     assert found["openbook_answer_log_prob_count"] == 1
     assert found["openbook_no_answer_sum"] == answer.no_answer
@@ -42,7 +42,7 @@ def test_an_answer_is_seen_in_every_histogram_once(
 def test_a_question_without_generation_is_not_counted_as_generated(
     answer_question: AnswerQuestion, telemetry: Telemetry
 ) -> None:
-    asyncio.run(answer_question.retrieve("who is the king ?", n_docs=2, timeout_s=60))
+    asyncio.run(answer_question.retrieve("who is the king ?", AnswerOptions(n_docs=2), timeout_s=60))
     found = samples(telemetry)
     assert found['openbook_stage_seconds_count{stage="retrieve"}'] == 1
     assert 'openbook_stage_seconds_count{stage="generate"}' not in found

@@ -3,7 +3,7 @@
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ import pytest
 import torch
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, RagTokenForGeneration
 
-from openbook.entities import Passage
+from openbook.entities import AnswerOptions, Hypothesis, ModelKind, Passage
+from openbook.rag import decoding
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint
+from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.engine import RagEngine
 from openbook.rag.generator import EncodedPassages, Generator
 from openbook.rag.marginal import doc_log_prior
@@ -21,6 +23,8 @@ from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.checkpoints import WORDS
 from tests.reference.reference import Reference
+
+Hypotheses = tuple[Hypothesis, ...]
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,17 @@ class Subject:
         """The states of all cases in one batch, and their log-priors (Q, K)."""
         encoded = self.generator.encode([case.question for case in cases], [case.passages for case in cases])
         scores = torch.tensor([case.doc_scores for case in cases], dtype=torch.float64)  # (Q, K)
-        return encoded, doc_log_prior(scores).float()
+        return encoded, doc_log_prior(scores).float().to(encoded.states.device)
+
+    def decode(self, *cases: Case, between_steps: BetweenSteps = nothing, **options: Any) -> list[Hypotheses]:
+        """The answers to all cases in one batch."""
+        encoded, log_prior = self.encode(*cases)
+        start = self.generator.start(encoded)
+        return decoding.decode(self.generator, start, log_prior, AnswerOptions(**options), between_steps)
+
+    def score(self, case: Case, targets: Sequence[tuple[int, ...]], model: ModelKind) -> Hypotheses:
+        encoded, log_prior = self.encode(case)
+        return decoding.score(self.generator.start(encoded), log_prior, targets, model)[0]
 
     def inputs(self, case: Case) -> list[list[int]]:
         """The generator's input of each passage alone: title / text // question (the paper's code, section 2.3)."""

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +12,10 @@ import torch
 from torch import Tensor
 from transformers import RagRetriever, RagSequenceForGeneration, RagTokenForGeneration
 
-from openbook.entities import Hypothesis, Passage
-from openbook.rag import decoding
+from openbook.entities import Passage
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.generator import Generator
-from tests.openbook.rag.conftest import Case, Subject, make_case
+from tests.openbook.rag.conftest import Case, Hypotheses, Subject, make_case
 
 MAX_NEW_TOKENS = 10
 
@@ -30,7 +30,7 @@ def context(subject: Subject, case: Case, *, padding: int = 0) -> dict[str, Tens
     """What transformers' models take in place of a retriever: the passages of one question, padded on the right."""
     rows = subject.inputs(case)
     length = max(len(row) for row in rows) + padding
-    pad = subject.generator.pad
+    pad = subject.generator.wording.pad
     return {
         "context_input_ids": torch.tensor([row + [pad] * (length - len(row)) for row in rows]),  # (K, L)
         "context_attention_mask": torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows]),
@@ -54,18 +54,9 @@ def same_length(case: Case) -> Case:
     return Case(case.question, passages, case.doc_scores)
 
 
-def thorough(subject: Subject, case: Case) -> tuple[Hypothesis, ...]:
-    encoded, log_prior = subject.encode(case)
-    (found,) = decoding.rag_sequence(
-        subject.generator,
-        encoded,
-        log_prior,
-        num_beams=2,
-        max_new_tokens=MAX_NEW_TOKENS,
-        thorough=True,
-        between_steps=lambda: None,
-    )
-    return found
+def thorough(subject: Subject, *cases: Case) -> Hypotheses:
+    """The answers to the first case, in one batch with the others."""
+    return subject.decode(*cases, model="sequence", num_beams=2, max_new_tokens=MAX_NEW_TOKENS)[0]
 
 
 def thorough_by_transformers(
@@ -101,15 +92,7 @@ def test_rag_token_decodes_what_transformers_decodes(tiny: Subject, num_beams: i
             return_dict_in_generate=True,
             output_scores=True,
         )
-        encoded, log_prior = tiny.encode(case)
-        (ours,) = decoding.rag_token(
-            tiny.generator,
-            encoded,
-            log_prior,
-            num_beams=num_beams,
-            max_new_tokens=MAX_NEW_TOKENS,
-            between_steps=lambda: None,
-        )
+        (ours,) = tiny.decode(case, num_beams=num_beams, max_new_tokens=MAX_NEW_TOKENS)
         assert [one.token_ids for one in ours] == [unpadded(row, tiny.generator.eos) for row in theirs.sequences]
         if num_beams > 1:
             assert [one.log_prob for one in ours] == pytest.approx(theirs.sequences_scores.tolist(), abs=1e-3)
@@ -135,13 +118,12 @@ def test_the_shortest_answer_is_the_one_that_transformers_takes_for_it(
             length_penalty=0.0,
             early_stopping=False,
         )
-        encoded, log_prior = tiny.encode(case)
-        options = {"num_beams": num_beams, "max_new_tokens": MAX_NEW_TOKENS, "between_steps": lambda: None}
-        ours = decoding.rag_token(generator, encoded, log_prior, **options)[0][0]
+        options = {"num_beams": num_beams, "max_new_tokens": MAX_NEW_TOKENS}
+        ours = replace(tiny, generator=generator).decode(case, **options)[0][0]
         assert ours.token_ids == unpadded(theirs, generator.eos)
         # nothing is shared out anew: the answer has the probability that it has without a shortest length
         assert ours.log_prob == pytest.approx(tiny.reference(case).rag_token_log_prob(ours.token_ids), abs=1e-4)
-        lengths.append(len(decoding.rag_token(tiny.generator, encoded, log_prior, **options)[0][0].token_ids))
+        lengths.append(len(tiny.decode(case, **options)[0][0].token_ids))
         assert len(ours.token_ids) >= 5
     assert min(lengths) < 5, "without it some answer would have been shorter"
 
@@ -158,10 +140,7 @@ def test_rag_token_scores_what_transformers_marginalises(tiny: Subject) -> None:
             n_docs=4,
         ).logits  # (1, T, V)
     per_token = [float(theirs[0, i, token]) for i, token in enumerate(answer)]
-    encoded, log_prior = tiny.encode(case)
-    (ours,) = decoding.score_targets(
-        tiny.generator, encoded, log_prior[0], [answer], sequence=False, between_steps=lambda: None
-    )
+    (ours,) = tiny.score(case, [answer], "token")
     assert ours.token_log_probs == pytest.approx(per_token, abs=1e-4)
     assert ours.log_prob == pytest.approx(tiny.reference(case).rag_token_log_prob(answer), abs=1e-4)
 
@@ -227,17 +206,9 @@ def test_departure_candidates_are_searched_without_the_attention_mask(
         changed += bare != padded
         # in a batch with a longer question our rows are padded as well
         longer = make_case(seed + 100, 5, longest=100)
-        encoded, log_prior = tiny.encode(case, longer)
+        encoded, _ = tiny.encode(case, longer)
         assert not bool(encoded.mask[:5].all())
-        in_batch = decoding.rag_sequence(
-            tiny.generator,
-            encoded,
-            log_prior,
-            num_beams=2,
-            max_new_tokens=MAX_NEW_TOKENS,
-            thorough=True,
-            between_steps=lambda: None,
-        )[0]
+        in_batch = thorough(tiny, case, longer)
         assert [one.token_ids for one in in_batch] == [one.token_ids for one in thorough(tiny, case)]
     assert changed > 0
 
@@ -257,10 +228,7 @@ def test_departure_the_empty_answer_loses_its_document_prior(
         theirs = float(sequence_model(**context(tiny, case), labels=labels, n_docs=5).loss)
     without_prior = torch.tensor([reference.next_log_probs(z, ())[eos] for z in range(5)]).logsumexp(0)
     assert theirs == pytest.approx(-float(without_prior), abs=1e-3)
-    encoded, log_prior = tiny.encode(case)
-    (ours,) = decoding.score_targets(
-        tiny.generator, encoded, log_prior[0], [(eos,)], sequence=True, between_steps=lambda: None
-    )
+    (ours,) = tiny.score(case, [(eos,)], "sequence")
     assert ours.log_prob == pytest.approx(reference.rag_sequence_log_prob((eos,)), abs=1e-4)
     assert -ours.log_prob > theirs + 1.0
 
@@ -273,7 +241,7 @@ def test_departure_a_padding_token_of_id_0_counts_as_none(
     RAG-Sequence then scores the filling as if it had been said, and short answers lose.
     """
     case = make_case(6, 5)
-    assert tiny.generator.pad == 0
+    assert tiny.generator.wording.pad == 0
     rows = sequence_model.generate(**context(tiny, case), n_docs=5, num_beams=2, max_length=9)
     assert rows.shape[1] > 3
     assert set(rows[0].tolist()[2:]) == {tiny.generator.eos}
@@ -303,10 +271,7 @@ def test_departure_beams_are_ranked_by_their_mean_log_prob(tiny: Subject) -> Non
     case = make_case(6, 5)
     (row,) = tiny.rag.generate(**context(tiny, case), n_docs=5, num_beams=4, max_length=9)
     theirs = unpadded(row, tiny.generator.eos)
-    encoded, log_prior = tiny.encode(case)
-    (ours,) = decoding.rag_token(
-        tiny.generator, encoded, log_prior, num_beams=4, max_new_tokens=8, between_steps=lambda: None
-    )
+    (ours,) = tiny.decode(case, num_beams=4, max_new_tokens=8)
     assert theirs != ours[0].token_ids
     assert ours[0].log_prob > tiny.reference(case).rag_token_log_prob(theirs) + 1.0
 

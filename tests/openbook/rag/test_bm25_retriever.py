@@ -1,6 +1,7 @@
 """BM25 behind the retriever's protocol, and through the engine: its scores are the logits of p(z | x)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,15 @@ import torch
 from openbook.entities import AnswerOptions
 from openbook.errors import RetrieverUnavailable, TooManyDocs
 from openbook.indexing.bm25_publish import add_bm25
-from openbook.rag.bm25_retriever import Bm25Retriever
 from openbook.rag.engine import RagEngine
+from openbook.rag.retriever import Bm25Retriever
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.indexes import publish_tiny, tiny_passages
 from tests.openbook.rag.conftest import Case, Subject
 
 QUESTION = "who is the president of peru ?"
+BM25 = AnswerOptions(n_docs=4, retriever="bm25")
 
 
 @pytest.fixture(scope="module")
@@ -53,29 +55,29 @@ def test_an_answer_reads_the_passages_and_the_prior_of_bm25(
     """RAG-Token's greedy answer, against the plain loops over the same passages and scores."""
     (found,) = Bm25Retriever().retrieve([QUESTION], snapshot, 5)
     case = Case(QUESTION, found.passages, found.doc_scores)
-    answer = engine.answer(QUESTION, snapshot, AnswerOptions(num_beams=1, max_new_tokens=6, retriever="bm25"))
+    options = AnswerOptions(num_beams=1, max_new_tokens=6, retriever="bm25")
+    (answer,) = engine.answer([QUESTION], snapshot, options)
     assert tuple(one.passage for one in answer.passages) == found.passages
     prior = torch.tensor(found.doc_scores, dtype=torch.float64).softmax(0).tolist()
     assert [one.prior for one in answer.passages] == pytest.approx(prior, abs=1e-6)
     assert [one.doc_score for one in answer.passages] == list(found.doc_scores)
     reference = tiny.reference(case)
-    scored = engine.score(QUESTION, ["peru", "the sea"], snapshot, n_docs=5, model="token", retriever="bm25")
+    (scored,) = engine.score([QUESTION], ["peru", "the sea"], snapshot, options)
     for target in scored.targets:
-        ids = tuple(tiny.generator.target_ids(target.target))
+        ids = tiny.generator.target_ids([target.target])[0]
         assert target.log_prob == pytest.approx(reference.rag_token_log_prob(ids), abs=1e-3)
 
 
 def test_retrievers_differ_and_the_dense_one_is_the_default(engine: RagEngine, snapshot: IndexSnapshot) -> None:
-    default = engine.retrieve(QUESTION, snapshot, 12)
-    dense = engine.retrieve(QUESTION, snapshot, 12, retriever="dense")
-    bm25 = engine.retrieve(QUESTION, snapshot, 12, retriever="bm25")
+    asked = (AnswerOptions(n_docs=12), AnswerOptions(n_docs=12, retriever="dense"), replace(BM25, n_docs=12))
+    default, dense, bm25 = (engine.retrieve([QUESTION], snapshot, options)[0] for options in asked)
     assert default.passages == dense.passages != bm25.passages
     assert bm25.passages[0].passage.passage_id == "peru"
-    assert bm25.seconds.encode < dense.seconds.encode
+    assert bm25.source.seconds.encode < dense.source.seconds.encode
 
 
 def test_a_question_of_unknown_words_has_a_flat_prior(engine: RagEngine, snapshot: IndexSnapshot) -> None:
-    found = engine.retrieve("zzz", snapshot, 4, retriever="bm25")
+    (found,) = engine.retrieve(["zzz"], snapshot, BM25)
     assert [one.prior for one in found.passages] == pytest.approx([0.25] * 4)
     assert [one.passage for one in found.passages] == tiny_passages("tiny-2016")[:4]
 
@@ -90,6 +92,6 @@ def test_a_version_without_its_files_is_refused_with_the_command_that_adds_them(
 ) -> None:
     snapshot = IndexStore(tiny_indexes).open("tiny-2016")
     with pytest.raises(RetrieverUnavailable, match="openbook index bm25 tiny-2016"):
-        engine.retrieve(QUESTION, snapshot, 3, retriever="bm25")
-    assert engine.retrieve(QUESTION, snapshot, 3).passages
+        engine.retrieve([QUESTION], snapshot, BM25)
+    assert engine.retrieve([QUESTION], snapshot, AnswerOptions())[0].passages
     snapshot.close()

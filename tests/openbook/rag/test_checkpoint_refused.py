@@ -1,6 +1,8 @@
 """What is no checkpoint is refused by name: what is wrong, and never half loaded."""
 
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,61 +39,59 @@ def test_a_file_is_no_folder(folder: Path) -> None:
         load_checkpoint(folder / "config.json")
 
 
-def test_a_folder_without_config(folder: Path) -> None:
-    (folder / "config.json").unlink()
-    with pytest.raises(CheckpointInvalid, match=r"no config\.json"):
-        load_checkpoint(folder)
+def cut(folder: Path, name: str, share: float) -> None:
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[: int(len(content) * share)])
 
 
-def test_a_config_that_is_not_json(folder: Path) -> None:
-    (folder / "config.json").write_text("{")
-    with pytest.raises(CheckpointInvalid, match="not JSON"):
-        load_checkpoint(folder)
+def of_generator(**changes: Any) -> Callable[[Path], None]:
+    return lambda folder: edit_config(folder, lambda config: config["generator"].update(**changes))
 
 
-def test_a_generation_config_that_is_not_json(folder: Path) -> None:
-    (folder / "generation_config.json").write_text("{")
-    with pytest.raises(CheckpointInvalid, match=r"generation_config\.json"):
-        load_checkpoint(folder)
+def writes(name: str, content: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(content)
 
 
-def test_a_model_of_another_type(folder: Path) -> None:
-    BartConfig().save_pretrained(folder)
-    with pytest.raises(CheckpointInvalid, match="'bart'"):
-        load_checkpoint(folder)
+SPOILT: list[tuple[str, Callable[[Path], object], str | None]] = [
+    ("no config", lambda folder: (folder / "config.json").unlink(), r"no config\.json"),
+    ("config is not JSON", writes("config.json", "{"), "not JSON"),
+    ("generation config is not JSON", writes("generation_config.json", "{"), r"generation_config\.json"),
+    ("a model of another type", lambda folder: BartConfig().save_pretrained(folder), "'bart'"),
+    ("no generator", lambda folder: edit_config(folder, lambda config: config.pop("generator")), "generator"),
+    ("an unknown generator", of_generator(model_type="oracle"), None),
+    ("no weights", lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
+    ("weights of another shape", of_generator(decoder_ffn_dim=48), None),
+    *(
+        (f"{share:.1%} of the weights", partial(cut, name="model.safetensors", share=share), "weights")
+        for share in (0.0, 0.001, 0.5, 0.99)
+    ),
+    *(
+        (f"openbook.json: {content}", writes("openbook.json", content), r"openbook\.json")
+        for content in (
+            "[]",
+            "{",
+            '{"format": 2, "name": "x"}',
+            '{"name": "x"}',
+            '{"format": 1}',
+            '{"format": 1, "name": "x", "base": {}}',
+        )
+    ),
+]
 
 
-def test_a_config_that_lacks_a_model(folder: Path) -> None:
-    edit_config(folder, lambda config: config.pop("generator"))
-    with pytest.raises(CheckpointInvalid, match="generator"):
-        load_checkpoint(folder)
-
-
-def test_a_generator_of_an_unknown_kind(folder: Path) -> None:
-    edit_config(folder, lambda config: config["generator"].update(model_type="oracle"))
-    with pytest.raises(CheckpointInvalid):
-        load_checkpoint(folder)
-
-
-def test_a_folder_without_weights(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(CheckpointInvalid, match="no weights"):
-        load_checkpoint(folder)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.99])
-def test_truncated_safetensors(folder: Path, share: float) -> None:
-    content = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(content[: int(len(content) * share)])
-    with pytest.raises(CheckpointInvalid, match="weights"):
+@pytest.mark.parametrize(("spoil", "message"), [row[1:] for row in SPOILT], ids=[row[0] for row in SPOILT])
+def test_a_spoilt_folder_is_refused_with_what_is_wrong(
+    folder: Path, spoil: Callable[[Path], object], message: str | None
+) -> None:
+    spoil(folder)
+    with pytest.raises(CheckpointInvalid, match=message):
         load_checkpoint(folder)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 def test_a_truncated_pytorch_model_bin(tiny_checkpoint_bin: Path, tmp_path: Path, share: float) -> None:
     folder = Path(shutil.copytree(tiny_checkpoint_bin, tmp_path / "mine"))
-    content = (folder / "pytorch_model.bin").read_bytes()
-    (folder / "pytorch_model.bin").write_bytes(content[: int(len(content) * share)])
+    cut(folder, "pytorch_model.bin", share)
     with pytest.raises(CheckpointInvalid, match="weights"):
         load_checkpoint(folder)
 
@@ -122,46 +122,19 @@ def test_weights_that_lack_a_tensor_name_it(folder: Path) -> None:
         load_checkpoint(folder)
 
 
-def test_weights_of_another_shape_than_the_config_says(folder: Path) -> None:
-    edit_config(folder, lambda config: config["generator"].update(decoder_ffn_dim=48))
-    with pytest.raises(CheckpointInvalid):
-        load_checkpoint(folder)
-
-
 @pytest.mark.parametrize("name", ["question_encoder_tokenizer", "generator_tokenizer"])
-def test_a_folder_without_a_tokenizer_names_the_one_it_lacks(folder: Path, name: str) -> None:
+def test_a_tokenizer_that_is_spoilt_or_missing_is_named(folder: Path, name: str) -> None:
+    for path in (folder / name).iterdir():
+        path.write_text("{")
+    with pytest.raises(TokenizerMissing, match=f"{name}/"):
+        load_checkpoint(folder)
     shutil.rmtree(folder / name)
     with pytest.raises(TokenizerMissing, match=f"{name}/"):
         load_checkpoint(folder)
 
 
-@pytest.mark.parametrize("name", ["question_encoder_tokenizer", "generator_tokenizer"])
-def test_a_tokenizer_that_cannot_be_read(folder: Path, name: str) -> None:
-    for path in (folder / name).iterdir():
-        path.write_text("{")
-    with pytest.raises(TokenizerMissing, match=f"{name}/"):
-        load_checkpoint(folder)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "[]",
-        "{",
-        '{"format": 2, "name": "x"}',
-        '{"name": "x"}',
-        '{"format": 1}',
-        '{"format": 1, "name": "x", "base": {}}',
-    ],
-)
-def test_an_openbook_json_that_cannot_be_understood(folder: Path, content: str) -> None:
-    (folder / "openbook.json").write_text(content)
-    with pytest.raises(CheckpointInvalid, match=r"openbook\.json"):
-        load_checkpoint(folder)
-
-
 def test_a_generator_that_does_not_say_how_answers_begin(folder: Path) -> None:
-    edit_config(folder, lambda config: config["generator"].update(decoder_start_token_id=None))
+    of_generator(decoder_start_token_id=None)(folder)
     with pytest.raises(CheckpointInvalid, match="decoder_start_token_id"):
         Generator(load_checkpoint(folder))
 

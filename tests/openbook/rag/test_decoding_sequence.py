@@ -5,32 +5,23 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from openbook.entities import Hypothesis
-from openbook.rag import decoding
-from tests.openbook.rag.conftest import Case, Subject, make_case
+from openbook.entities import Hypothesis, ModelKind
+from tests.openbook.rag.conftest import Case, Hypotheses, Subject, make_case
 from tests.reference.reference import Found, Reference
 
 MAX_NEW_TOKENS = 8
 References = Callable[[Case], Reference]
 
 
-def decode(subject: Subject, *cases: Case, num_beams: int, thorough: bool, max_new_tokens: int = MAX_NEW_TOKENS):
-    encoded, log_prior = subject.encode(*cases)
-    return decoding.rag_sequence(
-        subject.generator,
-        encoded,
-        log_prior,
+def decode(
+    subject: Subject, *cases: Case, num_beams: int, thorough: bool = True, max_new_tokens: int = MAX_NEW_TOKENS
+) -> list[Hypotheses]:
+    return subject.decode(
+        *cases,
+        model="sequence",
+        decoding="thorough" if thorough else "fast",
         num_beams=num_beams,
         max_new_tokens=max_new_tokens,
-        thorough=thorough,
-        between_steps=lambda: None,
-    )
-
-
-def score(subject: Subject, case: Case, targets: Sequence[tuple[int, ...]], *, sequence: bool):
-    encoded, log_prior = subject.encode(case)
-    return decoding.score_targets(
-        subject.generator, encoded, log_prior[0], targets, sequence=sequence, between_steps=lambda: None
     )
 
 
@@ -72,7 +63,7 @@ def test_an_answer_that_says_nothing_keeps_its_document_prior(tiny: Subject, ref
     for seed in range(40, 50):
         case = make_case(seed, 3)
         reference = references(case)
-        (found,) = decode(tiny, case, num_beams=3, thorough=True)
+        (found,) = decode(tiny, case, num_beams=3)
         for one in found:
             if one.token_ids == (reference.eos,):
                 empty += 1
@@ -89,19 +80,19 @@ def test_unended_candidates_are_scored_without_an_end(
     unended = 0
     for seed in range(61, 67):
         case = make_case(seed, 3)
-        (found,) = decode(tiny, case, num_beams=3, thorough=True, max_new_tokens=max_new_tokens)
+        (found,) = decode(tiny, case, num_beams=3, max_new_tokens=max_new_tokens)
         assert_same(found, references(case).thorough(3, max_new_tokens))
         unended += sum(one.token_ids[-1] != tiny.generator.eos for one in found)
     assert unended >= 3
 
 
-def test_thorough_is_never_below_fast_and_equals_it_where_every_beam_holds_the_answer(
+def test_thorough_is_fast_or_above_and_equals_it_where_all_beams_hold_the_answer(
     tiny: Subject, references: References
 ) -> None:
     below = 0
     for seed in (71, 72, 73):
         case = make_case(seed, 4)
-        (thorough,) = decode(tiny, case, num_beams=3, thorough=True)
+        (thorough,) = decode(tiny, case, num_beams=3)
         (fast,) = decode(tiny, case, num_beams=3, thorough=False)
         exact = {one.token_ids: one.log_prob for one in thorough}
         held = [{one.tokens for one in references(case).passage_beam(z, 3, MAX_NEW_TOKENS)} for z in range(4)]
@@ -114,7 +105,7 @@ def test_thorough_is_never_below_fast_and_equals_it_where_every_beam_holds_the_a
     assert below > 0
 
 
-def test_fast_decoding_gives_no_posterior_to_passages_whose_beam_did_not_hold_the_answer(
+def test_fast_decoding_gives_no_posterior_to_passages_whose_beam_lacks_the_answer(
     tiny: Subject, references: References
 ) -> None:
     case = make_case(74, 4)
@@ -134,7 +125,7 @@ def test_the_posterior_runs_and_ends_at_the_passages_share_of_the_answer(
     tiny: Subject, references: References, n_docs: int
 ) -> None:
     case = make_case(100 + n_docs, n_docs)
-    (found,) = decode(tiny, case, num_beams=2, thorough=True)
+    (found,) = decode(tiny, case, num_beams=2)
     for one in found:
         expected = references(case).rag_sequence_posterior(one.token_ids)
         for column, by_hand in zip(one.posterior, expected, strict=True):
@@ -146,16 +137,16 @@ def test_the_posterior_runs_and_ends_at_the_passages_share_of_the_answer(
 def test_the_last_posterior_is_the_one_that_scoring_the_answer_gives(tiny: Subject) -> None:
     """p(z | x, y) by Bayes' rule, each p(y | x, z) scored with that passage alone."""
     case = make_case(113, 4)
-    (found,) = decode(tiny, case, num_beams=2, thorough=True)
+    (found,) = decode(tiny, case, num_beams=2)
     _, log_prior = tiny.encode(case)
     for one in found:
         joint = []
         for z, passage in enumerate(case.passages):
             alone = Case(case.question, (passage,), (0.0,))
-            (scored,) = score(tiny, alone, [one.token_ids], sequence=True)
+            (scored,) = tiny.score(alone, [one.token_ids], "sequence")
             joint.append(math.exp(float(log_prior[0, z]) + scored.log_prob))
         assert one.posterior[-1] == pytest.approx([share / sum(joint) for share in joint], abs=1e-4)
-        (again,) = score(tiny, case, [one.token_ids], sequence=True)
+        (again,) = tiny.score(case, [one.token_ids], "sequence")
         assert again.posterior[-1] == pytest.approx(one.posterior[-1], abs=1e-5)
         assert again.log_prob == pytest.approx(one.log_prob, abs=1e-4)
 
@@ -170,9 +161,9 @@ def test_enough_beams_find_what_enumerating_every_answer_finds(tiny_vocab: Subje
         scored = [Found(answer, reference.rag_sequence_log_prob(answer)) for answer in every]
         assert math.fsum(math.exp(one.log_prob) for one in scored) == pytest.approx(1.0, abs=1e-9)
         best = sorted(scored, key=lambda one: -one.log_prob)
-        (found,) = decode(tiny_vocab, case, num_beams=len(every), thorough=True, max_new_tokens=3)
+        (found,) = decode(tiny_vocab, case, num_beams=len(every), max_new_tokens=3)
         assert_same(found, best)
-        (few,) = decode(tiny_vocab, case, num_beams=8, thorough=True, max_new_tokens=3)
+        (few,) = decode(tiny_vocab, case, num_beams=8, max_new_tokens=3)
         assert few[0].token_ids == best[0].tokens
         assert few[0].log_prob == pytest.approx(best[0].log_prob, abs=1e-4)
 
@@ -183,15 +174,7 @@ def test_enough_beams_find_the_likeliest_answer_of_rag_token_too(tiny_vocab: Sub
     every = reference.every_answer(range(6), max_new_tokens=3)
     scored = {answer: reference.rag_token_log_prob(answer) for answer in every}
     assert math.fsum(map(math.exp, scored.values())) == pytest.approx(1.0, abs=1e-9)
-    encoded, log_prior = tiny_vocab.encode(case)
-    (found,) = decoding.rag_token(
-        tiny_vocab.generator,
-        encoded,
-        log_prior,
-        num_beams=len(every),
-        max_new_tokens=3,
-        between_steps=lambda: None,
-    )
+    (found,) = tiny_vocab.decode(case, num_beams=len(every), max_new_tokens=3)
     assert_same(found, [Found(answer, log_prob) for answer, log_prob in scored.items()])
 
 
@@ -199,25 +182,25 @@ def test_targets_of_one_token_score_alike_under_both_models(tiny: Subject, refer
     """Section 2.1: with a target class as a sequence of length one, RAG-Sequence and RAG-Token are equivalent."""
     case = make_case(120, 5)
     targets = [(token,) for token in (3, 40, 90, 151, 200)]
-    as_token = score(tiny, case, targets, sequence=False)
-    as_sequence = score(tiny, case, targets, sequence=True)
+    as_token = tiny.score(case, targets, "token")
+    as_sequence = tiny.score(case, targets, "sequence")
     for target, one, other in zip(targets, as_token, as_sequence, strict=True):
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-6)
         assert one.posterior[-1] == pytest.approx(other.posterior[-1], abs=1e-6)
         assert one.log_prob == pytest.approx(references(case).token_marginal(())[target[0]], abs=1e-4)
 
 
-@pytest.mark.parametrize("sequence", [False, True], ids=["token", "sequence"])
-def test_targets_of_any_length_are_scored_together(tiny: Subject, references: References, sequence: bool) -> None:
+@pytest.mark.parametrize("model", ["token", "sequence"])
+def test_targets_of_any_length_are_scored_together(tiny: Subject, references: References, model: ModelKind) -> None:
     """More of them than one pass takes, long beside short, the empty answer and the padding token among them."""
     case = make_case(121, 4)
     reference = references(case)
-    eos, pad = tiny.generator.eos, tiny.generator.pad
+    eos, pad = tiny.generator.eos, tiny.generator.wording.pad
     targets = [(eos,), (40, eos), (41, 42, 43, 44, 45, 46, eos), (90,), (pad, eos), (91, pad, 92, eos)]
     targets += [tuple(range(50, 50 + length)) for length in range(1, 9)]
-    expected = reference.rag_sequence_log_prob if sequence else reference.rag_token_log_prob
-    posterior = reference.rag_sequence_posterior if sequence else reference.rag_token_posterior
-    scored = score(tiny, case, targets, sequence=sequence)
+    expected = reference.rag_sequence_log_prob if model == "sequence" else reference.rag_token_log_prob
+    posterior = reference.rag_sequence_posterior if model == "sequence" else reference.rag_token_posterior
+    scored = tiny.score(case, targets, model)
     assert [one.token_ids for one in scored] == targets
     for one in scored:
         assert one.log_prob == pytest.approx(expected(one.token_ids), abs=1e-4)
@@ -225,18 +208,18 @@ def test_targets_of_any_length_are_scored_together(tiny: Subject, references: Re
             assert column == pytest.approx(by_hand, abs=1e-4)
 
 
-@pytest.mark.parametrize("sequence", [False, True], ids=["token", "sequence"])
+@pytest.mark.parametrize("model", ["token", "sequence"])
 @pytest.mark.parametrize("kind", ["tiny_bart", "tiny_t5"])
-def test_other_generators_score_and_decode_alike(request: pytest.FixtureRequest, kind: str, sequence: bool) -> None:
+def test_other_generators_score_and_decode_alike(request: pytest.FixtureRequest, kind: str, model: ModelKind) -> None:
     subject: Subject = request.getfixturevalue(kind)
     case = make_case(130, 3, longest=15)
     reference = subject.reference(case)
     targets = [(40, 41, subject.generator.eos), (subject.generator.eos,)]
-    expected = reference.rag_sequence_log_prob if sequence else reference.rag_token_log_prob
-    scored = score(subject, case, targets, sequence=sequence)
+    expected = reference.rag_sequence_log_prob if model == "sequence" else reference.rag_token_log_prob
+    scored = subject.score(case, targets, model)
     assert [one.log_prob for one in scored] == pytest.approx([expected(target) for target in targets], abs=1e-4)
-    if sequence:
-        (found,) = decode(subject, case, num_beams=3, thorough=True)
+    if model == "sequence":
+        (found,) = decode(subject, case, num_beams=3)
         assert_same(found, reference.thorough(3, MAX_NEW_TOKENS))
         (found,) = decode(subject, case, num_beams=3, thorough=False)
         assert_same(found, reference.fast(3, MAX_NEW_TOKENS))

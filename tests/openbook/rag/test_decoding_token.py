@@ -2,33 +2,24 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from openbook.entities import Hypothesis, Passage
+from openbook.entities import AnswerOptions, Hypothesis, Passage
 from openbook.rag import decoding
 from openbook.rag.decoder import BetweenSteps, DecoderState, nothing
 from openbook.rag.generator import EncodedPassages
-from tests.openbook.rag.conftest import Case, Subject, make_case
+from tests.openbook.rag.conftest import Case, Hypotheses, Subject, make_case
 from tests.reference.reference import Found, Reference
 
 MAX_NEW_TOKENS = 10
 References = Callable[[Case], Reference]
 
 
-def decode(subject: Subject, *cases: Case, num_beams: int, max_new_tokens: int = MAX_NEW_TOKENS):
-    encoded, log_prior = subject.encode(*cases)
-    return decoding.rag_token(
-        subject.generator,
-        encoded,
-        log_prior,
-        num_beams=num_beams,
-        max_new_tokens=max_new_tokens,
-        between_steps=lambda: None,
-    )
+def decode(subject: Subject, *cases: Case, num_beams: int, max_new_tokens: int = MAX_NEW_TOKENS) -> list[Hypotheses]:
+    return subject.decode(*cases, num_beams=num_beams, max_new_tokens=max_new_tokens)
 
 
 def assert_same(found: Sequence[Hypothesis], expected: Sequence[Found]) -> None:
@@ -99,16 +90,6 @@ def test_the_empty_answer_has_the_probability_that_both_models_give_it(tiny: Sub
     for one, case in zip(found.tolist(), cases, strict=True):
         assert one == pytest.approx(tiny.reference(case).rag_token_log_prob((eos,)), abs=1e-4)
         assert one == pytest.approx(tiny.reference(case).rag_sequence_log_prob((eos,)), abs=1e-4)
-
-
-def test_a_search_that_was_started_before_finds_the_same(tiny: Subject) -> None:
-    encoded, log_prior = tiny.encode(make_case(13, 3))
-    options = {"num_beams": 3, "max_new_tokens": MAX_NEW_TOKENS, "between_steps": lambda: None}
-    for decode in (decoding.rag_token, partial(decoding.rag_sequence, thorough=True)):
-        start = tiny.generator.start(encoded)
-        assert decode(tiny.generator, encoded, log_prior, start=start, **options) == decode(
-            tiny.generator, encoded, log_prior, **options
-        )
 
 
 @pytest.mark.parametrize("max_new_tokens", [1, 2, 3])
@@ -185,7 +166,6 @@ def test_the_log_probs_of_the_tokens_add_up_to_that_of_the_answer(tiny: Subject,
 
 
 def test_between_steps_is_called_before_each_token_and_may_end_the_work(tiny: Subject) -> None:
-    encoded, log_prior = tiny.encode(make_case(112, 2))
     steps = 0
 
     def stop_at_the_third() -> None:
@@ -195,9 +175,7 @@ def test_between_steps_is_called_before_each_token_and_may_end_the_work(tiny: Su
             raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        decoding.rag_token(
-            tiny.generator, encoded, log_prior, num_beams=4, max_new_tokens=10, between_steps=stop_at_the_third
-        )
+        tiny.decode(make_case(112, 2), between_steps=stop_at_the_third)
 
 
 class Watched:
@@ -221,12 +199,12 @@ class Watched:
 def test_what_is_done_or_no_more_wanted_is_computed_no_more(tiny: Subject) -> None:
     cases = [make_case(seed, 2) for seed in range(30, 36)]
     encoded, log_prior = tiny.encode(*cases)
-    options: dict[str, Any] = {"num_beams": 2, "max_new_tokens": MAX_NEW_TOKENS}
+    options = AnswerOptions(num_beams=2, max_new_tokens=MAX_NEW_TOKENS)
 
     def steps(encoded: EncodedPassages, log_prior: torch.Tensor, between_steps: BetweenSteps = nothing) -> list[int]:
         rows: list[int] = []
         watched: Any = Watched(tiny.generator.start(encoded), rows)
-        decoding.rag_token(tiny.generator, encoded, log_prior, between_steps=between_steps, start=watched, **options)
+        decoding.decode(tiny.generator, watched, log_prior, options, between_steps)
         return rows
 
     alone = [steps(*tiny.encode(case)) for case in cases]

@@ -2,12 +2,14 @@
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from openbook.entities import AnswerOptions
+from openbook.entities import Answer, AnswerOptions, IndexVersion, Source, StageSeconds
 from openbook.errors import InvalidRequest, TooManyDocs
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
@@ -24,19 +26,23 @@ def reference(tiny: Subject, engine: RagEngine, snapshot: IndexSnapshot) -> Refe
     return tiny.reference(found_case(engine, snapshot, 5))
 
 
+def without_seconds(answers: list[Answer]) -> list[Answer]:
+    return [replace(one, source=replace(one.source, seconds=StageSeconds())) for one in answers]
+
+
 def found_case(engine: RagEngine, snapshot: IndexSnapshot, n_docs: int) -> Case:
-    found = engine.retrieve(QUESTION, snapshot, n_docs).passages
+    found = engine.retrieve([QUESTION], snapshot, AnswerOptions(n_docs=n_docs))[0].passages
     return Case(QUESTION, tuple(one.passage for one in found), tuple(one.doc_score for one in found))
 
 
 def test_retrieval_alone_has_scores_priors_and_ranks(engine: RagEngine, snapshot: IndexSnapshot) -> None:
-    found = engine.retrieve(QUESTION, snapshot, 4)
+    (found,) = engine.retrieve([QUESTION], snapshot, AnswerOptions(n_docs=4))
     assert [one.rank for one in found.passages] == [1, 2, 3, 4]
     scores = torch.tensor([one.doc_score for one in found.passages], dtype=torch.float64)
     assert [one.prior for one in found.passages] == pytest.approx(scores.softmax(0).tolist(), abs=1e-6)
     assert [one.posterior for one in found.passages] == [one.prior for one in found.passages]
     assert all(one.answer_spans == () for one in found.passages)
-    assert found.seconds.retrieve > 0.0
+    assert found.source.seconds.retrieve > 0.0
 
 
 @pytest.mark.parametrize("num_beams", [1, 4])
@@ -44,7 +50,7 @@ def test_rag_token_answers_with_what_the_reference_decodes(
     tiny: Subject, engine: RagEngine, snapshot: IndexSnapshot, reference: Reference, num_beams: int
 ) -> None:
     options = AnswerOptions(num_beams=num_beams, num_answers=num_beams, max_new_tokens=8)
-    answer = engine.answer(QUESTION, snapshot, options)
+    (answer,) = engine.answer([QUESTION], snapshot, options)
     expected = reference.rag_token_beam(num_beams, 8)
     assert [one.log_prob for one in answer.answers] == pytest.approx([one.log_prob for one in expected], abs=1e-4)
     texts = [tiny.tokenizer.decode(one.tokens, skip_special_tokens=True) for one in expected]
@@ -64,7 +70,7 @@ def test_rag_sequence_answers_with_what_the_reference_decodes(
     engine: RagEngine, snapshot: IndexSnapshot, reference: Reference, decoding: str
 ) -> None:
     options = AnswerOptions(model="sequence", decoding=decoding, num_beams=3, num_answers=3, max_new_tokens=8)
-    answer = engine.answer(QUESTION, snapshot, options)
+    (answer,) = engine.answer([QUESTION], snapshot, options)
     expected = reference.thorough(3, 8) if decoding == "thorough" else reference.fast(3, 8)
     assert [one.log_prob for one in answer.answers] == pytest.approx([one.log_prob for one in expected[:3]], abs=1e-4)
     assert answer.posterior_kind == "running"
@@ -79,8 +85,8 @@ def test_scores_are_log_probs_and_shares_of_the_targets_given(
     engine: RagEngine, snapshot: IndexSnapshot, tiny: Subject, reference: Reference, model: str
 ) -> None:
     targets = ["chile", "the king of nepal", "nepal", ""]
-    scores = engine.score(QUESTION, targets, snapshot, n_docs=5, model=model)
-    answers = [tuple(tiny.generator.target_ids(target)) for target in targets]
+    (scores,) = engine.score([QUESTION], targets, snapshot, AnswerOptions(model=model))
+    answers = tiny.generator.target_ids(targets)
     log_prob = reference.rag_token_log_prob if model == "token" else reference.rag_sequence_log_prob
     expected = [log_prob(answer) for answer in answers]
     assert [one.target for one in scores.targets] == targets
@@ -98,8 +104,8 @@ def test_the_last_posterior_of_an_answer_is_that_of_its_score(engine: RagEngine,
     """RAG-Sequence: p(z | x, y) of the answer, and of the same words given to be scored."""
     for question in (QUESTION, "what is the gdp of ghana ?", "who is king ?", "what language is it ?"):
         options = AnswerOptions(model="sequence", num_beams=3, max_new_tokens=12)
-        answer = engine.answer(question, snapshot, options)
-        scored = engine.score(question, [answer.answers[0].text], snapshot, n_docs=5, model="sequence").targets[0]
+        (answer,) = engine.answer([question], snapshot, options)
+        scored = engine.score([question], [answer.answers[0].text], snapshot, options)[0].targets[0]
         if scored.log_prob == pytest.approx(answer.answers[0].log_prob, abs=1e-4):  # the words spell the same tokens
             assert scored.posterior == pytest.approx(answer.tokens[-1].posterior, abs=1e-4)
             return
@@ -107,18 +113,17 @@ def test_the_last_posterior_of_an_answer_is_that_of_its_score(engine: RagEngine,
 
 
 def test_n_docs_above_the_index_are_refused_before_anything_is_read(engine: RagEngine, snapshot: IndexSnapshot) -> None:
-    with pytest.raises(TooManyDocs):
-        engine.answer(QUESTION, snapshot, AnswerOptions(n_docs=13))
-    with pytest.raises(TooManyDocs):
-        engine.score(QUESTION, ["x"], snapshot, n_docs=13, model="token")
-    with pytest.raises(TooManyDocs):
-        engine.retrieve(QUESTION, snapshot, 13)
+    for ask in (engine.answer, partial(engine.score, targets=["x"]), engine.retrieve):
+        with pytest.raises(TooManyDocs):
+            ask([QUESTION], snapshot=snapshot, options=AnswerOptions(n_docs=13))
 
 
 @pytest.mark.parametrize("model", ["token", "sequence"])
 @pytest.mark.parametrize("n_docs", [1, 12])
 def test_one_passage_and_all_passages(engine: RagEngine, snapshot: IndexSnapshot, n_docs: int, model: str) -> None:
-    answer = engine.answer(QUESTION, snapshot, AnswerOptions(n_docs=n_docs, model=model, num_beams=2, max_new_tokens=4))
+    (answer,) = engine.answer(
+        [QUESTION], snapshot, AnswerOptions(n_docs=n_docs, model=model, num_beams=2, max_new_tokens=4)
+    )
     assert len(answer.passages) == n_docs
     assert sum(one.posterior for one in answer.passages) == pytest.approx(1.0, abs=1e-5)
     assert sum(one.prior for one in answer.passages) == pytest.approx(1.0, abs=1e-5)
@@ -129,7 +134,7 @@ def test_one_passage_and_all_passages(engine: RagEngine, snapshot: IndexSnapshot
 def test_fewer_answers_than_asked_for_are_given_where_there_are_no_more(
     engine: RagEngine, snapshot: IndexSnapshot
 ) -> None:
-    answer = engine.answer(QUESTION, snapshot, AnswerOptions(num_beams=1, num_answers=5, max_new_tokens=4))
+    (answer,) = engine.answer([QUESTION], snapshot, AnswerOptions(num_beams=1, num_answers=5, max_new_tokens=4))
     assert len(answer.answers) == 1
 
 
@@ -137,7 +142,7 @@ def test_a_version_answers_from_its_own_text(engine: RagEngine, tiny_indexes: Pa
     texts = {}
     for version in ("tiny-2016", "tiny-2018"):
         opened = IndexStore(tiny_indexes).open(version)
-        answer = engine.answer(QUESTION, opened, AnswerOptions(n_docs=12, num_beams=1, max_new_tokens=2))
+        (answer,) = engine.answer([QUESTION], opened, AnswerOptions(n_docs=12, num_beams=1, max_new_tokens=2))
         texts[version] = {one.passage.text for one in answer.passages}
         opened.close()
     assert texts["tiny-2016"] != texts["tiny-2018"]
@@ -155,20 +160,19 @@ def test_what_between_steps_raises_ends_the_work(engine: RagEngine, snapshot: In
                 raise TimeoutError
 
         with pytest.raises(TimeoutError):
-            engine.answer(
-                QUESTION, snapshot, AnswerOptions(model=model, num_beams=2, max_new_tokens=8), between_steps=tick
-            )
+            engine.answer([QUESTION], snapshot, AnswerOptions(model=model, num_beams=2, max_new_tokens=8), tick)
 
 
 def test_the_question_is_answered_the_same_every_time(engine: RagEngine, snapshot: IndexSnapshot) -> None:
     options = AnswerOptions(model="sequence", num_beams=4, num_answers=4, max_new_tokens=6)
-    first, second = (engine.answer(QUESTION, snapshot, options) for _ in range(2))
-    assert first.answers == second.answers
-    assert first.tokens == second.tokens
-    assert first.passages == second.passages
+    first, second = (without_seconds(engine.answer([QUESTION], snapshot, options)) for _ in range(2))
+    assert first == second
 
 
-def test_the_engine_says_what_it_is(engine: RagEngine, tiny: Subject) -> None:
+def test_the_engine_says_what_it_is_and_what_it_read(engine: RagEngine, tiny: Subject, snapshot: IndexSnapshot) -> None:
+    source = engine.retrieve([QUESTION], snapshot, AnswerOptions())[0].source
+    version = IndexVersion("tiny-2016", 0, "2016-12-21")
+    assert source == Source(version, "", engine.checkpoint_name, "dense", (), source.seconds)
     assert engine.checkpoint_name == f"tiny@{tiny.checkpoint.fingerprint}"
     assert engine.encoder_fingerprint == "tiny-encoder"
     assert engine.dimension == 32
@@ -177,34 +181,32 @@ def test_the_engine_says_what_it_is(engine: RagEngine, tiny: Subject) -> None:
 def test_threads_share_an_engine_and_a_snapshot(engine: RagEngine, snapshot: IndexSnapshot) -> None:
     questions = [QUESTION, "what is the gdp of ghana ?", "who is king ?", "what language is it ?"] * 2
     options = AnswerOptions(num_beams=2, max_new_tokens=6)
-    alone = [engine.answer(question, snapshot, options) for question in questions]
+    alone = [engine.answer([question], snapshot, options) for question in questions]
     with ThreadPoolExecutor(4) as threads:
-        together = list(threads.map(lambda question: engine.answer(question, snapshot, options), questions))
-    for one, other in zip(alone, together, strict=True):
-        assert one.answers == other.answers
-        assert one.passages == other.passages
+        together = list(threads.map(lambda question: engine.answer([question], snapshot, options), questions))
+    assert list(map(without_seconds, together)) == list(map(without_seconds, alone))
 
 
 def test_the_generators_last_position_can_be_used_and_no_further_one(
     engine: RagEngine, snapshot: IndexSnapshot, tiny: Subject
 ) -> None:
-    longest = tiny.generator.longest_answer
+    longest = tiny.generator.wording.longest_answer
     assert longest == 256
     with pytest.raises(InvalidRequest, match="max_new_tokens: 257 tokens"):
-        engine.answer(QUESTION, snapshot, AnswerOptions(max_new_tokens=257))
+        engine.answer([QUESTION], snapshot, AnswerOptions(max_new_tokens=257))
     with pytest.raises(InvalidRequest, match="targets: 257 tokens"):
-        engine.score(QUESTION, ["peru", "a " * 256], snapshot, n_docs=1, model="token")
-    scores = engine.score(QUESTION, ["a " * 255], snapshot, n_docs=1, model="token")
+        engine.score([QUESTION], ["peru", "a " * 256], snapshot, AnswerOptions(n_docs=1))
+    (scores,) = engine.score([QUESTION], ["a " * 255], snapshot, AnswerOptions(n_docs=1))
     assert math.isfinite(scores.targets[0].log_prob)
 
 
 def test_a_generator_of_relative_positions_says_as_much_as_it_likes(tiny_t5: Subject, snapshot: IndexSnapshot) -> None:
     engine = RagEngine(tiny_t5.checkpoint)
-    assert tiny_t5.generator.longest_answer is None
-    scores = engine.score(QUESTION, ["a " * 300], snapshot, n_docs=1, model="token")
+    assert tiny_t5.generator.wording.longest_answer is None
+    (scores,) = engine.score([QUESTION], ["a " * 300], snapshot, AnswerOptions(n_docs=1))
     assert math.isfinite(scores.targets[0].log_prob)
 
 
 def test_targets_that_are_one_to_the_generator_are_refused(engine: RagEngine, snapshot: IndexSnapshot) -> None:
     with pytest.raises(InvalidRequest, match="'peru' and 'Peru' are the same"):
-        engine.score("who", ["peru", "lima", "Peru"], snapshot, n_docs=2, model="token")
+        engine.score(["who"], ["peru", "lima", "Peru"], snapshot, AnswerOptions(n_docs=2))

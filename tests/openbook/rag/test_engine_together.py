@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openbook.entities import AnswerOptions
+from openbook.entities import Answer, AnswerOptions, ModelKind
 from openbook.errors import InvalidRequest
 from openbook.rag.engine import RagEngine
-from openbook.rag.engine_results import EngineAnswer
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.checkpoints import WORDS
 
@@ -24,7 +23,7 @@ OPTIONS = (
 question_texts = st.lists(st.sampled_from(WORDS.split()), min_size=1, max_size=25).map(" ".join)
 
 
-def assert_same(found: EngineAnswer, alone: EngineAnswer) -> None:
+def assert_same(found: Answer, alone: Answer) -> None:
     assert [one.text for one in found.answers] == [one.text for one in alone.answers]
     assert [one.log_prob for one in found.answers] == pytest.approx([one.log_prob for one in alone.answers], abs=1e-4)
     assert found.no_answer == pytest.approx(alone.no_answer, abs=1e-4)
@@ -40,10 +39,10 @@ def assert_same(found: EngineAnswer, alone: EngineAnswer) -> None:
 def assert_each_as_alone(
     engine: RagEngine, snapshot: IndexSnapshot, questions: Sequence[str], options: AnswerOptions
 ) -> None:
-    together = engine.answer_together(questions, snapshot, options)
+    together = engine.answer(questions, snapshot, options)
     assert len(together) == len(questions)
     for found, question in zip(together, questions, strict=True):
-        assert_same(found, engine.answer(question, snapshot, options))
+        assert_same(found, engine.answer([question], snapshot, options)[0])
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda one: f"{one.model}-{one.decoding}-{one.num_beams}")
@@ -62,15 +61,28 @@ def test_whatever_is_asked_together_is_answered_as_each_alone(
 
 
 def test_passages_are_found_together_as_each_alone(engine: RagEngine, snapshot: IndexSnapshot) -> None:
-    for found, question in zip(engine.retrieve_together(SUBJECTS, snapshot, 4), SUBJECTS, strict=True):
-        alone = engine.retrieve(question, snapshot, 4)
+    options = AnswerOptions(n_docs=4)
+    for found, question in zip(engine.retrieve(SUBJECTS, snapshot, options), SUBJECTS, strict=True):
+        (alone,) = engine.retrieve([question], snapshot, options)
         assert [one.passage for one in found.passages] == [one.passage for one in alone.passages]
         assert [one.doc_score for one in found.passages] == pytest.approx(
             [one.doc_score for one in alone.passages], abs=1e-4
         )
 
 
-def test_between_steps_is_called_as_often_for_many_as_for_the_longest_answer_alone(
+@pytest.mark.parametrize("model", ["token", "sequence"])
+def test_targets_are_scored_together_as_each_alone(
+    engine: RagEngine, snapshot: IndexSnapshot, model: ModelKind
+) -> None:
+    options, targets = AnswerOptions(n_docs=3, model=model), ["chile", "the king of nepal", ""]
+    for found, question in zip(engine.score(SUBJECTS, targets, snapshot, options), SUBJECTS, strict=True):
+        (alone,) = engine.score([question], targets, snapshot, options)
+        for one, other in zip(found.targets, alone.targets, strict=True):
+            assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+            assert one.posterior == pytest.approx(other.posterior, abs=1e-4)
+
+
+def test_many_questions_take_as_many_steps_as_the_longest_answer_alone(
     engine: RagEngine, snapshot: IndexSnapshot
 ) -> None:
     options = AnswerOptions(num_beams=2, max_new_tokens=6)
@@ -82,14 +94,14 @@ def test_between_steps_is_called_as_often_for_many_as_for_the_longest_answer_alo
             nonlocal calls
             calls += 1
 
-        engine.answer_together(questions, snapshot, options, between_steps=count)
+        engine.answer(questions, snapshot, options, count)
         return calls
 
     assert steps(*SUBJECTS) == max(steps(question) for question in SUBJECTS)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda one: f"{one.model}-{one.decoding}-{one.num_beams}")
-def test_a_question_that_nobody_waits_for_leaves_and_the_others_are_answered_as_alone(
+def test_an_abandoned_question_leaves_and_the_others_are_answered_as_alone(
     engine: RagEngine, snapshot: IndexSnapshot, options: AnswerOptions
 ) -> None:
     calls = 0
@@ -99,13 +111,13 @@ def test_a_question_that_nobody_waits_for_leaves_and_the_others_are_answered_as_
         calls += 1
         return () if calls < 5 else (0, 2)
 
-    together = engine.answer_together(SUBJECTS, snapshot, options, between_steps=first_and_third_go)
+    together = engine.answer(SUBJECTS, snapshot, options, first_and_third_go)
     assert calls > 5
     for number in (1, 3, 4):
-        assert_same(together[number], engine.answer(SUBJECTS[number], snapshot, options))
+        assert_same(together[number], engine.answer([SUBJECTS[number]], snapshot, options)[0])
 
 
-def test_who_has_left_is_not_scored_by_every_passage(engine: RagEngine, snapshot: IndexSnapshot) -> None:
+def test_an_abandoned_question_is_not_scored_by_every_passage(engine: RagEngine, snapshot: IndexSnapshot) -> None:
     """RAG-Sequence's thorough decoding scores a question's candidates when the search has ended."""
     options = AnswerOptions(n_docs=3, model="sequence", num_beams=2, max_new_tokens=4)
 
@@ -118,12 +130,12 @@ def test_who_has_left_is_not_scored_by_every_passage(engine: RagEngine, snapshot
             # only when the search, of as many steps as an answer has tokens, is over
             return gone if calls > 2 + options.max_new_tokens else ()
 
-        engine.answer_together(SUBJECTS, snapshot, options, between_steps=count)
+        engine.answer(SUBJECTS, snapshot, options, count)
         return calls
 
     assert steps(()) - steps((0, 2)) >= 2
 
 
-def test_what_one_question_raises_all_raise(engine: RagEngine, snapshot: IndexSnapshot) -> None:
+def test_an_error_fails_the_whole_batch(engine: RagEngine, snapshot: IndexSnapshot) -> None:
     with pytest.raises(InvalidRequest, match="leaves no room for a passage"):
-        engine.answer_together(["peru", "long " * 400], snapshot, AnswerOptions())
+        engine.answer(["peru", "long " * 400], snapshot, AnswerOptions())

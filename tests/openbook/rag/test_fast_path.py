@@ -13,38 +13,35 @@ from transformers import BartForConditionalGeneration
 
 from openbook.entities import Hypothesis
 from openbook.errors import SettingInvalid
-from openbook.rag import decoding, linear
+from openbook.rag import linear
 from openbook.rag.attention import attend, hide
 from openbook.rag.bart_decoder import BartDecoder
 from openbook.rag.bart_encoder import BartEncoder
 from openbook.rag.checkpoint import choose_dtype, load_checkpoint
-from openbook.rag.decoder import nothing
-from openbook.rag.generator import EncodedPassages, Generator
+from openbook.rag.generator import Generator
 from openbook.rag.linear import Int8Linear
 from tests.openbook.rag.conftest import Case, Subject, make_case
 
-OPTIONS: Any = {"max_new_tokens": 10, "between_steps": nothing}
+MODES: dict[str, dict[str, Any]] = {
+    "token greedy": {"num_beams": 1},
+    "token beams": {"num_beams": 4},
+    "sequence thorough": {"model": "sequence", "num_beams": 3},
+    "sequence fast": {"model": "sequence", "decoding": "fast", "num_beams": 3},
+}
 
 
-def encode(generator: Generator, *cases: Case) -> tuple[EncodedPassages, torch.Tensor]:
-    encoded = generator.encode([case.question for case in cases], [case.passages for case in cases])
-    return encoded, torch.log_softmax(torch.tensor([case.doc_scores for case in cases]), dim=-1)
-
-
-def answers(generator: Generator, *cases: Case, mode: str) -> list[Hypothesis]:
+def answers(subject: Subject, *cases: Case, mode: str) -> list[Hypothesis]:
     """The best answer to each case, all cases in one batch."""
-    encoded, log_prior = encode(generator, *cases)
-    if mode.startswith("token"):
-        found = decoding.rag_token(generator, encoded, log_prior, num_beams=1 if "greedy" in mode else 4, **OPTIONS)
-    else:
-        found = decoding.rag_sequence(
-            generator, encoded, log_prior, num_beams=3, thorough="thorough" in mode, **OPTIONS
-        )
-    return [one[0] for one in found]
+    return [best[0] for best in subject.decode(*cases, **MODES[mode], max_new_tokens=10)]
+
+
+def with_generator(subject: Subject, **options: Any) -> Subject:
+    """The same with the generator of its folder in another precision, or on another device."""
+    checkpoint = load_checkpoint(subject.folder, **options)
+    return replace(subject, checkpoint=checkpoint, generator=Generator(checkpoint))
 
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-MODES = ["token greedy", "token beams", "sequence thorough", "sequence fast"]
 
 
 @pytest.mark.parametrize("kind", ["tiny", "tiny_bart"])
@@ -66,10 +63,10 @@ def test_the_encoder_gives_transformers_states_without_its_padding(request: pyte
 def test_an_answer_does_not_depend_on_what_it_was_batched_with(tiny: Subject, mode: str) -> None:
     """Questions of very different lengths, together and alone."""
     cases = [make_case(seed, 4, longest=longest) for seed, longest in ((1, 4), (2, 90), (3, 30), (4, 8))]
-    together = answers(tiny.generator, *cases, mode=mode)
-    backwards = answers(tiny.generator, *reversed(cases), mode=mode)[::-1]
+    together = answers(tiny, *cases, mode=mode)
+    backwards = answers(tiny, *reversed(cases), mode=mode)[::-1]
     for case, one, other in zip(cases, together, backwards, strict=True):
-        (alone,) = answers(tiny.generator, case, mode=mode)
+        (alone,) = answers(tiny, case, mode=mode)
         assert one.token_ids == other.token_ids == alone.token_ids
         assert one.log_prob == pytest.approx(alone.log_prob, abs=1e-4)
         assert other.log_prob == pytest.approx(alone.log_prob, abs=1e-4)
@@ -80,16 +77,12 @@ def test_an_answer_does_not_depend_on_what_it_was_batched_with(tiny: Subject, mo
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_a_lower_precision_gives_nearly_the_same_probabilities(tiny: Subject, precision: str) -> None:
     """Of given answers: which answer is best may hang on the last digit, how likely one is may not."""
-    checkpoint = load_checkpoint(tiny.folder, dtype=precision)  # type: ignore[arg-type]
-    generator = Generator(checkpoint)
+    lower = with_generator(tiny, dtype=precision)
     errors = []
     for seed in range(8):
         case = make_case(seed, 3)
-        (best,) = answers(tiny.generator, case, mode="token beams")
-        encoded, log_prior = encode(generator, case)
-        (scored,) = decoding.score_targets(
-            generator, encoded, log_prior[0], [best.token_ids], sequence=False, between_steps=nothing
-        )
+        (best,) = answers(tiny, case, mode="token beams")
+        (scored,) = lower.score(case, [best.token_ids], "token")
         errors += [abs(one - other) for one, other in zip(scored.token_log_probs, best.token_log_probs, strict=True)]
     # wide random weights are the worst case: each token hangs on all numbers before it
     assert sum(errors) / len(errors) < 0.3
@@ -98,9 +91,9 @@ def test_a_lower_precision_gives_nearly_the_same_probabilities(tiny: Subject, pr
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_a_lower_precision_answers_in_every_mode(tiny: Subject, precision: str) -> None:
-    generator = Generator(load_checkpoint(tiny.folder, dtype=precision))  # type: ignore[arg-type]
+    lower = with_generator(tiny, dtype=precision)
     for mode in MODES:
-        for hypothesis in answers(generator, make_case(1, 3), make_case(2, 3, longest=80), mode=mode):
+        for hypothesis in answers(lower, make_case(1, 3), make_case(2, 3, longest=80), mode=mode):
             assert hypothesis.token_ids
             assert hypothesis.log_prob == pytest.approx(sum(hypothesis.token_log_probs), abs=1e-3)
             for column in hypothesis.posterior:
@@ -131,8 +124,8 @@ def test_a_generator_that_keeps_no_weights_answers_the_same(tiny: Subject, tiny_
     generator = Generator(checkpoint, keep_weights=False)
     assert sum(parameter.numel() for parameter in checkpoint.generator.parameters()) < before / 2
     case = make_case(5, 3)
-    (one,) = answers(generator, case, mode="token beams")
-    (other,) = answers(tiny.generator, case, mode="token beams")
+    (one,) = answers(replace(tiny, generator=generator), case, mode="token beams")
+    (other,) = answers(tiny, case, mode="token beams")
     assert one == other
 
 
@@ -162,22 +155,14 @@ def test_both_ways_of_attention_are_one(n_queries: int, dtype: torch.dtype) -> N
 @needs_gpu
 @pytest.mark.parametrize("mode", MODES)
 def test_a_gpu_gives_the_answers_of_the_processor(tiny: Subject, mode: str) -> None:
-    generator = Generator(load_checkpoint(tiny.folder, device="cuda", dtype="float32"))
+    on_gpu = with_generator(tiny, device="cuda", dtype="float32")
     for seed in range(3):
         case = make_case(seed, 4)
-        encoded, log_prior = encode(generator, case)
-        log_prior = log_prior.cuda()
-        assert encoded.states.is_cuda
-        if mode.startswith("token"):
-            beams = 1 if "greedy" in mode else 4
-            found = decoding.rag_token(generator, encoded, log_prior, num_beams=beams, **OPTIONS)
-        else:
-            found = decoding.rag_sequence(
-                generator, encoded, log_prior, num_beams=3, thorough="thorough" in mode, **OPTIONS
-            )
-        (alone,) = answers(tiny.generator, case, mode=mode)
-        assert found[0][0].token_ids == alone.token_ids
-        assert found[0][0].log_prob == pytest.approx(alone.log_prob, abs=1e-3)
+        assert on_gpu.encode(case)[0].states.is_cuda
+        (found,) = answers(on_gpu, case, mode=mode)
+        (alone,) = answers(tiny, case, mode=mode)
+        assert found.token_ids == alone.token_ids
+        assert found.log_prob == pytest.approx(alone.log_prob, abs=1e-3)
 
 
 @pytest.mark.gpu

@@ -67,7 +67,7 @@ engine = RagEngine(load_checkpoint(Path(sys.argv[1]), dtype=sys.argv[3]))
 loaded, loaded_peak = time.perf_counter() - started, peak_mb()
 snapshot = IndexStore(Path(sys.argv[2])).open("encyclopedia")
 started = time.perf_counter()
-answer = engine.answer("who is the president of peru ?", snapshot, AnswerOptions(num_beams=4, max_new_tokens=16))
+(answer,) = engine.answer(["who is the president of peru ?"], snapshot, AnswerOptions(max_new_tokens=16))
 print(
     json.dumps(
         {

@@ -41,7 +41,7 @@ def test_a_batch_is_answered_as_the_engine_answers_each(
     engine = RagEngine(checkpoint)
     options = AnswerOptions(n_docs=3, model=decode.model, decoding=decode.decoding, num_beams=decode.num_beams)
     with closing(IndexStore(tiny_indexes).open("tiny-2016")) as snapshot:
-        one_by_one = [engine.answer(question, snapshot, options) for question in QUESTIONS]
+        one_by_one = [engine.answer([question], snapshot, options)[0] for question in QUESTIONS]
     asked = [
         OpenQuestion(
             question,

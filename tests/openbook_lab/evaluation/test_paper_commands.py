@@ -197,7 +197,7 @@ def test_a_claim_is_judged_without_passages_by_the_generator_alone(run: Run, her
     generator = Generator(checkpoint)
     (log,) = Path("work").glob("*-claims.jsonl")
     for line, target in zip(log.read_text().splitlines(), targets, strict=True):
-        ids = torch.tensor([[*generator.prefix, *generator.target_ids(target)]])  # (1, P + T)
+        ids = torch.tensor([[*generator.prefix, *generator.target_ids([target])[0]]])  # (1, P + T)
         with torch.no_grad():
             logits = checkpoint.generator(**claim, decoder_input_ids=ids[:, :-1]).logits  # (1, P + T - 1, V)
         steps = torch.log_softmax(logits.double(), dim=-1).gather(-1, ids[:, 1:, None])[0, :, 0]  # (P + T - 1,)

@@ -10,9 +10,9 @@ from transformers import AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 from transformers.utils import logging
 
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
+from openbook.rag.wording import Wording
 from openbook_lab.training.examples import Question
 from openbook_lab.training.warm_start import warm_start_generator
-from openbook_lab.training.wording import Wording
 
 WORDS = """
 the a of is who what when in and capital president king river year born was lima peru quito ecuador maria lopez

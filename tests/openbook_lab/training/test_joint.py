@@ -11,6 +11,7 @@ import torch
 from transformers import BartForConditionalGeneration, DPRQuestionEncoder, PreTrainedTokenizerBase
 
 from openbook.entities import Passage
+from openbook.rag.wording import Wording
 from openbook_lab.training.batches import collate, encode_examples
 from openbook_lab.training.examples import ReadingExample
 from openbook_lab.training.forward import passage_token_log_probs
@@ -21,7 +22,6 @@ from openbook_lab.training.joint import (
 )
 from openbook_lab.training.retrieval import Found, Library, LibraryQuestion, found_answer, retrieve
 from openbook_lab.training.warm_start import warm_start_generator, warm_start_question_encoder
-from openbook_lab.training.wording import Wording
 
 PASSAGES = (
     Passage("1", "Peru", "Lima is the capital of Peru."),

@@ -15,6 +15,7 @@ import torch
 from transformers import AutoTokenizer
 
 from openbook.entities import Passage
+from openbook.rag.wording import Wording
 from openbook_lab.training.examples import Question
 from openbook_lab.training.joint import JointConfig, train_joint
 from openbook_lab.training.loop import Replicas, save_state
@@ -23,7 +24,6 @@ from openbook_lab.training.replicas import meet
 from openbook_lab.training.retrieval import Library, LibraryQuestion
 from openbook_lab.training.stage import Machine
 from openbook_lab.training.warm_start import warm_start_generator, warm_start_question_encoder
-from openbook_lab.training.wording import Wording
 from tests.openbook_lab.training.test_reading import CONFIG, Pools
 
 READING = replace(CONFIG, steps=8, save_every=3, log_every=1, dropout=0.2)

@@ -8,12 +8,12 @@ from torch import Tensor
 from transformers import PreTrainedModel, RagSequenceForGeneration, RagTokenForGeneration
 
 from openbook.rag.checkpoint import load_checkpoint
+from openbook.rag.wording import Wording
 from openbook_lab.training.batches import IGNORED, ReadingBatch, collate, encode_examples
 from openbook_lab.training.distillation import encode_questions
 from openbook_lab.training.examples import ReadingExample
 from openbook_lab.training.forward import passage_token_log_probs
 from openbook_lab.training.joint import Loss, joint_loss
-from openbook_lab.training.wording import Wording
 
 K = 3
 QUESTIONS = ("who was president of peru?", "what is the capital of japan?")

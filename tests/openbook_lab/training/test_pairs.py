@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from openbook.entities import Passage
 from openbook.errors import OpenbookError
 from openbook.rag.checkpoint import load_checkpoint
+from openbook.rag.wording import Wording
 from openbook_lab.evaluation.reader import GREEDY, BatchReader, OpenQuestion
 from openbook_lab.training.batches import collate, encode_examples
 from openbook_lab.training.data import read_all
@@ -29,7 +30,6 @@ from openbook_lab.training.retrieval import Found, Library, found_answer
 from openbook_lab.training.run import TrainingConfig, run
 from openbook_lab.training.stage import Machine
 from openbook_lab.training.warm_start import warm_start_generator
-from openbook_lab.training.wording import Wording
 from openbook_lab.training.workshop import Workshop
 
 PASSAGES = (

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+from openbook.rag.wording import Wording
 from openbook_lab.training.batches import IGNORED, collate, encode_examples
 from openbook_lab.training.counterfactual import AnswerPool
 from openbook_lab.training.dev_scores import greedy_answers, reading_scores
 from openbook_lab.training.examples import Question, ReadingExample, answer_questions, reading_example
 from openbook_lab.training.reading import ReadingConfig, reading_loss, train_reading
 from openbook_lab.training.warm_start import warm_start_generator
-from openbook_lab.training.wording import Wording
 
 CONFIG = ReadingConfig(
     steps=12,

@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from openbook.rag.wording import Wording
 from openbook_lab.training.dropout import MaskedDropout, silence_dropout
 from openbook_lab.training.examples import Question
 from openbook_lab.training.joint import JointConfig, JointTask, train_joint
@@ -19,7 +20,6 @@ from openbook_lab.training.replicas import machine_of
 from openbook_lab.training.retrieval import Library, LibraryQuestion
 from openbook_lab.training.stage import Machine, Stopping, train_stage
 from openbook_lab.training.warm_start import warm_start_generator, warm_start_question_encoder
-from openbook_lab.training.wording import Wording
 from tests.openbook_lab.training.test_joint import PASSAGES, QUESTIONS
 from tests.openbook_lab.training.test_reading import CONFIG, Pools
 
