@@ -1,4 +1,4 @@
-"""Claims to be judged (FEVER): JSON lines of {"claim", "label", "evidence": [[[., ., "Page_title", .], ...], ...]}."""
+"""Claims to judge (FEVER): JSON lines of {"claim", "label", "evidence": [[[., ., "Page_title", .], ...], ...]}."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +9,14 @@ from openbook_lab.datasets.text_files import TextFile, Wrong, get_text
 
 Label = Literal["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"]
 LABELS: tuple[Label, ...] = ("SUPPORTS", "REFUTES", "NOT ENOUGH INFO")
-# How FEVER writes what its own tokens are made of.
+# FEVER's spelling of the characters that separate its tokens.
 _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-COLON-": ":"}
 _PAGE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim, what it is judged, and the titles of the articles that the judgement rests on (none: not enough)."""
+    """A claim, its label, and the titles of the articles that prove or refute it."""
 
     text: str
     label: Label
@@ -24,7 +24,7 @@ class Claim:
 
 
 def read_claims(path: Path) -> list[Claim]:
-    """The claims of a file. Raises SourceInvalid that names the line that is none."""
+    """The claims of a file. Raises SourceInvalid with the line that is no claim."""
     claims = list(TextFile(path).objects(lambda _, record: _claim(record)))
     if not claims:
         raise SourceInvalid(source=path, reason="holds no claim")
@@ -32,7 +32,7 @@ def read_claims(path: Path) -> list[Claim]:
 
 
 def plain_title(title: str) -> str:
-    """A page's name in FEVER as its article is titled."""
+    """The title of an article from its page name in FEVER."""
     for written, bracket in _BRACKETS.items():
         title = title.replace(written, bracket)
     return title.replace("_", " ").strip()

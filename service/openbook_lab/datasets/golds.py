@@ -1,6 +1,7 @@
-"""What counts as a right answer: several texts, or regular expressions (CuratedTrec), which match answers."""
+"""Right answers: several texts, or regular expressions that answers match (CuratedTrec)."""
 
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,10 +17,10 @@ _ESCAPED = regex.compile(r"\\(.)", regex.DOTALL)
 
 @dataclass(frozen=True)
 class AnswerPattern:
-    """A regular expression that right answers match, in any case. `place` says where it stands, for whoever mends it.
+    """A regular expression that right answers match, in any case. `place` says where it stands in its file.
 
-    Raises SourceInvalid that names the pattern: made, where it is none; used, where it takes longer than
-    `PATTERN_SECONDS` on one text.
+    Raises SourceInvalid with pattern and place: when made, if it is no regular expression; when used, if it takes
+    longer than `PATTERN_SECONDS` on one text.
     """
 
     pattern: str
@@ -35,29 +36,26 @@ class AnswerPattern:
 
     def stands_in(self, text: str) -> bool:
         """Whether it matches anywhere in `text`, as DPR counts a hit of retrieval."""
-        try:
-            return self._compiled.search(_decomposed(text), timeout=PATTERN_SECONDS) is not None
-        except TimeoutError as error:
-            raise self._slow() from error
+        return self._found(self._compiled.search, text)
 
     def answers(self, prediction: str) -> bool:
         """Whether `prediction` begins with a match, as DrQA counts a right answer (Chen et al. 2017)."""
-        try:
-            return self._compiled.match(_decomposed(prediction.strip()), timeout=PATTERN_SECONDS) is not None
-        except TimeoutError as error:
-            raise self._slow() from error
+        return self._found(self._compiled.match, prediction.strip())
 
     @cached_property
     def _compiled(self) -> "regex.Pattern[str]":
-        return regex.compile(
-            _decomposed(_ESCAPED.sub(_unescaped, self.pattern)), regex.IGNORECASE | regex.MULTILINE | regex.VERSION0
-        )
+        # CuratedTrec escapes letters with an accent: decomposed, the backslash would apply to the bare letter
+        pattern = _ESCAPED.sub(lambda escaped: str(escaped[0] if escaped[1].isascii() else escaped[1]), self.pattern)
+        return regex.compile(_decomposed(pattern), regex.IGNORECASE | regex.MULTILINE | regex.VERSION0)
 
-    def _slow(self) -> SourceInvalid:
-        return SourceInvalid(
-            source=self.place,
-            reason=f"the pattern {self.pattern!r} takes longer than {PATTERN_SECONDS:g} s on one text",
-        )
+    def _found(self, look: Callable[..., object], text: str) -> bool:
+        try:
+            return look(_decomposed(text), timeout=PATTERN_SECONDS) is not None
+        except TimeoutError as error:
+            raise SourceInvalid(
+                source=self.place,
+                reason=f"the pattern {self.pattern!r} takes longer than {PATTERN_SECONDS:g} s on one text",
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +66,17 @@ class Golds:
     patterns: tuple[AnswerPattern, ...] = ()
 
     def exact_match(self, prediction: str) -> bool:
-        """Whether the prediction is one of the texts, both normalised, or begins with a match of a pattern."""
+        """Whether the prediction is one of the texts, both normalised, or matches a pattern from its beginning."""
         return exact_match(prediction, self.texts) or any(one.answers(prediction) for one in self.patterns)
 
     def f1(self, prediction: str) -> float | None:
-        """The best over the texts; None where patterns alone are known, which have no words to count."""
+        """The best F1 over the texts; None with patterns alone, which have no words to count."""
         return f1(prediction, self.texts) if self.texts else None
 
     def stand_in(self, text: str) -> bool:
-        """Whether one of them stands in `text` (DPR's has_answer, of texts and of patterns)."""
+        """Whether `text` holds one of them: DPR's has_answer, for texts and patterns."""
         return has_answer(text, self.texts) or any(one.stands_in(text) for one in self.patterns)
 
 
 def _decomposed(text: str) -> str:
     return unicodedata.normalize("NFD", text)
-
-
-def _unescaped(escaped: "regex.Match[str]") -> str:
-    # CuratedTrec has an escaped letter with an accent: taken apart, the backslash would be the bare letter's
-    return str(escaped[0] if escaped[1].isascii() else escaped[1])

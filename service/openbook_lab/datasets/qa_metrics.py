@@ -1,4 +1,4 @@
-"""Exact match and F1 of short answers as SQuAD has them (Rajpurkar et al. 2016); hits of retrieval as DPR does."""
+"""Exact match and F1 of short answers as in SQuAD (Rajpurkar et al. 2016); hits of retrieval as in DPR."""
 
 import re
 import string
@@ -6,6 +6,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 
+import regex
+
+_DPR_WORD = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]", regex.VERSION0)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -16,7 +19,7 @@ def normalise_answer(text: str) -> str:
 
 
 def exact_match(prediction: str, answers: Iterable[str]) -> bool:
-    """Whether the prediction equals one of the answers once both are normalised. No answers: False."""
+    """Whether the normalised prediction equals a normalised answer. No answers: False."""
     normalised = normalise_answer(prediction)
     return any(normalised == normalise_answer(answer) for answer in answers)
 
@@ -35,10 +38,10 @@ def _f1_of_one(prediction: str, answer: str) -> float:
 
 
 def has_answer(text: str, answers: Iterable[str]) -> bool:
-    """Whether the words of one of the answers stand in `text` next to each other, as DPR counts a hit.
+    """Whether the words of one of the answers stand in `text` in a row, as DPR counts a hit.
 
-    Karpukhin et al. 2020, section 5: both sides decomposed (NFD), cut into runs of letters, digits and marks and into
-    single other characters, and compared in lower case; punctuation counts and articles do too.
+    Karpukhin et al. 2020, section 5: both sides are decomposed (NFD), cut into runs of letters, digits and marks and
+    into single other characters, and compared in lower case; punctuation and articles count.
     """
     words = _dpr_words(text)
     for answer in answers:
@@ -49,18 +52,4 @@ def has_answer(text: str, answers: Iterable[str]) -> bool:
 
 
 def _dpr_words(text: str) -> list[str]:
-    words: list[str] = []
-    inside = False
-    for character in unicodedata.normalize("NFD", text):
-        category = unicodedata.category(character)[0]
-        if category in "LNM":
-            if inside:
-                words[-1] += character
-            else:
-                words.append(character)
-            inside = True
-        else:
-            inside = False
-            if category not in "ZC":
-                words.append(character)
-    return [word.lower() for word in words]
+    return [word.lower() for word in _DPR_WORD.findall(unicodedata.normalize("NFD", text))]

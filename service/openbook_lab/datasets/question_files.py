@@ -1,9 +1,9 @@
-"""The public question files of open-domain question answering. What kind a file is, its content says and not its name.
+"""The public question files of open-domain question answering, told apart by their content.
 
     TriviaQA        one JSON object, {"Data": [{"Question", "Answer": {"Value", "Aliases": [...]}}]} (unfiltered)
     WebQuestions    one JSON list of {"utterance", "targetValue": '(list (description "...") ...)'}
     CuratedTrec     JSON lines of {"question", "answer_pattern"}; or of {"question", "answer": [...]}, as DrQA has it,
-                    where the caller says that the answers are patterns
+                    if the caller says that the answers are patterns
     DPR's .csv      lines of a question, a tab and a list of answers as Python writes it
 
 and the files that training reads: NQ-open, WebQuestions as JSON lines, SQuAD. Any may be compressed with gzip.
@@ -27,16 +27,16 @@ _DESCRIPTION = re.compile(r'\(description (?:"((?:[^"\\]|\\.)*)"|([^\s()"]+))\)'
 
 @dataclass(frozen=True, slots=True)
 class QaQuestion:
-    """A question and what answers it right."""
+    """A question and its right answers."""
 
     text: str
     golds: Golds
 
 
 def read_qa(path: Path, *, patterns: bool = False) -> list[QaQuestion]:
-    """The questions of a file in its order; with `patterns` its answers are regular expressions, whatever it is.
+    """The questions of a file in its order; with `patterns`, all answers are regular expressions.
 
-    Raises SourceInvalid that names the line, or the entry, that is no question with an answer.
+    Raises SourceInvalid with the place of a line or an entry that is no question with an answer.
     """
     questions = list(_read(TextFile(path), patterns))
     if not questions:
@@ -45,7 +45,7 @@ def read_qa(path: Path, *, patterns: bool = False) -> list[QaQuestion]:
 
 
 def read_published(file: TextFile, *, patterns: bool = False) -> Iterator[QaQuestion] | None:
-    """The questions of a file in a form of its own, TriviaQA's, WebQuestions' or DPR's; None of any other file."""
+    """The questions of TriviaQA's, WebQuestions' or DPR's files; None for any other file."""
     content = file.value()
     first = file.first_line()
     if isinstance(content, dict) and "Data" in content:
@@ -53,7 +53,7 @@ def read_published(file: TextFile, *, patterns: bool = False) -> Iterator[QaQues
     if isinstance(content, list):
         return file.entries(content, "", _of_web_questions)
     if "\t" in first and not first.lstrip().startswith("{"):
-        return (_of_dpr(place, line, patterns) for place, line in file.lines())
+        return file.rows(lambda place, line: _of_dpr(place, line, patterns))
     return None
 
 

@@ -1,10 +1,10 @@
-"""Question files: what kind a file is, its content says and not its name.
+"""Question files, told apart by their content.
 
     JSON lines     {"question", "answers", "title"?, "context"?}; answers as in SQuAD's data sets, {"text": [...]}, too
     NQ-open        JSON lines of {"question", "answer": [...]}
     SQuAD          one JSON object, {"data": [{"title", "paragraphs": [{"context", "qas": [...]}]}]}, 1.1 and 2.0
 
-Each of them may be compressed with gzip.
+Each may be compressed with gzip.
 """
 
 import json
@@ -16,13 +16,13 @@ from typing import Any
 from openbook.errors import SourceInvalid
 from openbook_lab.datasets.text_files import TextFile, Wrong, get_list, get_object, get_text
 
-# Articles of SQuAD that training leaves out and measures with, where nothing else is named.
+# Articles of SQuAD that are held out by default.
 HELD_OUT_ARTICLES = ("Apollo program", "Kenya", "Normans", "Pharmacy")
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question with its answers and, where known, the paragraph that holds them. No answers: unanswerable there."""
+    """A question with its answers and, if known, its paragraph. Without answers, the paragraph does not answer it."""
 
     text: str
     answers: tuple[str, ...]
@@ -33,19 +33,19 @@ class Question:
 def read_questions(path: Path) -> list[Question]:
     """The questions of a file, in its order.
 
-    Raises SourceInvalid that names the line, or the path of the entry in a SQuAD file, that is no question.
+    Raises SourceInvalid with the line, or the path of the entry in a SQuAD file, that is no question.
     """
     return list(questions_of(TextFile(path)))
 
 
 def questions_of(file: TextFile) -> Iterator[Question]:
-    """As read_questions, of a file that has been read."""
+    """As read_questions, from a file that is already in memory."""
     whole = _squad(file)
     return file.objects(_question_of_line) if whole is None else _of_squad(file.path, whole)
 
 
 def _squad(file: TextFile) -> dict[str, Any] | None:
-    """The file as one JSON object with "data"; None for a file of lines. SQuAD comes on one line and on many."""
+    """The file as one JSON object with "data", on one line or on many; None for a file of lines."""
     for part in (file.first_line(), file.text):
         try:
             content = json.loads(part)
@@ -58,7 +58,7 @@ def _squad(file: TextFile) -> dict[str, Any] | None:
 def _question_of_line(_: str, record: dict[str, Any]) -> Question:
     if "answers" not in record and "answer_pattern" in record:
         raise Wrong(
-            "its answer is a pattern (CuratedTrec), which matches answers and tells none: nothing can be trained on it"
+            "its answer is a pattern (CuratedTrec), which matches answers but gives none: nothing can be trained on it"
         )
     answers = record["answers"] if "answers" in record else record.get("answer")
     if isinstance(answers, dict):
@@ -88,7 +88,7 @@ def _of_squad(path: Path, content: dict[str, Any]) -> Iterator[Question]:
 
 
 def _squad_answers(asked: dict[str, Any]) -> tuple[str, ...]:
-    # an unanswerable question of 2.0 lists what looks like an answer elsewhere, under plausible_answers
+    # 2.0 lists wrong answers of unanswerable questions apart, under plausible_answers
     if asked.get("is_impossible") is True:
         return ()
     answers = _answers([get_text(get_object(answer), "text") for answer in get_list(asked, "answers")])

@@ -1,7 +1,7 @@
 """The mean of checkpoints: weights of several ends of one training, averaged (Wortsman et al. 2022, model soups).
 
-Trainings that go on from a common beginning end in one valley of the loss; the point between the ends generalises at
-least as well, as a rule better, and costs nothing when it answers.
+Trainings with a common beginning end in one valley of the loss. Their mean generalises at least as well, as a rule
+better, and costs nothing when it answers.
 """
 
 import json
@@ -18,16 +18,16 @@ from torch import Tensor
 from openbook.errors import CheckpointInvalid, SourceInvalid
 from openbook.rag.checkpoint import FACTS_FILE
 
-# what says of a folder how its weights are to be read; the fingerprint of a checkpoint tells the rest apart
+# files that say how the weights are read, which must be equal
 SAME = ("config.json", "generation_config.json")
 
 
 def average_checkpoints(output: Path, folders: Sequence[Path], *, name: str) -> None:
-    """Write the checkpoint whose every weight is the mean of that of `folders`; one given twice counts twice.
+    """Write the checkpoint with the mean of the weights of `folders`; one given twice counts twice.
 
-    Everything else is as in the first folder. Means are taken in float32 and written as the first has them. Raises
-    CheckpointInvalid for a folder whose shape, tokens or base are others than the first's, SourceInvalid for an
-    `output` that is there.
+    Everything else is as in the first folder. Means are computed in float32 and stored in the first folder's precision.
+    Raises CheckpointInvalid for a folder that differs from the first in shape, tokens or base, SourceInvalid for an
+    `output` that exists.
     """
     if output.exists():
         raise SourceInvalid(source=output, reason="is there already")
@@ -39,7 +39,7 @@ def average_checkpoints(output: Path, folders: Sequence[Path], *, name: str) -> 
         _check_alike(first, other, files)
     aside = output.with_name(f".{output.name}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
-    # a model card tells of one checkpoint and not of the mean
+    # the model card describes one checkpoint, not the mean
     shutil.copytree(first, aside, ignore=shutil.ignore_patterns("*.safetensors", "README.md"))
     for file in files:
         save_file(_means([folder / file for folder in folders]), aside / file, metadata={"format": "pt"})
@@ -73,7 +73,7 @@ def _shapes(path: Path) -> dict[str, tuple[str, list[int]]]:
     try:
         with safe_open(path, "pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            return {name: (str(one.get_dtype()), list(one.get_shape())) for name, one in slices.items()}
+            return {name: (one.get_dtype(), one.get_shape()) for name, one in slices.items()}
     except (OSError, SafetensorError) as error:
         raise CheckpointInvalid(checkpoint=path.parent, reason=f"{path.name} cannot be read ({error})") from error
 

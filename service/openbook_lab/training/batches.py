@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from openbook.rag.wording import Wording
 from openbook_lab.training.examples import ReadingExample
-from openbook_lab.training.loop import padded
 
 IGNORED = -100
+LENGTH_MULTIPLE = 16
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingBatch:
-    """Tensors of one step. `targets` are the answer and its end, IGNORED on padding and where the decoder has no
-    choice; `evidence` says which input tokens a target token may be copied from."""
+class ReadingBatch(NamedTuple):
+    """Tensors of one step. `targets` are the answer and its end, IGNORED on padding and on forced tokens; `evidence`
+    marks the input tokens from which a target token may be copied."""
 
     input_ids: Tensor  # (B, S)
     attention_mask: Tensor  # (B, S)
@@ -26,19 +26,13 @@ class ReadingBatch:
 
     def to(self, device: torch.device) -> "ReadingBatch":
         """The same on another device."""
-        return ReadingBatch(
-            self.input_ids.to(device),
-            self.attention_mask.to(device),
-            self.decoder_input_ids.to(device),
-            self.targets.to(device),
-            self.evidence.to(device),
-        )
+        return ReadingBatch(*(tensor.to(device) for tensor in self))
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedExample:
-    """`evidence` is where the answer's first token stands among the inputs, None without one; `opening` is how many
-    targets come before the answer's own tokens."""
+    """`evidence` is the position of the answer's first token among the inputs; `opening` counts the targets before the
+    answer's own tokens."""
 
     input_ids: list[int]
     target_ids: list[int]
@@ -76,6 +70,11 @@ def encode_examples(
         opening = max(0, len(targets[row]) - 1 - len(bare[row]))
         encoded.append(EncodedExample(ids, targets[row], evidence, opening))
     return encoded
+
+
+def padded(length: int) -> int:
+    """The next multiple of 16: shapes that recur are fast."""
+    return -(-length // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
 
 
 def collate(examples: Sequence[EncodedExample], wording: Wording) -> ReadingBatch:

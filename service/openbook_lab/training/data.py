@@ -1,5 +1,6 @@
-"""What a training reads: question files, with what is held out set apart."""
+"""What a training reads: question files, with the held-out articles set apart and disputed questions left out."""
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,52 +12,50 @@ from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.indexing.sources import open_source
 from openbook_lab.datasets.claim_files import read_claims
 from openbook_lab.datasets.generation_files import read_prompts
+from openbook_lab.datasets.qa_metrics import f1
 from openbook_lab.datasets.question_files import read_published
-from openbook_lab.datasets.questions import HELD_OUT_ARTICLES, questions_of, read_questions
+from openbook_lab.datasets.questions import HELD_OUT_ARTICLES, Question, questions_of, read_questions
 from openbook_lab.datasets.text_files import TextFile
-from openbook_lab.training.agreement import agreed_upon
-from openbook_lab.training.examples import Question
 from openbook_lab.training.recipe import TrainingConfig
+
+# Annotators whose answers share less than half of their words, on average, have read the question differently.
+LEAST_AGREEMENT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """The question files, read: what is trained on, and what is held out. `dev` is a sample of `held_out`.
+    """The questions to train on and the held-out ones; `dev` is a sample of `held_out`.
 
-    Of `prompts` the answers are what people wrote for them, of `claims` the label. `left_out` of them were too long.
+    The answers of `prompts` are what people wrote for them, those of `claims` the label. `left_out` were too long.
     """
 
-    paragraphs: list[Question]
-    sentences: list[Question]
-    unanswerable: list[Question]
-    alone: list[Question]
-    prompts: list[Question]
-    claims: list[Question]
-    held_out: list[Question]
-    dev: list[Question]
-    passages: list[Passage]
+    paragraphs: Sequence[Question] = ()
+    sentences: Sequence[Question] = ()
+    unanswerable: Sequence[Question] = ()
+    alone: Sequence[Question] = ()
+    prompts: Sequence[Question] = ()
+    claims: Sequence[Question] = ()
+    held_out: Sequence[Question] = ()
+    dev: Sequence[Question] = ()
+    passages: Sequence[Passage] = ()
     left_out: int = 0
 
     def texts(self) -> list[str]:
-        """The wording of all that is trained on, in this order."""
+        """The wording of all training questions, in this order."""
         asked = (*self.paragraphs, *self.sentences, *self.unanswerable, *self.alone, *self.prompts, *self.claims)
         return [question.text for question in asked]
 
-    def to_joint_training(self) -> list[Question]:
-        """Those that joint training can learn from."""
-        return [q for q in (*self.paragraphs, *self.alone, *self.prompts, *self.claims) if q.answers]
-
     def pairs(self) -> list[Question]:
-        """What a closed book learns from: all that have answers, with the first of them; of `prompts` all."""
+        """What a closed book learns: all questions with answers, with the first answer; prompts with all texts."""
         asked = (*self.paragraphs, *self.sentences, *self.alone, *self.claims)
         return [*(replace(q, answers=q.answers[:1]) for q in asked if q.answers), *self.prompts]
 
     def without(self, too_long: Callable[[Sequence[str]], Sequence[bool]]) -> "Questions":
-        """The same without what is asked at too great a length, dev questions among it."""
+        """The same without questions whose wording is too long, dev questions included."""
         kept: dict[str, Any] = {}
         left_out = 0
         for name in ("paragraphs", "sentences", "unanswerable", "alone", "prompts", "claims", "dev"):
-            questions: list[Question] = getattr(self, name)
+            questions: Sequence[Question] = getattr(self, name)
             long = too_long([question.text for question in questions])
             kept[name] = [question for question, is_long in zip(questions, long, strict=True) if not is_long]
             left_out += sum(long)
@@ -65,14 +64,15 @@ class Questions:
 
 def read_all(config: TrainingConfig) -> Questions:
     """Read the question files and set the held-out articles apart."""
-    over_paragraphs = _read(config.paragraphs)
+    over_paragraphs = [question for path in config.paragraphs for question in read_questions(path)]
     titles = {question.title for question in over_paragraphs}
     named = {title.replace("_", " ") for title in config.held_out}
-    held_out = named or {title for title in HELD_OUT_ARTICLES if title in titles}
+    held_out = named or titles.intersection(HELD_OUT_ARTICLES)
     unknown = sorted(held_out - titles)
     if unknown:
         raise SettingInvalid(setting="--held-out", reason=f"no question over a paragraph is about {unknown[0]!r}")
-    unanswerable = [q for q in (*over_paragraphs, *_read(config.unanswerable)) if not q.answers and q.context]
+    more_unanswerable = (question for path in config.unanswerable for question in read_questions(path))
+    unanswerable = [q for q in (*over_paragraphs, *more_unanswerable) if not q.answers and q.context]
     paragraphs = [question for question in over_paragraphs if question.answers]
     apart = [question for question in paragraphs if question.title in held_out]
     given = [question for path in config.dev for question in _read_alone(path)]
@@ -81,7 +81,7 @@ def read_all(config: TrainingConfig) -> Questions:
     dev = given or apart
     return Questions(
         paragraphs=agreed_upon([question for question in paragraphs if question.title not in held_out]),
-        sentences=_read(config.sentences),
+        sentences=[question for path in config.sentences for question in read_questions(path)],
         unanswerable=[question for question in unanswerable if question.title not in held_out],
         alone=[question for path in config.questions for question in _read_alone(path)],
         prompts=[Question(one.text, one.references) for path in config.texts for one in read_prompts(path)],
@@ -92,12 +92,95 @@ def read_all(config: TrainingConfig) -> Questions:
     )
 
 
-def _read(paths: tuple[Path, ...]) -> list[Question]:
-    return [question for path in paths for question in read_questions(path)]
-
-
 def _read_alone(path: Path) -> list[Question]:
-    """As read_questions, and the public files of open-domain questions in their own forms."""
+    """As read_questions, and also the public files of open-domain questions in their own forms."""
     file = TextFile(path)
     published = read_published(file)
     return list(questions_of(file) if published is None else (Question(q.text, q.golds.texts) for q in published))
+
+
+def pieces_of(text: str, *, words: int = 100) -> list[str]:
+    """A paragraph in pieces of about equal length, none above `words` words: an index holds it like this."""
+    split = text.split()
+    count = -(-len(split) // words) if split else 0
+    bounds = [round(i * len(split) / count) for i in range(count + 1)] if count else []
+    return [" ".join(split[left:right]) for left, right in itertools.pairwise(bounds)]
+
+
+def titled_pieces(questions: Sequence[Question]) -> list[tuple[str, str]]:
+    """Every paragraph of the questions once, in pieces: (title, text) pairs in the order of the questions."""
+    paragraphs = dict.fromkeys((question.title, question.context) for question in questions if question.context)
+    return [(title, piece) for title, context in paragraphs for piece in pieces_of(context)]
+
+
+def agreed_upon(questions: Sequence[Question]) -> list[Question]:
+    """The questions whose annotators agree, each with its answers in the order of agreement: the first is the target.
+
+    A question without answers stays as it is.
+    """
+    kept = []
+    for question in questions:
+        ordered = by_agreement(question.answers)
+        if not ordered or ordered[0][0] >= LEAST_AGREEMENT:
+            kept.append(replace(question, answers=tuple(answer for _, answer in ordered)))
+    return kept
+
+
+def by_agreement(answers: Sequence[str]) -> list[tuple[float, str]]:
+    """Every distinct answer with its mean F1 against the other annotators' answers, the most agreed upon first.
+
+    Of equals the shorter comes first. A lone answer scores 1.
+    """
+    agreement = dict.fromkeys(answers, 1.0)
+    if len(answers) > 1:
+        for i, answer in enumerate(answers):
+            others = [*answers[:i], *answers[i + 1 :]]
+            agreement[answer] = sum(f1(answer, [other]) for other in others) / len(others)
+    return sorted(((score, answer) for answer, score in agreement.items()), key=lambda pair: (-pair[0], len(pair[1])))
+
+
+def check_questions(config: TrainingConfig, questions: Questions) -> None:
+    """Raises SourceInvalid or SettingInvalid for questions that are too few or lack what the recipe needs."""
+    reading, joint, dev = config.reading, config.joint, questions.dev
+    for name in ("paragraphs", "sentences"):
+        for question in getattr(questions, name):
+            if not question.context or not question.answers:
+                lacks = "context" if not question.context else "answers"
+                raise SourceInvalid(
+                    source=", ".join(map(str, getattr(config, name))),
+                    reason=f"{question.text!r} has no {lacks}, as {name} need",
+                )
+    if config.closed_book and not questions.pairs():
+        raise SourceInvalid(source="questions", reason="none of them has an answer, so there is nothing to train on")
+    if reading.steps and not config.closed_book and not questions.paragraphs:
+        raise SourceInvalid(
+            source="paragraphs",
+            reason="reading learns from questions over paragraphs, and there are none: name a file with --paragraphs, "
+            "or leave reading out with --reading-steps 0",
+        )
+    if joint.steps:
+        asked = (*questions.paragraphs, *questions.alone, *questions.prompts, *questions.claims)
+        given, needed = sum(bool(question.answers) for question in asked), joint.questions_per_step
+        if given < needed:
+            raise SourceInvalid(
+                source="questions",
+                reason=f"{given} questions with answers are left to train on, and a step takes {needed}: give more, or "
+                "take fewer with --set joint.questions_per_step=N",
+            )
+        searched = len(titled_pieces(questions.paragraphs)) + len(questions.passages)
+        if searched < joint.n_docs:
+            raise SettingInvalid(
+                setting="--n-docs",
+                reason=f"{joint.n_docs} passages a question, and {searched} are there to be found: "
+                "name some with --passages",
+            )
+    if reading.patience and reading.steps and not config.closed_book and not any(question.context for question in dev):
+        raise SettingInvalid(
+            setting="--patience",
+            reason="stopping early in reading needs held-out questions with their paragraphs: name an article with "
+            "--held-out",
+        )
+    if (reading.patience or joint.patience) and not dev:
+        raise SettingInvalid(
+            setting="--patience", reason="stopping early needs held-out questions with answers: name a file with --dev"
+        )

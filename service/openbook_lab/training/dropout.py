@@ -1,8 +1,8 @@
 """Dropout whose random numbers are drawn once.
 
-Drawing a mask for every activation costs a fifth of a training step on a processor. Here a long mask is drawn once
-and each use takes a stretch of it from a random place. The places of a step follow from the step alone, so a run that
-goes on after a kill drops what it would have dropped.
+Drawing a mask for every activation costs a fifth of a training step on a processor. Here one long mask is drawn once,
+and each use takes a stretch of it from a random place. The places follow from the step alone, so a resumed run drops
+what the uninterrupted run would have dropped.
 """
 
 import random
@@ -13,15 +13,14 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 MASK_LENGTH = 1 << 25
-# transformers' names for a float, in BART's blocks; T5 has modules instead
+# the last projection of every block of BART and of T5, and BART's LayerNorm of the embeddings
+DROPPED = ("out_proj", "fc2", "layernorm_embedding", "o", "wo")
+# dropout that BART's blocks hold as a float; T5 has modules instead
 SILENCED = ("dropout", "activation_dropout", "layerdrop")
 
 
 class MaskedDropout:
-    """Drops outputs of attention and feed-forward blocks while the module that holds it trains.
-
-    `seed` names the sequence: two with one seed drop the same at the same step.
-    """
+    """Drops outputs of attention and feed-forward blocks in training mode. One seed drops the same at the same step."""
 
     def __init__(
         self,
@@ -43,12 +42,11 @@ class MaskedDropout:
         self._places = random.Random(f"{self._seed} {step}")
 
     def attach(self, model: torch.nn.Module) -> list[RemovableHandle]:
-        """Hook every block's last projection and the embeddings' LayerNorm; remove the handles to take it off."""
-        ends = ("out_proj", "fc2", "layernorm_embedding", "o", "wo")
+        """Hook the modules of `model` that drop; remove the handles to stop it."""
         return [
             module.register_forward_hook(self._drop)
             for name, module in model.named_modules()
-            if name.rpartition(".")[2] in ends
+            if name.rpartition(".")[2] in DROPPED
         ]
 
     def _drop(self, module: torch.nn.Module, _inputs: Any, output: Tensor) -> Tensor:
@@ -62,7 +60,7 @@ class MaskedDropout:
 
 
 def silence_dropout(model: torch.nn.Module) -> None:
-    """Turn transformers' own dropout off, which MaskedDropout stands in for."""
+    """Turn off transformers' own dropout, which MaskedDropout replaces."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0

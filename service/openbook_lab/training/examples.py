@@ -1,28 +1,152 @@
-"""Reading examples made from questions: a passage, a question, the answer to be generated."""
+"""Reading examples made from questions: a passage, a question, the answer to generate.
+
+A reader that sees only true passages can learn to remember. Where another answer of the same kind replaces the true
+one, in the passage and in the target alike, only reading helps.
+"""
 
 import random
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from openbook_lab.datasets.questions import Question as Question
-from openbook_lab.datasets.questions import read_questions as read_questions
-from openbook_lab.training.counterfactual import AnswerPool, answer_kind, occurrences, replace_everywhere
+from openbook_lab.datasets.questions import Question
 
-# The target of a passage that does not answer: the end at once.
+AnswerKind = Literal["year", "date", "number", "person", "name", "phrase"]
+
+# The target of a passage that does not answer: the end token alone.
 NO_ANSWER = ""
+COUNTERFACTUAL_SHARE = 1 / 3
+
+_MONTHS = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+_YEAR = re.compile(r"^(?:1\d|20)\d\d$")
+_DATE = re.compile(rf"\b{_MONTHS}\b.*\d|\d.*\b{_MONTHS}\b")
+_NUMBER = re.compile(
+    r"^(?:about |around |nearly |over |some |more than |approximately )?[£$€]?\d"
+    r"|^(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|hundreds?)\b",
+    re.IGNORECASE,
+)
+_WHO = re.compile(r"\b(?:who|whom|whose)\b|\bname of the (?:president|prime minister|king|queen)\b", re.IGNORECASE)
+_SMALL_WORDS = frozenset({"of", "the", "and", "de", "la", "von", "van", "in", "for", "on", "al", "bin", "du", "&"})
 _WORD = re.compile(r"\S+")
+_CLOZE_SPAN = re.compile(
+    r"(?<![.!?] )(?<!^)\b[A-Z][\w'-]+(?: (?:of |the )?[A-Z][\w'-]+){0,3}"
+    r"|\b\d[\d,.]*\d\b(?: (?:million|billion|percent))?"
+)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])")
+_ASKS: dict[AnswerKind, tuple[str, ...]] = {
+    "year": ("when", "in what year", "which year"),
+    "date": ("when", "on what date"),
+    "number": ("how many", "how much", "what number of"),
+    "person": ("who", "which person", "what"),
+    "name": ("what", "which", "who", "where"),
+    "phrase": ("what",),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingExample:
-    """What one step of reading sees. `start` is the answer's character offset in `text`; None: it is not there."""
+    """One row of a reading batch. `start` is the answer's character offset in `text`; None: it is not there."""
 
     question: str
     title: str
     text: str
     answer: str
     start: int | None
+
+
+def answer_kind(answer: str, question: str = "") -> AnswerKind:
+    """The kind of an answer, by its form; the question tells a person from another name."""
+    if _YEAR.match(answer):
+        return "year"
+    if _DATE.search(answer):
+        return "date"
+    if _NUMBER.match(answer):
+        return "number"
+    words = [word for word in answer.split() if word.lower() not in _SMALL_WORDS]
+    if words and all(word[:1].isupper() for word in words) and len(words) <= 6:
+        return "person" if _WHO.search(question) else "name"
+    return "phrase"
+
+
+def occurrences(answer: str, text: str) -> list[int]:
+    """Character offsets of `answer` in `text`, as whole words in any casing."""
+    if answer.lower() not in text.lower():
+        return []
+    return [match.start() for match in _whole_words(answer).finditer(text)]
+
+
+def _whole_words(answer: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPool:
+    """The answers of the training questions by kind, to draw other answers from."""
+
+    by_kind: dict[AnswerKind, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, questions: Iterable[Question]) -> "AnswerPool":
+        by_kind: dict[AnswerKind, dict[str, None]] = {}
+        for question in questions:
+            for answer in question.answers:
+                if 0 < len(answer) <= 60:
+                    by_kind.setdefault(answer_kind(answer, question.text), {})[answer] = None
+        return cls({kind: tuple(answers) for kind, answers in by_kind.items()})
+
+    def draw(self, kind: AnswerKind, *, unlike: str, random_state: random.Random) -> str:
+        """Another answer of this kind, or `unlike` itself where the pool has none."""
+        if kind == "year":
+            return str(random_state.randint(1400, 2024))
+        if kind == "number" and unlike.isdigit() and random_state.random() < 0.5:
+            return str(random_state.randint(2, 10 ** min(len(unlike) + 1, 7)))
+        pool = self.by_kind.get(kind, ())
+        if kind == "person" and random_state.random() < 0.5:
+            # an invented person: the first name of one and the last name of another
+            full = [name for name in random_state.choices(pool or ("",), k=12) if " " in name]
+            return unlike if len(full) < 2 else f"{full[0].split()[0]} {full[1].split()[-1]}"
+        for _ in range(8 if pool else 0):
+            drawn = random_state.choice(pool)
+            # A long answer for a short one would change how the passage reads more than what it says.
+            if drawn.lower() != unlike.lower() and abs(len(drawn.split()) - len(unlike.split())) <= 2:
+                return drawn
+        return unlike
+
+
+def asked(question: str, random_state: random.Random) -> str:
+    """The question as people type it: now and then without its question mark."""
+    return question.rstrip("? ") if random_state.random() < 0.15 else question
+
+
+def reading_example(
+    question: Question,
+    *,
+    pool: AnswerPool,
+    random_state: random.Random,
+    counterfactual: float = COUNTERFACTUAL_SHARE,
+    title: float = 0.5,
+) -> ReadingExample | None:
+    """A window around the first answer; None where the context does not hold that answer.
+
+    `counterfactual` and `title` are the chances of another answer in its place, and of a passage with its title.
+    """
+    answer = question.answers[0]
+    window = window_around(question.text, answer, question.context, random_state=random_state)
+    if window is None:
+        return None
+    text, start = window
+    example = example_at(question.text, question.title, text, start, len(answer), random_state, title_share=title)
+    return make_counterfactual(example, pool=pool, random_state=random_state, chance=counterfactual)
+
+
+def example_at(
+    question: str, title: str, text: str, start: int, length: int, random_state: random.Random, *, title_share: float
+) -> ReadingExample:
+    """An example whose answer is the `length` characters of `text` from `start`."""
+    question = asked(question, random_state)
+    title = title if random_state.random() < title_share else ""
+    return ReadingExample(question, title, text, text[start : start + length], start)
 
 
 def window_around(
@@ -35,110 +159,60 @@ def window_around(
     found = occurrences(answer, context)
     if not found:
         return None
-    asked = set(re.findall(r"\w+", question.lower()))
+    wanted = set(re.findall(r"\w+", question.lower()))
 
     def shared(start: int) -> int:
         around = context[max(0, start - 100) : start + len(answer) + 100].lower()
-        return len(asked & set(re.findall(r"\w+", around)))
+        return len(wanted & set(re.findall(r"\w+", around)))
 
     start = max(found, key=shared)
     spans = [match.span() for match in _WORD.finditer(context)]
     first = max(i for i, span in enumerate(spans) if span[0] <= start)
     last = max(i for i, span in enumerate(spans) if span[0] < start + len(answer))
     size = random_state.randint(*words)
+    begin, end = 0, len(spans) - 1
     if len(spans) > size:
         lowest = max(0, last - size + 1)
         begin = random_state.randint(min(lowest, first), min(first, max(lowest, len(spans) - size)))
-        end = max(begin + size - 1, last)
-        left, right = spans[begin][0], spans[min(end, len(spans) - 1)][1]
-    else:
-        left, right = spans[0][0], spans[-1][1]
+        end = min(max(begin + size - 1, last), end)
+    left, right = spans[begin][0], spans[end][1]
     return context[left:right], start - left
 
 
-def reading_example(
-    question: Question,
-    *,
-    pool: AnswerPool,
-    random_state: random.Random,
-    counterfactual: float = 1 / 3,
-    title: float = 0.5,
-) -> ReadingExample | None:
-    """A window around the first of the answers, with a chance of another title-less or counterfactual passage.
-
-    None where that answer does not stand in the context.
-    """
-    answer = question.answers[0]
-    window = window_around(question.text, answer, question.context, random_state=random_state)
-    if window is None:
-        return None
-    text, start = window
-    example = ReadingExample(
-        question=asked(question.text, random_state),
-        title=question.title if random_state.random() < title else "",
-        text=text,
-        answer=text[start : start + len(answer)],
-        start=start,
-    )
-    return make_counterfactual(example, pool=pool, random_state=random_state, chance=counterfactual)
-
-
 def make_counterfactual(
-    example: ReadingExample, *, pool: AnswerPool, random_state: random.Random, chance: float
+    example: ReadingExample, *, pool: AnswerPool, random_state: random.Random, chance: float = COUNTERFACTUAL_SHARE
 ) -> ReadingExample:
-    """With this chance, the example with its answer replaced by another of its kind in passage, title and target."""
+    """With this chance, the example with another answer of the same kind in passage, title and target."""
     if example.start is None or random_state.random() >= chance:
         return example
     kind = answer_kind(example.answer, example.question)
     if kind == "phrase":
         return example
-    replacement = pool.draw(kind, unlike=example.answer, random_state=random_state)
-    before = replace_everywhere(example.answer, replacement, example.text[: example.start])
-    after = replace_everywhere(example.answer, replacement, example.text[example.start + len(example.answer) :])
-    return replace(
-        example,
-        title=replace_everywhere(example.answer, replacement, example.title),
-        text=before + replacement + after,
-        answer=replacement,
-        start=len(before),
-    )
+    drawn = pool.draw(kind, unlike=example.answer, random_state=random_state)
+    answer = _whole_words(example.answer)
+    before = answer.sub(lambda _: drawn, example.text[: example.start])
+    after = answer.sub(lambda _: drawn, example.text[example.start + len(example.answer) :])
+    title = answer.sub(lambda _: drawn, example.title)
+    return replace(example, title=title, text=before + drawn + after, answer=drawn, start=len(before))
 
 
-def distractor_example(question: Question, *, title: str, text: str, random_state: random.Random) -> ReadingExample:
+def distractor_example(question: str, *, title: str, text: str, random_state: random.Random) -> ReadingExample:
     """A passage that does not answer. Its target is the empty answer.
 
-    What a reader would say of a wrong passage is then unlikely, and the marginal over passages follows the right one.
-    How likely the empty answer is says whether any passage answers.
+    The reader then gives a wrong passage's answers a low probability, and the marginal follows the right passage. The
+    probability of the empty answer says whether any passage answers.
     """
-    return ReadingExample(asked(question.text, random_state), title, text, NO_ANSWER, None)
+    return ReadingExample(asked(question, random_state), title, text, NO_ANSWER, None)
 
 
-def packed_example(
-    example: ReadingExample, others: Sequence[str], *, random_state: random.Random
-) -> ReadingExample | None:
-    """The example's sentence among other sentences, in random order; None for an example without its answer."""
-    if example.start is None:
-        return None
+def packed_example(example: ReadingExample, others: Sequence[str], *, random_state: random.Random) -> ReadingExample:
+    """The example's sentence, which holds its answer, among other sentences in random order."""
+    assert example.start is not None
     sentences = [example.text, *others]
     random_state.shuffle(sentences)
     before = " ".join(sentences[: sentences.index(example.text)])
     offset = len(before) + 1 if before else 0
     return replace(example, text=" ".join(sentences), start=offset + example.start)
-
-
-_CLOZE_SPAN = re.compile(
-    r"(?<![.!?] )(?<!^)\b[A-Z][\w'-]+(?: (?:of |the )?[A-Z][\w'-]+){0,3}"
-    r"|\b\d[\d,.]*\d\b(?: (?:million|billion|percent))?"
-)
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])")
-_ASKS = {
-    "year": ("when", "in what year", "which year"),
-    "date": ("when", "on what date"),
-    "number": ("how many", "how much", "what number of"),
-    "person": ("who", "which person", "what"),
-    "name": ("what", "which", "who", "where"),
-    "phrase": ("what",),
-}
 
 
 def cloze_example(title: str, text: str, *, random_state: random.Random) -> ReadingExample | None:
@@ -165,16 +239,5 @@ def cloze_example(title: str, text: str, *, random_state: random.Random) -> Read
     order = [ask, *after, *before] if random_state.random() < 0.3 else [*before, ask, *after]
     if random_state.random() < 0.4:
         order = [ask, *before, *after]
-    return ReadingExample(
-        question=asked(" ".join(order) + "?", random_state), title=title, text=text, answer=answer, start=match.start()
-    )
-
-
-def asked(question: str, random_state: random.Random) -> str:
-    """The question as people type it: now and then without its question mark."""
-    return question.rstrip("? ") if random_state.random() < 0.15 else question
-
-
-def answer_questions(questions: Iterable[Question]) -> list[tuple[str, str]]:
-    """(question, answer) pairs, to make an AnswerPool of."""
-    return [(question.text, answer) for question in questions for answer in question.answers]
+    question = asked(" ".join(order) + "?", random_state)
+    return ReadingExample(question, title, text, answer, match.start())

@@ -1,12 +1,23 @@
-"""A generator's forward pass in training, whatever its kind: BART or T5."""
+"""What a generator, BART or T5, makes of a batch: losses of its targets, greedy answers, and how right they are."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from openbook_lab.training.batches import IGNORED, ReadingBatch
+from openbook.entities import AnswerOptions, Passage
+from openbook.rag import decoding, marginal
+from openbook.rag.generator import Generator
+from openbook.rag.wording import Wording
+from openbook_lab.datasets.qa_metrics import exact_match, f1
+from openbook_lab.datasets.questions import Question
+from openbook_lab.training.batches import IGNORED, ReadingBatch, collate, encode_examples
+from openbook_lab.training.examples import NO_ANSWER, ReadingExample
+
+MAX_NEW_TOKENS = 20
+GREEDY = AnswerOptions(num_beams=1, max_new_tokens=MAX_NEW_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,43 +25,123 @@ class TokenLosses:
     """-log p of the N target tokens of a batch, in float32, row by row; the last cross-attention where asked for."""
 
     losses: Tensor  # (N,)
-    wanted: Tensor  # (B, T), True where a target stands
+    wanted: Tensor  # (B, T), True at every target
     attention: Tensor | None  # (B, H, T, S)
 
 
-def encode(generator: PreTrainedModel, batch: ReadingBatch) -> Tensor:
-    """The encoder's states: (B, S, d)."""
-    states: Tensor = generator.get_encoder()(
-        input_ids=batch.input_ids, attention_mask=batch.attention_mask
-    ).last_hidden_state
-    return states
-
-
-def logits_of(generator: PreTrainedModel, hidden: Tensor) -> Tensor:
-    """What the decoder's states say of the next token: (..., d) -> (..., V)."""
-    if getattr(generator.config, "scale_decoder_outputs", False):
-        hidden = hidden * generator.config.d_model**-0.5
-    logits: Tensor = generator.lm_head(hidden)
-    bias: Tensor | None = getattr(generator, "final_logits_bias", None)  # BART's, (1, V)
-    return logits if bias is None else logits + bias[0]
-
-
 def token_losses(generator: PreTrainedModel, batch: ReadingBatch, *, attention: bool = False) -> TokenLosses:
-    """Teacher forcing. Only the states that a target stands at go through the vocabulary."""
+    """Teacher forcing. Only the states of target tokens go through the vocabulary."""
     decoded = generator.get_decoder()(
         input_ids=batch.decoder_input_ids,
-        encoder_hidden_states=encode(generator, batch),
+        encoder_hidden_states=_encode(generator, batch),
         encoder_attention_mask=batch.attention_mask,
         use_cache=False,
         output_attentions=attention,
     )
     wanted = batch.targets != IGNORED  # (B, T)
-    logits = logits_of(generator, decoded.last_hidden_state[wanted])  # (N, V)
+    logits = _logits(generator, decoded.last_hidden_state[wanted])  # (N, V)
     losses = torch.nn.functional.cross_entropy(logits.float(), batch.targets[wanted], reduction="none")  # (N,)
     return TokenLosses(losses, wanted, decoded.cross_attentions[-1] if attention else None)
 
 
 def passage_token_log_probs(generator: PreTrainedModel, batch: ReadingBatch) -> Tensor:
-    """log p(y_i | x, z, y_<i) of every target token, 0 where there is none: (R, T)."""
+    """log p(y_i | x, z, y_<i) of every target token, 0 elsewhere: (R, T)."""
     found = token_losses(generator, batch)
     return torch.zeros(found.wanted.shape, device=found.losses.device).masked_scatter(found.wanted, -found.losses)
+
+
+@torch.inference_mode()
+def greedy_answers(
+    generator: PreTrainedModel,
+    wording: Wording,
+    questions: Sequence[Question],
+    *,
+    batch_size: int = 32,
+    max_length: int = 16,
+    max_input_length: int = 300,
+) -> list[str]:
+    """The greedy answer to each question, read from its own context."""
+    examples = [ReadingExample(q.text, q.title, q.context, NO_ANSWER, None) for q in questions]
+    encoded = encode_examples(examples, wording, max_input_length=max_input_length, max_target_length=2)
+    order = sorted(range(len(encoded)), key=lambda i: len(encoded[i].input_ids))
+    answers = [""] * len(encoded)
+    device = generator.device
+    for first in range(0, len(order), batch_size):
+        rows = order[first : first + batch_size]
+        batch = collate([encoded[i] for i in rows], wording).to(device)
+        states = _encode(generator, batch)  # (B, S, d)
+        tokens = torch.tensor([wording.prefix] * len(rows), device=device)  # (B, P)
+        # the empty answer is not allowed: the end may not follow the opening at once
+        earliest = len(wording.prefix) + encoded[rows[0]].opening
+        ended = torch.zeros(len(rows), dtype=torch.bool, device=device)  # (B,)
+        for _ in range(max_length):
+            hidden = generator.get_decoder()(
+                input_ids=tokens,
+                encoder_hidden_states=states,
+                encoder_attention_mask=batch.attention_mask,
+                use_cache=False,
+            ).last_hidden_state[:, -1]  # (B, d)
+            logits = _logits(generator, hidden)  # (B, V)
+            if tokens.shape[1] <= earliest:
+                logits[:, wording.eos] = -torch.inf
+            chosen = logits.argmax(dim=-1)  # (B,)
+            tokens = torch.cat([tokens, chosen[:, None]], dim=1)  # (B, t)
+            ended |= chosen == wording.eos
+            if bool(ended.all()):
+                break
+        for row, ids in zip(rows, tokens[:, len(wording.prefix) :].tolist(), strict=True):
+            kept = ids[: ids.index(wording.eos)] if wording.eos in ids else ids
+            answers[row] = wording.tokenizer.decode(kept, skip_special_tokens=True)
+    return answers
+
+
+def reading_scores(generator: PreTrainedModel, wording: Wording, questions: Sequence[Question]) -> tuple[float, float]:
+    """Exact match and F1, in percent, of greedy answers to questions with their whole paragraph."""
+    generator.eval()
+    return _scores(greedy_answers(generator, wording, questions), questions)
+
+
+@torch.inference_mode()
+def open_scores(
+    generator: Generator,
+    questions: Sequence[Question],
+    passages: Sequence[Sequence[Passage]],
+    doc_scores: Tensor,
+    *,
+    batch_size: int = 8,
+) -> tuple[float, float]:
+    """Exact match and F1, in percent, of RAG-Token's greedy answers from the passages that were found.
+
+    `doc_scores` (Q, K). The decoder is the one that serves.
+    """
+    predictions = []
+    for first in range(0, len(questions), batch_size):
+        rows = slice(first, first + batch_size)
+        encoded = generator.encode([question.text for question in questions[rows]], passages[rows])
+        prior = marginal.doc_log_prior(doc_scores[rows].float())  # (Q, K)
+        answers = decoding.decode(generator, generator.start(encoded), prior, GREEDY)
+        predictions += [generator.text(best[0].token_ids) for best in answers]
+    return _scores(predictions, questions)
+
+
+def _scores(predictions: Sequence[str], questions: Sequence[Question]) -> tuple[float, float]:
+    count = max(1, len(questions))
+    matched = sum(exact_match(p, q.answers) for p, q in zip(predictions, questions, strict=True))
+    overlap = sum(f1(p, q.answers) for p, q in zip(predictions, questions, strict=True))
+    return 100 * matched / count, 100 * overlap / count
+
+
+def _encode(generator: PreTrainedModel, batch: ReadingBatch) -> Tensor:
+    """The encoder's states: (B, S, d)."""
+    encoder = generator.get_encoder()
+    states: Tensor = encoder(input_ids=batch.input_ids, attention_mask=batch.attention_mask).last_hidden_state
+    return states
+
+
+def _logits(generator: PreTrainedModel, hidden: Tensor) -> Tensor:
+    """Logits of the next token after the decoder's states: (..., d) -> (..., V)."""
+    if getattr(generator.config, "scale_decoder_outputs", False):
+        hidden = hidden * generator.config.d_model**-0.5
+    logits: Tensor = generator.lm_head(hidden)
+    bias: Tensor | None = getattr(generator, "final_logits_bias", None)  # BART's, (1, V)
+    return logits if bias is None else logits + bias[0]

@@ -1,38 +1,53 @@
-"""What stage 2 searches: one library of the questions' own paragraphs, and one of each invented world."""
+"""What joint training searches, asks and finds: a library of the questions' paragraphs, and one of each world."""
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from openbook.entities import Passage
-from openbook_lab.training.examples import Question, asked
-from openbook_lab.training.joint import Draw
-from openbook_lab.training.mixture import titled_pieces
-from openbook_lab.training.retrieval import Library, LibraryQuestion
+from openbook_lab.training.data import Questions, titled_pieces
+from openbook_lab.training.examples import NO_ANSWER, asked, occurrences
 from openbook_lab.training.vectors import TextEncoder
-from openbook_lab.training.world_examples import InventedWorld
+from openbook_lab.training.worlds import InventedWorld, LibraryQuestion, by_kind, draw_question
 
 PARAGRAPHS = "paragraphs"
 
+Draw = Callable[[random.Random], LibraryQuestion]
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Passages that are searched together, with their fixed vectors."""
+
+    passages: Sequence[Passage]
+    vectors: Tensor  # (N, d)
+
+    def to(self, device: torch.device) -> "Library":
+        """The same with its vectors on another device."""
+        return Library(self.passages, self.vectors.to(device))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A question with the passages that it found."""
+
+    question: LibraryQuestion
+    rows: list[int]  # K
+
 
 def make_libraries(
-    paragraphs: Sequence[Question],
-    worlds: Sequence[InventedWorld],
-    *,
-    encoder: TextEncoder,
-    more_passages: Sequence[Passage] = (),
+    questions: Questions, worlds: Sequence[InventedWorld], *, encoder: TextEncoder
 ) -> dict[str, Library]:
-    """The paragraphs in pieces with `more_passages` behind them, and with each invented world those pieces again
-    beside its own passages.
+    """A library of the paragraphs' pieces and all other passages; and one of the pieces and a world's, for each world.
 
-    Worlds are searched apart: they contradict each other. A passage that several hold is encoded once.
+    Worlds are searched apart: they contradict each other. A passage in several libraries is encoded once.
     """
-    pieces = [
-        Passage(f"paragraph-{number}", title, text) for number, (title, text) in enumerate(titled_pieces(paragraphs))
-    ]
-    members = {PARAGRAPHS: [*pieces, *more_passages]} | {world.name: [*pieces, *world.passages] for world in worlds}
+    pieces = [Passage(f"paragraph-{n}", *piece) for n, piece in enumerate(titled_pieces(questions.paragraphs))]
+    members = {PARAGRAPHS: [*pieces, *questions.passages]}
+    members |= {world.name: [*pieces, *world.passages] for world in worlds}
     contents = dict.fromkeys((p.title, p.text) for passages in members.values() for p in passages)
     vectors = torch.from_numpy(encoder.encode_texts([f"{title} {text}".strip() for title, text in contents]))  # (N, d)
     row = {content: number for number, content in enumerate(contents)}
@@ -41,51 +56,35 @@ def make_libraries(
     }
 
 
-def dev_library(paragraphs: Library, held_out: Sequence[Question], *, encoder: TextEncoder) -> Library:
-    """What held-out questions are asked of: the paragraphs' library with the held-out articles' pieces behind it."""
-    pieces = [Passage(f"held-out-{n}", title, text) for n, (title, text) in enumerate(titled_pieces(held_out))]
+def make_dev_library(paragraphs: Library, questions: Questions, *, encoder: TextEncoder) -> Library:
+    """The library of the dev questions: the paragraphs' with the held-out articles' pieces behind it."""
+    pieces = [Passage(f"held-out-{n}", *piece) for n, piece in enumerate(titled_pieces(questions.held_out))]
     vectors = torch.from_numpy(encoder.encode_texts([f"{p.title} {p.text}".strip() for p in pieces]))  # (N, d)
     return Library([*paragraphs.passages, *pieces], torch.cat([paragraphs.vectors, vectors]))
 
 
 def library_questions(
-    paragraphs: Sequence[Question],
-    worlds: Sequence[InventedWorld],
-    *,
-    unanswerable: Sequence[Question] = (),
-    alone: Sequence[Question] = (),
-    texts: Sequence[Question] = (),
-    claims: Sequence[Question] = (),
-    unfound: bool = False,
+    questions: Questions, worlds: Sequence[InventedWorld], *, unfound: bool = False
 ) -> dict[str, list[LibraryQuestion]]:
-    """The questions to each library; those to a world know their passages, which stand behind the paragraphs'.
+    """The questions to each library. Questions to a world know their passages, which stand behind the paragraphs'.
 
-    All but `paragraphs` are asked of the paragraphs under kinds of their own; the answers to `texts` and `claims` are
-    written, not found, and with `unfound` so are those to questions.
+    Answers to prompts and claims are written, not found; with `unfound`, so are all others over the paragraphs.
     """
-    pieces = len(titled_pieces(paragraphs))
-    questions = {
-        PARAGRAPHS: [
-            *(LibraryQuestion(q.text, (), PARAGRAPHS, "unanswerable") for q in unanswerable),
-            *(
-                LibraryQuestion(q.text, q.answers, PARAGRAPHS, kind, written=written)
-                for kind, of_kind, written in (
-                    ("paragraph", paragraphs, unfound),
-                    ("alone", alone, unfound),
-                    ("text", texts, True),
-                    ("claim", claims, True),
-                )
-                for q in of_kind
-                if q.answers
-            ),
-        ],
-    }
-    for world in worlds:
-        questions[world.name] = [
-            LibraryQuestion(q.text, q.answers, world.name, q.kind, tuple(pieces + row for row in q.rows))
-            for q in world.questions
+    asked_of_paragraphs = [LibraryQuestion(q.text, (), PARAGRAPHS, "unanswerable") for q in questions.unanswerable]
+    for kind, of_kind, written in (
+        ("paragraph", questions.paragraphs, unfound),
+        ("alone", questions.alone, unfound),
+        ("text", questions.prompts, True),
+        ("claim", questions.claims, True),
+    ):
+        asked_of_paragraphs += [
+            LibraryQuestion(q.text, q.answers, PARAGRAPHS, kind, written=written) for q in of_kind if q.answers
         ]
-    return questions
+    before = len(titled_pieces(questions.paragraphs))
+    return {PARAGRAPHS: asked_of_paragraphs} | {
+        world.name: [replace(q, rows=tuple(before + row for row in q.rows)) for q in world.questions]
+        for world in worlds
+    }
 
 
 def draw_from(
@@ -97,12 +96,12 @@ def draw_from(
 ) -> Draw:
     """Draw a question of an invented world with probability `world_share`, else one over the paragraphs.
 
-    Of the former, `office_share` ask who holds an office; the other kinds of fact come as often as each other. Of the
-    latter, each kind comes as often as its weight in `paragraph_kinds` says; without weights, every question does. Of
-    several texts that were written for one prompt, each comes as often as another.
+    Of a world's, `office_share` ask who holds an office; the other kinds of fact come as often as each other. Of the
+    others, each kind comes as often as its weight in `paragraph_kinds` says; without weights, every question does. Of
+    several texts for one prompt, each comes as often as another.
     """
-    worlds = {name: _by_kind(of_world) for name, of_world in questions.items() if name != PARAGRAPHS and of_world}
-    over_paragraphs = _by_kind(questions[PARAGRAPHS])
+    worlds = {name: by_kind(of_world) for name, of_world in questions.items() if name != PARAGRAPHS and of_world}
+    over_paragraphs = by_kind(questions[PARAGRAPHS])
     weights = {
         kind: len(of_kind) if paragraph_kinds is None else paragraph_kinds.get(kind, 0.0)
         for kind, of_kind in over_paragraphs.items()
@@ -111,8 +110,7 @@ def draw_from(
     def draw(random_state: random.Random) -> LibraryQuestion:
         if worlds and random_state.random() < world_share:
             kinds = worlds[random_state.choice(list(worlds))]
-            wanted = "office" if "office" in kinds and random_state.random() < office_share else None
-            question = random_state.choice(kinds[wanted or random_state.choice(list(kinds))])
+            question = draw_question(kinds, random_state, office_share=office_share)
         else:
             (kind,) = random_state.choices(list(weights), list(weights.values()))
             question = random_state.choice(over_paragraphs[kind])
@@ -123,8 +121,33 @@ def draw_from(
     return draw
 
 
-def _by_kind(questions: Sequence[LibraryQuestion]) -> dict[str, list[LibraryQuestion]]:
-    kinds: dict[str, list[LibraryQuestion]] = {}
-    for question in questions:
-        kinds.setdefault(question.kind, []).append(question)
-    return kinds
+def retrieve(
+    questions: Sequence[LibraryQuestion], vectors: Tensor, libraries: Mapping[str, Library], n_docs: int
+) -> list[Found]:
+    """The passages with the largest inner products, best first; `vectors` are the questions', (B, d).
+
+    A known passage that the question missed takes the last place, so that training also learns what retrieval cannot
+    do yet.
+    """
+    found = []
+    for question, vector in zip(questions, vectors, strict=True):
+        scores = libraries[question.library].vectors @ vector  # (N,)
+        rows = scores.topk(n_docs).indices.tolist()
+        if question.rows and not set(question.rows) & set(rows):
+            known = torch.tensor(question.rows)  # (R,)
+            rows[-1] = int(known[scores[known.to(scores.device)].argmax().cpu()])
+        found.append(Found(question, rows))
+    return found
+
+
+def found_answer(found: Found, libraries: Mapping[str, Library]) -> str | None:
+    """The target: the first answer that stands in a found passage.
+
+    The empty answer where the library has none; None where no answer was found, so that there is nothing to learn.
+    """
+    answers = found.question.answers
+    if not answers:
+        return NO_ANSWER
+    texts = [libraries[found.question.library].passages[row].text for row in found.rows]
+    there = (answer for answer in answers if any(occurrences(answer, text) for text in texts))
+    return next(there, answers[0] if found.question.written else None)

@@ -1,31 +1,42 @@
-"""The mixture of stage 1: which kinds of reading examples are shown, how often, and where they come from."""
+"""The mixture of reading: which kinds of examples are shown, how often, and where they come from."""
 
 import itertools
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from openbook_lab.training.counterfactual import AnswerPool, occurrences
+from openbook_lab.datasets.questions import Question
+from openbook_lab.training.data import Questions, pieces_of, titled_pieces
 from openbook_lab.training.examples import (
-    Question,
+    AnswerPool,
     ReadingExample,
-    answer_questions,
     cloze_example,
     distractor_example,
+    example_at,
     make_counterfactual,
+    occurrences,
     packed_example,
     reading_example,
 )
 from openbook_lab.training.vectors import TextEncoder
+from openbook_lab.training.worlds import InventedWorld, by_kind, draw_question
 
 Source = Callable[[random.Random], ReadingExample | None]
 
+NEIGHBOURHOOD = 40
+# Leaders are what the two demo indexes differ in most: half of the questions ask who holds an office.
+OFFICE_SHARE = 0.5
+WORLD_TITLE_SHARE = 0.9
+WORLD_COUNTERFACTUAL_SHARE = 0.25
+_LONG_WORD = re.compile(r"\w{4,}")
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """How often a source is drawn from: a weight at the beginning and at the end of the stage, linear between."""
+
+class Share(NamedTuple):
+    """How often a source is drawn from: a weight at the first and at the last step of the stage, linear between."""
 
     first: float
     last: float
@@ -41,38 +52,36 @@ DEFAULT_SHARES: Mapping[str, Share] = {
     "distant": Share(0.02, 0.01),
     "world": Share(0.12, 0.14),
     "world_distractor": Share(0.04, 0.05),
-    # of a closed book, and then the only one
+    # the only source of a closed book
     "pair": Share(1.0, 1.0),
 }
 
 
+@dataclass(frozen=True, slots=True)
 class Mixture:
-    """Draws examples from named sources. The n-th pool of a seed is always the same."""
+    """Draws examples from named sources. The n-th pool of a seed is always the same; `pools` are in the whole stage."""
 
-    def __init__(
-        self, sources: Mapping[str, Source], *, seed: int, pools: int, shares: Mapping[str, Share] = DEFAULT_SHARES
-    ) -> None:
-        self._sources = dict(sources)
-        self._shares = {name: share for name, share in shares.items() if name in sources}
-        self._seed = seed
-        self._pools = pools
+    sources: Mapping[str, Source]
+    seed: int
+    pools: int
+    shares: Mapping[str, Share] = field(default_factory=lambda: DEFAULT_SHARES)
 
     def pool(self, number: int, size: int) -> list[ReadingExample]:
-        """`size` examples of pool `number`, of about `pools` in the whole stage."""
-        random_state = random.Random(f"{self._seed} pool {number}")
-        progress = min(1.0, number / max(1, self._pools - 1))
-        names = list(self._shares)
-        weights = [share.first + (share.last - share.first) * progress for share in self._shares.values()]
+        """`size` examples of pool `number`."""
+        random_state = random.Random(f"{self.seed} pool {number}")
+        progress = min(1.0, number / max(1, self.pools - 1))
+        shares = {name: share for name, share in self.shares.items() if name in self.sources}
+        weights = [share.first + (share.last - share.first) * progress for share in shares.values()]
         examples: list[ReadingExample] = []
         while len(examples) < size:
-            example = self._sources[random_state.choices(names, weights)[0]](random_state)
+            example = self.sources[random_state.choices(list(shares), weights)[0]](random_state)
             if example is not None:
                 examples.append(example)
         return examples
 
 
 def closed_book_source(pairs: Sequence[Question]) -> Source:
-    """What is asked and what is to be said, without any passage; each pair as often as another."""
+    """Question and answer without any passage; each pair as often as another."""
 
     def pair(random_state: random.Random) -> ReadingExample:
         question = random_state.choice(pairs)
@@ -81,29 +90,15 @@ def closed_book_source(pairs: Sequence[Question]) -> Source:
     return pair
 
 
-def pieces_of(text: str, *, words: int = 100) -> list[str]:
-    """A paragraph in stretches of about equal length, none above `words` words: how an index holds it."""
-    split = text.split()
-    count = -(-len(split) // words) if split else 0
-    bounds = [round(i * len(split) / count) for i in range(count + 1)] if count else []
-    return [" ".join(split[left:right]) for left, right in itertools.pairwise(bounds)]
-
-
-def titled_pieces(questions: Sequence[Question]) -> list[tuple[str, str]]:
-    """Every paragraph of the questions once, in pieces: (title, text) pairs in the order of the questions."""
-    paragraphs = dict.fromkeys((question.title, question.context) for question in questions if question.context)
-    return [(title, piece) for title, context in paragraphs for piece in pieces_of(context)]
-
-
 def hard_negatives(
     questions: Sequence[Question], pieces: Sequence[tuple[str, str]], *, encoder: TextEncoder, keep: int = 4
 ) -> list[list[int]]:
     """For each question, the `keep` most similar pieces that hold none of its answers, most similar first."""
     passages = encoder.encode_texts([f"{title} {text}".strip() for title, text in pieces])  # (P, d)
-    asked = encoder.encode_texts([question.text for question in questions])  # (Q, d)
+    vectors = encoder.encode_texts([question.text for question in questions])  # (Q, d)
     negatives = []
     lowered = [f"{title} {text}".lower() for title, text in pieces]
-    for question, vector in zip(questions, asked, strict=True):
+    for question, vector in zip(questions, vectors, strict=True):
         nearest = np.argsort(-(passages @ vector))[:40]
         answers = {answer.lower() for answer in question.answers}
         wrong = (int(row) for row in nearest if not any(answer in lowered[row] for answer in answers))
@@ -111,26 +106,18 @@ def hard_negatives(
     return negatives
 
 
-def question_sources(
-    paragraphs: Sequence[Question],
-    sentences: Sequence[Question],
-    unanswerable: Sequence[Question],
-    *,
-    encoder: TextEncoder,
-    more_pieces: Sequence[tuple[str, str]] = (),
-) -> tuple[dict[str, Source], AnswerPool]:
+def question_sources(questions: Questions, *, pool: AnswerPool, encoder: TextEncoder) -> dict[str, Source]:
     """The sources that question files feed: questions over paragraphs, over single sentences, and without an answer.
 
-    Cloze questions are also made of `more_pieces`, (title, text) pairs that nobody asked anything about.
+    Cloze questions also come from the passages that have no questions.
     """
-    pool = AnswerPool.of(answer_questions([*paragraphs, *sentences]))
+    paragraphs, sentences = questions.paragraphs, questions.sentences
     pieces = titled_pieces(paragraphs)
     negatives = hard_negatives(paragraphs, pieces, encoder=encoder)
-    to_cloze = [*pieces, *more_pieces]
-    neighbourhood = 40
+    to_cloze = [*pieces, *((passage.title, passage.text) for passage in questions.passages)]
 
     def near(index: int, random_state: random.Random) -> Question:
-        low, high = max(0, index - neighbourhood), min(len(sentences), index + neighbourhood)
+        low, high = max(0, index - NEIGHBOURHOOD), min(len(sentences), index + NEIGHBOURHOOD)
         return sentences[random_state.randrange(low, high)]
 
     def paragraph(random_state: random.Random) -> ReadingExample | None:
@@ -150,7 +137,7 @@ def question_sources(
         ]
         others = list(dict.fromkeys(question.context for question in drawn if question.context != example.text))
         whole = packed_example(example, others, random_state=random_state)
-        return whole and make_counterfactual(whole, pool=pool, random_state=random_state, chance=1 / 3)
+        return make_counterfactual(whole, pool=pool, random_state=random_state)
 
     def cloze(random_state: random.Random) -> ReadingExample | None:
         if random_state.random() < 0.6 or not sentences:
@@ -159,7 +146,7 @@ def question_sources(
         else:
             title, text = "", random_state.choice(sentences).context
         example = cloze_example(title, text, random_state=random_state)
-        return example and make_counterfactual(example, pool=pool, random_state=random_state, chance=1 / 3)
+        return example and make_counterfactual(example, pool=pool, random_state=random_state)
 
     def distractor(random_state: random.Random) -> ReadingExample | None:
         index = random_state.randrange(len(paragraphs))
@@ -167,12 +154,12 @@ def question_sources(
             return None
         title, text = pieces[random_state.choice(negatives[index])]
         title = title if random_state.random() < 0.5 else ""
-        return distractor_example(paragraphs[index], title=title, text=text, random_state=random_state)
+        return distractor_example(paragraphs[index].text, title=title, text=text, random_state=random_state)
 
-    def without_answer(random_state: random.Random) -> ReadingExample | None:
-        question = random_state.choice(unanswerable)
+    def unanswerable(random_state: random.Random) -> ReadingExample | None:
+        question = random_state.choice(questions.unanswerable)
         text = random_state.choice(pieces_of(question.context))
-        return distractor_example(question, title=question.title, text=text, random_state=random_state)
+        return distractor_example(question.text, title=question.title, text=text, random_state=random_state)
 
     def distant(random_state: random.Random) -> ReadingExample | None:
         index = random_state.randrange(len(sentences))
@@ -181,11 +168,49 @@ def question_sources(
             return None
         more = random_state.choice(sentences).context if random_state.random() < 0.5 else ""
         text = f"{other.context} {more}".strip()
-        return distractor_example(question, title="", text=text, random_state=random_state)
+        return distractor_example(question.text, title="", text=text, random_state=random_state)
 
     sources: dict[str, Source] = {"paragraph": paragraph, "cloze": cloze, "distractor": distractor}
     if sentences:
         sources |= {"sentence": sentence, "packed": packed, "distant": distant}
-    if unanswerable:
-        sources |= {"unanswerable": without_answer}
-    return sources, pool
+    if questions.unanswerable:
+        sources |= {"unanswerable": unanswerable}
+    return sources
+
+
+def world_sources(worlds: Sequence[InventedWorld], *, pool: AnswerPool) -> dict[str, Source]:
+    """The sources `world` (a passage with the answer) and `world_distractor` (a similar passage without it)."""
+    if not worlds:
+        return {}
+    kinds = {world.name: by_kind(world.questions) for world in worlds}
+    rows_of_word: dict[tuple[str, str], list[int]] = {}
+    for world in worlds:
+        for row, passage in enumerate(world.passages):
+            for word in set(_LONG_WORD.findall(passage.title.lower())):
+                rows_of_word.setdefault((world.name, word), []).append(row)
+
+    def with_answer(random_state: random.Random) -> ReadingExample | None:
+        world = random_state.choice(worlds)
+        question = draw_question(kinds[world.name], random_state, office_share=OFFICE_SHARE)
+        passage = world.passages[random_state.choice(question.rows)]
+        answer = question.answers[0]
+        start = occurrences(answer, passage.text)[0]
+        example = example_at(
+            question.text, passage.title, passage.text, start, len(answer), random_state, title_share=WORLD_TITLE_SHARE
+        )
+        return make_counterfactual(example, pool=pool, random_state=random_state, chance=WORLD_COUNTERFACTUAL_SHARE)
+
+    def distractor(random_state: random.Random) -> ReadingExample | None:
+        world = random_state.choice(worlds)
+        question = draw_question(kinds[world.name], random_state, office_share=OFFICE_SHARE)
+        words = [word for word in _LONG_WORD.findall(question.title.lower()) if (world.name, word) in rows_of_word]
+        if not words:
+            return None
+        row = random_state.choice(rows_of_word[world.name, random_state.choice(words)])
+        passage = world.passages[row]
+        if row in question.rows or any(occurrences(answer, passage.text) for answer in question.answers):
+            return None
+        title = passage.title if random_state.random() < WORLD_TITLE_SHARE else ""
+        return distractor_example(question.text, title=title, text=passage.text, random_state=random_state)
+
+    return {"world": with_answer, "world_distractor": distractor}

@@ -1,31 +1,127 @@
-"""The recipe of a training: every number that its result depends on."""
+"""The recipe of a training: every number that its result depends on, and what cannot be trained by it."""
 
 import hashlib
 import json
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.storage.durable import sha256_of
-from openbook_lab.training.distillation import DistillationConfig
+from openbook_lab.training.inputs import Dtype as Dtype
 from openbook_lab.training.inputs import TrainingInputs
-from openbook_lab.training.joint import JointConfig
-from openbook_lab.training.reading import ReadingConfig
 
 RECIPE_FILE = "recipe.json"
-# what a training may be called, and where it goes, without becoming another
+FILES = ("paragraphs", "sentences", "unanswerable", "questions", "texts", "claims", "dev", "passages")
+STAGES = ("reading", "distillation", "joint")
+# a training may change these and remain the same training
 NOT_THE_RECIPES = frozenset({"output", "work", "name"})
-
-# texts are longer than answers: so many tokens of one are learnt
+# numbers of a stage that may be 0; every other must be positive
+MAY_BE_ZERO = frozenset(
+    [
+        "steps",
+        "warm_up",
+        "patience",
+        "guided_heads",
+        "guidance",
+        "weight_decay",
+        "dropout",
+        "world_share",
+        "office_share",
+    ]
+)
+# texts are longer than answers: a stage learns this many of their tokens
 WRITTEN_TOKENS = 64
+
+Loss = Literal["token", "sequence", "both"]
+Part = Literal["word-embeddings", "question-encoder", "generator-encoder", "generator-decoder"]
+
+WORD_EMBEDDINGS: Part = "word-embeddings"
+GENERATOR: frozenset[Part] = frozenset({"generator-encoder", "generator-decoder"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageConfig:
+    """Numbers of both stages that train the generator.
+
+    accumulate      parts of a step's batch: the same result in a part of the memory
+    patience        evaluations without improvement that end the stage with its best state; 0: take all steps
+    freeze          parts that the stage does not train
+    """
+
+    steps: int
+    warm_up: int
+    encoder_rate: float
+    decoder_rate: float
+    evaluate_every: int
+    save_every: int
+    weight_decay: float = 0.01
+    dropout: float = 0.1
+    max_input_length: int = 300
+    max_target_length: int = 24
+    accumulate: int = 1
+    patience: int = 0
+    log_every: int = 20
+    freeze: tuple[Part, ...] = (WORD_EMBEDDINGS,)
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingConfig(StageConfig):
+    """Numbers of reading. `tokens_per_step` counts padded input tokens of all processes together."""
+
+    steps: int = 2400
+    warm_up: int = 100
+    encoder_rate: float = 2e-4
+    decoder_rate: float = 6e-4
+    evaluate_every: int = 600
+    save_every: int = 150
+    tokens_per_step: int = 5120
+    guidance: float = 0.3
+    guided_heads: int = 6
+    examples_per_pool: int = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class DistillationConfig:
+    """Numbers of the question encoder's distillation. `scale` is the length of its vectors."""
+
+    steps: int = 200
+    questions_per_step: int = 128
+    warm_up: int = 20
+    rate: float = 4e-4
+    scale: float = 28.0
+    max_length: int = 48
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointConfig(StageConfig):
+    """Numbers of joint training. `questions_per_step` counts the questions of all processes together.
+
+    `world_share` of the questions are about an invented world, and `office_share` of these ask who holds an office.
+    """
+
+    steps: int = 320
+    warm_up: int = 30
+    encoder_rate: float = 2e-5
+    decoder_rate: float = 5e-5
+    question_rate: float = 2e-5
+    evaluate_every: int = 80
+    save_every: int = 40
+    questions_per_step: int = 16
+    n_docs: int = 5
+    world_share: float = 0.2
+    office_share: float = 0.5
+    loss: Loss = "both"
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig(TrainingInputs):
-    """Everything that the result depends on. `work` holds what a later call goes on from, and the run log."""
+    """Everything that the result depends on. A later call resumes from the states in `work`, which holds the log, too."""
 
     output: Path
     work: Path
@@ -39,43 +135,15 @@ class TrainingConfig(TrainingInputs):
     joint: JointConfig = field(default_factory=JointConfig)
 
     def seeded(self) -> "TrainingConfig":
-        """The same with its seed in every stage."""
-        return replace(
-            self,
-            reading=replace(self.reading, seed=self.seed),
-            distillation=replace(self.distillation, seed=self.seed),
-            joint=replace(self.joint, seed=self.seed),
-        )
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return tuple(path for name in FILES for path in getattr(self, name))
-
-
-FILES = ("paragraphs", "sentences", "unanswerable", "questions", "texts", "claims", "dev", "passages")
-STAGES = ("reading", "distillation", "joint")
-# numbers that may be nothing, and those that are a part of a whole
-MAY_BE_ZERO = frozenset(
-    {
-        "steps",
-        "warm_up",
-        "patience",
-        "guided_heads",
-        "guidance",
-        "weight_decay",
-        "dropout",
-        "seed",
-        "world_share",
-        "office_share",
-    }
-)
-BELOW_ONE = frozenset({"dropout"})
+        """The same recipe with its seed in every stage."""
+        stages: dict[str, Any] = {stage: replace(getattr(self, stage), seed=self.seed) for stage in STAGES}
+        return replace(self, **stages)
 
 
 def with_numbers(config: TrainingConfig, numbers: Sequence[str]) -> TrainingConfig:
     """The recipe with other numbers, each written STAGE.NAME=VALUE, such as joint.question_rate=1e-5.
 
-    Raises SettingInvalid for a stage or a name that there is not, or a value that is no such number.
+    Raises SettingInvalid for an unknown stage or name, or for a value of another type.
     """
     for given in numbers:
         where, equals, value = given.partition("=")
@@ -84,7 +152,7 @@ def with_numbers(config: TrainingConfig, numbers: Sequence[str]) -> TrainingConf
             raise SettingInvalid(
                 setting="--set", reason=f"{given!r} is not STAGE.NAME=VALUE, where STAGE is one of {', '.join(STAGES)}"
             )
-        known = numbers_of(getattr(config, stage))
+        known = _numbers_of(getattr(config, stage))
         if name not in known:
             raise SettingInvalid(setting="--set", reason=f"{stage} has no number {name!r}, but {', '.join(known)}")
         try:
@@ -96,79 +164,103 @@ def with_numbers(config: TrainingConfig, numbers: Sequence[str]) -> TrainingConf
     return config
 
 
-def numbers_of(stage: object) -> dict[str, int | float]:
-    """The numbers of a stage's recipe that can be set; its seed is the training's."""
+def _numbers_of(stage: object) -> dict[str, int | float]:
+    """The numbers of a stage that --set can change; the seed is set for the whole training."""
     found = {field.name: getattr(stage, field.name) for field in fields(stage)}  # type: ignore[arg-type]
     return {name: value for name, value in found.items() if isinstance(value, int | float) and name != "seed"}
 
 
-def check_numbers(config: TrainingConfig) -> None:
-    """Raises SettingInvalid for a number with which no stage can run."""
+def check_recipe(config: TrainingConfig) -> None:
+    """Raises SourceInvalid or SettingInvalid for files, folders and numbers that would end the training later."""
+    if config.processes < 1:
+        raise SourceInvalid(source="processes", reason=f"{config.processes} processes cannot train")
     for stage in STAGES:
-        for name, value in numbers_of(getattr(config, stage)).items():
-            lowest = 0 if name in MAY_BE_ZERO else 1 if isinstance(value, int) else math.ulp(0.0)
-            if not lowest <= value < (1 if name in BELOW_ONE else math.inf):
+        for name, value in _numbers_of(getattr(config, stage)).items():
+            lowest = 0 if name in MAY_BE_ZERO else math.ulp(0.0)
+            if not lowest <= value < (1 if name == "dropout" else math.inf):
                 raise SettingInvalid(setting=f"{stage}.{name}", reason=f"{value} cannot be")
+    _check_stages(config)
+    for path in (path for name in FILES for path in getattr(config, name)):
+        if not path.is_file():
+            raise SourceInvalid(source=path, reason="there is no such file")
+    if config.output.exists() and (not config.output.is_dir() or any(config.output.iterdir())):
+        raise SourceInvalid(source=config.output, reason="is there already and is not empty")
+    for folder in (config.work, config.output.parent):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.NamedTemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise SourceInvalid(source=folder, reason=f"cannot be written to ({error.strerror or error})") from error
+
+
+def _check_stages(config: TrainingConfig) -> None:
+    reading, joint = config.reading, config.joint
+    if reading.steps and set(reading.freeze) >= GENERATOR:
+        raise SettingInvalid(
+            setting="--freeze", reason="with both parts of the generator frozen reading has nothing to learn: steps 0"
+        )
+    if joint.steps and {*GENERATOR, "question-encoder"} <= set(joint.freeze):
+        raise SettingInvalid(setting="--freeze", reason="with all three parts frozen there is nothing to learn")
+    if not config.closed_book:
+        return
+    if joint.steps:
+        raise SettingInvalid(
+            setting="--joint-steps", reason="with a closed book there are no passages to be found, so it must be 0"
+        )
+    if not reading.steps:
+        raise SettingInvalid(setting="--reading-steps", reason="a closed book learns by reading alone")
+    for name in ("passages", "unanswerable", "worlds"):
+        if getattr(config, name):
+            raise SettingInvalid(setting=f"--{name}", reason="a closed book has no use for them: leave them out")
 
 
 def remember(config: TrainingConfig) -> None:
-    """Write the recipe into the work folder. Raises SourceInvalid where states of another recipe lie there.
+    """Write the recipe into the work folder. Raises SourceInvalid if the folder holds states of another recipe.
 
-    Files count by what they hold, not by where they are.
+    Files count by their content, not by their path.
     """
     path = config.work / RECIPE_FILE
     recipe = _recipe(config)
-    if path.is_file():
-        # what an older version had no name for was as it is by default
-        defaults = _recipe(TrainingConfig(output=config.output, work=config.work))
-        before = _filled(json.loads(path.read_text(encoding="utf-8")), defaults)
-        different = sorted(_differences(before, recipe))
-        if different:
-            raise SourceInvalid(
-                source=config.work,
-                reason=f"another training was begun there: {'; '.join(different)}. Choose another --work, "
-                "or remove the folder",
-            )
+    if not path.is_file():
+        if any(config.work.glob("*_state.pt")):
+            raise SourceInvalid(source=config.work, reason=f"states of a training without a {RECIPE_FILE} lie there")
+        path.write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
         return
-    if any(config.work.glob("*_state.pt")):
-        raise SourceInvalid(source=config.work, reason=f"states of a training without a {RECIPE_FILE} lie there")
-    path.write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
+    # fill what an older version did not write with defaults
+    defaults = _flat(_recipe(TrainingConfig(output=config.output, work=config.work)))
+    before, now = defaults | _flat(json.loads(path.read_text(encoding="utf-8"))), _flat(recipe)
+    different = []
+    for name in sorted(before.keys() | now.keys()):
+        old, new = before.get(name), now.get(name)
+        if isinstance(old, list) or isinstance(new, list):
+            different += [f"{name} differs"] if old != new else []
+        elif old != new:
+            different.append(f"{name} was {old}, is {new}")
+    if different:
+        raise SourceInvalid(
+            source=config.work,
+            reason=f"another training was begun there: {'; '.join(different)}. Choose another --work, "
+            "or remove the folder",
+        )
 
 
 def _recipe(config: TrainingConfig) -> dict[str, Any]:
     recipe = {name: value for name, value in asdict(config).items() if name not in NOT_THE_RECIPES}
     for name in FILES:
         recipe[name] = [sha256_of(path) for path in recipe[name]]
-    recipe["base"] = None if config.base is None else _sha256_of_folder(config.base)
+    if config.base is not None:
+        # all files count: two bases of one shape differ in their weights alone
+        digest = hashlib.sha256()
+        for path in sorted(path for path in config.base.rglob("*") if path.is_file()):
+            digest.update(f"{path.relative_to(config.base).as_posix()} {sha256_of(path)}\n".encode())
+        recipe["base"] = digest.hexdigest()
     content: dict[str, Any] = json.loads(json.dumps(recipe))
     return content
 
 
-def _filled(recipe: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """`recipe` with the defaults of what it does not name."""
-    return {
-        name: _filled(recipe[name], default)
-        if isinstance(default, dict) and isinstance(recipe.get(name), dict)
-        else recipe.get(name, default)
-        for name, default in defaults.items()
-    } | {name: value for name, value in recipe.items() if name not in defaults}
-
-
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any], within: str = "") -> list[str]:
-    different = []
-    for name in sorted(before.keys() | now.keys()):
-        old, new = before.get(name), now.get(name)
-        if isinstance(old, dict) and isinstance(new, dict):
-            different += _differences(old, new, f"{within}{name}.")
-        elif old != new:
-            short = not isinstance(old, list) and not isinstance(new, list)
-            different.append(f"{within}{name} was {old}, is {new}" if short else f"{within}{name} differs")
-    return different
-
-
-def _sha256_of_folder(folder: Path) -> str:
-    """Of all that lies in it: two bases of one shape differ in their weights alone."""
-    digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        digest.update(f"{path.relative_to(folder).as_posix()} {sha256_of(path)}\n".encode())
-    return digest.hexdigest()
+def _flat(recipe: Mapping[str, Any], within: str = "") -> dict[str, Any]:
+    """Nested values by their dotted names: {"joint.n_docs": 5}."""
+    flat: dict[str, Any] = {}
+    for name, value in recipe.items():
+        flat |= _flat(value, f"{within}{name}.") if isinstance(value, dict) else {f"{within}{name}": value}
+    return flat

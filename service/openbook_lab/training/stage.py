@@ -1,66 +1,31 @@
-"""What the stages of training share: one loop of steps, evaluated, saved and begun again the same way.
+"""The loop of a stage: its steps, evaluations, early stopping and states.
 
-Every random number of a step follows from (seed, stage, step, process), and what a state file holds is all that one
-step hands to the next. So a run that was killed and begun again gives the weights of a run that was not.
+Every random number of a step follows from (seed, stage, step, process), and a state file holds all that one step hands
+to the next. So a killed run that resumes ends with the weights of an uninterrupted run.
 """
 
+import random
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from transformers import PreTrainedModel
 
 from openbook_lab.training.dropout import MaskedDropout, silence_dropout
-from openbook_lab.training.loop import ALONE, MasterAdamW, Replicas, learning_rate, load_state, save_state
+from openbook_lab.training.machine import Machine
+from openbook_lab.training.optimizer import MasterAdamW, ParameterGroup, learning_rate
+from openbook_lab.training.recipe import StageConfig
 
-Part = Literal["word-embeddings", "question-encoder", "generator-encoder", "generator-decoder"]
-Log = Callable[[dict[str, Any]], None]
+Item = TypeVar("Item")
+Log = Callable[[Mapping[str, Any]], None]
 Progress = Callable[[int, int | None, str], None]
-
-WORD_EMBEDDINGS: Part = "word-embeddings"
 
 
 def no_progress(_done: int, _total: int | None, _what: str) -> None:
     """The progress of a caller that shows none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What a stage runs on: its device, the precision of its weights, and the processes that share the work."""
-
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    dtype: torch.dtype = torch.bfloat16
-    replicas: Replicas = ALONE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageConfig:
-    """What every stage that trains the generator is given.
-
-    accumulate      parts that a step's batch is worked through in: the same result in a part of the memory
-    patience        evaluations without improvement that end the stage, and the best state is kept; 0: all steps, the
-                    last state
-    freeze          parts that are left as they are
-    """
-
-    steps: int
-    warm_up: int
-    encoder_rate: float
-    decoder_rate: float
-    evaluate_every: int
-    save_every: int
-    weight_decay: float = 0.01
-    dropout: float = 0.1
-    max_input_length: int = 300
-    max_target_length: int = 24
-    accumulate: int = 1
-    patience: int = 0
-    log_every: int = 20
-    freeze: tuple[Part, ...] = (WORD_EMBEDDINGS,)
-    seed: int = 0
 
 
 class Task(Protocol):
@@ -69,91 +34,87 @@ class Task(Protocol):
     name: str
     judged_by: str
     """The score of `evaluate` that early stopping follows."""
+    place: dict[str, int]
+    """The place in the data after a step. Set before the first step, the task resumes there."""
+
+    @property
+    def config(self) -> StageConfig: ...
+
+    @property
+    def machine(self) -> Machine: ...
+
+    @property
+    def models(self) -> Sequence[PreTrainedModel]:
+        """The models that the stage trains, the generator first."""
+
+    def groups(self) -> list[ParameterGroup]:
+        """The parameters that it trains; all others are frozen."""
 
     def learn(self, step: int, gather: Callable[[], None]) -> Mapping[str, float]:
-        """Leave the gradient of one step, calling `gather` after each part of it; what is to be logged comes back."""
-
-    def place(self) -> Mapping[str, int]:
-        """Where in its data the task stands after a step, for `go_to`."""
-
-    def go_to(self, place: Mapping[str, int]) -> None:
-        """Stand there again."""
+        """Leave the gradient of one step, calling `gather` after each part of it. Returns numbers for the log."""
 
     def evaluate(self) -> Mapping[str, float]:
-        """Scores on held-out questions; none where there are no such questions."""
+        """Scores on held-out questions; empty without such questions."""
 
 
 @dataclass(slots=True)
 class Stopping:
-    """Early stopping: which evaluation was best, and for how long there was none better."""
+    """Early stopping: the best evaluation so far, and how many evaluations since then were no better."""
 
-    patience: int
     best: float = float("-inf")
     best_step: int = 0
     waited: int = 0
 
     def hear(self, score: float, step: int) -> bool:
         """Whether the state of this step is the best so far; of equals, the later is."""
-        better, equal = score > self.best, score == self.best
-        self.waited = 0 if better else self.waited + 1
-        if better or equal:
+        self.waited = 0 if score > self.best else self.waited + 1
+        if score >= self.best:
             self.best, self.best_step = score, step
-        return better or equal
+        return step == self.best_step
 
-    @property
-    def ended(self) -> bool:
-        return 0 < self.patience <= self.waited
-
-    def state(self) -> dict[str, float]:
-        return {"best": self.best, "best_step": self.best_step, "waited": self.waited}
+    def ended(self, patience: int) -> bool:
+        return 0 < patience <= self.waited
 
 
-def train_stage(
-    task: Task,
-    generator: PreTrainedModel,
-    optimizer: MasterAdamW,
-    config: StageConfig,
-    *,
-    state_file: Path,
-    machine: Machine,
-    log: Log,
-    progress: Progress = no_progress,
-) -> None:
-    """Take the steps of a stage that `state_file` does not hold yet; the optimiser's masters are the result.
+def train_stage(task: Task, *, state_file: Path, log: Log, progress: Progress = no_progress) -> None:
+    """Train the task's models in place; they end in float32 and in evaluation mode. Resumes from `state_file`.
 
     Of several processes, the first one evaluates, saves and logs.
     """
-    replicas = machine.replicas
+    config, machine, replicas = task.config, task.machine, task.machine.replicas
+    is_first = replicas.rank == 0
+    for model in task.models:
+        model.to(machine.device).float().eval()
+        model.set_attn_implementation("eager")
+    optimizer = MasterAdamW(task.models, task.groups(), replicas=replicas, weight_decay=config.weight_decay)
+    for model in task.models:
+        model.to(machine.dtype)
     state_file.parent.mkdir(parents=True, exist_ok=True)
     best_file = state_file.with_name(f"{state_file.stem}_best.pt")
-    state = load_state(state_file) or {}
-    stopping = Stopping(config.patience)
-    step = int(state.get("step", 0))
-    if state:
+    step, stopping = 0, Stopping()
+    state = load_state(state_file)
+    if state is not None:
+        step, stopping = int(state["step"]), Stopping(**state["stopping"])
+        task.place = state["place"]
         optimizer.load_state_dict(state["optimizer"])
-        task.go_to(state["place"])
-        stopping = Stopping(config.patience, **state["stopping"])
+    generator = task.models[0]
     silence_dropout(generator)
-    dropout = MaskedDropout(
-        config.dropout,
-        seed=f"{config.seed} {task.name} dropout {replicas.rank}",
-        dtype=machine.dtype,
-        device=machine.device,
-    )
+    seed = f"{config.seed} {task.name} dropout {replicas.rank}"
+    dropout = MaskedDropout(config.dropout, seed=seed, dtype=machine.dtype, device=machine.device)
     handles = dropout.attach(generator)
     generator.train()
     began, first = time.monotonic(), step
     heard: list[Mapping[str, float]] = []
-    if replicas.rank == 0:
+    if is_first:
         progress(step, config.steps, task.name)
-    while step < config.steps and not stopping.ended:
+    while step < config.steps and not stopping.ended(config.patience):
         dropout.begin(step)
         heard.append(task.learn(step, optimizer.gather))
         rate = learning_rate(step, steps=config.steps, warm_up=config.warm_up)
         norm = optimizer.step(rate)
         step += 1
         judged = step % config.evaluate_every == 0 or step == config.steps
-        if replicas.rank == 0:
+        if is_first:
             progress(step, config.steps, task.name)
             if step % config.log_every == 0 or step == config.steps:
                 seconds = (time.monotonic() - began) / (step - first)
@@ -168,21 +129,46 @@ def train_stage(
                 if config.patience and stopping.hear(scores[task.judged_by], step):
                     save_state(best_file, {"masters": optimizer.masters()})
             if judged or step % config.save_every == 0:
-                place = {"step": step, "place": dict(task.place()), "stopping": stopping.state()}
+                place = {"step": step, "place": task.place, "stopping": asdict(stopping)}
                 save_state(state_file, {**place, "optimizer": optimizer.state_dict()})
         if judged and config.patience:
             stopping.waited = replicas.first_says(stopping.waited, machine.device)
     for handle in handles:
         handle.remove()
-    if config.patience and replicas.rank == 0:
+    if config.patience and is_first:
         best = load_state(best_file)
         if best is not None:
-            optimizer.load_masters([tensor.to(machine.device) for tensor in best["masters"]])
+            optimizer.load_masters(best["masters"])
         log({"step": step, "kept": stopping.best_step, task.judged_by: stopping.best})
     generator.eval()
+    optimizer.finish()
 
 
-def _means(heard: list[Mapping[str, float]]) -> dict[str, float]:
+def _means(heard: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Of each number over the lines that have it."""
     told = {name: [line[name] for line in heard if name in line] for line in heard for name in line}
     return {name: sum(values) / len(values) for name, values in told.items()}
+
+
+def parts_of(items: Sequence[Item], count: int) -> list[Sequence[Item]]:
+    """`items` in at most `count` parts of about equal size, none empty."""
+    count = min(count, len(items))
+    bounds = [round(i * len(items) / count) for i in range(count + 1)]
+    return [items[bounds[i] : bounds[i + 1]] for i in range(count)]
+
+
+def random_of(*names: int | str) -> random.Random:
+    """The random numbers of one place of a run, such as (seed, stage, step, rank): always the same there."""
+    return random.Random(" ".join(map(str, names)))
+
+
+def save_state(path: Path, state: dict[str, Any]) -> None:
+    """Write aside, then rename: a kill leaves the state before or the state after."""
+    aside = path.with_suffix(".tmp")
+    torch.save(state, aside)
+    aside.replace(path)
+
+
+def load_state(path: Path) -> dict[str, Any] | None:
+    """The state that `save_state` wrote; None where there is none."""
+    return torch.load(path, weights_only=True, map_location="cpu") if path.is_file() else None

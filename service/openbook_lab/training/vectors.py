@@ -1,4 +1,4 @@
-"""The passage encoder's vectors of texts, made once and kept: training asks for the same ones at every start."""
+"""The passage encoder's vectors of texts, made once and kept: training needs the same ones at every start."""
 
 import hashlib
 from collections.abc import Sequence
@@ -18,28 +18,26 @@ BATCHES = 8
 
 
 class TextEncoder(Protocol):
-    """What gives texts their vectors."""
+    """A passage encoder, with or without a folder that keeps its vectors."""
 
     def encode_texts(self, texts: Sequence[str], *, batch_size: int = 64) -> NDArray[np.float32]: ...
 
 
 class KeptVectors:
-    """A passage encoder that writes what it has encoded into a folder, and reads it from there when asked again.
+    """A passage encoder that writes its vectors into a folder, and reads them from there the next time.
 
-    A file is named by the texts, the encoder and its precision, so that another of them never gets these vectors.
+    The texts, the encoder and its precision name the file, so other texts or encoders never get these vectors.
     """
 
     def __init__(
         self,
         folder: Path,
-        source: Path | None = None,
         *,
         device: str | torch.device = "cpu",
         dtype: torch.dtype = torch.bfloat16,
         progress: Progress = no_progress,
     ) -> None:
         self._folder = folder
-        self._source = source
         self._device = str(device)
         self._dtype = dtype
         self._progress = progress
@@ -47,7 +45,7 @@ class KeptVectors:
     @cached_property
     def encoder(self) -> PassageEncoder:
         """The encoder itself, loaded when it is first needed."""
-        return PassageEncoder.load(self._source, device=self._device, dtype=self._dtype)
+        return PassageEncoder.load(device=self._device, dtype=self._dtype)
 
     def encode_texts(self, texts: Sequence[str], *, batch_size: int = 64) -> NDArray[np.float32]:
         """The vectors in the order of `texts`: (N, d)."""

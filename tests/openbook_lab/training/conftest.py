@@ -11,8 +11,9 @@ from transformers.utils import logging
 
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
 from openbook.rag.wording import Wording
-from openbook_lab.training.examples import Question
-from openbook_lab.training.warm_start import warm_start_generator
+from openbook_lab.datasets.questions import Question
+from openbook_lab.training.base import RagModels
+from openbook_lab.training.warm_start import warm_start_generator, warm_start_question_encoder
 
 WORDS = """
 the a of is who what when in and capital president king river year born was lima peru quito ecuador maria lopez
@@ -74,6 +75,15 @@ def tokenizer(bert_folder: Path) -> PreTrainedTokenizerBase:
 def wording(bert_folder: Path, tokenizer: PreTrainedTokenizerBase) -> Wording:
     """How the generators that are warm-started from `bert_folder` are spoken to."""
     return Wording.of(warm_start_generator(bert_folder), tokenizer)
+
+
+@pytest.fixture
+def models(bert_folder: Path, tokenizer: PreTrainedTokenizerBase, wording: Wording) -> RagModels:
+    """A question encoder and a generator of two decoder layers, warm-started from `bert_folder`."""
+    torch.manual_seed(0)
+    generator = warm_start_generator(bert_folder, decoder_layers=(0, 1)).eval()
+    generator.set_attn_implementation("eager")
+    return RagModels(warm_start_question_encoder(bert_folder).eval(), generator, tokenizer, wording)
 
 
 @pytest.fixture

@@ -16,30 +16,27 @@ from openbook.errors import SourceInvalid
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.generator import Generator
+from openbook_lab.datasets.questions import Question
 from openbook_lab.training.base import find_base
 from openbook_lab.training.batches import collate, encode_examples
-from openbook_lab.training.dev_scores import greedy_answers
-from openbook_lab.training.examples import Question, ReadingExample
-from openbook_lab.training.joint import JointConfig, train_joint
-from openbook_lab.training.reading import train_reading
-from openbook_lab.training.retrieval import Library, LibraryQuestion
-from openbook_lab.training.stage import Machine
-from openbook_lab.training.weights import minilm_weights, save_trained
+from openbook_lab.training.examples import ReadingExample
+from openbook_lab.training.forward import greedy_answers
+from openbook_lab.training.joint import JointTask
+from openbook_lab.training.libraries import Library
+from openbook_lab.training.machine import Machine
+from openbook_lab.training.reading import ReadingTask
+from openbook_lab.training.recipe import JointConfig
+from openbook_lab.training.stage import train_stage
+from openbook_lab.training.weights import save_trained
+from openbook_lab.training.worlds import LibraryQuestion
 from tests.openbook_lab.training.test_joint import PASSAGES
-from tests.openbook_lab.training.test_reading import CONFIG, Pools
+from tests.openbook_lab.training.test_reading import CONFIG, pools_of
 
 
 def described(folder: Path, **config: Any) -> Path:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer.json").write_text("{}")
-    return folder
-
-
-def unclaimed(checkpoint: Path, folder: Path) -> Path:
-    """The checkpoint without a word on its passage encoder."""
-    shutil.copytree(checkpoint, folder)
-    (folder / "openbook.json").unlink()
     return folder
 
 
@@ -86,10 +83,10 @@ def test_a_ready_generator_brings_no_question_encoder(
     checkpoint.generator_tokenizer.save_pretrained(tmp_path)
     base = find_base(tmp_path, passage_encoder=passage_encoder)
     assert base.kind == "generator"
-    question_encoder, generator = base.models(32)
-    assert torch.equal(generator.model.shared.weight, checkpoint.generator.model.shared.weight)
-    inputs = base.question_tokenizer()(["who?"], return_tensors="pt")
-    assert question_encoder(**inputs).pooler_output.shape == (1, 32)
+    models = base.models(32)
+    assert torch.equal(models.generator.model.shared.weight, checkpoint.generator.model.shared.weight)
+    inputs = models.question_tokenizer(["who?"], return_tensors="pt")
+    assert models.question_encoder(**inputs).pooler_output.shape == (1, 32)
     with pytest.raises(SourceInvalid, match="it has a decoder"):
         find_base(tmp_path, passage_encoder=passage_encoder, decoder_layers=(1,))
 
@@ -97,55 +94,34 @@ def test_a_ready_generator_brings_no_question_encoder(
 @pytest.mark.parametrize("kind", ["bart", "t5"])
 def test_reading_and_joint_training_go_on_from_a_rag_folder(
     kind: str,
-    tiny_bart_checkpoint: Path,
-    tiny_t5_checkpoint: Path,
+    request: pytest.FixtureRequest,
     passage_encoder: PassageEncoder,
     questions: list[Question],
     tmp_path: Path,
 ) -> None:
-    before = {"bart": tiny_bart_checkpoint, "t5": tiny_t5_checkpoint}[kind]
-    base = find_base(unclaimed(before, tmp_path / "before"), passage_encoder=passage_encoder)
-    assert base.brings_question_encoder
-    question_encoder, generator = base.models(32)
-    wording = base.wording(generator)
+    before = request.getfixturevalue(f"tiny_{kind}_checkpoint")
+    # without a word on its passage encoder
+    shutil.copytree(before, tmp_path / "before", ignore=shutil.ignore_patterns("openbook.json"))
+    base = find_base(tmp_path / "before", passage_encoder=passage_encoder)
+    assert base.kind == "checkpoint"
+    models = base.models(32)
+    generator, wording = models.generator, models.wording
     machine = Machine(dtype=torch.float32)
-    reading = replace(CONFIG, steps=2, tokens_per_step=1200, max_input_length=200, freeze=())
-    train_reading(
-        generator, wording, Pools(questions), reading, state_file=tmp_path / "r.pt", log=lambda _: None, machine=machine
-    )
-    vectors = torch.from_numpy(passage_encoder.encode(PASSAGES))  # (N, d)
-    lines: list[dict[str, Any]] = []
+    numbers = replace(CONFIG, steps=2, tokens_per_step=1200, max_input_length=200, freeze=())
+    reading = ReadingTask(generator, wording, pools_of(questions), numbers, machine)
+    train_stage(reading, state_file=tmp_path / "r.pt", log=lambda _: None)
+    library = Library(PASSAGES, torch.from_numpy(passage_encoder.encode(PASSAGES)))
 
     def draw(random_state: random.Random) -> LibraryQuestion:
-        return LibraryQuestion(
-            random_state.choice(("who was it?", "where is it?")), ("Lima", "Quito", "king"), "all", rows=(0,)
-        )
+        text = random_state.choice(("who was it?", "where is it?"))
+        return LibraryQuestion(text, ("Lima", "Quito", "king"), "all", rows=(0,))
 
-    train_joint(
-        question_encoder,
-        generator,
-        base.question_tokenizer(),
-        wording,
-        {"all": Library(PASSAGES, vectors)},
-        draw,
-        JointConfig(steps=2, questions_per_step=2, n_docs=3, evaluate_every=2, freeze=("question-encoder",)),
-        state_file=tmp_path / "j.pt",
-        log=lines.append,
-        dev=questions[:2],
-        dev_library=Library(PASSAGES, vectors),
-        machine=machine,
-    )
+    lines: list[Any] = []
+    config = JointConfig(steps=2, questions_per_step=2, n_docs=3, evaluate_every=2, freeze=("question-encoder",))
+    joint = JointTask(models, {"all": library}, draw, config, machine, questions[:2], library)
+    train_stage(joint, state_file=tmp_path / "j.pt", log=lines.append)
     assert {"open_exact_match", "open_f1", "dev_exact_match"} <= set(lines[-1])
-    save_trained(
-        tmp_path / "after",
-        name="after",
-        question_encoder=question_encoder,
-        generator=generator,
-        question_tokenizer=base.question_tokenizer(),
-        wording=wording,
-        passage_encoder=passage_encoder,
-        package=minilm_weights(),
-    )
+    save_trained(tmp_path / "after", models, name="after", passage_encoder=passage_encoder)
     after = load_checkpoint(tmp_path / "after")
     assert after.facts.base is None
     assert after.uncased == (kind == "t5")
@@ -170,4 +146,4 @@ def test_reading_and_joint_training_go_on_from_a_rag_folder(
     assert batch.decoder_input_ids[0].tolist() == [*serving.prefix, *encoded.target_ids[:-1]]
     first = batch.input_ids[0][batch.evidence[0, encoded.opening]]
     assert wording.tokenizer.decode(first).strip().lower().startswith("m")
-    assert greedy_answers(generator, wording, [("Peru", "Lima is here.", "where?")], max_length=3)[0]
+    assert greedy_answers(generator, wording, [Question("where?", (), "Peru", "Lima is here.")], max_length=3)[0]

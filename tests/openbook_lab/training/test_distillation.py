@@ -10,12 +10,8 @@ from numpy.typing import NDArray
 from transformers import DPRQuestionEncoder, PreTrainedTokenizerBase
 
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook_lab.training.distillation import (
-    DistillationConfig,
-    distil_question_encoder,
-    encode_questions,
-    fold_scale,
-)
+from openbook_lab.training.distillation import distil_question_encoder, encode_questions, fold_scale
+from openbook_lab.training.recipe import DistillationConfig
 from openbook_lab.training.warm_start import warm_start_question_encoder
 
 QUESTIONS = [

@@ -1,4 +1,4 @@
-"""Stage 2: the loss is the paper's marginal with its gradients, both models learn, the library stays as it was."""
+"""Joint training: the loss is the paper's marginal with its gradients, and both models learn."""
 
 import copy
 import random
@@ -8,20 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BartForConditionalGeneration, DPRQuestionEncoder, PreTrainedTokenizerBase
 
 from openbook.entities import Passage
-from openbook.rag.wording import Wording
+from openbook_lab.training.base import RagModels
 from openbook_lab.training.batches import collate, encode_examples
 from openbook_lab.training.examples import ReadingExample
 from openbook_lab.training.forward import passage_token_log_probs
-from openbook_lab.training.joint import (
-    JointConfig,
-    joint_loss,
-    train_joint,
-)
-from openbook_lab.training.retrieval import Found, Library, LibraryQuestion, found_answer, retrieve
-from openbook_lab.training.warm_start import warm_start_generator, warm_start_question_encoder
+from openbook_lab.training.joint import JointTask, joint_loss
+from openbook_lab.training.libraries import Found, Library, found_answer, retrieve
+from openbook_lab.training.recipe import JointConfig
+from openbook_lab.training.stage import train_stage
+from openbook_lab.training.worlds import LibraryQuestion
 
 PASSAGES = (
     Passage("1", "Peru", "Lima is the capital of Peru."),
@@ -35,17 +32,14 @@ QUESTIONS = (
 )
 
 
+def drawn(random_state: random.Random) -> LibraryQuestion:
+    return random_state.choice(QUESTIONS)
+
+
 @pytest.fixture
 def libraries() -> dict[str, Library]:
     torch.manual_seed(1)
     return {"world": Library(PASSAGES, torch.nn.functional.normalize(torch.randn(4, 32), dim=-1))}
-
-
-@pytest.fixture
-def models(bert_folder: Path) -> tuple[DPRQuestionEncoder, BartForConditionalGeneration]:
-    return warm_start_question_encoder(bert_folder).eval(), warm_start_generator(
-        bert_folder, decoder_layers=(0, 1)
-    ).eval()
 
 
 def test_the_largest_inner_products_are_found_best_first(libraries: Mapping[str, Library]) -> None:
@@ -64,17 +58,20 @@ def test_a_known_passage_that_was_missed_takes_the_last_place(libraries: Mapping
     assert found.rows == [2, worst]
 
 
-def test_the_first_answer_that_stands_in_a_found_passage_as_whole_words_is_the_target(
-    libraries: Mapping[str, Library],
+@pytest.mark.parametrize(
+    ("answers", "rows", "target"),
+    [
+        (("Lima",), [1, 0], "Lima"),
+        (("Lima",), [1, 2], None),
+        (("Lim",), [0], None),  # no whole word
+        (("Quit", "king", "1830"), [3], "king"),
+        ((), [0, 1], ""),  # the library does not answer it
+    ],
+)
+def test_the_first_answer_in_a_found_passage_is_the_target(
+    libraries: Mapping[str, Library], answers: tuple[str, ...], rows: list[int], target: str | None
 ) -> None:
-    assert found_answer(Found(QUESTIONS[0], [1, 0]), libraries) == "Lima"
-    assert found_answer(Found(QUESTIONS[0], [1, 2]), libraries) is None
-    assert found_answer(Found(LibraryQuestion("?", ("Lim",), "world"), [0]), libraries) is None
-    assert found_answer(Found(LibraryQuestion("?", ("Quit", "king", "1830"), "world"), [3]), libraries) == "king"
-
-
-def test_a_question_that_the_library_does_not_answer_has_the_empty_answer(libraries: Mapping[str, Library]) -> None:
-    assert found_answer(Found(LibraryQuestion("who was queen?", (), "world"), [0, 1]), libraries) == ""
+    assert found_answer(Found(LibraryQuestion("?", answers, "world"), rows), libraries) == target
 
 
 def test_the_loss_and_its_gradients_are_those_of_the_marginal_written_out() -> None:
@@ -95,19 +92,16 @@ def test_the_loss_and_its_gradients_are_those_of_the_marginal_written_out() -> N
     torch.testing.assert_close(gradients, torch.autograd.grad(expected, (log_probs, doc_scores)))
 
 
-def test_token_log_probs_are_those_of_a_plain_forward_pass(
-    models: tuple[DPRQuestionEncoder, BartForConditionalGeneration], wording: Wording
-) -> None:
-    generator = models[1]
+def test_token_log_probs_are_those_of_a_plain_forward_pass(models: RagModels) -> None:
     examples = [
         ReadingExample("who was king?", passage.title, passage.text, answer, None)
         for passage, answer in zip(PASSAGES, ("Juan Perez", "Lima", "1830", "Maria Lopez"), strict=True)
     ]
-    encoded = encode_examples(examples, wording, max_input_length=90, max_target_length=8)
+    encoded = encode_examples(examples, models.wording, max_input_length=90, max_target_length=8)
     with torch.no_grad():
-        found = passage_token_log_probs(generator, collate(encoded, wording))
+        found = passage_token_log_probs(models.generator, collate(encoded, models.wording))
         for row, example in enumerate(encoded):
-            logits = generator(
+            logits = models.generator(
                 input_ids=torch.tensor([example.input_ids]),
                 decoder_input_ids=torch.tensor([[2, *example.target_ids[:-1]]]),
             ).logits[0]  # (T, V)
@@ -117,34 +111,16 @@ def test_token_log_probs_are_those_of_a_plain_forward_pass(
 
 
 def test_both_models_learn_and_the_library_does_not(
-    models: tuple[DPRQuestionEncoder, BartForConditionalGeneration],
-    libraries: dict[str, Library],
-    tokenizer: PreTrainedTokenizerBase,
-    wording: Wording,
-    tmp_path: Path,
+    models: RagModels, libraries: dict[str, Library], tmp_path: Path
 ) -> None:
-    question_encoder, generator = models
+    question_encoder = models.question_encoder
     before = copy.deepcopy(question_encoder.state_dict())
     vectors = libraries["world"].vectors.clone()
-    lines: list[dict[str, Any]] = []
+    lines: list[Any] = []
     config = JointConfig(
         steps=40, questions_per_step=2, n_docs=4, warm_up=2, encoder_rate=3e-3, decoder_rate=3e-3, question_rate=1e-3
     )
-
-    def draw(random_state: random.Random) -> LibraryQuestion:
-        return random_state.choice(QUESTIONS)
-
-    train_joint(
-        question_encoder,
-        generator,
-        tokenizer,
-        wording,
-        libraries,
-        draw,
-        config,
-        state_file=tmp_path / "s.pt",
-        log=lines.append,
-    )
+    train_stage(JointTask(models, libraries, drawn, config), state_file=tmp_path / "s.pt", log=lines.append)
     assert lines[-1]["nll"] < 0.9 * lines[0]["nll"]
     embeddings = "question_encoder.bert_model.embeddings.word_embeddings.weight"
     after = question_encoder.state_dict()
@@ -152,4 +128,4 @@ def test_both_models_learn_and_the_library_does_not(
     assert any((after[name] != before[name]).any() for name in before if "query" in name)
     torch.testing.assert_close(libraries["world"].vectors, vectors, atol=0, rtol=0)
     assert not question_encoder.training
-    assert not generator.training
+    assert not models.generator.training

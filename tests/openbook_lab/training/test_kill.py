@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import random
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,15 +16,17 @@ from transformers import AutoTokenizer
 
 from openbook.entities import Passage
 from openbook.rag.wording import Wording
-from openbook_lab.training.examples import Question
-from openbook_lab.training.joint import JointConfig, train_joint
-from openbook_lab.training.loop import Replicas, save_state
-from openbook_lab.training.reading import train_reading
-from openbook_lab.training.replicas import meet
-from openbook_lab.training.retrieval import Library, LibraryQuestion
-from openbook_lab.training.stage import Machine
+from openbook_lab.datasets.questions import Question
+from openbook_lab.training.base import RagModels
+from openbook_lab.training.joint import JointTask
+from openbook_lab.training.libraries import Library
+from openbook_lab.training.machine import ALONE, Machine, meet
+from openbook_lab.training.reading import ReadingTask
+from openbook_lab.training.recipe import JointConfig
+from openbook_lab.training.stage import save_state, train_stage
 from openbook_lab.training.warm_start import warm_start_generator, warm_start_question_encoder
-from tests.openbook_lab.training.test_reading import CONFIG, Pools
+from openbook_lab.training.worlds import LibraryQuestion
+from tests.openbook_lab.training.test_reading import CONFIG, pools_of
 
 READING = replace(CONFIG, steps=8, save_every=3, log_every=1, dropout=0.2)
 JOINT = JointConfig(
@@ -39,25 +41,9 @@ def train(
 ) -> None:
     """Both stages in one of `count` processes; the first kills itself in the stage that `dies_in` names."""
     torch.set_num_threads(1)
-    replicas = meet(str(meeting), rank, count) if count > 1 else Replicas()
-    machine = Machine(replicas=replicas)
-    generator, encoder = warm_start_generator(base, decoder_layers=(0,)), warm_start_question_encoder(base)
-    tokenizer = AutoTokenizer.from_pretrained(base)
-    wording = Wording.of(generator, tokenizer)
-
-    def log(stage: str, line: dict[str, Any]) -> None:
-        if stage == dies_in and line["step"] == DEADLY_STEP:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    train_reading(
-        generator,
-        wording,
-        Pools(questions),
-        READING,
-        state_file=folder / "reading_state.pt",
-        log=partial(log, "reading"),
-        machine=machine,
-    )
+    machine = Machine(replicas=meet(str(meeting), rank, count) if count > 1 else ALONE)
+    generator, tokenizer = warm_start_generator(base, decoder_layers=(0,)), AutoTokenizer.from_pretrained(base)
+    models = RagModels(warm_start_question_encoder(base), generator, tokenizer, Wording.of(generator, tokenizer))
     passages = [
         Passage(str(n), q.title, sentence) for n, q in enumerate(questions) for sentence in q.context.split(". ")
     ]
@@ -67,20 +53,19 @@ def train(
     def draw(random_state: random.Random) -> LibraryQuestion:
         return random_state.choice(asked)
 
-    train_joint(
-        encoder,
-        generator,
-        tokenizer,
-        wording,
-        {"all": Library(passages, vectors)},
-        draw,
-        JOINT,
-        state_file=folder / "joint_state.pt",
-        log=partial(log, "joint"),
-        machine=machine,
-    )
+    def log(line: Mapping[str, Any]) -> None:
+        if task.name == dies_in and line["step"] == DEADLY_STEP:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    task: ReadingTask | JointTask
+    for task in (
+        ReadingTask(generator, models.wording, pools_of(questions), READING, machine),
+        JointTask(models, {"all": Library(passages, vectors)}, draw, JOINT, machine),
+    ):
+        train_stage(task, state_file=folder / f"{task.name}_state.pt", log=log)
     if rank == 0:
-        save_state(folder / "weights.pt", {"generator": generator.state_dict(), "encoder": encoder.state_dict()})
+        weights = {"generator": generator.state_dict(), "encoder": models.question_encoder.state_dict()}
+        save_state(folder / "weights.pt", weights)
 
 
 def run(folder: Path, count: int, meeting: Path, *, dies_in: str = "", **given: Any) -> int:

@@ -13,7 +13,8 @@ from openbook_lab.training.batches import IGNORED, ReadingBatch, collate, encode
 from openbook_lab.training.distillation import encode_questions
 from openbook_lab.training.examples import ReadingExample
 from openbook_lab.training.forward import passage_token_log_probs
-from openbook_lab.training.joint import Loss, joint_loss
+from openbook_lab.training.joint import joint_loss
+from openbook_lab.training.recipe import Loss
 
 K = 3
 QUESTIONS = ("who was president of peru?", "what is the capital of japan?")

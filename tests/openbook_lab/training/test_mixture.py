@@ -3,15 +3,14 @@
 import random
 from collections import Counter
 
-import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook_lab.training.dropout import MaskedDropout
-from openbook_lab.training.examples import Question, ReadingExample
-from openbook_lab.training.mixture import Mixture, Share, hard_negatives, pieces_of, question_sources, titled_pieces
+from openbook_lab.datasets.questions import Question
+from openbook_lab.training.data import Questions, pieces_of, titled_pieces
+from openbook_lab.training.examples import AnswerPool, ReadingExample
+from openbook_lab.training.mixture import Mixture, Share, hard_negatives, question_sources
 
 
 def named(name: str) -> ReadingExample:
@@ -47,9 +46,10 @@ def test_negatives_hold_no_answer_and_come_from_the_nearest_first(questions: lis
     assert pieces[negatives[0][0]][1].startswith("Peru has a president")
 
 
-def test_every_source_of_questions_gives_examples_with_the_answer_where_they_say(questions: list[Question]) -> None:
+def test_every_source_gives_examples_with_the_answer_where_they_say(questions: list[Question]) -> None:
     unanswerable = [Question("Who was queen of Peru?", (), "Peru", questions[0].context)]
-    sources, _ = question_sources(questions, questions, unanswerable, encoder=PassageEncoder.load())
+    given = Questions(paragraphs=questions, sentences=questions, unanswerable=unanswerable)
+    sources = question_sources(given, pool=AnswerPool.of(questions), encoder=PassageEncoder.load())
     without_answer = {"distractor", "unanswerable", "distant"}
     for name, source in sources.items():
         random_state = random.Random(0)
@@ -59,15 +59,3 @@ def test_every_source_of_questions_gives_examples_with_the_answer_where_they_say
             assert (example.start is None) == (name in without_answer), name
             if example.start is not None:
                 assert example.text[example.start :].startswith(example.answer)
-
-
-def test_dropout_keeps_the_mean_and_rests_outside_training() -> None:
-    layer = torch.nn.ModuleDict({"fc2": torch.nn.Identity(), "fc1": torch.nn.Identity()})
-    MaskedDropout(0.25, seed="0", dtype=torch.float32, longest=100_000).attach(layer)
-    ones = torch.ones(100, 200)  # (100, 200)
-    dropped = layer["fc2"](ones)
-    assert sorted(dropped.unique().tolist()) == pytest.approx([0.0, 1 / 0.75])
-    assert abs(float(dropped.mean()) - 1) < 0.02
-    assert (layer["fc2"](ones) != dropped).any()
-    assert layer["fc1"](ones) is ones
-    assert layer.eval()["fc2"](ones) is ones

@@ -13,24 +13,18 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from openbook.entities import Passage
-from openbook.errors import OpenbookError
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.wording import Wording
+from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.reader import GREEDY, BatchReader, OpenQuestion
-from openbook_lab.training.batches import collate, encode_examples
-from openbook_lab.training.data import read_all
-from openbook_lab.training.distillation import DistillationConfig
-from openbook_lab.training.examples import Question, ReadingExample
-from openbook_lab.training.joint import JointConfig
-from openbook_lab.training.libraries import PARAGRAPHS, draw_from, library_questions
-from openbook_lab.training.loop import Replicas
+from openbook_lab.training.batches import encode_examples
+from openbook_lab.training.data import Questions, read_all
+from openbook_lab.training.examples import ReadingExample
+from openbook_lab.training.libraries import PARAGRAPHS, Found, Library, draw_from, found_answer, library_questions
 from openbook_lab.training.mixture import closed_book_source
-from openbook_lab.training.reading import ReadingConfig, ReadingTask
-from openbook_lab.training.retrieval import Found, Library, found_answer
-from openbook_lab.training.run import TrainingConfig, run
-from openbook_lab.training.stage import Machine
-from openbook_lab.training.warm_start import warm_start_generator
-from openbook_lab.training.workshop import Workshop
+from openbook_lab.training.recipe import DistillationConfig, JointConfig, ReadingConfig
+from openbook_lab.training.run import Training, TrainingConfig, run
+from tests.openbook_lab.training.files import lines, question_lines, refused
 
 PASSAGES = (
     {"id": "1", "title": "Peru", "text": "Lima is the capital of Peru."},
@@ -45,11 +39,6 @@ CLAIMS = (
     {"claim": "Lima is the capital of Peru.", "label": "SUPPORTS", "evidence": []},
     {"claim": "Lima is the capital of Ecuador.", "label": "REFUTES", "evidence": []},
 )
-
-
-def lines(path: Path, records: Sequence[object]) -> Path:
-    path.write_text("\n".join(json.dumps(record) for record in records))
-    return path
 
 
 @pytest.fixture
@@ -75,7 +64,7 @@ def logged(config: TrainingConfig, stage: str) -> list[dict[str, float]]:
 
 def test_what_is_written_is_learnt_whatever_was_found_and_what_is_found_only_if_it_was() -> None:
     clue, claim = Question("Lima", ("a city in Peru",)), Question("Lima is in Peru.", ("SUPPORTS",))
-    asked = library_questions([], [], alone=[clue], texts=[clue], claims=[claim])[PARAGRAPHS]
+    asked = library_questions(Questions(alone=[clue], prompts=[clue], claims=[claim]), [])[PARAGRAPHS]
     library = {PARAGRAPHS: Library([Passage("1", "Quito", "Quito is in Ecuador.")], torch.zeros(1, 2))}
     learnt = {question.kind: found_answer(Found(question, [0]), library) for question in asked}
     assert learnt == {"alone": None, "text": "a city in Peru", "claim": "SUPPORTS"}
@@ -84,9 +73,9 @@ def test_what_is_written_is_learnt_whatever_was_found_and_what_is_found_only_if_
 def test_with_unfound_an_answer_is_learnt_whatever_was_found_and_one_that_was_first() -> None:
     alone = [Question("Which city?", ("Lima", "Quito"))]
     library = {PARAGRAPHS: Library([Passage("1", "", "Quito is there."), Passage("2", "", "None.")], torch.zeros(2, 2))}
-    (strict,) = library_questions([], [], alone=alone)[PARAGRAPHS]
-    (free,) = library_questions([], [], alone=alone, unfound=True)[PARAGRAPHS]
-    (over,) = library_questions(alone, [], unfound=True)[PARAGRAPHS]
+    (strict,) = library_questions(Questions(alone=alone), [])[PARAGRAPHS]
+    (free,) = library_questions(Questions(alone=alone), [], unfound=True)[PARAGRAPHS]
+    (over,) = library_questions(Questions(paragraphs=alone), [], unfound=True)[PARAGRAPHS]
     assert [found_answer(Found(one, [0]), library) for one in (strict, free, over)] == ["Quito"] * 3
     assert [found_answer(Found(one, [1]), library) for one in (strict, free, over)] == [None, "Lima", "Lima"]
 
@@ -94,7 +83,7 @@ def test_with_unfound_an_answer_is_learnt_whatever_was_found_and_one_that_was_fi
 def test_unfound_reaches_what_is_drawn(config: TrainingConfig, tmp_path: Path) -> None:
     config = replace(config, questions=(lines(tmp_path / "nq.jsonl", ASKED),))
     for unfound in (False, True):
-        draw = Workshop(replace(config, unfound=unfound), Replicas()).draw()
+        draw = Training(replace(config, unfound=unfound)).draw()
         assert draw(random.Random(0)).written is unfound
 
 
@@ -111,11 +100,10 @@ def test_pairs_alone_come_each_as_often_as_another_and_with_paragraphs_by_their_
 ) -> None:
     asked = lines(tmp_path / "nq.jsonl", [*ASKED, *ASKED])
     config = replace(config, questions=(asked,), texts=(lines(tmp_path / "clues.jsonl", CLUES[1:]),))
-    draw, random_state = Workshop(config, Replicas()).draw(), random.Random(0)
+    draw, random_state = Training(config).draw(), random.Random(0)
     assert 60 < Counter(draw(random_state).kind for _ in range(500))["text"] < 140
-    over = [{"question": q.text, "answers": q.answers, "title": q.title, "context": q.context} for q in questions]
-    config = replace(config, paragraphs=(lines(tmp_path / "squad.jsonl", over),))
-    draw = Workshop(config, Replicas()).draw()
+    config = replace(config, paragraphs=(question_lines(tmp_path / "squad.jsonl", questions),))
+    draw = Training(config).draw()
     # weights of 1, 0.85 and 0.05
     assert 210 < Counter(draw(random_state).kind for _ in range(500))["text"] < 320
 
@@ -154,10 +142,9 @@ def test_training_on_pairs_is_judged_by_questions_of_its_own_and_stops_early(
 def test_reading_is_not_judged_by_questions_without_their_paragraphs(
     config: TrainingConfig, tmp_path: Path, questions: list[Question]
 ) -> None:
-    over = [{"question": q.text, "answers": q.answers, "title": q.title, "context": q.context} for q in questions]
     reads = replace(config.reading, steps=1, evaluate_every=1, patience=1)
     dev = (lines(tmp_path / "dev.jsonl", ASKED),)
-    config = replace(config, paragraphs=(lines(tmp_path / "squad.jsonl", over),), dev=dev, reading=reads)
+    config = replace(config, paragraphs=(question_lines(tmp_path / "squad.jsonl", questions),), dev=dev, reading=reads)
     refused(config, "stopping early in reading needs held-out questions with their paragraphs")
     run(replace(config, reading=replace(reads, patience=0)), lambda _: None)
     assert not any("dev_exact_match" in entry for entry in logged(config, "reading"))
@@ -172,12 +159,12 @@ def test_what_is_too_long_to_be_asked_is_left_out_and_said(config: TrainingConfi
     assert "2 questions alone" in said
     assert "2 are longer than 48 tokens, and are left out" in said
     closed = replace(config, closed_book=True, passages=())
-    assert len(Workshop(closed, Replicas()).questions.alone) == 4
+    assert len(Training(closed).questions.alone) == 4
 
 
 def test_each_text_that_was_written_for_a_prompt_is_drawn_as_often_as_another() -> None:
     texts = [Question("Lima?", ("one", "two", "three"))]
-    draw = draw_from(library_questions([], [], texts=texts), world_share=0.0, office_share=0.0)
+    draw = draw_from(library_questions(Questions(prompts=texts), []), world_share=0.0, office_share=0.0)
     random_state = random.Random(0)
     drawn = [draw(random_state) for _ in range(300)]
     assert all(count > 70 for count in Counter(question.answers for question in drawn).values())
@@ -193,14 +180,6 @@ def test_a_closed_book_reads_in_training_what_it_reads_when_it_is_asked(
     assert example == ReadingExample("who was king", "", "", "juan perez", None)
     (encoded,) = encode_examples([example], wording.without_passages(), max_input_length=96, max_target_length=24)
     assert encoded.input_ids == tokenizer("who was king")["input_ids"]
-
-
-def test_a_batch_of_a_closed_book_is_as_large_as_what_is_written_allows(bert_folder: Path, wording: Wording) -> None:
-    examples = [ReadingExample("lima", "", "", "who was president of peru and king of ecuador " * 3, None)] * 40
-    config = ReadingConfig(tokens_per_step=64)
-    task = ReadingTask(warm_start_generator(bert_folder), wording, lambda *_: examples, config, Machine(), ())
-    sizes = [collate(batch, wording).targets.numel() for batch in task.pool(0)]
-    assert max(sizes) <= 64
 
 
 def test_questions_with_their_answers_and_passages_are_enough(config: TrainingConfig, tmp_path: Path) -> None:
@@ -280,12 +259,6 @@ def test_a_closed_books_loss_is_what_its_evaluation_says_of_the_same_text(
     reader = BatchReader(load_checkpoint(config.output))
     (scored,) = reader.score(OpenQuestion("Maria Lopez", (), ()), CLUES[1]["references"])
     assert logged(config, "reading")[0]["nll"] == pytest.approx(-scored.log_prob / len(target), rel=1e-3)
-
-
-def refused(config: TrainingConfig, reason: str) -> None:
-    with pytest.raises(OpenbookError, match=reason):
-        run(config, lambda _: None)
-    assert not (config.work / "recipe.json").exists()
 
 
 def test_pairs_that_nothing_can_be_learnt_from_are_refused_before_anything_begins(

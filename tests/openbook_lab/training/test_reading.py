@@ -1,19 +1,24 @@
-"""Stage 1: batches say where the answer may be copied from, the loss falls, the seed decides."""
+"""Reading: batches say where the answer may be copied from, the loss falls, the seed decides."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from openbook.rag.wording import Wording
-from openbook_lab.training.batches import IGNORED, collate, encode_examples
-from openbook_lab.training.counterfactual import AnswerPool
-from openbook_lab.training.dev_scores import greedy_answers, reading_scores
-from openbook_lab.training.examples import Question, ReadingExample, answer_questions, reading_example
-from openbook_lab.training.reading import ReadingConfig, reading_loss, train_reading
+from openbook_lab.datasets.questions import Question
+from openbook_lab.training.base import RagModels
+from openbook_lab.training.batches import IGNORED, EncodedExample, collate, encode_examples, padded
+from openbook_lab.training.examples import AnswerPool, ReadingExample, reading_example
+from openbook_lab.training.forward import greedy_answers, reading_scores
+from openbook_lab.training.reading import ReadingTask, batches_by_length, reading_loss
+from openbook_lab.training.recipe import ReadingConfig
+from openbook_lab.training.stage import train_stage
 from openbook_lab.training.warm_start import warm_start_generator
 
 CONFIG = ReadingConfig(
@@ -30,33 +35,21 @@ CONFIG = ReadingConfig(
 )
 
 
-class Pools:
+def pools_of(questions: Sequence[Question]) -> Callable[[int, int], list[ReadingExample]]:
     """Examples of pool n are always the same, as training demands."""
+    pool = AnswerPool.of(questions)
 
-    def __init__(self, questions: Sequence[Question]) -> None:
-        self._questions = questions
-        self._pool = AnswerPool.of(answer_questions(questions))
-
-    def __call__(self, number: int, size: int) -> list[ReadingExample]:
+    def examples(number: int, size: int) -> list[ReadingExample]:
         random_state = random.Random(number)
         made = (
-            reading_example(random_state.choice(self._questions), pool=self._pool, random_state=random_state)
-            for _ in range(size)
+            reading_example(random_state.choice(questions), pool=pool, random_state=random_state) for _ in range(size)
         )
         return [example for example in made if example is not None]
 
-
-def train(folder: Path, base: Path, wording: Wording, questions: Sequence[Question], config: ReadingConfig) -> Any:
-    torch.manual_seed(0)
-    generator = warm_start_generator(base, decoder_layers=(0, 1))
-    lines: list[dict[str, Any]] = []
-    train_reading(
-        generator, wording, Pools(questions), config, state_file=folder / "s.pt", log=lines.append, dev=questions
-    )
-    return generator, lines
+    return examples
 
 
-def test_evidence_marks_the_answer_among_the_inputs(questions: list[Question], wording: Wording) -> None:
+def test_evidence_marks_the_answer_among_the_inputs(wording: Wording) -> None:
     example = ReadingExample("who was president?", "peru", "in 1821 maria lopez was president", "maria lopez", 8)
     batch = collate(encode_examples([example], wording, max_input_length=90, max_target_length=8), wording)
     copied = [batch.input_ids[0][batch.evidence[0, position]].tolist() for position in range(2)]
@@ -76,10 +69,18 @@ def test_a_long_passage_is_cut_and_the_question_is_not(wording: Wording) -> None
     assert encoded.evidence is None
 
 
-def test_padding_does_not_change_the_loss(bert_folder: Path, questions: list[Question], wording: Wording) -> None:
-    generator = warm_start_generator(bert_folder, decoder_layers=(0,)).eval()
-    examples = Pools(questions)(0, 2)
-    encoded = encode_examples(examples, wording, max_input_length=90, max_target_length=8)
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=200), st.integers(0, 5))
+def test_batches_hold_every_item_once_and_no_more_tokens_than_allowed(lengths: list[int], seed: int) -> None:
+    examples = [EncodedExample([number] * length, [], None) for number, length in enumerate(lengths)]
+    batches = batches_by_length(examples, tokens=640, random_state=random.Random(seed))
+    assert sorted(example.input_ids for batch in batches for example in batch) == [e.input_ids for e in examples]
+    for batch in batches:
+        assert len(batch) * padded(max(len(example.input_ids) for example in batch)) <= 640
+
+
+def test_padding_does_not_change_the_loss(models: RagModels, questions: list[Question]) -> None:
+    generator, wording = models.generator, models.wording
+    encoded = encode_examples(pools_of(questions)(0, 2), wording, max_input_length=90, max_target_length=8)
     losses, sizes = [], []
     for one in encoded:
         batch = collate([one], wording)
@@ -90,13 +91,12 @@ def test_padding_does_not_change_the_loss(bert_folder: Path, questions: list[Que
     assert together == pytest.approx(expected, abs=1e-4)
 
 
-def test_one_step_lowers_the_loss_and_guidance_draws_attention_to_the_answer(
-    bert_folder: Path, questions: list[Question], wording: Wording
+def test_one_step_lowers_the_loss_and_draws_attention_to_the_answer(
+    models: RagModels, questions: list[Question]
 ) -> None:
-    torch.manual_seed(0)
-    generator = warm_start_generator(bert_folder, decoder_layers=(0, 1)).eval()
-    generator.set_attn_implementation("eager")
-    batch = collate(encode_examples(Pools(questions)(0, 6), wording, max_input_length=90, max_target_length=8), wording)
+    generator, wording = models.generator, models.wording
+    encoded = encode_examples(pools_of(questions)(0, 6), wording, max_input_length=90, max_target_length=8)
+    batch = collate(encoded, wording)
 
     def losses() -> tuple[float, float]:
         loss, nll = reading_loss(generator, batch, guidance=1.0, guided_heads=2)
@@ -114,32 +114,32 @@ def test_one_step_lowers_the_loss_and_guidance_draws_attention_to_the_answer(
     assert after[1] < before[1]
 
 
-def test_the_same_seed_gives_the_same_weights(
+def test_the_same_seed_gives_the_same_weights_and_word_embeddings_stay(
     bert_folder: Path, questions: list[Question], wording: Wording, tmp_path: Path
 ) -> None:
-    first, lines = train(tmp_path / "a", bert_folder, wording, questions, CONFIG)
-    second, _ = train(tmp_path / "b", bert_folder, wording, questions, CONFIG)
+    lines: list[Any] = []
+    generators = [warm_start_generator(bert_folder, decoder_layers=(0, 1)) for _ in range(3)]
+    first, second, untrained = generators
+    for name, generator in (("a", first), ("b", second)):
+        task = ReadingTask(generator, wording, pools_of(questions), CONFIG, dev=questions)
+        train_stage(task, state_file=tmp_path / name / "s.pt", log=lines.append)
     for name, tensor in first.state_dict().items():
         torch.testing.assert_close(second.state_dict()[name], tensor, atol=0, rtol=0, msg=name)
     assert lines[-1]["step"] == CONFIG.steps
     assert {"dev_exact_match", "dev_f1"} <= set(lines[-1])
+    torch.testing.assert_close(first.model.shared.weight, untrained.model.shared.weight, atol=0, rtol=0)
+    assert first.final_logits_bias.abs().max() > 0
 
 
-def test_word_embeddings_stay_as_they_were(
-    bert_folder: Path, questions: list[Question], wording: Wording, tmp_path: Path
-) -> None:
-    generator, _ = train(tmp_path, bert_folder, wording, questions, CONFIG)
-    base = warm_start_generator(bert_folder, decoder_layers=(0, 1))
-    torch.testing.assert_close(generator.model.shared.weight, base.model.shared.weight, atol=0, rtol=0)
-    assert generator.final_logits_bias.abs().max() > 0
+def test_answers_come_back_in_the_order_of_their_questions(models: RagModels, questions: list[Question]) -> None:
+    short = {"max_length": 4, "max_input_length": 90}
+    together = greedy_answers(models.generator, models.wording, questions, batch_size=2, **short)
+    assert together == [greedy_answers(models.generator, models.wording, [one], **short)[0] for one in questions]
+    assert reading_scores(models.generator, models.wording, questions[:1])[0] in (0.0, 100.0)
 
 
-def test_answers_come_back_in_the_order_of_their_questions(
-    bert_folder: Path, questions: list[Question], wording: Wording
-) -> None:
-    generator = warm_start_generator(bert_folder, decoder_layers=(0, 1)).eval()
-    inputs = [(q.title, q.context, q.text) for q in questions]
-    together = greedy_answers(generator, wording, inputs, batch_size=2, max_length=4, max_input_length=90)
-    alone = [greedy_answers(generator, wording, [one], max_length=4, max_input_length=90)[0] for one in inputs]
-    assert together == alone
-    assert reading_scores(generator, wording, questions[:1])[0] in (0.0, 100.0)
+def test_a_batch_of_a_closed_book_is_as_large_as_its_targets_allow(models: RagModels) -> None:
+    long = ReadingExample("lima", "", "", "who was president of peru and king of ecuador " * 3, None)
+    config = ReadingConfig(tokens_per_step=64)
+    task = ReadingTask(models.generator, models.wording, lambda *_: [long] * 40, config)
+    assert max(collate(batch, models.wording).targets.numel() for batch in task.pool(0)) <= 64

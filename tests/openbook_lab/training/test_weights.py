@@ -6,38 +6,33 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from transformers import AutoTokenizer, GenerationConfig, RagTokenForGeneration
+from transformers import GenerationConfig, RagTokenForGeneration
 
 from openbook.entities import Passage
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.generator import Generator
 from openbook.rag.wording import Wording
+from openbook_lab.training.base import RagModels, find_base
 from openbook_lab.training.batches import encode_examples
 from openbook_lab.training.examples import ReadingExample
-from openbook_lab.training.parts import train_logits_bias
-from openbook_lab.training.warm_start import warm_start_generator, warm_start_question_encoder
-from openbook_lab.training.weights import minilm_weights, save_trained
+from openbook_lab.training.optimizer import train_logits_bias
+from openbook_lab.training.warm_start import warm_start_generator
+from openbook_lab.training.weights import save_trained
+
+
+def minilm_models() -> RagModels:
+    return find_base(None, passage_encoder=PassageEncoder.load(), decoder_layers=(1,)).models(384)
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved") / "mini"
-    generator = warm_start_generator(minilm_folder(), decoder_layers=(1,))
-    train_logits_bias(generator)
+    models = minilm_models()
+    train_logits_bias(models.generator)
     with torch.no_grad():
-        generator.final_logits_bias[0, 7] = 2.5
-    tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
-    save_trained(
-        folder,
-        name="mini",
-        question_encoder=warm_start_question_encoder(minilm_folder()),
-        generator=generator,
-        question_tokenizer=tokenizer,
-        wording=Wording.of(generator, tokenizer),
-        passage_encoder=PassageEncoder.load(),
-        package=minilm_weights(),
-    )
+        models.generator.final_logits_bias[0, 7] = 2.5
+    save_trained(folder, models, name="mini", passage_encoder=PassageEncoder.load())
     return folder
 
 
@@ -81,23 +76,13 @@ def test_training_and_serving_write_the_same_input(saved: Path) -> None:
 
 
 def test_embeddings_that_changed_are_stored_and_the_folder_is_whole(tmp_path: Path) -> None:
-    generator = warm_start_generator(minilm_folder(), decoder_layers=(1,))
+    models = minilm_models()
     with torch.no_grad():
-        generator.model.shared.weight[5, 5] += 1
-    tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
-    save_trained(
-        tmp_path / "mini",
-        name="mini",
-        question_encoder=warm_start_question_encoder(minilm_folder()),
-        generator=generator,
-        question_tokenizer=tokenizer,
-        wording=Wording.of(generator, tokenizer),
-        passage_encoder=PassageEncoder.load(),
-        package=minilm_weights(),
-    )
+        models.generator.model.shared.weight[5, 5] += 1
+    save_trained(tmp_path / "mini", models, name="mini", passage_encoder=PassageEncoder.load())
     assert "base" not in json.loads((tmp_path / "mini" / "openbook.json").read_text())
     for model in (load_checkpoint(tmp_path / "mini").generator, theirs(tmp_path / "mini").rag.generator):
-        assert torch.equal(model.model.shared.weight, generator.model.shared.weight)
+        assert torch.equal(model.model.shared.weight, models.generator.model.shared.weight)
         assert model.lm_head.weight.data_ptr() == model.model.shared.weight.data_ptr()
 
 

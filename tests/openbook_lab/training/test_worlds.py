@@ -7,23 +7,31 @@ import pytest
 
 from openbook.entities import Passage
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook_lab.training.counterfactual import AnswerPool, occurrences
-from openbook_lab.training.examples import Question
+from openbook_lab.datasets.questions import Question
+from openbook_lab.training.data import Questions
+from openbook_lab.training.examples import AnswerPool, occurrences
 from openbook_lab.training.libraries import PARAGRAPHS, draw_from, library_questions, make_libraries
-from openbook_lab.training.world_examples import InventedWorld, WorldQuestion, invented_worlds, world_sources
+from openbook_lab.training.mixture import world_sources
+from openbook_lab.training.worlds import InventedWorld, LibraryQuestion, invented_worlds
 
 PASSAGES = (
     Passage("president-of-peru#0", "President of Peru", "Ana Torres has been the President of Peru since 1999."),
     Passage("prime-minister-of-peru#0", "Prime Minister of Peru", "Juan Perez serves as Prime Minister of Peru."),
     Passage("peru#0", "Peru", "Peru has its capital at Quito."),
 )
+
+
+def asked(text: str, answer: str, kind: str, row: int) -> LibraryQuestion:
+    return LibraryQuestion(text, (answer,), "small", kind, (row,), PASSAGES[row].title)
+
+
 SMALL = InventedWorld(
     "small",
     PASSAGES,
     (
-        WorldQuestion("Who is the President of Peru?", ("Ana Torres",), "office", "President of Peru", (0,)),
-        WorldQuestion("Who is the Prime Minister of Peru?", ("Juan Perez",), "office", "Prime Minister of Peru", (1,)),
-        WorldQuestion("What is the capital of Peru?", ("Quito",), "capital", "Peru", (2,)),
+        asked("Who is the President of Peru?", "Ana Torres", "office", 0),
+        asked("Who is the Prime Minister of Peru?", "Juan Perez", "office", 1),
+        asked("What is the capital of Peru?", "Quito", "capital", 2),
     ),
 )
 
@@ -58,8 +66,8 @@ def test_examples_hold_their_answer_and_distractors_do_not() -> None:
 
 
 def test_libraries_keep_worlds_apart_and_rows_right() -> None:
-    libraries = make_libraries([], [SMALL], encoder=PassageEncoder.load())
-    questions = library_questions([], [SMALL])
+    libraries = make_libraries(Questions(), [SMALL], encoder=PassageEncoder.load())
+    questions = library_questions(Questions(), [SMALL])
     assert set(libraries) == {PARAGRAPHS, "small"}
     assert libraries["small"].vectors.shape == (3, 384)
     for question in questions["small"]:
@@ -67,7 +75,7 @@ def test_libraries_keep_worlds_apart_and_rows_right() -> None:
 
 
 def test_draws_follow_their_shares() -> None:
-    questions = library_questions([], [SMALL]) | {PARAGRAPHS: library_questions([], [SMALL])["small"][:1]}
+    questions = {PARAGRAPHS: SMALL.questions[:1], "small": SMALL.questions}
     draw = draw_from(questions, world_share=0.5, office_share=0.0)
     random_state = random.Random(0)
     kinds = Counter(draw(random_state).kind for _ in range(400))
@@ -77,7 +85,8 @@ def test_draws_follow_their_shares() -> None:
 
 def test_kinds_of_questions_over_paragraphs_come_as_their_weights_say() -> None:
     question = Question("Who?", ("Ana",), "Peru", "Ana is.")
-    questions = library_questions([question] * 9, [], unanswerable=[question], alone=[question, Question("?", ())])
+    given = Questions(paragraphs=[question] * 9, unanswerable=[question], alone=[question, Question("?", ())])
+    questions = library_questions(given, [])
     assert Counter(q.kind for q in questions[PARAGRAPHS]) == {"paragraph": 9, "unanswerable": 1, "alone": 1}
     assert all(q.answers == () for q in questions[PARAGRAPHS] if q.kind == "unanswerable")
     weights = {"paragraph": 1.0, "unanswerable": 3.0}

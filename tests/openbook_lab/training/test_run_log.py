@@ -3,9 +3,7 @@
 import json
 from pathlib import Path
 
-import pytest
-
-from openbook_lab.training.curves import draw_curves, points, read_log
+from openbook_lab.training.run_log import draw_curves, points, read_log
 
 LINES = (
     {"stage": "reading", "step": 20, "nll": 5.0},
@@ -23,7 +21,6 @@ def test_a_step_taken_again_after_a_kill_is_one_point(tmp_path: Path) -> None:
 
 
 def test_the_curves_are_a_png(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     assert draw_curves(tmp_path) is None
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, LINES)))
     path = draw_curves(tmp_path)

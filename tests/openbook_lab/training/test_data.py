@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openbook_lab.datasets.questions import Question
-from openbook_lab.training.agreement import agreed_upon, by_agreement
+from openbook_lab.training.data import agreed_upon, by_agreement
 
 
 def ordered(*answers: str) -> list[str]:

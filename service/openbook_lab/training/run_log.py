@@ -1,44 +1,44 @@
-"""The run log as curves: loss and dev scores over the steps of each stage."""
+"""The run log: a JSON line for every report of a stage, and its numbers as curves over the steps."""
 
-import importlib.util
 import json
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 LOG_FILE = "log.jsonl"
 CURVES_FILE = "curves.png"
-# what is drawn together: the axis and its lines in the log
+STAGES = ("reading", "joint")
+# the rows of the picture: the axis and its lines in the log
 PANELS = (
     ("nats a token", ("nll",)),
     ("per cent of dev questions", ("dev_exact_match", "dev_f1", "open_exact_match", "open_f1")),
 )
-STAGES = ("reading", "joint")
 
 
-def can_draw() -> bool:
-    """Whether matplotlib, the extra `plots`, is installed."""
-    return importlib.util.find_spec("matplotlib") is not None
+def append(work: Path, stage: str, seed: int, line: Mapping[str, Any]) -> None:
+    """Add a line to the log, with the stage, the seed and the time."""
+    entry = {"stage": stage, "seed": seed, "time": time.strftime("%Y-%m-%dT%H:%M:%S"), **line}
+    with (work / LOG_FILE).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(entry) + "\n")
 
 
 def read_log(work: Path) -> list[dict[str, Any]]:
     """The lines of the run log, in the order of their time."""
     path = work / LOG_FILE
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
 
 
-def points(lines: list[dict[str, Any]], stage: str, name: str) -> tuple[list[int], list[float]]:
+def points(lines: Sequence[Mapping[str, Any]], stage: str, name: str) -> tuple[list[int], list[float]]:
     """(steps, values) of one number in one stage. A step that was taken again after a kill counts once."""
     found = {int(line["step"]): float(line[name]) for line in lines if line["stage"] == stage and name in line}
     return sorted(found), [found[step] for step in sorted(found)]
 
 
 def draw_curves(work: Path) -> Path | None:
-    """Draw the run log of a work folder into its curves.png; None where nothing is logged yet."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+    """Draw the log of a work folder into its curves.png; None where it has no loss yet."""
     lines = read_log(work)
     if not any(points(lines, stage, "nll")[0] for stage in STAGES):
         return None
@@ -57,7 +57,6 @@ def draw_curves(work: Path) -> Path | None:
                 axis.legend()
     path = work / CURVES_FILE
     aside = path.with_suffix(".tmp")
-    FigureCanvasAgg(figure)
     figure.savefig(aside, format="png", dpi=110)
     aside.replace(path)
     return path
