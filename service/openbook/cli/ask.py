@@ -1,7 +1,5 @@
 """openbook ask"""
 
-# ruff: noqa: B008, RUF009  (with_options reads the defaults)
-
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """openbook checkpoint export"""
 
-# ruff: noqa: B008  (with_options reads the defaults)
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """openbook index: import, merge, delete, bm25, prune"""
 
-# ruff: noqa: B008  (with_options reads the defaults)
-
 import time
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """openbook index: swap, rollback, load, status, history: of the service that runs, over HTTP"""
 
-# ruff: noqa: RUF009  (with_options reads the defaults)
-
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait

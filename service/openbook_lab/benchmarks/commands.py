@@ -1,7 +1,5 @@
 """openbook bench swap, http"""
 
-# ruff: noqa: B008  (with_options reads the defaults)
-
 import random
 import tempfile
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """openbook bench engine"""
 
-# ruff: noqa: B008  (with_options reads the defaults)
-
 import tempfile
 from pathlib import Path
 from typing import Annotated, TypeVar

@@ -1,7 +1,5 @@
 """openbook eval qa, fever, generation, ablation, seeds: the paper's experiments on public files, over an index"""
 
-# ruff: noqa: B008, RUF009  (with_options reads the defaults)
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager

@@ -1,7 +1,5 @@
 """openbook eval reading, open, posteriors: question files, asked of a checkpoint"""
 
-# ruff: noqa: B008, RUF009  (with_options reads the defaults)
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A report as tables on the terminal, as a JSON file and as Markdown."""
 
-# ruff: noqa: RUF009  (with_options reads the defaults)
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

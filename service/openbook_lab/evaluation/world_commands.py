@@ -1,7 +1,5 @@
 """openbook eval leaders, facts: the encyclopedia's own questions, asked of its indexes"""
 
-# ruff: noqa: RUF009  (with_options reads the defaults)
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

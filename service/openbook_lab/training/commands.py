@@ -1,7 +1,5 @@
 """openbook train, openbook checkpoint average"""
 
-# ruff: noqa: B008  (with_options reads the defaults)
-
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal

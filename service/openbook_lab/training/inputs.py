@@ -1,7 +1,5 @@
 """What a training is given, with its help: fields of the recipe, and options of `openbook train`."""
 
-# ruff: noqa: RUF009  (with_options reads the defaults)
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal

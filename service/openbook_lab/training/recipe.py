@@ -121,7 +121,7 @@ class JointConfig(StageConfig):
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig(TrainingInputs):
-    """Everything that the result depends on. A later call resumes from the states in `work`, which holds the log, too."""
+    """Everything the result depends on. `work` holds the log, and the states that a later call resumes from."""
 
     output: Path
     work: Path
