@@ -115,7 +115,7 @@ def test_a_disk_too_small_is_found_before_anything_is_embedded(
 ) -> None:
     monkeypatch.setattr(reading, "SHARD_PASSAGES", 4096)
     monkeypatch.setattr(estimating, "free_disk", lambda _: 1000)
-    with pytest.raises(DiskTooSmall, match=r"takes [\d,]+ bytes .* has 1,000 free") as caught:
+    with pytest.raises(DiskTooSmall, match=r"needs [\d,]+ more bytes.* has 1,000 free") as caught:
         build_index(store, "v", Pages(), encoder)
     assert caught.value.data["needed"] > 0
     size = estimating.measure_source(Pages())
