@@ -27,7 +27,7 @@ test: $(BIN)/.installed-test ## install, then run the whole test suite but the s
 	  -m "not slow and not gpu and not docker and not browser"
 
 test-browser: $(BIN)/.installed-browser ## the tests that look at the page in a headless Chromium
-	$(BIN)/python -m pytest -m browser tests/web
+	$(BIN)/python -m pytest -m browser tests/openbook/web
 
 test-slow: $(BIN)/.installed-test $(DEMO) ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
