@@ -292,8 +292,7 @@ def test_the_image_is_small_labelled_and_holds_what_the_constraints_say(image: s
     held = run("docker", "run", "--rm", "--entrypoint", "python3", image, "-c", listing).stdout.split()
     pinned = {
         line.lower().replace("_", "-")
-        for path in ("constraints.txt", "deploy/image/constraints.txt")
-        for line in (ROOT / path).read_text(encoding="utf-8").splitlines()
+        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
         if not line.startswith("#")
     }
     ours = {one.lower().replace("_", "-").partition("+")[0] for one in held if not one.startswith("openbook==")}

@@ -89,11 +89,9 @@ class LoadResponse(BaseModel):
 
 
 class SwapProgressResponse(BaseModel):
-    """The swap that is under way, or else the last one since the service started.
+    """The swap that is under way, or else the last one since the service started."""
 
-    It leaves out the actor: anyone may read this, and only a client with the token may know who asked.
-    """
-
+    # no actor: anyone may read this, and only a client with the token may know who asked
     state: Literal["idle", "running", "done", "failed"]
     version: Annotated[str | None, Field(description="The version to make live, or to load.")]
     previous: Annotated[str | None, Field(description="The version that was live when the swap began.")]

@@ -208,15 +208,17 @@ class SwapIndex:
             raise
 
     def _run(self, watch: SwapWatch, work: Callable[[], T], recorded: bool) -> T:
+        failure: BaseException | None = None
         try:
-            result = work()
+            return work()
         except BaseException as error:
+            failure = error
             if recorded and isinstance(error, Exception):
                 self._record_failure(watch, error)
-            self._end(watch, error)
             raise
-        self._end(watch)
-        return result
+        finally:
+            # even where the failure cannot be recorded
+            self._end(watch, failure)
 
     def _end(self, watch: SwapWatch, error: BaseException | None = None) -> None:
         """From here on the next swap may begin."""
@@ -427,9 +429,11 @@ class SwapIndex:
     def _version_before(self) -> str:
         """The version that was live before the last swap to the live one, by this service or else by any replica."""
         live = self._live_version()
+        if self._before is not None and self._before != live:
+            return self._before
         records = self._history.last(ROLLBACK_RECORDS) if self._history is not None else ()
         made_live = (record.previous for record in records if record.succeeded() and record.version == live)
-        for before in (self._before, *made_live):
+        for before in made_live:
             if before is not None and before != live:
                 return before
         raise NothingToRollBackTo(live=live)

@@ -110,13 +110,14 @@ class ServiceHere:
         from openbook.api.schemas import CompareRequest
 
         request = _validated(CompareRequest, body)
+        options = request.options(self._settings)
         for version in request.versions:
             if not self._services.live.resident(version):
                 self._services.swap_index.load(version).result()
         comparison = self._runner.run(
             self._services.answer_question.compare(
                 request.question,
-                request.options(self._settings),
+                options,
                 request.versions,
                 timeout_s=request.timeout(self._settings),
             )

@@ -29,7 +29,7 @@ from openbook.indexing.faiss_adopting import Adoptable
 from openbook.indexing.faiss_building import Report
 from openbook.indexing.index_spec import IndexSpec, choose_index, estimate
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.indexing.publishing import check_free, publish
+from openbook.indexing.publishing import check_free, prune, publish
 from openbook.indexing.sources import PassageSource
 from openbook.storage.index_store import IndexStore
 
@@ -134,6 +134,8 @@ class _Build:
         check_free(self.store, self.version, replace=self.options.replace)
         started = time.perf_counter()
         self.work.drop_damaged_shards()
+        # what was deleted or replaced long ago makes room
+        prune(self.store)
         if self.options.size is not None:
             self._check_disk(self._spec(self.options.size.n_passages), self.options.size)
         reading.read(self.source, self.work, self.report)

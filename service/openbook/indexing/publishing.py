@@ -33,7 +33,8 @@ from openbook.storage.manifest import (
     write_manifest,
 )
 
-# Longer than a service of any machine takes to open a version, swap, and let go of what it had open.
+# A service that has deleted or replaced files open must let go of them within this time, where others share them
+# over NFS: a version that was published again stays open until a swap to it.
 PRUNE_AFTER_S = 3600.0
 DATA_FILES = (INDEX_FILE, PASSAGES_FILE, VECTORS_FILE, *BM25_FILES)
 
@@ -170,7 +171,7 @@ def prune(store: IndexStore, *, older_than_s: float = PRUNE_AFTER_S) -> int:
     Returns how many files and folders were removed.
     """
     before = time.time() - older_than_s
-    workplace.remove_dead_builds(store.folder)
+    workplace.remove_dead_builds(store.folder, before=before)
     for version in store.versions():
         # a folder of another user's stays as it is
         with suppress(OSError):

@@ -4,11 +4,12 @@ The process that writes in a building folder holds its lock, which tells it from
 deleted version, and each file that a published version no longer names, waits under a `.deleted-` name to be removed.
 """
 
+import math
 import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
@@ -19,7 +20,8 @@ _HIDDEN = re.compile(r"\.(?P<kind>building|deleted)-(?P<version>.+)-[0-9a-f]{8}"
 
 @contextmanager
 def building(folder: Path, version: str) -> Iterator[Path]:
-    """A new locked folder, gone at the end unless it was given the version's name."""
+    """A new locked folder, gone at the end unless it was given the version's name; removes dead builds of `version`."""
+    remove_dead_builds(folder, version)
     while True:
         place = folder / f".building-{version}-{token_hex(4)}"
         place.mkdir()
@@ -44,8 +46,15 @@ def is_being_built(folder: Path, version: str) -> bool:
     return False
 
 
-def remove_dead_builds(folder: Path) -> None:
-    for place in hidden(folder, "building"):
+def remove_dead_builds(folder: Path, version: str | None = None, before: float = math.inf) -> None:
+    """Remove the building folders that no process holds and in which nothing has changed since `before`.
+
+    Over NFS a folder's lock is known to its own machine alone: there the age tells a dead build from another machine's.
+    """
+    for place in hidden(folder, "building", version):
+        with suppress(OSError):
+            if max(path.lstat().st_mtime for path in (place, *place.iterdir())) >= before:
+                continue
         lock = _lock(place, unsupported=False)
         if lock is not None:
             shutil.rmtree(place, ignore_errors=True)

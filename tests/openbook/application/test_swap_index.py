@@ -238,3 +238,19 @@ def test_an_index_that_could_not_be_served_anyway_is_not_read_to_its_end(
     passages.write_bytes(passages.read_bytes().replace(b"nepal", b"chile"))
     with pytest.raises(IndexIncompatible):
         swap_index.begin("tiny-2018", verify="checksum").result(TIMEOUT)
+
+
+def test_a_failure_that_cannot_be_recorded_does_not_block_the_next_swap(
+    swap_index: SwapIndex, live: LiveIndex, telemetry: Telemetry
+) -> None:
+    broken = [True]
+
+    def listener(*_: object) -> None:
+        if broken.pop() if broken else False:
+            raise RuntimeError("no collector")
+
+    telemetry.on_swap(listener)
+    with pytest.raises(RuntimeError, match="no collector"):
+        swap_index.begin("tiny-2020").result(TIMEOUT)
+    assert swap_index.begin("tiny-2018").result(TIMEOUT).version == "tiny-2018"
+    assert live.now() == NEW

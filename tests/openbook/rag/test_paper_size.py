@@ -1,8 +1,8 @@
 """A folder in the shape and size of facebook/rag-token-nq loads and answers on an ordinary machine.
 
 Random weights, written as the published ones are: BERT-base (768) and BART-large (1024, 12 + 12 layers) in one
-float32 pytorch_model.bin of 2 GB. Run with `pytest -m slow -s tests/openbook/rag/test_paper_size.py`; it needs 2 GB of disk and
-about 5 GB of memory, and prints what it measured.
+float32 pytorch_model.bin of 2 GB. Run with `pytest -m slow -s tests/openbook/rag/test_paper_size.py`; it needs 2 GB
+of disk and about 5 GB of memory, and prints what it measured.
 """
 
 import json

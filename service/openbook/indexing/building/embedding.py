@@ -4,17 +4,14 @@ What is computed together decides the last bits of a vector. So a shard is alway
 thread computes each, and any number of workers makes the same bytes. (Another kind of processor, or a GPU, does not.)
 """
 
-import functools
 import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
 import numpy as np
@@ -126,7 +123,11 @@ class InProcess:
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Embeds in several processes, each with the encoder, which share one shard and then the next."""
+    """Embeds in several processes, each with the encoder, which share one shard and then the next.
+
+    Each worker has a pipe of its own. The workers of a ProcessPoolExecutor share one, and a worker that dies in the
+    middle of a result leaves the pool waiting for the rest of it for ever.
+    """
 
     encoder: PassageEncoder
     batch: int
@@ -134,38 +135,48 @@ class Workers:
 
     def vectors(self, work: WorkFolder, numbers: Sequence[int], count: Count) -> Shards:
         """Raises CheckpointInvalid when a worker loads another encoder, SettingInvalid when the system ends one."""
+        workers: dict[Connection, BaseProcess] = {}
         # spawn: a process that has computed with torch must not be forked
         context = multiprocessing.get_context("spawn")
-        theirs, ours = context.Pipe(duplex=False)
-        pool = ProcessPoolExecutor(self.n_workers, mp_context=context, initializer=_begin_worker, initargs=(theirs,))
         try:
+            for _ in range(self.n_workers):
+                ours, theirs = context.Pipe()
+                arguments = (theirs, self.encoder.source, self.encoder.fingerprint, self.batch)
+                process = context.Process(target=_work, args=arguments, daemon=True)
+                process.start()
+                # the worker alone holds its end now, and ends when this process closes the other or dies
+                theirs.close()
+                workers[ours] = process
             for number in numbers:
-                yield number, self._shard(pool, work.read_shard(number), count)
-        except BrokenProcessPool as error:
+                yield number, self._shard(list(workers), work.read_shard(number), count)
+        except (EOFError, BrokenPipeError, ConnectionResetError) as error:
             raise SettingInvalid(
                 setting="--workers",
                 reason="a worker was ended by the system, as a rule for want of memory; give fewer, and go on",
             ) from error
         finally:
-            # ends the workers at once, whatever they still compute
-            ours.close()
-            pool.shutdown(cancel_futures=True)
-            theirs.close()
+            for connection, worker in workers.items():
+                connection.close()
+                worker.terminate()
+                worker.join()
 
-    def _shard(self, pool: ProcessPoolExecutor, passages: Sequence[Passage], count: Count) -> Vectors:
+    def _shard(self, workers: Sequence[Connection], passages: Sequence[Passage], count: Count) -> Vectors:
         vectors = np.empty((len(passages), self.encoder.dimension), dtype=np.float32)  # (n, d)
-        begun = {
-            pool.submit(
-                _encode, self.encoder.source, self.encoder.fingerprint, [passages[row] for row in rows], self.batch
-            ): rows
-            for rows in tasks(passages, self.batch)
-        }
-        for task in as_completed(begun):
-            made = task.result()
-            if isinstance(made, _Failure):
-                raise made.kind(**made.data)
-            vectors[begun[task]] = made
-            count(len(begun[task]))
+        waiting = tasks(passages, self.batch)[::-1]
+        free, given = list(workers), dict[Connection, list[int]]()
+        while waiting or given:
+            while waiting and free:
+                rows, worker = waiting.pop(), free.pop()
+                worker.send([passages[row] for row in rows])
+                given[worker] = rows
+            for worker in given.keys() & wait(list(given)):
+                made = worker.recv()
+                if isinstance(made, _Failure):
+                    raise made.kind(**made.data)
+                rows = given.pop(worker)
+                vectors[rows] = made
+                free.append(worker)
+                count(len(rows))
         return vectors
 
 
@@ -177,30 +188,17 @@ class _Failure:
     data: dict[str, Any]
 
 
-@functools.cache
-def _loaded(source: EncoderSource, fingerprint: str) -> PassageEncoder:
-    return load_same(source, fingerprint)
-
-
-def _begin_worker(alive: Connection) -> None:
+def _work(connection: Connection, source: EncoderSource, fingerprint: str, batch: int) -> None:
+    """A worker's life: it receives passages and sends vectors until the parent closes the other end of the pipe."""
     # Ctrl-C goes to the whole group of processes: the parent alone answers it and ends its workers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     disable_progress_bar()
-    threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
-
-
-def _end_with_parent(alive: Connection) -> None:
-    """End this process when the parent closes its end of the pipe, by being killed too.
-
-    Without this, a worker whose parent was killed waits for work for ever: it holds both ends of the pool's queue.
-    """
-    alive.poll(None)
-    os._exit(1)
-
-
-def _encode(source: EncoderSource, fingerprint: str, passages: Sequence[Passage], batch: int) -> Vectors | _Failure:
     try:
-        return _loaded(source, fingerprint).encode(passages, batch_size=batch)
+        encoder = load_same(source, fingerprint)
+        while True:
+            connection.send(encoder.encode(connection.recv(), batch_size=batch))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
     except OpenbookError as error:
-        return _Failure(type(error), error.data)
+        connection.send(_Failure(type(error), error.data))
