@@ -82,15 +82,15 @@ $(INDEXES)/%/manifest.json: | $(BIN)/.installed
 # The stamps lie inside .venv, so that they go when it goes.
 $(BIN)/.installed: pyproject.toml $(addsuffix /pyproject.toml,$(PARTS)) constraints.txt | $(BIN)/python
 	@echo 'Installing Openbook and what it needs into $(VENV); the first time takes a few minutes.'
-	$(PIP) -e '.[mini,lab]' $(addprefix -e ,$(PARTS))
+	$(PIP) -e '.[mini,lab,dump]' $(addprefix -e ,$(PARTS))
 	@touch $@
 
 $(BIN)/.installed-test: $(BIN)/.installed
-	$(PIP) -e '.[mini,lab,test,check]' $(addprefix -e ,$(PARTS))
+	$(PIP) -e '.[mini,lab,dump,test,check]' $(addprefix -e ,$(PARTS))
 	@touch $@
 
 $(BIN)/.installed-browser: $(BIN)/.installed-test
-	$(PIP) -e '.[mini,lab,test,check,browser]' $(addprefix -e ,$(PARTS))
+	$(PIP) -e '.[mini,lab,dump,test,check,browser]' $(addprefix -e ,$(PARTS))
 	@touch $@
 
 # The first Python that is new enough, unless PYTHON names one.

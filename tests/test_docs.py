@@ -75,6 +75,10 @@ def test_the_first_page_shows_the_calls_that_make_serve_prints() -> None:
         assert f"{call}\n" in README
 
 
+def test_the_first_page_is_read_in_one_sitting() -> None:
+    assert len(README.splitlines()) <= 130
+
+
 def test_the_first_page_was_filled_from_a_real_run() -> None:
     assert "to be filled" not in README
 

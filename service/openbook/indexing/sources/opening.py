@@ -44,8 +44,10 @@ def open_source(what: str, *, snapshot_date: str | None = None, licence: str = "
         raise SourceInvalid(source=what, reason="there is no such file")
     if dump:
         # only dumps need the parser of wikitext
-        from openbook.indexing.sources.dump.source import WikipediaDumpSource
-
+        try:
+            from openbook.indexing.sources.dump.source import WikipediaDumpSource
+        except ModuleNotFoundError as error:
+            raise SourceInvalid(source=what, reason="a dump needs an extra: pip install 'openbook[dump]'") from error
         return WikipediaDumpSource(path, snapshot_date=snapshot_date, licence=licence, processes=processes)
     kind = JsonLinesSource if suffix == ".jsonl" else PassageTableSource
     return kind(path, snapshot_date=snapshot_date, licence=licence)

@@ -1,5 +1,6 @@
 """Which source a name or a file is."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,10 @@ def test_a_source_of_no_known_kind_is_refused(name: str) -> None:
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceInvalid, match="there is no such file"):
         open_source(str(tmp_path / "absent.tsv"))
+
+
+def test_a_dump_without_the_parser_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openbook.indexing.sources.dump.source", None)
+    (tmp_path / "wiki.xml").touch()
+    with pytest.raises(SourceInvalid, match=r"pip install 'openbook\[dump\]'"):
+        open_source(str(tmp_path / "wiki.xml"))
