@@ -10,8 +10,15 @@ from openbook.errors import OpenbookError
 Progress = Callable[[int, int | None, str], None]
 
 
+def silent(done: int, total: int | None, what: str) -> None:
+    """Shows nothing."""
+
+
 class Child:
-    """A process that calls `make(*arguments)` once, and the result of that for each request. A context manager."""
+    """A process that calls `make(told, *arguments)` once, and the result of that for each request. A context manager.
+
+    What it tells `told` reaches the progress of the request.
+    """
 
     def __init__(self, make: Callable[..., Callable[[Any], Any]], *arguments: Any) -> None:
         context = multiprocessing.get_context("spawn")
@@ -23,77 +30,63 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self._pipe.close()
+        if error is not None:
+            # it may be in the middle of long work that no longer matters
+            self._process.join(timeout=10)
+            self._process.kill()
         self._process.join()
 
-    def request(self, content: Any) -> Any:
-        """The answer. Raises what the process raised, and EOFError where the process has died."""
+    def request(self, content: Any, progress: Progress = silent) -> Any:
+        """The answer. Raises the error of the process; RuntimeError where it dies, as when its memory is too much."""
         self._pipe.send(content)
-        answer = self._pipe.recv()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        while True:
+            kind, found = self._receive()
+            if kind == "answer":
+                return found
+            if kind == "raised":
+                raise found
+            if kind == "refused":
+                error_class, data = found
+                error = error_class.__new__(error_class)
+                OpenbookError.__init__(error, **data)
+                raise error
+            progress(*found)
+
+    def _receive(self) -> tuple[str, Any]:
+        try:
+            received: tuple[str, Any] = self._pipe.recv()
+        except EOFError as error:
+            self._process.join()
+            raise RuntimeError(f"a process of the benchmark ended with {self._process.exitcode}") from error
+        return received
+
+
+def in_child(progress: Progress, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What `function(told, *arguments)` returns in a process of its own. Raises what `Child.request` raises."""
+    with Child(_calling, function) as child:
+        return child.request(arguments, progress)
+
+
+def _calling(told: Progress, function: Callable[..., Any]) -> Callable[[tuple[Any, ...]], Any]:
+    return lambda arguments: function(told, *arguments)
 
 
 def _serve(pipe: Connection, make: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
-    answer = make(*arguments)
+    def told(done: int, total: int | None, what: str) -> None:
+        pipe.send(("told", (done, total, what)))
+
+    answer = make(told, *arguments)
     while True:
         try:
             content = pipe.recv()
         except EOFError:
             return
         try:
-            pipe.send(answer(content))
+            pipe.send(("answer", answer(content)))
+        except OpenbookError as error:
+            # its class takes other arguments than an exception that pickle can rebuild
+            pipe.send(("refused", (type(error), error.data)))
         except Exception as error:
-            pipe.send(error)
-
-
-def in_child(progress: Progress, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What `function(told, *arguments)` returns in a process of its own; calls of `told` reach `progress`.
-
-    Raises the OpenbookError that it raises. Raises RuntimeError for any other error, and where the process ends without
-    a result, as when the system kills it for its memory.
-    """
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_run, args=(theirs, function, arguments), daemon=True)
-    child.start()
-    theirs.close()
-    try:
-        while True:
-            kind, content = ours.recv()
-            if kind == "result":
-                return content
-            if kind == "refused":
-                error_class, data = content
-                error = error_class.__new__(error_class)
-                OpenbookError.__init__(error, **data)
-                raise error
-            if kind == "failed":
-                raise RuntimeError(f"{function.__name__}: {content}")
-            progress(*content)
-    except EOFError as error:
-        child.join()
-        raise RuntimeError(f"the process that did {function.__name__} ended with {child.exitcode}") from error
-    finally:
-        ours.close()
-        if child.is_alive():
-            child.join(timeout=10)
-            child.kill()
-        child.join()
-
-
-def _run(pipe: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    def told(done: int, total: int | None, what: str) -> None:
-        pipe.send(("progress", (done, total, what)))
-
-    try:
-        pipe.send(("result", function(told, *arguments)))
-    except OpenbookError as error:
-        # its class takes other arguments than an exception that pickle can rebuild
-        pipe.send(("refused", (type(error), error.data)))
-    except Exception as error:
-        pipe.send(("failed", f"{type(error).__name__}: {error}"))
-    finally:
-        pipe.close()
+            pipe.send(("raised", error))

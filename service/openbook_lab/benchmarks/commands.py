@@ -1,20 +1,21 @@
-"""openbook bench swap, http"""
+"""openbook bench: engine, precision, swap, http, index"""
 
-import random
 import tempfile
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from openbook.cli.client import quieten_libraries
 from openbook.cli.index_build import IndexNumbers
 from openbook.cli.options import folder_to_fill, group, option, with_options
 from openbook.cli.progress import ProgressBar
-from openbook.entities import AnswerOptions, ModelKind
 from openbook.settings import Settings
 from openbook.storage.faiss_index import IndexType
-from openbook_lab.benchmarks.engine_command import engine
-from openbook_lab.benchmarks.precision_command import precision
+from openbook.storage.index_store import IndexStore
+from openbook_lab.benchmarks.http import Clients
+from openbook_lab.benchmarks.index_vectors import VectorsAsked
+from openbook_lab.benchmarks.names import CONTESTANTS, MODES, PRECISIONS, SHAPES, chosen, numbers
+from openbook_lab.evaluation.options import BookQuestions
 from openbook_lab.evaluation.reports import ReportFiles
 
 Serving = Annotated[
@@ -22,6 +23,80 @@ Serving = Annotated[
     *("checkpoint", "indexes", "index", "device", "dtype", "threads"),
     *("workers", "max_batch", "max_queue", "max_docs"),
 ]
+
+
+@with_options
+def engine(
+    settings: Annotated[Settings, "checkpoint"],
+    files: ReportFiles,
+    shapes: str = option(
+        "mini,bart-large", "mini: the checkpoint. bart-large: BERT-base and BART-large, random weights."
+    ),
+    modes: str = option(
+        "token greedy,token beams,sequence thorough,sequence fast",
+        "Of: token greedy, token beams, sequence thorough, sequence fast.",
+    ),
+    contestants: str = option(
+        "openbook float32,openbook bfloat16,openbook int8,transformers float32,transformers bfloat16",
+        "Of: openbook float32 | bfloat16 | int8, transformers float32 | bfloat16, and for sequence fast alone "
+        "ctranslate2 float32 | int8 (pip install 'openbook-lab[ctranslate2]').",
+    ),
+    threads: str = option("1,2", "Numbers of threads."),
+    repeats: int = option(3, "Answers to each; the fastest counts.", min=1),
+    n_docs: int = option(5, "K: passages.", min=1),
+    length: int = option(160, "Tokens of a passage with its question.", min=1),
+    new_tokens: int = option(16, "Tokens of an answer; none ends before.", min=1),
+    num_beams: int = option(4, "Beams, where they are not one.", min=2),
+    folder: Path | None = option(None, "Where the random weights are written: 2 GB.", callback=folder_to_fill),
+) -> None:
+    """Measure an answer of the engine beside transformers' own RAG: same weights, same work, in the same run.
+
+    Lists are separated by commas, and the first word of several names stands for all of them: "openbook,transformers".
+    Each contestant has a process of its own, and all are in memory at once: 8 GB for bart-large.
+    """
+    from openbook_lab.benchmarks.children import in_child
+    from openbook_lab.benchmarks.engine import Plan, measure_engine
+    from openbook_lab.benchmarks.engine_work import Work, write_shapes
+
+    plan = Plan(
+        contestants=chosen(contestants, CONTESTANTS, "--contestants"),
+        modes=chosen(modes, MODES, "--modes"),
+        threads=numbers(threads, "--threads"),
+        repeats=repeats,
+        work=Work(n_docs=n_docs, length=length, new_tokens=new_tokens, num_beams=num_beams),
+    )
+    names = chosen(shapes, SHAPES, "--shapes")
+    with tempfile.TemporaryDirectory(prefix="openbook-bench-", dir=folder) as made, ProgressBar() as progress:
+        # in a child, so that its memory does not count as that of this process's children
+        folders = in_child(progress.update, write_shapes, names, Path(made), Path(settings.checkpoint))
+        report = measure_engine(folders, plan, progress.update)
+    files.show(report)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledQuestions(BookQuestions):
+    """A precision costs little: a sample is enough to see it."""
+
+    sample: int | None = option(1000, "Ask so many questions, drawn by --seed. Default: all.", min=1)
+
+
+@with_options
+def precision(
+    settings: Annotated[Settings, "checkpoint", "threads"],
+    options: SampledQuestions,
+    precisions: str = option(",".join(PRECISIONS), "The others are compared with the first."),
+    num_beams: int = option(4, "Width of the beam search, beside greedy decoding.", min=2),
+    thorough: bool = option(False, "RAG-Sequence's thorough decoding, too.", "--thorough/--no-thorough"),
+) -> None:
+    """What a precision costs in answers: exact match, F1, and the share of questions that are answered otherwise.
+
+    The questions are asked of the paragraphs of all questions, in 100-word pieces, with the passages that the question
+    encoder finds in float32. Runs on the processor.
+    """
+    from openbook_lab.benchmarks.precision import measure_precisions
+
+    names = chosen(precisions, PRECISIONS, "--precisions")
+    options.show(measure_precisions(settings, options, names, num_beams=num_beams, thorough=thorough))
 
 
 @with_options
@@ -41,74 +116,27 @@ def swap(
     A version takes 4 N d bytes of vectors and about 700 bytes of text a passage, on the disk and in memory; building
     one takes twice that. One million passages of 768 dimensions: --passages 1000000.
     """
+    from openbook_lab.benchmarks.children import in_child
     from openbook_lab.benchmarks.swap import measure_swaps
     from openbook_lab.benchmarks.synthetic import build_versions
 
     with tempfile.TemporaryDirectory(prefix="openbook-bench-", dir=folder) as made, ProgressBar() as progress:
-        store = build_versions(Path(made), passages, dimension, index_type, progress.update)
-        report = measure_swaps(store, swaps=swaps, cold=cold, progress=progress.update)
+        # in a child, so that its memory does not count as this one's
+        in_child(progress.update, build_versions, Path(made), passages, dimension, index_type)
+        report = measure_swaps(IndexStore(Path(made)), swaps=swaps, cold=cold, progress=progress.update)
     files.show(report)
 
 
 @with_options
-def http(
-    settings: Serving,
-    files: ReportFiles,
-    clients: tuple[int, ...] = option(
-        (1, 2, 4, 8, 16), "Clients at once; give it again for more. Default: 1, 2, 4, 8, 16.", min=1
-    ),
-    seconds: float = option(5.0, "How long each number of clients asks in a round.", min=0.1),
-    rounds: int = option(3, "Rounds of all numbers of clients.", min=1),
-    questions: int = option(60, "Questions that one client asks in each way.", min=1),
-    n_docs: int = option(5, "K: passages to retrieve and marginalise over.", min=1),
-    model: ModelKind = option("token", "RAG-Token or RAG-Sequence."),
-    num_beams: int = option(4, "Width of the beam search; 1 is greedy.", min=1),
-    max_new_tokens: int = option(32, "Tokens of an answer at most.", min=1),
-) -> None:
+def http(settings: Serving, files: ReportFiles, clients: Clients) -> None:
     """Measure what the application and HTTP add to a bare call of the engine, and the answers a second of many clients.
 
     The service runs in this process, its clients in another. The questions are the encyclopedia's, who leads; any
     index will do, since it is time that is measured.
     """
-    import torch
+    from openbook_lab.benchmarks.http import measure_http
 
-    from openbook.api.app import create_app
-    from openbook.api.composition import Services
-    from openbook.api.server import serving
-    from openbook_lab.benchmarks.http import ClientProcess, Subject, load_table, measure_load, measure_overhead
-    from openbook_lab.evaluation.leaders import leader_questions
-    from openbook_lab.evaluation.tables import Report, machine
-
-    quieten_libraries()
-    asked: dict[str, Any] = {"n_docs": n_docs, "model": model, "num_beams": num_beams, "max_new_tokens": max_new_tokens}
-    texts = [one.text for one in leader_questions()]
-    random.Random(0).shuffle(texts)
-    bodies = [{"question": text, **asked} for text in texts]
-    settings = settings.model_copy(update={"host": "127.0.0.1", "port": 0, "follow_s": 0.0})
-    service = create_app(settings)
-    with serving(service, settings) as port, ClientProcess(port, bodies) as asking, ProgressBar() as progress:
-        services: Services = service.state.services
-        subject = Subject(services.engine, services.live, services.answer_question, service.state.telemetry)
-        overhead = measure_overhead(
-            subject, asking, texts, AnswerOptions(**asked), rounds=questions, progress=progress.update
-        )
-        loads = measure_load(subject, asking, clients, seconds=seconds, rounds=rounds, progress=progress.update)
-        index = services.live.now()
-    report = Report(
-        experiment="bench http",
-        facts={
-            "checkpoint": services.engine.checkpoint_name,
-            "index": index.version if index is not None else "",
-            **asked,
-            "workers": settings.workers,
-            "max_batch": settings.max_batch,
-            "threads": torch.get_num_threads(),
-            "dtype": settings.dtype,
-            "machine": machine(),
-        },
-        tables=(overhead.table(), load_table(loads)),
-    )
-    files.show(report)
+    files.show(measure_http(settings, clients))
 
 
 @with_options
@@ -116,16 +144,12 @@ def index(
     settings: Annotated[Settings, "indexes"],
     files: ReportFiles,
     of_index: IndexNumbers,
-    passages: int = option(20_000, "N: random vectors with the structure of text.", min=1000),
-    dimension: int = option(768, "d: length of a random vector.", min=2),
-    vectors: Path | None = option(None, "Take the vectors of this .npy file (N, d) instead.", metavar="FILE"),
-    version: str | None = option(None, "Take the vectors of this index version instead."),
+    vectors: VectorsAsked,
     types: tuple[str, ...] = option(
         ("flat", "hnsw", "ivfpq"),
         "flat, hnsw, ivfpq or a FAISS factory string; may be given again. [default: all three]",
         "--type",
     ),
-    questions: int = option(1000, "How many are asked.", min=20),
     threads: int | None = option(None, "Build with so many. [default: one a core]", min=1),
     folder: Path | None = option(
         None, "Keep vectors, indexes and figures here: a run that was stopped goes on.", callback=folder_to_fill
@@ -137,32 +161,15 @@ def index(
     of 768 dimensions take 12 GB of disk and most of the time for HNSW's graph: --passages 1000000 --folder bench.
     """
     from openbook_lab.benchmarks.index import measure_indexes, specs
-    from openbook_lab.benchmarks.index_vectors import prepare
 
     with ExitStack() as stack:
         place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="openbook-bench-")))
-        progress = stack.enter_context(ProgressBar())
-        if vectors is None and version is None:
+        progress = stack.enter_context(ProgressBar()).update
+        if vectors.drawn:
             # a number that cannot be is found before anything is drawn
-            specs(types, passages, dimension, of_index.numbers)
-        prepared = prepare(
-            place,
-            passages=passages,
-            dimension=dimension,
-            n_questions=questions,
-            file=vectors,
-            version=version,
-            indexes=settings.indexes,
-            progress=progress.update,
-        )
-        report = measure_indexes(
-            place,
-            prepared.places,
-            specs(types, prepared.n_passages, prepared.dimension, of_index.numbers),
-            origin=prepared.origin,
-            n_threads=threads,
-            progress=progress.update,
-        )
+            specs(types, vectors.passages, vectors.dimension, of_index.numbers)
+        places = vectors.prepare(place, settings.indexes, progress)
+        report = measure_indexes(place, places, specs(types, *places.shape, of_index.numbers), threads, progress)
     files.show(report)
 
 

@@ -16,9 +16,10 @@ from transformers import RagConfig
 from openbook.errors import SettingInvalid
 from openbook_lab.benchmarks.children import Progress
 from openbook_lab.benchmarks.engine_contestants import ContestantProcess, require_library
-from openbook_lab.benchmarks.engine_work import ContestantName, ModeName, Outcome, ShapeName, Work, modes_of
-from openbook_lab.benchmarks.machine_limits import PRECISIONS, Limits, Precision, measure_limits
-from openbook_lab.evaluation.tables import Report, Rows, Table, machine
+from openbook_lab.benchmarks.engine_work import Outcome, Work, modes_of
+from openbook_lab.benchmarks.machine_limits import Limits, measure_limits
+from openbook_lab.benchmarks.names import PRECISIONS, ContestantName, ModeName, Precision, ShapeName
+from openbook_lab.evaluation.reports import Report, Rows, Table, machine
 
 # A contestant that needs longer for an answer gives it once.
 LONG_S = 20.0
@@ -136,9 +137,7 @@ def measure_engine(shapes: Mapping[ShapeName, Path], plan: Plan, progress: Progr
         },
         tables=(
             _answers_table(measured),
-            Table(
-                "Peak resident memory of the contestant's process, MB", ("shape", "contestant", "MB"), tuple(memories)
-            ),
+            Table("Peak resident memory of the contestant's process, MB", ("shape", "contestant", "MB"), memories),
             _limits_table(limits),
             _shares_table(measured, sizes, {one.threads: one for one in limits}, work),
         ),
@@ -194,7 +193,7 @@ def _answers_table(measured: Sequence[Measured]) -> Table:
             same = f"{fmean(mine == theirs for mine, theirs in pairs):.0%}"
         rows.append((one.shape, one.mode, one.threads, one.contestant, one.fastest.seconds, *faster, one.answers, same))
     columns = ("shape", "mode", "threads", "contestant", "seconds", *(f"x {name}" for name in against))
-    return Table("Seconds an answer", (*columns, "answers", "same"), tuple(rows), digits=3)
+    return Table("Seconds an answer", (*columns, "answers", "same"), rows, digits=3)
 
 
 def _limits_table(limits: Sequence[Limits]) -> Table:
@@ -233,4 +232,4 @@ def _shares_table(
         *("shape", "mode", "threads", "precision", "encoder, ms", "% of matrix peak"),
         *("start, ms", "step, ms", "% of memory bound", "% of product bound"),
     )
-    return Table("Share of the limits reached", columns, tuple(rows))
+    return Table("Share of the limits reached", columns, rows)

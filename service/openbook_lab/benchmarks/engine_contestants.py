@@ -26,8 +26,9 @@ from openbook.rag import decoding
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.generator import Generator
 from openbook.rag.marginal import doc_log_prior
-from openbook_lab.benchmarks.children import Child
-from openbook_lab.benchmarks.engine_work import Contestant, ContestantName, ModeName, Outcome, Work
+from openbook_lab.benchmarks.children import Child, Progress
+from openbook_lab.benchmarks.engine_work import Contestant, Outcome, Work
+from openbook_lab.benchmarks.names import ContestantName, ModeName
 
 # Added to the logit of the end token: it is never chosen, and every precision can hold the number.
 NEVER = -1e4
@@ -48,7 +49,9 @@ class ContestantProcess(Child):
         return answer
 
 
-def _load(name: ContestantName, folder: Path, work: Work) -> Callable[[tuple[ModeName, int]], tuple[Outcome, int]]:
+def _load(
+    _: Progress, name: ContestantName, folder: Path, work: Work
+) -> Callable[[tuple[ModeName, int]], tuple[Outcome, int]]:
     warnings.simplefilter("ignore")
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()

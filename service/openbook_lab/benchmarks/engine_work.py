@@ -6,13 +6,11 @@ tokens before.
 """
 
 import json
-import multiprocessing
 import shutil
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -33,23 +31,8 @@ from openbook.rag.checkpoint import (
     save_checkpoint,
 )
 from openbook_lab.benchmarks.children import Progress
+from openbook_lab.benchmarks.names import MODES, ContestantName, ModeName, ShapeName
 
-ContestantName = Literal[
-    "openbook float32",
-    "openbook bfloat16",
-    "openbook int8",
-    "transformers float32",
-    "transformers bfloat16",
-    "ctranslate2 float32",
-    "ctranslate2 int8",
-]
-CONTESTANTS: tuple[ContestantName, ...] = get_args(ContestantName)
-ModeName = Literal["token greedy", "token beams", "sequence thorough", "sequence fast"]
-MODES: tuple[ModeName, ...] = get_args(ModeName)
-
-
-ShapeName = Literal["mini", "bart-large"]
-SHAPES: tuple[ShapeName, ...] = get_args(ShapeName)
 WIDTH = 2.0  # of a weight, in units of 1 / sqrt(its inputs)
 # gelu gives numbers with a mean above zero; a wide matrix behind it would add the same vector everywhere
 NARROW_WIDTH = 0.2
@@ -103,37 +86,25 @@ class Contestant(Protocol):
     def run(self, mode: ModeName) -> Outcome: ...
 
 
-def write_shapes(
-    names: Sequence[ShapeName], folder: Path, checkpoint: Path, progress: Progress
-) -> dict[ShapeName, Path]:
-    """A folder of each that transformers can load, with all tensors; `checkpoint` may leave some to a package.
-
-    Another process writes them, so that its memory does not count as that of this one's children.
-    """
-    context = multiprocessing.get_context("spawn")
-    written: dict[ShapeName, Path] = {}
-    with ProcessPoolExecutor(1, mp_context=context) as writer:
-        for number, name in enumerate(names):
-            progress(number, len(names), "weights")
-            write = write_mini if name == "mini" else write_paper_size
-            written[name] = writer.submit(write, folder / name, checkpoint).result()
-    progress(len(names), len(names), "weights")
-    return written
+def write_shapes(told: Progress, names: Sequence[ShapeName], folder: Path, checkpoint: Path) -> dict[ShapeName, Path]:
+    """A folder of each that transformers can load, with all tensors; `checkpoint` may leave some to a package."""
+    for number, name in enumerate(names):
+        told(number, len(names), "weights")
+        if name == "mini":
+            (folder / name).mkdir()
+            save_checkpoint(load_checkpoint(checkpoint), folder / name)
+        else:
+            write_paper_size(folder / name, checkpoint)
+    told(len(names), len(names), "weights")
+    return {name: folder / name for name in names}
 
 
-def write_mini(folder: Path, checkpoint: Path) -> Path:
-    """The checkpoint with all of its tensors."""
-    folder.mkdir()
-    save_checkpoint(load_checkpoint(checkpoint), folder)
-    return folder
-
-
-def write_paper_size(folder: Path, tokenizers: Path, *, seed: int = 0) -> Path:
+def write_paper_size(folder: Path, tokenizers: Path) -> None:
     """BERT-base and BART-large as a RAG folder of 2 GB, with the tokenizers of the checkpoint in `tokenizers`.
 
     Nothing is tokenised, but only a complete folder can be loaded.
     """
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     question_encoder = DPRQuestionEncoder(DPRConfig())
     generator = BartForConditionalGeneration(BartConfig(forced_eos_token_id=None))
     _diversify(generator)
@@ -150,7 +121,6 @@ def write_paper_size(folder: Path, tokenizers: Path, *, seed: int = 0) -> Path:
     for name in (QUESTION_TOKENIZER, GENERATOR_TOKENIZER):
         shutil.copytree(tokenizers / name, folder / name)
     (folder / FACTS_FILE).write_text(json.dumps({"format": 1, "name": "bart-large", "uncased": False}) + "\n")
-    return folder
 
 
 def _diversify(generator: nn.Module) -> None:

@@ -11,6 +11,7 @@ imports here are light, and the model's are for types alone.
 import asyncio
 import json
 import math
+import random
 import re
 import statistics
 import threading
@@ -20,16 +21,18 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 
+from openbook.cli.client import quieten_libraries
+from openbook.cli.options import option
+from openbook.cli.progress import ProgressBar
+from openbook.entities import AnswerOptions, ModelKind, StageSeconds
 from openbook.errors import ServerRefused
+from openbook.settings import Settings
 from openbook_lab.benchmarks.children import Child, Progress
-from openbook_lab.evaluation.tables import Rows, Table
+from openbook_lab.evaluation.reports import Report, Rows, Table, machine
 
 if TYPE_CHECKING:
-    from openbook.application.answer_question import AnswerQuestion
-    from openbook.application.live_index import LiveIndex
+    from openbook.api.composition import Services
     from openbook.application.telemetry import Telemetry
-    from openbook.entities import AnswerOptions, StageSeconds
-    from openbook.rag.engine import RagEngine
 
 WAYS = ("bare engine call", "application, same process", "HTTP on loopback")
 TIMEOUT_S = 600.0
@@ -42,14 +45,61 @@ BATCHES = re.compile(r'^openbook_batch_size_bucket\{le="([^"]+)"\} (\S+)$', re.M
 BATCH_TOTALS = re.compile(r"^openbook_batch_size_(sum|count) (\S+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The parts of a service that runs in this process."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """How many clients ask, how long, and what."""
 
-    engine: "RagEngine"
-    live: "LiveIndex"
-    answer_question: "AnswerQuestion"
-    telemetry: "Telemetry"
+    clients: tuple[int, ...] = option(
+        (1, 2, 4, 8, 16), "Clients at once; give it again for more. Default: 1, 2, 4, 8, 16.", min=1
+    )
+    seconds: float = option(5.0, "How long each number of clients asks in a round.", min=0.1)
+    rounds: int = option(3, "Rounds of all numbers of clients.", min=1)
+    questions: int = option(60, "Questions that one client asks in each way.", min=1)
+    n_docs: int = option(5, "K: passages to retrieve and marginalise over.", min=1)
+    model: ModelKind = option("token", "RAG-Token or RAG-Sequence.")
+    num_beams: int = option(4, "Width of the beam search; 1 is greedy.", min=1)
+    max_new_tokens: int = option(32, "Tokens of an answer at most.", min=1)
+
+
+def measure_http(settings: Settings, options: Clients) -> Report:
+    """Serve the index of the settings in this process, and ask it as one client and as many."""
+    # the process of the clients imports this file too
+    import torch
+
+    from openbook.api.app import create_app
+    from openbook.api.server import serving
+    from openbook_lab.evaluation.leaders import leader_questions
+
+    quieten_libraries()
+    asked: dict[str, Any] = {
+        name: getattr(options, name) for name in ("n_docs", "model", "num_beams", "max_new_tokens")
+    }
+    texts = [one.text for one in leader_questions()]
+    random.Random(0).shuffle(texts)
+    bodies = [{"question": text, **asked} for text in texts]
+    settings = settings.model_copy(update={"host": "127.0.0.1", "port": 0, "follow_s": 0.0})
+    app = create_app(settings)
+    with serving(app, settings) as port, ClientProcess(port, bodies) as clients, ProgressBar() as progress:
+        services: Services = app.state.services
+        overhead = measure_overhead(
+            services, clients, texts, AnswerOptions(**asked), rounds=options.questions, progress=progress.update
+        )
+        loads = measure_load(app.state.telemetry, clients, options, progress.update)
+        index = services.live.now()
+    return Report(
+        "bench http",
+        {
+            "checkpoint": services.engine.checkpoint_name,
+            "index": index.version if index is not None else "",
+            **asked,
+            "workers": settings.workers,
+            "max_batch": settings.max_batch,
+            "threads": torch.get_num_threads(),
+            "dtype": settings.dtype,
+            "machine": machine(),
+        },
+        (overhead.table(), load_table(loads)),
+    )
 
 
 # --- clients -----------------------------------------------------------------------------------------------
@@ -94,7 +144,7 @@ class ClientProcess(Child):
         return replies
 
 
-def _client(port: int, requests: list[bytes]) -> Callable[[int | _Load], Reply | list[Reply]]:
+def _client(_: Progress, port: int, requests: list[bytes]) -> Callable[[int | _Load], Reply | list[Reply]]:
     connection = _connect(port)
 
     def answer(asked: int | _Load) -> Reply | list[Reply]:
@@ -184,16 +234,16 @@ class Overhead:
         return Table(
             "One client, milliseconds a question",
             ("way", "p50", "p90", "p99", "mean", "added p50", "added mean", "added %", "outside p50", "outside %"),
-            tuple(rows),
+            rows,
             digits=2,
         )
 
 
 def measure_overhead(
-    subject: Subject,
+    services: "Services",
     clients: ClientProcess,
     questions: Sequence[str],
-    options: "AnswerOptions",
+    options: AnswerOptions,
     *,
     rounds: int,
     progress: Progress,
@@ -202,9 +252,9 @@ def measure_overhead(
     found = Overhead()
 
     def bare(number: int) -> tuple[float, float]:
-        with subject.live.lease() as lease:
+        with services.live.lease() as lease:
             began = time.perf_counter()
-            (answer,) = subject.engine.answer([questions[number % len(questions)]], lease.snapshot, options)
+            (answer,) = services.engine.answer([questions[number % len(questions)]], lease.snapshot, options)
             return time.perf_counter() - began, stages_s(answer.source.seconds)
 
     def over_http(number: int) -> tuple[float, float]:
@@ -217,7 +267,7 @@ def measure_overhead(
         def in_process(number: int) -> tuple[float, float]:
             question = questions[number % len(questions)]
             began = time.perf_counter()
-            answer = runner.run(subject.answer_question.answer(question, options, timeout_s=TIMEOUT_S))
+            answer = runner.run(services.answer_question.answer(question, options, timeout_s=TIMEOUT_S))
             return time.perf_counter() - began, stages_s(answer.source.seconds)
 
         ways = list(zip(WAYS, (bare, in_process, over_http), strict=True))
@@ -234,7 +284,7 @@ def measure_overhead(
     return found
 
 
-def stages_s(seconds: "StageSeconds") -> float:
+def stages_s(seconds: StageSeconds) -> float:
     """The engine's stages, without the queue."""
     return seconds.encode + seconds.retrieve + seconds.generate
 
@@ -256,25 +306,20 @@ class Load:
 
 
 def measure_load(
-    subject: Subject,
-    clients: ClientProcess,
-    numbers: Sequence[int],
-    *,
-    seconds: float,
-    rounds: int,
-    progress: Progress,
+    telemetry: "Telemetry", clients: ClientProcess, options: Clients, progress: Progress
 ) -> dict[int, Load]:
-    """`rounds` times each of these numbers of clients for `seconds`."""
+    """So many rounds of each number of clients, as long as the options say."""
+    numbers = options.clients
     found = {number: Load() for number in numbers}
     check_answered(clients.ask(0))
-    clients.load(max(numbers), min(seconds, 1.0))
-    steps = rounds * len(numbers)
+    clients.load(max(numbers), min(options.seconds, 1.0))
+    steps = options.rounds * len(numbers)
     for step in range(steps):
         number = numbers[step % len(numbers)]
         progress(step, steps, "clients")
-        before = subject.telemetry.render().decode()
-        replies = clients.load(number, seconds, first=step)
-        _add(found[number], replies, before, subject.telemetry.render().decode())
+        before = telemetry.render().decode()
+        replies = clients.load(number, options.seconds, first=step)
+        _add(found[number], replies, before, telemetry.render().decode())
     progress(steps, steps, "clients")
     return found
 
@@ -303,7 +348,7 @@ def load_table(found: dict[int, Load]) -> Table:
             *("clients", "answers/s", f"times {min(found)}", "p50 ms", "p90 ms", "p99 ms"),
             *("batch mean", "batches by size", "refused", "failed"),
         ),
-        tuple(rows),
+        rows,
         digits=2,
     )
 

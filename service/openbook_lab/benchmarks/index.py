@@ -25,7 +25,7 @@ from openbook_lab.benchmarks.children import Progress, in_child
 from openbook_lab.benchmarks.index_vectors import Places
 from openbook_lab.benchmarks.swap import MEGABYTE, Memory, memory
 from openbook_lab.benchmarks.synthetic import ENCODER
-from openbook_lab.evaluation.tables import Report, Rows, Table, machine
+from openbook_lab.evaluation.reports import Report, Rows, Table, machine
 
 THREADS = (1, 8)
 RESULTS, TRUTH = "results.json", "truth.npy"
@@ -105,8 +105,6 @@ def measure_indexes(
     folder: Path,
     places: Places,
     chosen: Mapping[str, IndexSpec],
-    *,
-    origin: str,
     n_threads: int | None,
     progress: Progress,
 ) -> Report:
@@ -133,7 +131,7 @@ def measure_indexes(
     return Report(
         experiment="bench index",
         facts={
-            "vectors": origin,
+            "vectors": places.origin,
             "passages": info.n_passages,
             "dimension": info.dimension,
             "questions": len(queries),
@@ -330,19 +328,19 @@ def _tables(results: Sequence[Result]) -> tuple[Table, ...]:
         Table(
             "Building, in seconds and MB",
             ("index", "train s", "add s", "publish s", "index.faiss", "vectors.npy", "bytes a passage"),
-            tuple(cost),
+            cost,
         ),
-        Table("Opening, and resident memory in MB", ("index", "open ms", "warm s", *of_memory), tuple(resident)),
+        Table("Opening, and resident memory in MB", ("index", "open ms", "warm s", *of_memory), resident),
         Table(
             "Searching, in milliseconds a question",
             ("index", "threads", "searches", "p50", "p99", "a second", "% of flat's p50"),
-            tuple(speed),
+            speed,
             digits=2,
         ),
         Table(
             "What is found, against comparing with all",
             ("index", "search", "recall@5", f"recall@{K}", "doc_scores"),
-            tuple(found),
+            found,
             digits=3,
         ),
     )

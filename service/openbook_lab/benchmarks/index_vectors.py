@@ -11,7 +11,7 @@ A question is a passage's vector, moved further than the passages of one article
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from openbook.cli.options import option
 from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
@@ -36,64 +37,67 @@ ORIGIN = "origin.json"
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """NumPy files with the vectors of the passages (N, d) and of the questions (Q, d), in float32."""
+    """NumPy files with the vectors of the passages (N, d) and of the questions (Q, d), in float32.
+
+    `origin` tells the report where they come from.
+    """
 
     vectors: Path
     queries: Path
+    origin: str = ""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """N and d."""
+        n_passages, dimension = np.load(self.vectors, mmap_mode="r").shape
+        return n_passages, dimension
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """`origin` tells the report where the vectors come from."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorsAsked:
+    """Which vectors indexes are measured with. Raises SettingInvalid for vectors of a file and of a version."""
 
-    places: Places
-    origin: str
-    n_passages: int
-    dimension: int
+    passages: int = option(20_000, "N: random vectors with the structure of text.", min=1000)
+    dimension: int = option(768, "d: length of a random vector.", min=2)
+    vectors: Path | None = option(None, "Take the vectors of this .npy file (N, d) instead.", metavar="FILE")
+    version: str | None = option(None, "Take the vectors of this index version instead.")
+    questions: int = option(1000, "How many are asked.", min=20)
 
+    def __post_init__(self) -> None:
+        if self.vectors is not None and self.version is not None:
+            raise SettingInvalid(setting="--vectors", reason="and --version cannot both be given")
 
-def prepare(
-    folder: Path,
-    *,
-    passages: int,
-    dimension: int,
-    n_questions: int,
-    file: Path | None,
-    version: str | None,
-    indexes: Path,
-    progress: Progress,
-) -> Prepared:
-    """Draw vectors, or take those of `file` or of `version`; vectors of an earlier run in `folder` are used again.
+    @property
+    def drawn(self) -> bool:
+        return self.vectors is None and self.version is None
 
-    Raises SettingInvalid for both, and for a folder with the vectors of another run.
-    """
-    if file is not None and version is not None:
-        raise SettingInvalid(setting="--vectors", reason="and --version cannot both be given")
-    origin = f"random, {passages} x {dimension}"
-    if file is not None:
-        origin = file.name
-    if version is not None:
-        origin = f"version {version}"
-    places = Places(folder / "given.npy", folder / "questions.npy")
-    description, known = json.dumps({"origin": origin, "questions": n_questions}), folder / ORIGIN
-    if not known.is_file():
-        if file is not None:
-            n_rows, blocks = blocks_of(file)
-            hold_out(places, blocks, n_rows, n_questions, lambda done: progress(done, n_rows, "vectors"))
-        elif version is not None:
-            with closing(IndexStore(indexes).open(version)) as snapshot:
-                total, slices = len(snapshot), snapshot.vector_slices()
-                hold_out(places, slices, total, n_questions, lambda done: progress(done, total, "vectors"))
-        else:
-            draw(places, passages, dimension, n_questions, lambda done: progress(done, passages, "vectors"))
-        durable.write_atomically(known, description)
-    elif (found := known.read_text(encoding="utf-8")) != description:
-        raise SettingInvalid(setting="--folder", reason=f"{folder} holds another run: {found}")
-    shape = np.load(places.vectors, mmap_mode="r").shape
-    return Prepared(places, origin, shape[0], shape[1])
+    def prepare(self, folder: Path, indexes: Path, progress: Progress) -> Places:
+        """Write the vectors into `folder`, or find those of an earlier run there.
+
+        Raises SettingInvalid for a folder with the vectors of another run.
+        """
+        origin = f"random, {self.passages} x {self.dimension}"
+        if self.vectors is not None:
+            origin = self.vectors.name
+        elif self.version is not None:
+            origin = f"version {self.version}"
+        places = Places(folder / "given.npy", folder / "questions.npy", origin)
+        description, known = json.dumps({"origin": origin, "questions": self.questions}), folder / ORIGIN
+        if not known.is_file():
+            if self.vectors is not None:
+                hold_out(places, *blocks_of(self.vectors), self.questions, progress)
+            elif self.version is not None:
+                with closing(IndexStore(indexes).open(self.version)) as snapshot:
+                    hold_out(places, len(snapshot), snapshot.vector_slices(), self.questions, progress)
+            else:
+                draw(places, self.passages, self.dimension, self.questions, progress)
+            durable.write_atomically(known, description)
+        elif (found := known.read_text(encoding="utf-8")) != description:
+            raise SettingInvalid(setting="--folder", reason=f"{folder} holds another run: {found}")
+        return places
 
 
-def draw(places: Places, n_vectors: int, dimension: int, n_queries: int, told: Callable[[int], None]) -> None:
+def draw(places: Places, n_vectors: int, dimension: int, n_queries: int, progress: Progress) -> None:
     """Write vectors and questions with the structure of text; the same arguments give the same ones."""
     random = np.random.default_rng(0)
     scale = np.arange(1, dimension + 1, dtype=np.float32) ** -SPECTRUM  # (d,)
@@ -116,14 +120,14 @@ def draw(places: Places, n_vectors: int, dimension: int, n_queries: int, told: C
         articles = topics[random.choice(n_topics, n_articles, p=common / common.sum())] + drawn(n_articles, ARTICLE)
         block = np.repeat(articles, PASSAGES_AN_ARTICLE, axis=0)[:n] + drawn(n, PASSAGE)  # (n, d)
         out[start : start + n] = block / np.linalg.norm(block, axis=1, keepdims=True)
-        told(start + n)
+        progress(start + n, n_vectors, "vectors")
     asked = out[np.sort(random.integers(n_vectors, size=n_queries))] + drawn(n_queries, QUESTION)  # (Q, d)
     np.save(places.queries, (asked / np.linalg.norm(asked, axis=1, keepdims=True)).astype(np.float32))
     out.flush()
 
 
 def hold_out(
-    places: Places, blocks: Iterable[NDArray[np.floating]], n_rows: int, n_queries: int, told: Callable[[int], None]
+    places: Places, n_rows: int, blocks: Iterable[NDArray[np.floating]], n_queries: int, progress: Progress
 ) -> None:
     """Write real vectors, of which `n_queries` at even distances are the questions and not indexed.
 
@@ -144,7 +148,7 @@ def hold_out(
         out[written : written + len(kept)] = kept
         queries.append(block[held].astype(np.float32))
         start, written = start + len(block), written + len(kept)
-        told(start)
+        progress(start, n_rows, "vectors")
     np.save(places.queries, np.concatenate(queries))
 
 

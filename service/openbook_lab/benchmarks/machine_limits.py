@@ -4,15 +4,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import torch
 from torch import nn
 
 from openbook.rag.linear import Int8Linear, make_linear
+from openbook_lab.benchmarks.names import PRECISIONS, Precision
 
-Precision = Literal["float32", "bfloat16", "int8"]
-PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "int8")
 # Shapes as generators have them, (rows, n_in, n_out): the peak is the best of them.
 SHAPES = ((1024, 1024, 1024), (1024, 1024, 4096), (1024, 4096, 1024))
 READ_BYTES = 512 << 20

@@ -1,49 +1,43 @@
 """What a precision costs in answers: the same questions over the same passages, in each precision."""
 
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from openbook.indexing.index_builder import Progress
-from openbook.rag.checkpoint import Checkpoint
-from openbook.storage.snapshot import IndexSnapshot
+from openbook.rag.checkpoint import load_checkpoint
+from openbook.settings import Settings
+from openbook_lab.benchmarks.names import Precision
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer
-from openbook_lab.evaluation.asked import QuestionSet
-from openbook_lab.evaluation.asking import ask
-from openbook_lab.evaluation.book import Book
+from openbook_lab.evaluation.book import write_book
 from openbook_lab.evaluation.marks import mark_answers
-from openbook_lab.evaluation.reader import BatchReader, Decode
+from openbook_lab.evaluation.options import BookQuestions, set_threads
+from openbook_lab.evaluation.reader import GREEDY, BatchReader, Decode, ask
+from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
 from openbook_lab.evaluation.retrieval import PassageChoices, retrieve
 from openbook_lab.evaluation.statistics import percent
-from openbook_lab.evaluation.tables import Report, Rows, Table, run_facts
 
 
 def measure_precisions(
-    checkpoints: Mapping[str, Checkpoint],
-    asked: QuestionSet,
-    book: Book,
-    snapshot: IndexSnapshot,
-    decodes: Sequence[Decode],
-    *,
-    n_docs: int,
-    work: Path,
-    progress: Progress,
+    settings: Settings, options: BookQuestions, precisions: tuple[Precision, ...], *, num_beams: int, thorough: bool
 ) -> Report:
-    """One checkpoint in several precisions, by their names; the others are compared with the first.
+    """One checkpoint in several precisions; the others are compared with the first.
 
-    The question encoder of the first finds the passages for all: only the generators differ. Answers are kept in
-    `work`.
+    The question encoder of the first finds the passages for all: only the generators differ. Answers are kept.
     """
-    started = time.perf_counter()
+    asked = options.asked()
+    book = write_book(asked.every, options.passages)
+    set_threads(settings)
+    checkpoints = {name: load_checkpoint(settings.checkpoint, device="cpu", dtype=name) for name in precisions}
     exact, first = next(iter(checkpoints.items()))
     golds = [Golds(question.answers) for question in asked.chosen]
-    retrieval = retrieve(first, [question.text for question in asked.chosen], snapshot)
-    questions = PassageChoices(retrieval, asked.chosen, book, snapshot).retrieved(n_docs)
+    decodes = [GREEDY, Decode("token", num_beams), *([Decode("sequence", num_beams)] if thorough else [])]
     given: dict[str, dict[Decode, list[GivenAnswer | None]]] = {}
-    for precision, checkpoint in checkpoints.items():
-        reader, log = BatchReader(checkpoint), AnswerLog.of(work, checkpoint)
-        given[precision] = ask(reader, questions, decodes, log, progress=progress, stage=precision)
+    with options.opened(book, [first]) as (snapshot, progress):
+        started = time.perf_counter()
+        retrieval = retrieve(first, [question.text for question in asked.chosen], snapshot)
+        questions = PassageChoices(retrieval, asked.chosen, book, snapshot).retrieved(options.n_docs)
+        for precision, checkpoint in checkpoints.items():
+            reader, log = BatchReader(checkpoint), AnswerLog.of(options.work, checkpoint)
+            given[precision] = ask(reader, questions, decodes, log, progress=progress, stage=precision)
     rows: Rows = []
     for decode in decodes:
         base = given[exact][decode]
@@ -64,7 +58,7 @@ def measure_precisions(
         "checkpoint": first.name,
         **asked.facts(),
         "passages": len(book.passages),
-        "K": n_docs,
+        "K": options.n_docs,
         **run_facts(started),
     }
-    return Report("bench precision", facts, (Table("Answers in each precision", columns, tuple(rows), digits=2),))
+    return Report("bench precision", facts, (Table("Answers in each precision", columns, rows, digits=2),))

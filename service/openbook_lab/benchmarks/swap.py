@@ -1,6 +1,5 @@
 """What a swap costs: its stages, the pause that readers see, and the memory at each stage, under both policies."""
 
-import itertools
 import os
 import sys
 import threading
@@ -8,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from openbook.storage.index_store import IndexStore
 from openbook_lab.benchmarks.children import Progress
 from openbook_lab.benchmarks.http import at
 from openbook_lab.benchmarks.synthetic import ENCODER, VERSIONS
-from openbook_lab.evaluation.tables import Report, Rows, Table, machine
+from openbook_lab.evaluation.reports import Report, Rows, Table, machine
 
 POLICIES: tuple[SwapPolicy, ...] = ("availability", "resource")
 STAGES = ("verify", "open", "drain", "warm", "flip", "current", "total")
@@ -97,7 +97,7 @@ def pace(spans: Sequence[tuple[float, float]], since: float, until: float) -> Pa
     """Of the reads that ended between `since` and `until`. Without any p99 is nan."""
     inside = [(began, ended) for began, ended in spans if since <= ended <= until]
     ends = [since, *(ended for _, ended in inside), until]
-    gap = max(after - before for before, after in itertools.pairwise(ends))
+    gap = max(after - before for before, after in pairwise(ends))
     return Pace(len(inside), 1000 * at([ended - began for began, ended in inside], 0.99), 1000 * gap)
 
 
@@ -107,11 +107,10 @@ def measure_swaps(store: IndexStore, *, swaps: int, cold: bool, progress: Progre
     With `cold` the system forgets the next version's files first, so that they are read from the disk.
     """
     info = store.info(VERSIONS[0])
-    stages: Rows = []
-    paces: Rows = []
-    memories: Rows = []
-    for policy in POLICIES:
-        _measure_policy(store, policy, swaps, cold, progress, stages, paces, memories)
+    of_policies = [_measure_policy(store, policy, swaps, cold, progress) for policy in POLICIES]
+    stages, paces, memories = (
+        [row for rows in of_table for row in rows] for of_table in zip(*of_policies, strict=True)
+    )
     return Report(
         experiment="bench swap",
         facts={
@@ -123,29 +122,24 @@ def measure_swaps(store: IndexStore, *, swaps: int, cold: bool, progress: Progre
             "machine": machine(),
         },
         tables=(
-            Table("Milliseconds of each stage of a swap", ("policy", "swap", *STAGES), tuple(stages), digits=2),
+            Table("Milliseconds of each stage of a swap", ("policy", "swap", *STAGES), stages, digits=2),
             Table(
                 "What readers see, in milliseconds",
                 ("policy", "reader", "p99 quiet", "p99 in swaps", "ratio", "longest gap quiet", "longest gap in swaps"),
-                tuple(paces),
+                paces,
                 digits=2,
             ),
-            Table("Largest resident memory at each stage, MB", ("policy", "stage", "own", "of files"), tuple(memories)),
+            Table("Largest resident memory at each stage, MB", ("policy", "stage", "own", "of files"), memories),
         ),
     )
 
 
 def _measure_policy(
-    store: IndexStore,
-    policy: SwapPolicy,
-    swaps: int,
-    cold: bool,
-    progress: Progress,
-    stages: Rows,
-    paces: Rows,
-    memories: Rows,
-) -> None:
-    """Add the rows of one policy to each table."""
+    store: IndexStore, policy: SwapPolicy, swaps: int, cold: bool, progress: Progress
+) -> tuple[Rows, Rows, Rows]:
+    """The rows of one policy: of each swap's stages, of each reader, of the memory at each stage."""
+    stages: Rows = []
+    paces: Rows = []
     random = np.random.default_rng(0)
     info = store.info(VERSIONS[0])
     rows = random.integers(info.n_passages, size=K).tolist()
@@ -207,7 +201,7 @@ def _measure_policy(
         p99 = max(one.p99_ms for one in worst)
         gap = max(one.longest_gap_ms for one in worst)
         paces.append((policy, name, still.p99_ms, p99, p99 / still.p99_ms, still.longest_gap_ms, gap))
-    memories += [(policy, stage, *one.cells()) for stage, one in largest.items()]
+    return stages, paces, [(policy, stage, *one.cells()) for stage, one in largest.items()]
 
 
 def _grow(largest: dict[str, Memory], stage: str) -> None:

@@ -1,7 +1,5 @@
 """Synthetic versions of any size: vectors around seeded centres, and passages of about 700 bytes."""
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,38 +20,22 @@ BLOCK_ROWS = 65_536
 WORDS = "the river of that land is long and its people have a house by the sea "
 
 
-def build_versions(
-    folder: Path, n_passages: int, dimension: int, index_type: IndexType, progress: Progress
-) -> IndexStore:
-    """Publish "first" and "second" in `folder`, each of `n_passages` vectors of `dimension`.
-
-    Another process builds them, so that its memory does not count as this one's.
-    """
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as builder:
-        for number, version in enumerate(VERSIONS):
-            progress(number, len(VERSIONS), "build")
-            builder.submit(build_version, folder, version, n_passages, dimension, index_type, number).result()
-    progress(len(VERSIONS), len(VERSIONS), "build")
+def build_versions(told: Progress, folder: Path, n_passages: int, dimension: int, index_type: IndexType) -> None:
+    """Publish "first" and "second" in `folder`, each of `n_passages` vectors of `dimension`."""
     store = IndexStore(folder)
+    for number, version in enumerate(VERSIONS):
+        told(number, len(VERSIONS), "build")
+        publish(
+            store,
+            version,
+            vectors=clustered(n_passages, dimension, number),
+            passages=[Passage(f"{version}-{row}", f"{version} {row}", WORDS * 10) for row in range(n_passages)],
+            index_type=index_type,
+            encoder_name=ENCODER,
+            encoder_fingerprint=ENCODER,
+        )
+    told(len(VERSIONS), len(VERSIONS), "build")
     store.set_current(VERSIONS[0])
-    return store
-
-
-def build_version(
-    folder: Path, version: str, n_passages: int, dimension: int, index_type: IndexType, seed: int
-) -> None:
-    """Publish one version; the same seed gives the same one."""
-    text = WORDS * 10
-    publish(
-        IndexStore(folder),
-        version,
-        vectors=clustered(n_passages, dimension, seed),
-        passages=[Passage(f"{version}-{row}", f"{version} {row}", text) for row in range(n_passages)],
-        index_type=index_type,
-        encoder_name=ENCODER,
-        encoder_fingerprint=ENCODER,
-    )
 
 
 def clustered(n_vectors: int, dimension: int, seed: int) -> NDArray[np.float32]:

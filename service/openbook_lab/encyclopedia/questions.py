@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from openbook_lab.encyclopedia import titles
 from openbook_lab.encyclopedia.fields import country_fields
@@ -29,15 +30,19 @@ class Question:
     style: str
 
 
-def questions(world: World) -> list[Question]:
-    """Every office and every fact of this world, each asked in every style. About 30,000, in a fixed order."""
+@lru_cache(maxsize=2)
+def questions(world: World) -> tuple[Question, ...]:
+    """Every office and every fact of this world, each asked in every style. About 30,000, in a fixed order.
+
+    They take a second to write: those of the last two worlds are kept.
+    """
     held = Counter(office.holder for office in world.offices)
     found = [question for office in world.offices for question in _of_office(office, world)]
     for office in world.offices:
         if held[office.holder] == 1:
             found += _of_holder(office, world)
     found += [question for country in world.countries for question in _of_country(country)]
-    return found
+    return tuple(found)
 
 
 def _asked(

@@ -1,13 +1,13 @@
 """Which questions are asked: those about articles that training never saw, or a sample of them."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from openbook.errors import SourceInvalid
 from openbook_lab.datasets.questions import Question, read_questions
-from openbook_lab.evaluation.tables import Facts
+from openbook_lab.evaluation.reports import Facts
 
 LISTED_TITLES = 12
 
@@ -27,42 +27,31 @@ class QuestionSet:
 
 
 def choose_questions(
-    files: Sequence[Path], *, held_out: Sequence[str] | None, sample: int | None = None, seed: int = 0
-) -> QuestionSet:
-    """The questions with answers about one of the titles `held_out` (None: any title), or `sample` of them.
-
-    Raises SourceInvalid where there are none.
-    """
-    found = _choose(files, lambda question: bool(question.answers), held_out, sample, seed)
-    if not found.chosen:
-        what = "no question has an answer" if held_out is None else f"no question is about {', '.join(held_out)}"
-        raise SourceInvalid(source=", ".join(map(str, files)), reason=f"{what} (--held-out TITLE, or --all)")
-    return found
-
-
-def choose_unanswerable(
-    files: Sequence[Path], *, held_out: Sequence[str] | None, sample: int | None = None, seed: int = 0
-) -> QuestionSet:
-    """The same for questions without answers. Raises SourceInvalid where there are files and no such question."""
-    found = _choose(files, lambda question: not question.answers, held_out, sample, seed)
-    if files and not found.chosen:
-        raise SourceInvalid(
-            source=", ".join(map(str, files)), reason="no question to these articles is without an answer"
-        )
-    return found
-
-
-def _choose(
     files: Sequence[Path],
-    wanted: Callable[[Question], bool],
+    *,
     held_out: Sequence[str] | None,
-    sample: int | None,
-    seed: int,
+    sample: int | None = None,
+    seed: int = 0,
+    answerable: bool = True,
 ) -> QuestionSet:
+    """The questions about one of the titles `held_out` (None: any title), or `sample` of them.
+
+    They are the questions that have answers, or those that have none. Raises SourceInvalid where files hold none.
+    """
     every = [question for file in files for question in read_questions(file)]
     # read_questions turns the underscores of titles into spaces
     titles = None if held_out is None else {title.replace("_", " ") for title in held_out}
-    chosen = [question for question in every if wanted(question) and (titles is None or question.title in titles)]
+    chosen = [
+        question
+        for question in every
+        if bool(question.answers) is answerable and (titles is None or question.title in titles)
+    ]
+    if files and not chosen:
+        what = "no question has an answer" if held_out is None else f"no question is about {', '.join(held_out)}"
+        reason = (
+            f"{what} (--held-out TITLE, or --all)" if answerable else "no question to these articles lacks an answer"
+        )
+        raise SourceInvalid(source=", ".join(map(str, files)), reason=reason)
     if sample is not None:
         chosen = random.Random(seed).sample(chosen, min(sample, len(chosen)))
     return QuestionSet(tuple(every), tuple(chosen))

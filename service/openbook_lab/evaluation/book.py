@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,6 +81,7 @@ class BookSource:
         yield from self._book.passages
 
 
+@contextmanager
 def open_book(
     book: Book,
     work: Path,
@@ -88,8 +90,8 @@ def open_book(
     encoder_folder: Path | None = None,
     progress: Progress | None = None,
     bm25: bool = False,
-) -> IndexSnapshot:
-    """The book's index in `work`, built unless it is there; with `bm25` it has BM25's files. The caller closes it.
+) -> Iterator[IndexSnapshot]:
+    """The book's index in `work`, built unless it is there; with `bm25` it has BM25's files.
 
     Its name is a digest of passages and encoder, so that another book never gets these vectors. Raises
     IndexIncompatible, before anything is built, for a checkpoint that expects another passage encoder.
@@ -109,11 +111,13 @@ def open_book(
         build_index(store, version, BookSource(book), encoder, report=progress)
     if bm25 and store.info(version).bm25 is None:
         add_bm25(store, version)
-    return store.open(version)
+    with closing(store.open(version)) as snapshot:
+        yield snapshot
 
 
-def open_without(book: Book, whole: IndexSnapshot, titles: Collection[str], work: Path) -> IndexSnapshot:
-    """The book without the articles of these titles, with the same vectors. The caller closes it."""
+@contextmanager
+def open_without(book: Book, whole: IndexSnapshot, titles: Collection[str], work: Path) -> Iterator[IndexSnapshot]:
+    """The book without the articles of these titles, with the same vectors."""
     rows = [row for row, passage in enumerate(book.passages) if passage.title not in titles]
     store = IndexStore(work / "indexes")
     version = f"{whole.info.version}-without-{digest_of(*sorted(titles))}"
@@ -128,7 +132,8 @@ def open_without(book: Book, whole: IndexSnapshot, titles: Collection[str], work
             encoder_fingerprint=whole.info.encoder_fingerprint,
             source=whole.info.source,
         )
-    return store.open(version)
+    with closing(store.open(version)) as snapshot:
+        yield snapshot
 
 
 def frozen_vectors(

@@ -1,15 +1,18 @@
 """Facts of countries, asked of the book of a year: an answer should be that book's, and not the other year's."""
 
 import random
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from openbook.cli.progress import ProgressBar
+from openbook.settings import Settings
 from openbook_lab.datasets.qa_metrics import exact_match, f1
 from openbook_lab.encyclopedia import load_world, questions
-from openbook_lab.evaluation.leaders import YEARS, ask_texts, check_known
+from openbook_lab.evaluation.reports import Cell, Report, Rows, Table
 from openbook_lab.evaluation.statistics import percent
-from openbook_lab.evaluation.tables import Cell, Rows, Table
+from openbook_lab.evaluation.world import DEMO_YEARS, YEARS, WorldQuestions, check_known
 
 OFFICE = "office"
 
@@ -25,26 +28,8 @@ class FactQuestion:
     other: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FactAnswers:
-    """What an index answered to each question."""
-
-    index: str
-    pairs: tuple[tuple[FactQuestion, str], ...]
-
-    def of(self, kind: str) -> "FactAnswers":
-        """The questions about one kind of fact."""
-        return FactAnswers(self.index, tuple(pair for pair in self.pairs if pair[0].kind == kind))
-
-    def right(self) -> list[bool]:
-        """For each question, whether the answer is the book's."""
-        return [exact_match(given, question.answers) for question, given in self.pairs]
-
-    def cells(self) -> tuple[Cell, ...]:
-        """EM, F1, how many facts changed between the years, and the share of these with the other year's answer."""
-        mistaken = [exact_match(given, question.other) for question, given in self.pairs if question.other]
-        overlap = percent(f1(given, question.answers) for question, given in self.pairs)
-        return percent(self.right()), overlap, len(mistaken), percent(mistaken)
+# What an index answered to each question.
+FactAnswers = Sequence[tuple[FactQuestion, str]]
 
 
 def fact_questions(
@@ -81,43 +66,59 @@ def fact_questions(
     )
 
 
-def ask_facts(
-    index: str,
-    asked: Sequence[FactQuestion],
-    answer: Callable[[str], str],
-    *,
-    answered: Callable[[int], None] = lambda _: None,
-) -> FactAnswers:
-    """Ask every question once. `answered` receives the number of questions done."""
-    given = ask_texts([question.text for question in asked], answer, answered)
-    return FactAnswers(index, tuple(zip(asked, given, strict=True)))
+def measure_facts(
+    settings: Settings, options: WorldQuestions, *, versions: Sequence[str], kinds: Sequence[str], per_kind: int
+) -> Report:
+    """Facts of countries by each of the demo's `versions`."""
+    started = time.perf_counter()
+    questions = {
+        version: fact_questions(
+            DEMO_YEARS[version], kinds=kinds, styles=options.style, per_kind=per_kind, seed=options.seed
+        )
+        for version in versions
+    }
+    answers: dict[str, FactAnswers] = {}
+    with ProgressBar() as progress:
+        for version, asked in questions.items():
+            checkpoint, answers[version] = options.ask(version, settings, asked, progress)
+    return Report("facts", options.facts(checkpoint, started), facts_tables(answers), facts_misses(answers))
 
 
-def facts_tables(answers: Sequence[FactAnswers]) -> tuple[Table, Table]:
+def facts_tables(answers: Mapping[str, FactAnswers]) -> tuple[Table, Table]:
     """For each index all facts together, and each kind of fact."""
     columns = ("EM", "F1", "changed facts", "other year's answer to those")
     whole: Rows = []
     by_kind: Rows = []
-    for one in answers:
-        kinds = {kind: one.of(kind) for kind in dict.fromkeys(question.kind for question, _ in one.pairs)}
-        means = [fmean(of_kind.right()) for of_kind in kinds.values()]
-        whole.append((one.index, len(one.pairs), *one.cells(), 100 * fmean(means) if means else None))
-        by_kind += [(one.index, kind, len(of_kind.pairs), *of_kind.cells()) for kind, of_kind in kinds.items()]
+    for index, pairs in answers.items():
+        kinds: dict[str, list[tuple[FactQuestion, str]]] = {}
+        for question, given in pairs:
+            kinds.setdefault(question.kind, []).append((question, given))
+        means = [fmean(_right(of_kind)) for of_kind in kinds.values()]
+        whole.append((index, len(pairs), *_cells(pairs), 100 * fmean(means) if means else None))
+        by_kind += [(index, kind, len(of_kind), *_cells(of_kind)) for kind, of_kind in kinds.items()]
     return (
-        Table("Facts of countries", ("index", "questions", *columns, "EM, mean over kinds"), tuple(whole)),
-        Table("Facts of countries, by kind", ("index", "kind", "questions", *columns), tuple(by_kind)),
+        Table("Facts of countries", ("index", "questions", *columns, "EM, mean over kinds"), whole),
+        Table("Facts of countries, by kind", ("index", "kind", "questions", *columns), by_kind),
     )
 
 
-def facts_misses(answers: Sequence[FactAnswers]) -> Table:
+def facts_misses(answers: Mapping[str, FactAnswers]) -> Table:
     """The answers that are not the book's."""
-    return Table(
-        "Misses",
-        ("index", "kind", "question", "answer", "expected"),
-        tuple(
-            (one.index, question.kind, question.text, given, question.answers[0])
-            for one in answers
-            for (question, given), right in zip(one.pairs, one.right(), strict=True)
-            if not right
-        ),
-    )
+    rows: Rows = [
+        (index, question.kind, question.text, given, question.answers[0])
+        for index, pairs in answers.items()
+        for question, given in pairs
+        if not exact_match(given, question.answers)
+    ]
+    return Table("Misses", ("index", "kind", "question", "answer", "expected"), rows)
+
+
+def _right(pairs: FactAnswers) -> list[bool]:
+    return [exact_match(given, question.answers) for question, given in pairs]
+
+
+def _cells(pairs: FactAnswers) -> tuple[Cell, ...]:
+    """EM, F1, how many facts changed between the years, and the share of these with the other year's answer."""
+    mistaken = [exact_match(given, question.other) for question, given in pairs if question.other]
+    overlap = percent(f1(given, question.answers) for question, given in pairs)
+    return percent(_right(pairs)), overlap, len(mistaken), percent(mistaken)

@@ -6,7 +6,6 @@ sacrebleu computes BLEU, rouge-score computes ROUGE.
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics import BLEU
@@ -25,17 +24,10 @@ FUNCTION_WORDS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class QBleuWeights:
-    """The weights of a question's parts in Q-BLEU; function words have the rest. `delta` weighs all parts together.
-
-    The defaults are the authors' numbers for SQuAD, given beside their script.
-    """
-
-    names: float = 0.6
-    question_words: float = 0.2
-    content_words: float = 0.1
-    delta: float = 0.7
+# The weights of names, question words, content words and function words in Q-BLEU, and of these parts together: the
+# authors' numbers for SQuAD, given beside their script.
+PARTS = (0.6, 0.2, 0.1, 1 - 0.6 - 0.2 - 0.1)
+DELTA = 0.7
 
 
 def bleu_1(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
@@ -62,15 +54,14 @@ def rouge_l(texts: Sequence[str], references: Sequence[Sequence[str]]) -> list[f
     ]
 
 
-def q_bleu_1(text: str, references: Sequence[str], weights: QBleuWeights | None = None) -> float:
+def q_bleu_1(text: str, references: Sequence[str]) -> float:
     """Q-BLEU-1 (Nema and Khapra 2018): BLEU-1 beside the parts that make a question answerable.
 
-    The best over the references of delta * (the parts' F1s, weighted) + (1 - delta) * BLEU-1. A part that neither text
+    The best over the references of DELTA * (the parts' F1s, weighted) + (1 - DELTA) * BLEU-1. A part that neither text
     has counts 0, as in the authors' script, so that a question without names cannot reach 1. The reference's capitals
     decide what is a name in both texts, because uncased models write no capitals.
     """
-    weights = weights or QBleuWeights()
-    return max(_q_bleu_1(text, reference, weights) for reference in references)
+    return max(_q_bleu_1(text, reference) for reference in references)
 
 
 def distinct_trigrams(texts: Iterable[str]) -> float:
@@ -82,14 +73,12 @@ def distinct_trigrams(texts: Iterable[str]) -> float:
     return len(counted) / counted.total() if counted else float("nan")
 
 
-def _q_bleu_1(text: str, reference: str, weights: QBleuWeights) -> float:
+def _q_bleu_1(text: str, reference: str) -> float:
     written, expected = _WORD.findall(text), _WORD.findall(reference)
     names = frozenset(word.lower() for word in expected if word[0].isupper()) - QUESTION_WORDS - FUNCTION_WORDS
     mine, theirs = _parts(written, names), _parts(expected, names)
-    functions = 1 - weights.names - weights.question_words - weights.content_words
-    of_part = (weights.names, weights.question_words, weights.content_words, functions)
-    answerable = sum(weight * _f1(*both) for weight, both in zip(of_part, zip(mine, theirs, strict=True), strict=True))
-    return weights.delta * answerable + (1 - weights.delta) * sentence_bleu_1(text, [reference])
+    answerable = sum(weight * _f1(*both) for weight, *both in zip(PARTS, mine, theirs, strict=True))
+    return DELTA * answerable + (1 - DELTA) * sentence_bleu_1(text, [reference])
 
 
 def _parts(words: Iterable[str], names: frozenset[str]) -> tuple[Counter[str], ...]:

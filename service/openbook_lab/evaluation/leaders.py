@@ -6,21 +6,30 @@ holders are shuffled between countries, a generator can only read the answer, no
 """
 
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from openbook.cli.client import quieten_libraries
+from openbook.cli.progress import ProgressBar
 from openbook.entities import Passage
-from openbook.errors import InvalidRequest
+from openbook.indexing.index_builder import build_index
+from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.splitting import passages
+from openbook.rag.checkpoint import choose_dtype
+from openbook.settings import Settings
+from openbook.storage.index_store import IndexStore
 from openbook_lab.datasets.qa_metrics import exact_match
-from openbook_lab.encyclopedia import World, articles, load_world, questions, shuffled
+from openbook_lab.encyclopedia import articles, load_world, questions, shuffled
+from openbook_lab.evaluation.reports import Cell, Report, Rows, Table
 from openbook_lab.evaluation.statistics import percent
-from openbook_lab.evaluation.tables import Cell, Table
+from openbook_lab.evaluation.world import DEMO_YEARS, YEARS, WorldQuestions, check_known
 
-YEARS = (2016, 2018)
 # Names the holders of the invented book that is asked, beside those of a year.
 OWN = "the book's own"
-Holders = Mapping[str, tuple[str, ...]]
+SHUFFLED_YEAR = 2018
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +39,11 @@ class LeaderQuestion:
 
     text: str
     style: str
-    answers: Holders
+    answers: Mapping[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderAnswers:
-    """What an index answered to each question."""
-
-    index: str
-    questions: tuple[LeaderQuestion, ...]
-    given: tuple[str, ...]
-
-    def right(self, holders: str, style: str | None = None) -> list[bool]:
-        """For each question, of one style or of all, whether the answer is this holder."""
-        return [
-            exact_match(given, question.answers[holders])
-            for question, given in zip(self.questions, self.given, strict=True)
-            if style in (None, question.style)
-        ]
+# What an index answered to each question.
+LeaderAnswers = Sequence[tuple[LeaderQuestion, str]]
 
 
 def leader_questions(
@@ -78,22 +74,15 @@ def leader_questions(
     )
 
 
-def check_known(field: str, given: Sequence[str], known: Collection[str]) -> None:
-    """Raise InvalidRequest for a name that is not known."""
-    for one in given:
-        if one not in known:
-            raise InvalidRequest(field=field, reason=f"{one!r} is none of {', '.join(sorted(known))}")
-
-
 class ShuffledBook:
     """The encyclopedia of a year with its holders and facts shuffled by `seed`: a source of passages."""
 
     licence = "Apache-2.0"
+    snapshot_date: str | None = None
 
     def __init__(self, year: int, seed: int) -> None:
-        self._world: World = shuffled(load_world(year), seed)
+        self._world = shuffled(load_world(year), seed)
         self.name = f"Openbook's encyclopedia of {year}, shuffled by {seed}"
-        self.snapshot_date: str | None = None
         self.version = f"shuffled-{year}-{seed}"
 
     def passages(self) -> Iterator[Passage]:
@@ -110,66 +99,74 @@ class ShuffledBook:
         )
 
 
-def ask_leaders(
-    index: str,
-    asked: Sequence[LeaderQuestion],
-    answer: Callable[[str], str],
+def measure_leaders(
+    settings: Settings,
+    options: WorldQuestions,
     *,
-    answered: Callable[[int], None] = lambda _: None,
-) -> LeaderAnswers:
-    """Ask every question once. `answered` receives the number of questions done."""
-    return LeaderAnswers(index, tuple(asked), ask_texts([one.text for one in asked], answer, answered))
+    versions: Sequence[str],
+    sample: int | None,
+    shuffled: Sequence[int],
+) -> Report:
+    """Who leads by each of the `versions`, and by the book of each seed `shuffled`, built unless it is there."""
+    questions = leader_questions(options.style, sample=sample, seed=options.seed)
+    started = time.perf_counter()
+    answers: dict[str, LeaderAnswers] = {}
+    expected = {version: str(year) for version, year in DEMO_YEARS.items()}
+    with ProgressBar() as progress, TemporaryDirectory() as temporary:
+        asked = [(version, settings, questions) for version in versions]
+        elsewhere = settings if options.url is not None else settings.model_copy(update={"indexes": Path(temporary)})
+        for seed in shuffled:
+            book = ShuffledBook(SHUFFLED_YEAR, seed)
+            store = IndexStore(elsewhere.indexes)
+            if book.version not in store.versions():
+                quieten_libraries()
+                encoder = PassageEncoder.load(dtype=choose_dtype("auto", "cpu"))
+                build_index(store, book.version, book, encoder, report=progress)
+            asked.append((book.version, elsewhere, book.questions(questions)))
+            expected[book.version] = OWN
+        for version, where, of_version in asked:
+            checkpoint, answers[version] = options.ask(version, where, of_version, progress)
+    facts = options.facts(checkpoint, started)
+    return Report("leaders", facts, leaders_tables(answers), leaders_misses(answers, expected))
 
 
-def ask_texts(texts: Sequence[str], answer: Callable[[str], str], answered: Callable[[int], None]) -> tuple[str, ...]:
-    """The answers to these questions. `answered` receives the number of questions done."""
-    given = []
-    for number, text in enumerate(texts, start=1):
-        given.append(answer(text))
-        answered(number)
-    return tuple(given)
-
-
-def leaders_tables(answers: Sequence[LeaderAnswers]) -> tuple[Table, Table]:
+def leaders_tables(answers: Mapping[str, LeaderAnswers]) -> tuple[Table, Table]:
     """Which holders each index answered with: over all questions, and for each style of asking."""
-    every = list(dict.fromkeys(name for one in answers for question in one.questions for name in question.answers))
+    every = list(
+        dict.fromkeys(name for pairs in answers.values() for question, _ in pairs for name in question.answers)
+    )
     columns = (*(f"holder: {name}" for name in every), "questions")
+    whole: Rows = []
+    by_style: Rows = []
+    for index, pairs in answers.items():
+        whole.append((index, *_cells(pairs, every)))
+        for style in dict.fromkeys(question.style for question, _ in pairs):
+            of_style = [(question, given) for question, given in pairs if question.style == style]
+            by_style.append((index, style, *_cells(of_style, every)))
     return (
-        Table("Who leads", ("index", *columns), tuple((one.index, *_cells(one, every, None)) for one in answers)),
-        Table(
-            "Who leads, by way of asking",
-            ("index", "style", *columns),
-            tuple(
-                (one.index, style, *_cells(one, every, style))
-                for one in answers
-                for style in dict.fromkeys(question.style for question in one.questions)
-            ),
-        ),
+        Table("Who leads", ("index", *columns), whole),
+        Table("Who leads, by way of asking", ("index", "style", *columns), by_style),
     )
 
 
-def leaders_misses(answers: Sequence[LeaderAnswers], expected: Mapping[str, str]) -> Table:
+def leaders_misses(answers: Mapping[str, LeaderAnswers], expected: Mapping[str, str]) -> Table:
     """The answers that are not the holder `expected` of their index."""
-    return Table(
-        "Misses",
-        ("index", "question", "answer", "expected"),
-        tuple(
-            (one.index, question.text, given, holder[0])
-            for one in answers
-            if one.index in expected
-            for question, given in zip(one.questions, one.given, strict=True)
-            if not exact_match(given, holder := question.answers[expected[one.index]])
-        ),
-    )
+    rows: Rows = [
+        (index, question.text, given, question.answers[expected[index]][0])
+        for index, pairs in answers.items()
+        if index in expected
+        for question, given in pairs
+        if not exact_match(given, question.answers[expected[index]])
+    ]
+    return Table("Misses", ("index", "question", "answer", "expected"), rows)
 
 
-def _cells(answers: LeaderAnswers, every: Sequence[str], style: str | None) -> tuple[Cell, ...]:
-    asked = [question for question in answers.questions if style in (None, question.style)]
-    return (
-        # only an invented book has holders of its own: elsewhere that cell is empty
-        *(
-            percent(answers.right(name, style)) if all(name in question.answers for question in asked) else None
-            for name in every
-        ),
-        len(asked),
-    )
+def _cells(pairs: LeaderAnswers, every: Sequence[str]) -> tuple[Cell, ...]:
+    """The share of each holder, then how many questions. A book without holders of its own leaves their cell empty."""
+    shares = [
+        percent(exact_match(given, question.answers[name]) for question, given in pairs)
+        if all(name in question.answers for question, _ in pairs)
+        else None
+        for name in every
+    ]
+    return *shares, len(pairs)

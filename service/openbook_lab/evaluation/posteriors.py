@@ -2,30 +2,39 @@
 
 The engine answers each question as the service would. Three kinds of questions are told apart: those that the book
 answers; those written so that their paragraph does not answer them (SQuAD 2.0); and the first kind again, asked of
-the book without their articles.
+the book without their articles. Areas under curves say how well; thresholds are there to choose from.
 """
 
+import math
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
 
 from openbook.entities import AnswerOptions, Passage
 from openbook.indexing.index_builder import Progress
-from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.engine import RagEngine
+from openbook.settings import Settings
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.qa_metrics import exact_match, has_answer
 from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer, digest_of
-from openbook_lab.evaluation.answerability import Outcome, areas_table, thresholds_table
-from openbook_lab.evaluation.asked import QuestionSet
-from openbook_lab.evaluation.book import Book, open_without
+from openbook_lab.evaluation.asked import choose_questions
+from openbook_lab.evaluation.book import open_without, write_book
+from openbook_lab.evaluation.options import BookQuestions, load_checkpoints
 from openbook_lab.evaluation.reader import Decode
-from openbook_lab.evaluation.statistics import percent
-from openbook_lab.evaluation.tables import Report, Rows, Table, run_facts
+from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
+from openbook_lab.evaluation.statistics import auc, auc_interval, percent, roc
+
+Kind = Literal["right", "wrong", "unanswerable", "left out"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+# Shares of the right answers that a threshold lets through.
+SURVIVING = (0.99, 0.95, 0.9, 0.8, 0.7, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,21 @@ class Answered:
         """Whether the passage with the largest posterior holds an answer."""
         posterior = self.given.posterior
         return self.held()[max(range(len(posterior)), key=posterior.__getitem__)]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """An answer, its kind, and whether any of its passages held an answer at all."""
+
+    kind: Kind
+    given: GivenAnswer
+    held: bool
+
+    def score(self, name: str) -> float:
+        """The larger, the more the answer can be believed."""
+        if name == "log_prob" or self.given.no_answer is None:
+            return self.given.log_prob
+        return -self.given.no_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,33 +106,29 @@ class EngineAsker:
 
 
 def measure_posteriors(
-    checkpoint: Checkpoint,
-    asked: QuestionSet,
-    unanswerable: Sequence[Question],
-    book: Book,
-    snapshot: IndexSnapshot,
-    *,
-    decodes: Sequence[Decode],
-    n_docs: int,
-    seed: int,
-    work: Path,
-    progress: Progress,
+    settings: Settings, options: BookQuestions, unanswerable: Sequence[Path], num_beams: int
 ) -> tuple[Report, dict[str, list[Outcome]]]:
     """The tables, and the outcomes behind them by way of decoding, for a curve."""
-    started = time.perf_counter()
-    log, engine = AnswerLog.of(work, checkpoint), RagEngine(checkpoint)
+    asked = options.asked()
+    impossible = choose_questions(
+        unanswerable, held_out=options.titles, sample=options.sample, seed=options.seed, answerable=False
+    )
+    book = write_book([*asked.every, *impossible.every], options.passages)
+    (checkpoint,) = load_checkpoints(settings)
     titles = {question.title for question in asked.chosen}
     answered: dict[str, list[Answered]] = {}
     outcomes: dict[str, list[Outcome]] = {}
-    with ExitStack() as stack:
+    with options.opened(book, [checkpoint]) as (snapshot, progress), ExitStack() as stack:
+        started = time.perf_counter()
+        log, engine = AnswerLog.of(options.work, checkpoint), RagEngine(checkpoint)
         without = None
         # a book with no other articles cannot be asked without them
         if any(passage.title not in titles for passage in book.passages):
-            without = stack.enter_context(closing(open_without(book, snapshot, titles, work)))
-        for decode in decodes:
-            asker = EngineAsker(engine, decode, n_docs, log, progress)
+            without = stack.enter_context(open_without(book, snapshot, titles, options.work))
+        for decode in (Decode("token", num_beams), Decode("sequence", num_beams)):
+            asker = EngineAsker(engine, decode, options.n_docs, log, progress)
             whole = asker.ask(asked.chosen, snapshot, "in the book")
-            unanswered = asker.ask(unanswerable, snapshot, "unanswerable")
+            unanswered = asker.ask(impossible.chosen, snapshot, "unanswerable")
             left_out = asker.ask(asked.chosen, without, "article left out") if without is not None else []
             answered[str(decode)] = whole
             outcomes[str(decode)] = [
@@ -121,10 +141,10 @@ def measure_posteriors(
         {
             "checkpoint": checkpoint.name,
             **asked.facts(),
-            "unanswerable": len(unanswerable),
+            "unanswerable": len(impossible.chosen),
             "passages": len(book.passages),
-            "K": n_docs,
-            "seed": seed,
+            "K": options.n_docs,
+            "seed": options.seed,
             **run_facts(started),
         },
         (posteriors_table(answered), areas_table(outcomes), *thresholds_table(outcomes)),
@@ -145,4 +165,91 @@ def posteriors_table(answered: Mapping[str, Sequence[Answered]]) -> Table:
             gain = [after - before for before, after in zip(by_prior, by_posterior, strict=True)]
             rows.append((name, what, len(some), percent(by_prior), percent(by_posterior), percent(gain)))
     columns = ("model", "answers", "how many", "top prior holds it", "top posterior holds it", "difference, points")
-    return Table("Which passage an answer is from", columns, tuple(rows))
+    return Table("Which passage an answer is from", columns, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Contest:
+    """The scores that should be high, and those that should be low."""
+
+    score: str
+    name: str
+    high: Sequence[float]
+    low: Sequence[float]
+
+
+def areas_table(outcomes: Mapping[str, Sequence[Outcome]]) -> Table:
+    """How well each score tells outcomes apart: 1 always, 0.5 not at all. With a 95% bootstrap interval."""
+    rows: Rows = [
+        (name, one.score, one.name, len(one.high), len(one.low), auc_interval(one.high, one.low))
+        for name, every in outcomes.items()
+        for one in _contests(every)
+    ]
+    columns = ("model", "score", "what is told apart", "of the first", "of the second", "AUC")
+    return Table("Answerable or not", columns, rows, digits=3)
+
+
+def thresholds_table(outcomes: Mapping[str, Sequence[Outcome]]) -> tuple[Table, ...]:
+    """For each score the thresholds that keep a share of the right answers, and what else they let through."""
+    tables = []
+    for name, every in outcomes.items():
+        for score in scores_of(every):
+            of_kind = {kind: np.array([one.score(score) for one in every if one.kind == kind]) for kind in KINDS}
+            # the strictest threshold that keeps at least a share is one of the right answers' scores
+            best_first = np.sort(of_kind["right"])[::-1]
+            if not best_first.size:
+                continue
+            rows: Rows = []
+            for share in SURVIVING:
+                threshold = float(best_first[math.ceil(share * best_first.size) - 1])
+                kept = (
+                    100 * float((scores >= threshold).mean()) if scores.size else None for scores in of_kind.values()
+                )
+                bound = f"{score} >= {threshold:.3f}" if score == "log_prob" else f"{score} <= {-threshold:.3g}"
+                rows.append((bound, *kept))
+            columns = ("threshold", *(f"{kind} kept, %" for kind in KINDS))
+            tables.append(Table(f"Thresholds: {name}, {score}", columns, rows))
+    return tuple(tables)
+
+
+def scores_of(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    """The scores that a threshold can be set on."""
+    offered = bool(outcomes) and all(one.given.no_answer is not None for one in outcomes)
+    return ("log_prob", "no_answer") if offered else ("log_prob",)
+
+
+def draw_curves(outcomes: Mapping[str, Sequence[Outcome]], path: Path) -> None:
+    """Draw the curves as PNG or SVG, by the file's ending."""
+    from matplotlib.figure import Figure
+
+    figure: Any = Figure(figsize=(5 * len(outcomes), 5), layout="constrained")
+    for number, (name, every) in enumerate(outcomes.items(), start=1):
+        axes = figure.add_subplot(1, len(outcomes), number)
+        for one in _contests(every):
+            points = roc(one.high, one.low)
+            axes.plot(
+                [0.0, *(point.false_positive_rate for point in points)],
+                [0.0, *(point.true_positive_rate for point in points)],
+                label=f"{one.name}, {one.score}: {auc(one.high, one.low):.3f}",
+            )
+        axes.plot([0, 1], [0, 1], color="grey", linestyle=":")
+        axes.set(title=name, xlabel="kept of the second", ylabel="kept of the first")
+        axes.legend(fontsize="x-small", loc="lower right")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def _contests(every: Sequence[Outcome]) -> Iterator[_Contest]:
+    """What each score should tell apart, where there are outcomes on both sides."""
+    found = [one for one in every if one.kind in ("right", "wrong") and one.held]
+    of_kind = {kind: [one for one in every if one.kind == kind] for kind in KINDS}
+    right = of_kind["right"]
+    for score in scores_of(every):
+        for name, high, low in (
+            ("answer retrieved / unanswerable", found, of_kind["unanswerable"]),
+            ("answer retrieved / article left out", found, of_kind["left out"]),
+            ("right / wrong", right, of_kind["wrong"]),
+            ("right / anything else", right, [one for one in every if one.kind != "right"]),
+        ):
+            if high and low:
+                yield _Contest(score, name, [one.score(score) for one in high], [one.score(score) for one in low])

@@ -10,10 +10,9 @@ from openbook.rag.checkpoint import Checkpoint
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.evaluation.answer_log import AnswerLog
 from openbook_lab.evaluation.asked import QuestionSet
-from openbook_lab.evaluation.asking import ask
 from openbook_lab.evaluation.marks import mark_answers
-from openbook_lab.evaluation.reader import BatchReader, Decode, OpenQuestion
-from openbook_lab.evaluation.tables import Report, Rows, Table, run_facts
+from openbook_lab.evaluation.reader import BatchReader, Decode, OpenQuestion, ask
+from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
 
 
 def read_paragraphs(
@@ -44,5 +43,5 @@ def read_paragraphs(
     return Report(
         "reading",
         {**asked.facts(), "seed": seed, **run_facts(started)},
-        (Table("Reading: the paragraph given whole", columns, tuple(rows)),),
+        (Table("Reading: the paragraph given whole", columns, rows),),
     )

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +16,12 @@ from openbook_lab.datasets.golds import Golds
 from openbook_lab.datasets.qa_metrics import has_answer
 from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.book import Book, frozen_vectors
+from openbook_lab.evaluation.options import CLOSED_BOOK, Finding
 from openbook_lab.evaluation.reader import OpenQuestion
 
 # Passages found for each question.
 CANDIDATES = 50
 QUESTIONS_A_BATCH = 64
-
-Finding = Literal["dense", "frozen", "bm25", "closed book"]
-CLOSED_BOOK: Finding = "closed book"
 
 
 @dataclass(frozen=True, slots=True)

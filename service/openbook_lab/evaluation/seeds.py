@@ -9,8 +9,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from openbook.errors import SourceInvalid
+from openbook_lab.evaluation.reports import Facts, Report, Rows, Table, with_rows
 from openbook_lab.evaluation.statistics import Interval
-from openbook_lab.evaluation.tables import Facts, Report, Rows, Table, with_rows
 
 # Student's t, two-sided 95%, of 1 to 30 degrees of freedom (scipy.stats.t.ppf(0.975, n)); beyond, the normal's.
 T_95 = (
@@ -29,6 +29,17 @@ Figures = dict[Place, float]
 
 class TwoRows(ValueError):
     """Two rows of a report differ only in their checkpoints."""
+
+
+def arms_of(reports: Sequence[str]) -> dict[str, list[Figures]]:
+    """The figures of each arm, from texts "arm=file" or "file". Raises SourceInvalid for a file that is no report."""
+    arms: dict[str, list[Figures]] = {}
+    for one in reports:
+        arm, equals, file = one.partition("=")
+        # an equals sign may be the file's own
+        named = equals and not Path(one).exists()
+        arms.setdefault(arm if named else "", []).extend(read_reports([Path(file if named else one)]))
+    return arms
 
 
 def read_reports(files: Sequence[Path]) -> list[Figures]:
@@ -99,7 +110,7 @@ def measure_seeds(
     facts: Facts = {f"seeds of {arm}" if arm else "seeds": len(arms[arm]) for arm in arms}
     columns = ("arm", "figure", "measure", "seeds", "mean", "sd", "lowest", "highest")
     of_differences = ("arms", "figure", "measure", "seeds", "difference", "sd")
-    tables = (Table("Over seeds", columns, tuple(spread), 2), Table("Differences", of_differences, tuple(apart), 2))
+    tables = (Table("Over seeds", columns, spread, 2), Table("Differences", of_differences, apart, 2))
     return Report("seeds", facts, with_rows(*tables))
 
 

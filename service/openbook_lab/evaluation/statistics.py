@@ -57,22 +57,15 @@ def percent(values: Iterable[float | None]) -> Interval:
 
 
 def auc(positives: Sequence[float], negatives: Sequence[float]) -> float:
-    """The chance that a positive scores above a negative, a tie counting half: the area under the ROC curve.
-
-    nan where either is empty.
-    """
+    """The chance that a positive scores above a negative, a tie counting half: the area under the ROC curve."""
     above, below = np.asarray(positives, dtype=np.float64), np.sort(np.asarray(negatives, dtype=np.float64))
-    if not above.size or not below.size:
-        return float("nan")
     less = np.searchsorted(below, above, side="left")  # (P,)
     less_or_equal = np.searchsorted(below, above, side="right")  # (P,)
     return float((less + less_or_equal).mean() / 2 / below.size)
 
 
 def auc_interval(positives: Sequence[float], negatives: Sequence[float], *, seed: int = 0) -> Interval:
-    """The area with its percentile interval; both sides are resampled. All nan where either is empty."""
-    if not positives or not negatives:
-        return Interval(float("nan"), float("nan"), float("nan"))
+    """The area with its percentile interval; both sides are resampled."""
     random_state = np.random.default_rng(seed)
     above, below = np.asarray(positives), np.asarray(negatives)
     resampled = [
@@ -84,18 +77,9 @@ def auc_interval(positives: Sequence[float], negatives: Sequence[float], *, seed
 
 def roc(positives: Sequence[float], negatives: Sequence[float]) -> list[RocPoint]:
     """The curve: a point for each score that occurs, from the strictest threshold to the loosest."""
-    above, below = np.sort(np.asarray(positives, dtype=np.float64)), np.sort(np.asarray(negatives, dtype=np.float64))
+    above, below = np.asarray(positives, dtype=np.float64), np.asarray(negatives, dtype=np.float64)
     thresholds = np.unique(np.concatenate([above, below]))[::-1]  # (T,)
-    return [
-        RocPoint(float(threshold), _share_from(above, threshold), _share_from(below, threshold))
-        for threshold in thresholds
-    ]
-
-
-def _share_from(ascending: NDArray[np.float64], threshold: float) -> float:
-    if not ascending.size:
-        return float("nan")
-    return float(1 - np.searchsorted(ascending, threshold, side="left") / ascending.size)
+    return [RocPoint(float(one), float((above >= one).mean()), float((below >= one).mean())) for one in thresholds]
 
 
 def _interval(mean: float, resampled: Sequence[float] | NDArray[np.float64]) -> Interval:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from openbook_lab.evaluation.reports import Cell, Report
 from openbook_lab.evaluation.statistics import Interval
-from openbook_lab.evaluation.tables import Cell, Report
 
 SWEEP_TITLE = "K at test time"
 # The columns that are drawn, where a table has them, and the labels of their axes.

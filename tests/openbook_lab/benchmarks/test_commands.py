@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import typer
-
 from openbook_lab.benchmarks.engine_command import chosen
+
 from tests.fixtures.command_line import Run
 from tests.fixtures.evaluation import QUESTIONS, write_lines
 

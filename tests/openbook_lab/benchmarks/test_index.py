@@ -11,7 +11,7 @@ from openbook.storage.index_store import IndexStore
 from openbook_lab.benchmarks.children import Progress, in_child
 from openbook_lab.benchmarks.index import find_truth, measure_indexes, specs
 from openbook_lab.benchmarks.index_vectors import Places, blocks_of, draw, hold_out, prepare
-from openbook_lab.evaluation.tables import Report
+from openbook_lab.evaluation.reports import Report
 from tests.fixtures.indexes import publish_tiny
 
 N, DIMENSION, QUESTIONS = 2000, 32, 40

@@ -1,6 +1,5 @@
 """The book that questions are asked of, with real vectors in a real index."""
 
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +8,9 @@ import pytest
 from openbook.errors import IndexIncompatible, SourceInvalid
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint
-from openbook_lab.evaluation.asked import choose_questions
+from openbook.storage.snapshot import IndexSnapshot
+from openbook_lab.evaluation.asked import QuestionSet
 from openbook_lab.evaluation.book import Book, frozen_vectors, open_book, open_without, write_book
-
-
-@pytest.fixture
-def book(question_file: Path, passage_file: Path) -> Book:
-    return write_book(choose_questions([question_file], held_out=None).every, [passage_file])
 
 
 def test_each_paragraph_stands_in_the_book_once_and_in_pieces_of_a_hundred_words(book: Book) -> None:
@@ -24,53 +19,38 @@ def test_each_paragraph_stands_in_the_book_once_and_in_pieces_of_a_hundred_words
     assert [len(passage.text.split()) for passage in book.passages[:3]] == [33, 100, 36]
 
 
-def test_the_gold_piece_is_the_one_that_holds_an_answer(book: Book, question_file: Path) -> None:
-    every = choose_questions([question_file], held_out=None).every
-    assert [book.gold_rows(question) for question in every] == [(0,), (0,), (2,), (1, 2), ()]
+def test_the_gold_piece_is_the_one_that_holds_an_answer(book: Book, asked: QuestionSet) -> None:
+    assert [book.gold_rows(question) for question in asked.every] == [(0,), (0,), (2,), (1, 2), ()]
 
 
-def test_a_second_opening_encodes_nothing_again(
-    book: Book, checkpoint: Checkpoint, tiny_encoder: Path, tmp_path: Path
+def test_a_second_opening_encodes_nothing_again_and_another_book_has_another_index(
+    book: Book, asked: QuestionSet, snapshot: IndexSnapshot, checkpoint: Checkpoint, tiny_encoder: Path, book_work: Path
 ) -> None:
-    with closing(open_book(book, tmp_path, asked_by=[checkpoint], encoder_folder=tiny_encoder)) as opened:
-        built = opened.info
-        vectors = opened.vectors(range(len(book.passages)))  # (N, d)
+    vectors = snapshot.vectors(range(len(book.passages)))  # (N, d)
     expected = PassageEncoder.load(tiny_encoder).encode(book.passages)  # (N, d)
     # an index may be encoded in bfloat16
     assert np.abs(vectors - expected).max() < 0.1 * np.abs(expected).max()
-    with closing(open_book(book, tmp_path, asked_by=[checkpoint], encoder_folder=tiny_encoder)) as again:
-        assert again.info == built
-
-
-def test_another_book_has_another_index(
-    book: Book, checkpoint: Checkpoint, question_file: Path, tiny_encoder: Path, tmp_path: Path
-) -> None:
-    without = write_book(choose_questions([question_file], held_out=None).every, [])
-    names = set()
-    for one in (book, without):
-        with closing(open_book(one, tmp_path, asked_by=[checkpoint], encoder_folder=tiny_encoder)) as opened:
-            names.add(opened.info.version)
-    assert len(names) == 2
+    with open_book(book, book_work, asked_by=[checkpoint], encoder_folder=tiny_encoder) as again:
+        assert again.info == snapshot.info
+    without = write_book(asked.every, [])
+    with open_book(without, book_work, asked_by=[checkpoint], encoder_folder=tiny_encoder) as other:
+        assert other.info.version != snapshot.info.version
 
 
 def test_a_checkpoint_of_another_encoder_is_refused_before_a_build(
     book: Book, tiny_checkpoint: Path, tiny_encoder: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(IndexIncompatible):
-        open_book(book, tmp_path, asked_by=[load_checkpoint(tiny_checkpoint)], encoder_folder=tiny_encoder)
+    asking = [load_checkpoint(tiny_checkpoint)]
+    with pytest.raises(IndexIncompatible), open_book(book, tmp_path, asked_by=asking, encoder_folder=tiny_encoder):
+        pass
     assert not (tmp_path / "indexes").exists()
 
 
-def test_an_article_can_be_taken_out_of_the_book(
-    book: Book, checkpoint: Checkpoint, tiny_encoder: Path, tmp_path: Path
-) -> None:
-    with (
-        closing(open_book(book, tmp_path, asked_by=[checkpoint], encoder_folder=tiny_encoder)) as whole,
-        closing(open_without(book, whole, {"Kenya"}, tmp_path)) as without,
-    ):
+def test_an_article_can_be_taken_out_of_the_book(book: Book, snapshot: IndexSnapshot, tmp_path: Path) -> None:
+    with open_without(book, snapshot, {"Kenya"}, tmp_path) as without:
         assert [passage.title for passage in without.passages(range(4))] == ["Peru", "Chile", "Lima", "Nepal"]
         assert len(without) == 4
-        np.testing.assert_array_equal(without.vectors([1, 3]), whole.vectors([3, 5]))
+        np.testing.assert_array_equal(without.vectors([1, 3]), snapshot.vectors([3, 5]))
 
 
 def test_frozen_vectors_are_as_long_as_the_learned_ones(tiny_encoder: Path) -> None:

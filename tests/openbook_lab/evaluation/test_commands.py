@@ -1,18 +1,42 @@
+"""`openbook eval`, each command over a tiny index."""
+
 import json
 from pathlib import Path
 
 import pytest
+import torch
 
+from openbook.indexing.bm25_publish import add_bm25
 from openbook.indexing.publishing import publish
+from openbook.rag.checkpoint import load_checkpoint
+from openbook.rag.generator import Generator
 from openbook.storage.index_store import IndexStore
 from openbook_lab.evaluation.leaders import leader_questions
 from tests.fixtures.command_line import TOKEN, Run
-from tests.fixtures.evaluation import PASSAGES, QUESTIONS, write_lines
+from tests.fixtures.evaluation import QUESTIONS, write_lines
 from tests.fixtures.indexes import ENCODER, tiny_passages, tiny_vectors
+from tests.openbook_lab.evaluation.conftest import Measured
 
+Here = tuple[object, ...]
 # the way of asking that fewest offices have
 STYLE = "function"
 FAST = ("--style", STYLE, "--n-docs", 1)
+TARGETS = ("the president", "the capital", "the island")
+SAID = [part for target in TARGETS for part in ("--target", target)]
+
+
+@pytest.fixture
+def here(tiny_checkpoint: Path, indexes_folder: Path) -> Here:
+    return ("--checkpoint", tiny_checkpoint, "--indexes", indexes_folder, "--index", "tiny-2016", "--n-docs", 2)
+
+
+@pytest.fixture
+def files(bare: None) -> None:
+    """Public files of two questions, a text and a claim, in the current folder."""
+    write_lines(Path("nq.jsonl"), [{"question": one, "answer": ["a"]} for one in ("who is king", "where is peru")])
+    write_lines(Path("texts.jsonl"), [{"input": "peru", "references": ["the capital of peru is lima"]}])
+    claim = {"claim": "the king", "label": "REFUTES", "evidence": [[[1, 2, "Nowhere", 0]]]}
+    write_lines(Path("claims.jsonl"), [claim])
 
 
 def publish_like(folder: Path, version: str, like: str) -> None:
@@ -29,68 +53,65 @@ def publish_like(folder: Path, version: str, like: str) -> None:
     )
 
 
-def test_leaders_asks_each_index_about_each_year(run: Run, tiny_checkpoint: Path, indexes_folder: Path) -> None:
-    here = ("--checkpoint", tiny_checkpoint, "--indexes", indexes_folder)
-    ended = run("eval", "leaders", *here, *FAST, "--index", "tiny-2018", "--json", "l.json", "--markdown", "l.md")
-    assert ended.code == 0, ended.err
-    report = json.loads(Path("l.json").read_text())
+# --- the encyclopedia's own questions ---------------------------------------------------------------------------
+
+
+def test_leaders_asks_each_index_about_each_year(
+    measured: Measured, tiny_checkpoint: Path, indexes_folder: Path
+) -> None:
+    here = ("--checkpoint", tiny_checkpoint, "--indexes", indexes_folder, "--index", "tiny-2018")
+    report = measured("leaders", *here, *FAST, "--markdown", "l.md")
     whole, by_style = report["tables"]
     (row,) = whole["rows"]
-    assert row["index"] == "tiny-2018"
-    assert row["questions"] == len(leader_questions([STYLE]))
+    assert (row["index"], row["questions"]) == ("tiny-2018", len(leader_questions([STYLE])))
     assert set(row["holder: 2016"]) == {"mean", "low", "high"}
     assert [row["style"] for row in by_style["rows"]] == [STYLE]
     assert report["facts"]["checkpoint"].startswith("tiny@")
     assert "| index | holder: 2016 | holder: 2018 | questions |" in Path("l.md").read_text()
 
 
-def test_leaders_leaves_a_service_on_the_index_that_it_had(
+def test_leaders_swaps_with_a_token_to_what_is_not_open_and_swaps_back(
     run: Run, service: str, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    few = ("eval", "leaders", "--url", service, *FAST, "--sample", 1, "--index")
+    assert run(*few, "tiny-2016").code == 0
+    publish_like(indexes_folder, "published-since", "tiny-2018")
+    refused = run(*few, "published-since")
+    assert refused.err.startswith("error [unauthorized]")
+    swapped = run(*few, "published-since", "--token", TOKEN)
+    assert swapped.code == 0, swapped.err
     monkeypatch.setenv("OPENBOOK_ADMIN_TOKEN", TOKEN)
-    ended = run("eval", "leaders", "--url", service, *FAST, "--sample", 2, "--index", "tiny-2018")
+    ended = run(*few, "tiny-2018")
     assert ended.code == 0, ended.err
     assert "index holder: 2016 holder: 2018 questions" in " ".join(ended.out.split())
     assert "\n tiny-2018" in ended.out or "\ntiny-2018" in ended.out
     assert (indexes_folder / "CURRENT").read_text() == "tiny-2016\n"
 
 
-def test_leaders_needs_a_token_only_for_an_index_that_is_not_open(run: Run, service: str, indexes_folder: Path) -> None:
-    few = ("--url", service, *FAST, "--sample", 2)
-    ended = run("eval", "leaders", *few, "--index", "tiny-2016")
-    assert ended.code == 0, ended.err
-    publish_like(indexes_folder, "published-since", "tiny-2018")
-    refused = run("eval", "leaders", *few, "--index", "published-since")
-    assert refused.err.startswith("error [unauthorized]")
-    swapped = run("eval", "leaders", *few, "--index", "published-since", "--token", TOKEN)
-    assert swapped.code == 0, swapped.err
-
-
-def test_leaders_refuses_a_way_of_asking_that_there_is_none_of(run: Run) -> None:
+def test_a_style_a_kind_and_a_year_that_there_is_none_of_are_refused(run: Run) -> None:
     ended = run("eval", "leaders", "--style", "shouted")
-    assert ended.code == 1
-    assert ended.err.startswith("error [invalid_request]: style: 'shouted' is none of ")
+    assert (ended.code, ended.err.startswith("error [invalid_request]: style: 'shouted' is none of ")) == (1, True)
+    ended = run("eval", "facts", "--year", 2017)
+    assert (ended.code, "'2017' is not one of '2016', '2018'" in ended.err) == (2, True), ended.err
 
 
-def test_facts_asks_the_index_of_each_year(run: Run, tiny_checkpoint: Path, indexes_folder: Path) -> None:
+def test_facts_asks_the_index_of_each_year(measured: Measured, tiny_checkpoint: Path, indexes_folder: Path) -> None:
     for year in (2016, 2018):
         publish_like(indexes_folder, f"wiki-{year}", f"tiny-{year}")
     here = ("--checkpoint", tiny_checkpoint, "--indexes", indexes_folder, "--n-docs", 1)
-    ended = run("eval", "facts", *here, "--kind", "capital", "--sample", 2, "--json", "facts.json")
-    assert ended.code == 0, ended.err
-    whole, by_kind = json.loads(Path("facts.json").read_text())["tables"]
+    whole, by_kind = measured("facts", *here, "--kind", "capital", "--sample", 2)["tables"]
     assert [(row["index"], row["questions"]) for row in whole["rows"]] == [("wiki-2016", 2), ("wiki-2018", 2)]
     assert {row["kind"] for row in by_kind["rows"]} == {"capital"}
 
 
-def test_reading_sets_checkpoints_side_by_side(run: Run, checkpoint_folder: Path, tiny_checkpoint: Path) -> None:
-    questions = write_lines(Path("questions.jsonl"), QUESTIONS)
-    ended = run(
-        "eval", "reading", questions, "--all", "--checkpoint", checkpoint_folder, "--against", tiny_checkpoint,
-        "--work", "work", "--json", "reading.json",
-    )  # fmt: skip
-    assert ended.code == 0, ended.err
-    (table,) = json.loads(Path("reading.json").read_text())["tables"]
+# --- files of questions -----------------------------------------------------------------------------------------
+
+
+def test_reading_sets_checkpoints_side_by_side(
+    measured: Measured, question_file: Path, checkpoint_folder: Path, tiny_checkpoint: Path
+) -> None:
+    both = ("--checkpoint", checkpoint_folder, "--against", tiny_checkpoint)
+    (table,) = measured("reading", question_file, "--all", *both, "--work", "work")["tables"]
     assert [row["questions"] for row in table["rows"]] == [4, 4]
     assert len({row["checkpoint"] for row in table["rows"]}) == 2
 
@@ -98,23 +119,18 @@ def test_reading_sets_checkpoints_side_by_side(run: Run, checkpoint_folder: Path
 def test_reading_says_when_no_question_is_about_what_training_held_out(run: Run, checkpoint_folder: Path) -> None:
     questions = write_lines(Path("questions.jsonl"), [one for one in QUESTIONS if one["title"] == "Peru"])
     ended = run("eval", "reading", questions, "--checkpoint", checkpoint_folder)
-    assert ended.code == 1
-    assert "no question is about Apollo program" in ended.err
+    assert (ended.code, "no question is about Apollo program" in ended.err) == (1, True)
 
 
 def test_open_shows_retrieval_answers_and_differences_and_asks_nothing_twice(
-    run: Run, checkpoint_folder: Path, tiny_encoder: Path
+    measured: Measured, question_file: Path, passage_file: Path, checkpoint_folder: Path, tiny_encoder: Path
 ) -> None:
-    questions = write_lines(Path("questions.jsonl"), QUESTIONS)
-    passages = write_lines(Path("passages.jsonl"), PASSAGES)
     command = (
-        "eval", "open", questions, "--passages", passages, "--all", "--checkpoint", checkpoint_folder,
+        "open", question_file, "--passages", passage_file, "--all", "--checkpoint", checkpoint_folder,
         "--encoder", tiny_encoder, "--n-docs", 3, "--num-beams", 2, "--k", 2, "--frozen", "--bm25",
         "--work", "work",
     )  # fmt: skip
-    ended = run(*command, "--json", "open.json")
-    assert ended.code == 0, ended.err
-    report = json.loads(Path("open.json").read_text())
+    report = measured(*command)
     retrieval, answers, differences, over_k = report["tables"]
     assert [row["K"] for row in over_k["rows"]] == [2, 2]
     assert report["facts"]["passages"] == 6
@@ -122,46 +138,244 @@ def test_open_shows_retrieval_answers_and_differences_and_asks_nothing_twice(
     assert len(retrieval["rows"]) == 3 * 3
     assert len({row["retrieval"] for row in retrieval["rows"] if row["retrieval"].endswith(", BM25")}) == 1
     first = [row for row in answers["rows"] if not row["checkpoint"].endswith((", frozen", ", BM25"))]
-    assert {(row["passages"], row["decoding"]) for row in first} == {
-        ("3 retrieved", "RAG-Token, greedy"),
-        ("3 retrieved", "RAG-Token, 2 beams"),
-        ("3 retrieved", "RAG-Sequence, thorough, 2 beams"),
-        ("3 retrieved", "RAG-Sequence, fast, 2 beams"),
-        ("top passage alone", "RAG-Token, greedy"),
-        ("top passage alone", "RAG-Token, 2 beams"),
-        ("gold piece alone", "RAG-Token, greedy"),
-        ("gold piece alone", "RAG-Token, 2 beams"),
-        ("3 retrieved, gold piece among them", "RAG-Token, greedy"),
-        ("3 retrieved, gold piece among them", "RAG-Sequence, thorough, 2 beams"),
-        ("gold piece and 2 nearest wrong", "RAG-Token, greedy"),
-        ("gold piece and 2 nearest wrong", "RAG-Sequence, thorough, 2 beams"),
-        ("2 retrieved", "RAG-Token, greedy"),
-        ("2 retrieved", "RAG-Sequence, thorough, 2 beams"),
+    token, tokens, thorough, fast = (
+        "RAG-Token, greedy",
+        "RAG-Token, 2 beams",
+        "RAG-Sequence, thorough, 2 beams",
+        "RAG-Sequence, fast, 2 beams",
+    )
+    by_passages: dict[str, set[str]] = {}
+    for row in first:
+        by_passages.setdefault(row["passages"], set()).add(row["decoding"])
+    assert by_passages == {
+        "3 retrieved": {token, tokens, thorough, fast},
+        "top passage alone": {token, tokens},
+        "gold piece alone": {token, tokens},
+        "3 retrieved, gold piece among them": {token, thorough},
+        "gold piece and 2 nearest wrong": {token, thorough},
+        "2 retrieved": {token, thorough},
     }
     assert {row["questions"] for row in answers["rows"]} == {4}
     assert any(row["what"].startswith("against tiny@") for row in differences["rows"])
 
     (log,) = Path("work").glob("answers-*.jsonl")
     written = log.read_text()
-    again = run(*command, "--json", "again.json", "--plot", "k.svg")
-    assert again.code == 0, again.err
+    assert measured(*command, "--plot", "k.svg")["tables"] == report["tables"]
     assert Path("k.svg").read_text().startswith("<?xml")
     assert log.read_text() == written
-    assert json.loads(Path("again.json").read_text())["tables"] == report["tables"]
 
 
-def test_posteriors_shows_where_answers_are_from_and_what_tells_them_apart(
-    run: Run, checkpoint_folder: Path, tiny_encoder: Path
+def test_posteriors_draws_its_curves(
+    measured: Measured, question_file: Path, passage_file: Path, checkpoint_folder: Path, tiny_encoder: Path
 ) -> None:
-    questions = write_lines(Path("questions.jsonl"), QUESTIONS)
-    passages = write_lines(Path("passages.jsonl"), PASSAGES)
-    ended = run(
-        "eval", "posteriors", questions, "--unanswerable", questions, "--passages", passages, "--held-out", "Kenya",
+    report = measured(
+        "posteriors", question_file, "--unanswerable", question_file, "--passages", passage_file, "--held-out", "Kenya",
         "--checkpoint", checkpoint_folder, "--encoder", tiny_encoder, "--n-docs", 3, "--num-beams", 1,
-        "--work", "work", "--json", "posteriors.json",
+        "--work", "work", "--plot", "curves.svg",
     )  # fmt: skip
-    assert ended.code == 0, ended.err
-    report = json.loads(Path("posteriors.json").read_text())
     assert report["facts"]["unanswerable"] == 1
-    titles = [table["title"] for table in report["tables"]]
-    assert titles[:2] == ["Which passage an answer is from", "Answerable or not"]
+    assert Path("curves.svg").read_text().startswith("<?xml")
+
+
+# --- the paper's experiments ------------------------------------------------------------------------------------
+
+
+def test_qa_marks_each_file_and_asks_nothing_twice(measured: Measured, here: Here, indexes_folder: Path) -> None:
+    add_bm25(IndexStore(indexes_folder), "tiny-2016")
+    write_lines(Path("nq.jsonl"), [{"question": "who is president of peru", "answer": ["a", "b"]}] * 2)
+    write_lines(Path("trec.jsonl"), [{"question": "where is the capital of the country", "answer_pattern": "th."}])
+    both = ("--retriever", "dense", "--retriever", "bm25")
+    command = ("qa", "nq.jsonl", "trec.jsonl", *here, *both, "--work", "work", "--markdown", "qa.md")
+    report = measured(*command)
+    answers, retrieval = report["tables"]
+    assert {(row["file"], row["retriever"], row["decoding"], row["questions"]) for row in answers["rows"]} == {
+        (file, retriever, decoding, questions)
+        for file, questions in (("nq.jsonl", 2), ("trec.jsonl", 1))
+        for retriever in ("dense", "bm25")
+        for decoding in ("RAG-Token, greedy", "RAG-Sequence, thorough, greedy")
+    }
+    trec = next(row for row in retrieval["rows"] if row["file"] == "trec.jsonl" and row["k"] == 1)
+    assert trec["answer in top k"]["mean"] == 100
+    assert (report["facts"]["index"], report["facts"]["K"]) == ("tiny-2016", 2)
+    assert "| file | retriever | decoding | questions | EM | F1 |" in Path("qa.md").read_text()
+
+    (log,) = Path("work").glob("answers-*.jsonl")
+    written = log.read_text()
+    assert measured(*command)["tables"] == report["tables"]
+    assert log.read_text() == written
+
+
+def test_a_closed_book_needs_no_index(measured: Measured, files: None, tiny_checkpoint: Path) -> None:
+    here = ("--checkpoint", tiny_checkpoint, "--indexes", "nowhere", "--closed-book")
+    report = measured("qa", "nq.jsonl", *here)
+    ((row,),) = (table["rows"] for table in report["tables"])
+    assert (row["retriever"], row["decoding"], row["questions"]) == ("closed book", "greedy", 2)
+    assert (row["answer in a passage"], row["EM, answer in no passage"]) == (None, None)
+    assert report["facts"]["index"] == "none"
+
+    written = measured("generation", "texts.jsonl", *here, "--num-beams", 2, "--max-new-tokens", 4)
+    people, model = written["tables"][0]["rows"]
+    assert (people["written by"], model["written by"], model["decoding"]) == ("people", "closed book", "2 beams")
+
+
+def test_the_sweep_goes_on_from_the_answers_that_it_has_beside_a_closed_book(
+    measured: Measured, run: Run, here: Here, files: None
+) -> None:
+    both = ("--retriever", "dense", "--closed-book")
+    command = ("qa", "nq.jsonl", *here, *both, "--k", 1, "--k", 3, "--work", "work", "--plot", "k.svg")
+    answers, *_, swept = tables = measured(*command)["tables"]
+    assert Path("k.svg").read_text().startswith("<?xml")
+    assert [(row["retriever"], row["decoding"]) for row in answers["rows"]] == [
+        ("dense", "RAG-Token, greedy"),
+        ("dense", "RAG-Sequence, thorough, greedy"),
+        ("closed book", "greedy"),
+    ]
+    assert swept["title"] == "K at test time"
+    assert [(row["K"], row["decoding"].split(",")[0]) for row in swept["rows"]] == [
+        (1, "RAG-Token"),
+        (3, "RAG-Token"),
+        (1, "RAG-Sequence"),
+        (3, "RAG-Sequence"),
+    ]
+    (log,) = Path("work").glob("answers-*.jsonl")
+    written = log.read_text().splitlines(keepends=True)
+    assert len(written) == 2 * 2 * 3 + 2
+    # stopped after the first five answers
+    log.write_text("".join(written[:5]))
+    again = run("eval", *command, "--json", "again.json")
+    assert "nq.jsonl: dense, passages: 12 of 12" in again.err
+    assert set(log.read_text().splitlines(keepends=True)) == set(written)
+    assert json.loads(Path("again.json").read_text())["tables"] == tables
+
+
+def test_a_plot_without_a_sweep_and_a_k_beyond_the_index_are_refused_at_once(run: Run, here: Here, files: None) -> None:
+    assert "give each K with --k" in run("eval", "qa", "nq.jsonl", *here, "--plot", "k.svg").err
+    assert "50 passages were asked for" in run("eval", "qa", "nq.jsonl", *here, "--k", 50).err
+
+
+@pytest.mark.parametrize("command", ["qa", "fever", "ablation"])
+def test_an_index_of_another_passage_encoder_is_refused_where_its_vectors_are_searched(
+    run: Run, here: Here, files: None, checkpoint_folder: Path, indexes_folder: Path, command: str
+) -> None:
+    add_bm25(IndexStore(indexes_folder), "tiny-2016")
+    file = "claims.jsonl" if command == "fever" else "nq.jsonl"
+    asked = ("eval", command, file, *here, "--work", "work", "--checkpoint", checkpoint_folder)
+    assert "error [index_incompatible]: The index 'tiny-2016' was built with" in run(*asked).err
+    if command == "qa":
+        # words are compared by BM25, and no vectors
+        assert run(*asked, "--retriever", "bm25").code == 0
+    if command == "ablation":
+        frozen = run("eval", command, file, *here, "--work", "work", "--frozen", checkpoint_folder)
+        assert (frozen.code, "error [index_incompatible]" in frozen.err) == (1, True)
+
+
+def test_qa_names_the_line_that_is_no_question(run: Run, here: Here) -> None:
+    write_lines(Path("nq.jsonl"), [{"question": "q", "answer": ["a"]}, {"question": "q"}])
+    ended = run("eval", "qa", "nq.jsonl", *here)
+    assert (ended.code, "nq.jsonl:2: not a question: answers is missing" in ended.err) == (1, True)
+
+
+def test_fever_judges_by_the_likeliest_label_and_goes_on_from_what_it_has(
+    measured: Measured, run: Run, here: Here
+) -> None:
+    passage = tiny_passages("tiny-2016")[0]
+    page = passage.title.replace(" ", "_")
+    write_lines(
+        Path("fever.jsonl"),
+        [
+            {"claim": passage.text, "label": "SUPPORTS", "evidence": [[[1, 2, page, 0]]]},
+            {"claim": passage.text, "label": "REFUTES", "evidence": [[[1, 2, "Nowhere", 0]]]},
+            {"claim": passage.text, "label": "NOT ENOUGH INFO", "evidence": [[[1, None, None, None]]]},
+        ],
+    )
+    command = ("fever", "fever.jsonl", *here, *SAID, "--work", "work")
+    labels, gold = measured(*command)["tables"]
+    # one claim under all three labels: one judgement is right of three, and at most one of two
+    by_way = {(row["model"], row["labels"]): row for row in labels["rows"]}
+    assert {row["claims"] for (_, ways), row in by_way.items() if ways == "2-way"} == {2}
+    assert by_way["RAG-Token", "3-way"]["accuracy"]["mean"] == pytest.approx(100 / 3)
+    assert by_way["RAG-Sequence", "2-way"]["accuracy"]["mean"] == 50
+    assert [row["claims with evidence"] for row in gold["rows"]] == [2, 2]
+    assert max(row["gold article in top k"]["mean"] for row in gold["rows"]) <= 50
+
+    (log,) = Path("work").glob("*-claims.jsonl")
+    written = log.read_text()
+    measured(*command)
+    assert log.read_text() == written
+    assert run("eval", *command, "--target", "a fourth").err.startswith("error [setting_invalid]: --target")
+
+
+def test_a_claim_is_judged_without_passages_by_the_generator_alone(
+    measured: Measured, here: Here, files: None, tiny_checkpoint: Path
+) -> None:
+    alone = ("--checkpoint", tiny_checkpoint, "--indexes", "nowhere", "--closed-book", "--work", "work")
+    (labels,) = measured("fever", "claims.jsonl", *alone, *SAID)["tables"]
+    assert [(row["model"], row["labels"]) for row in labels["rows"]] == [
+        ("closed book", "3-way"),
+        ("closed book", "2-way"),
+    ]
+    # what transformers' BART makes of the claim alone
+    checkpoint = load_checkpoint(tiny_checkpoint)
+    claim = checkpoint.generator_tokenizer("the king", return_tensors="pt")
+    generator = Generator(checkpoint)
+    (log,) = Path("work").glob("*-claims.jsonl")
+    for line, target in zip(log.read_text().splitlines(), TARGETS, strict=True):
+        ids = torch.tensor([[*generator.prefix, *generator.target_ids([target])[0]]])  # (1, P + T)
+        with torch.no_grad():
+            logits = checkpoint.generator(**claim, decoder_input_ids=ids[:, :-1]).logits  # (1, P + T - 1, V)
+        steps = torch.log_softmax(logits.double(), dim=-1).gather(-1, ids[:, 1:, None])[0, :, 0]  # (P + T - 1,)
+        expected = float(steps[len(generator.prefix) - 1 :].sum())
+        assert json.loads(line)["log_prob"] == pytest.approx(expected, abs=1e-4)
+
+    both = measured("fever", "claims.jsonl", *here, *SAID, "--closed-book", "--retriever", "dense")
+    assert [row["model"] for row in both["tables"][0]["rows"][::2]] == ["RAG-Token", "RAG-Sequence", "closed book"]
+
+
+def test_generation_measures_texts_beside_those_of_people_and_at_each_k(measured: Measured, here: Here) -> None:
+    clue = {"answer": "peru", "question": "'Lima is the capital of the land of the sun'"}
+    write_lines(Path("jeopardy.jsonl"), [clue])
+    fast = ("--num-beams", 2, "--max-new-tokens", 8, "--k", 1, "--k", 2)
+    texts, swept = measured("generation", "jeopardy.jsonl", *here, *fast, "--work", "work")["tables"]
+    people, *models = texts["rows"]
+    assert (people["written by"], people["distinct tri-grams, %"]) == ("people", 100)
+    assert [row["decoding"] for row in models] == ["RAG-Token, 2 beams", "RAG-Sequence, fast, 2 beams"]
+    assert all(0 <= row["BLEU-1"] <= 100 for row in models)
+    assert [row["K"] for row in swept["rows"]] == [1, 2, 1, 2]
+    assert all({"BLEU-1", "ROUGE-L"} <= row.keys() for row in swept["rows"])
+
+
+def test_one_table_has_every_retriever_and_the_closed_book_and_seeds_have_their_mean(
+    measured: Measured, run: Run, here: Here, files: None, tiny_checkpoint: Path, indexes_folder: Path
+) -> None:
+    command = (
+        *("ablation", "nq.jsonl", "--texts", "texts.jsonl", "--max-new-tokens", 4, *here),
+        *("--frozen", tiny_checkpoint, "--work", "work", "--model", "sequence"),
+    )
+    refused = run("eval", *command)
+    assert (refused.code, "openbook index bm25 tiny-2016" in refused.err) == (1, True)
+
+    add_bm25(IndexStore(indexes_folder), "tiny-2016")
+    answers, texts = measured(*command)["tables"]
+    arms = ["learned", "frozen in training", "BM25", "none: closed book"]
+    for table in (answers, texts):
+        assert [row["retrieval"] for row in table["rows"]] == arms
+    # the same checkpoint twice: no difference at all
+    assert answers["rows"][1]["EM, points"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
+    assert texts["rows"][3]["ROUGE-L, points"] is not None
+
+    Path("report.json").rename("a.json")
+    spread, apart = measured("seeds", *("x=a.json",) * 2, *("y=a.json",) * 2, "--measure", "EM")["tables"]
+    assert {(row["arm"], row["seeds"], row["sd"]) for row in spread["rows"]} == {("x", 2, 0.0), ("y", 2, 0.0)}
+    assert {row["difference"]["mean"] for row in apart["rows"]} == {0.0}
+
+
+def test_a_report_may_have_an_equals_sign_in_its_place(measured: Measured) -> None:
+    place = Path("rate=1e-5/report.json")
+    place.parent.mkdir()
+    place.write_text(json.dumps({"tables": [{"title": "T", "rows": [{"text": "x", "EM": 1.0}]}]}))
+    for asked, arm in ((str(place), ""), (f"learned={place}", "learned")):
+        assert measured("seeds", asked)["tables"][0]["rows"][0]["arm"] == arm
+
+
+def test_without_a_file_there_is_nothing_to_ask(run: Run) -> None:
+    assert "name a file of questions, or one of --texts" in run("eval", "ablation").err

@@ -1,7 +1,7 @@
 import pytest
 
 from openbook.errors import InvalidRequest
-from openbook_lab.evaluation.facts import FactQuestion, ask_facts, fact_questions, facts_misses, facts_tables
+from openbook_lab.evaluation.facts import FactQuestion, fact_questions, facts_misses, facts_tables
 from tests.fixtures.evaluation import mean
 
 QUESTIONS = (
@@ -21,8 +21,10 @@ def test_every_kind_of_fact_is_drawn_from_alike() -> None:
 
 
 def test_a_fact_that_changed_knows_the_answer_of_the_other_year() -> None:
-    then = {one.text: one for one in fact_questions(2016, kinds=["population", "capital"], styles=["plain"])}
-    now = {one.text: one for one in fact_questions(2018, kinds=["population", "capital"], styles=["plain"])}
+    then, now = (
+        {one.text: one for one in fact_questions(year, kinds=["population", "capital"], styles=["plain"])}
+        for year in (2016, 2018)
+    )
     changed = [text for text, one in then.items() if one.other]
     assert len(changed) > 100
     for text in changed:
@@ -31,8 +33,7 @@ def test_a_fact_that_changed_knows_the_answer_of_the_other_year() -> None:
 
 
 def test_an_answer_is_right_or_the_other_years_or_neither() -> None:
-    given = dict(zip((one.text for one in QUESTIONS), ("lima", "32 million", "nothing"), strict=True))
-    answers = [ask_facts("wiki-2016", QUESTIONS, given.__getitem__)]
+    answers = {"wiki-2016": list(zip(QUESTIONS, ("lima", "32 million", "nothing"), strict=True))}
     whole, by_kind = facts_tables(answers)
     assert [row[2:] for row in facts_misses(answers).rows] == [
         ("What is the population of Peru?", "32 million", "31 million"),

@@ -7,7 +7,6 @@ from openbook_lab.evaluation.leaders import (
     OWN,
     LeaderQuestion,
     ShuffledBook,
-    ask_leaders,
     leader_questions,
     leaders_misses,
     leaders_tables,
@@ -52,27 +51,24 @@ def test_an_unknown_style_is_refused_with_the_known_ones() -> None:
 
 
 def test_an_answer_counts_for_the_year_whose_holder_it_is() -> None:
-    told_of = ("the vizcarra", "Rama IX", "Diaz-Canel", "nobody")
-    book = {question.text: answer for question, answer in zip(QUESTIONS, told_of, strict=True)}
-    told: list[int] = []
-    answers = ask_leaders("wiki-2018", QUESTIONS, book.__getitem__, answered=told.append)
-    assert answers.right("2016") == [False, True, False, False]
-    assert answers.right("2018") == [True, False, True, False]
-    assert answers.right("2018", "keywords") == [False]
-    assert told == [1, 2, 3, 4]
-    assert [row[2:] for row in leaders_misses([answers], {"wiki-2018": "2018"}).rows] == [
+    answers = {"wiki-2018": list(zip(QUESTIONS, ("the vizcarra", "Rama IX", "Diaz-Canel", "nobody"), strict=True))}
+    (whole,), by_style = (table.rows for table in leaders_tables(answers))
+    assert [mean(cell) for cell in whole[1:3]] == [25.0, 50.0]
+    assert [(row[1], mean(row[3]), row[4]) for row in by_style] == [
+        ("plain", pytest.approx(200 / 3), 3),
+        ("keywords", 0, 1),
+    ]
+    assert [row[2:] for row in leaders_misses(answers, {"wiki-2018": "2018"}).rows] == [
         ("Rama IX", "Rama X"),
         ("nobody", "Johannesson"),
     ]
-    assert not leaders_misses([answers], {}).rows
+    assert not leaders_misses(answers, {}).rows
 
 
 def test_the_tables_leave_a_holder_empty_that_a_book_does_not_have() -> None:
-    book = {question.text: "Rama X" for question in QUESTIONS}
     invented = LeaderQuestion("Who is the King of Thailand?", "plain", {**QUESTIONS[1].answers, OWN: ("Rama X",)})
-    whole, by_style = leaders_tables(
-        [ask_leaders("wiki-2018", QUESTIONS, book.__getitem__), ask_leaders("new", [invented], book.__getitem__)]
-    )
+    answers = {"wiki-2018": [(question, "Rama X") for question in QUESTIONS], "new": [(invented, "Rama X")]}
+    whole, by_style = leaders_tables(answers)
     assert whole.columns == ("index", "holder: 2016", "holder: 2018", f"holder: {OWN}", "questions")
     first, last = whole.rows
     assert (first[0], first[3], first[4]) == ("wiki-2018", None, 4)

@@ -1,7 +1,5 @@
 """Which passages a question is read with, and what the tables make of the answers, worked out by hand."""
 
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +11,10 @@ from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.retriever import QuestionEncoder
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.golds import Golds
-from openbook_lab.evaluation.asked import QuestionSet, choose_questions
-from openbook_lab.evaluation.book import Book, open_book, write_book
+from openbook_lab.evaluation.asked import QuestionSet
+from openbook_lab.evaluation.book import Book
 from openbook_lab.evaluation.marks import Marks
 from openbook_lab.evaluation.open_domain import (
-    OpenPlan,
     Row,
     differences_table,
     recall_table,
@@ -25,29 +22,13 @@ from openbook_lab.evaluation.open_domain import (
     settings_of,
     sweep_table,
 )
+from openbook_lab.evaluation.options import OpenQuestions
 from openbook_lab.evaluation.reader import GREEDY, Decode, OpenQuestion
 from openbook_lab.evaluation.retrieval import PassageChoices, Retrieval, retrieve
 from tests.fixtures.evaluation import mean
 
 # rows of the book: 0 Peru, 1 and 2 Kenya, 3 Chile, 4 Lima, 5 Nepal
 FOUND = ((3, 4, 0, 5), (3, 5, 4, 1), (2, 1, 0, 3), (0, 3, 4, 5))
-
-
-@pytest.fixture
-def asked(question_file: Path) -> QuestionSet:
-    return choose_questions([question_file], held_out=None)
-
-
-@pytest.fixture
-def book(asked: QuestionSet, passage_file: Path) -> Book:
-    return write_book(asked.every, [passage_file])
-
-
-@pytest.fixture
-def snapshot(book: Book, checkpoint: Checkpoint, tiny_encoder: Path, tmp_path: Path) -> Iterator[IndexSnapshot]:
-    folder = tiny_encoder
-    with closing(open_book(book, tmp_path, asked_by=[checkpoint], encoder_folder=folder, bm25=True)) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -134,7 +115,7 @@ def test_bm25_retrieval_scores_every_passage_with_bm25(
 
 def test_a_setting_of_two_parts_is_asked_once_with_the_decodings_of_both(choices: PassageChoices) -> None:
     beams, thorough = Decode("token", 4), Decode("sequence", 4)
-    settings = settings_of(choices, OpenPlan(parts=["decodings", "sweep"], n_docs=5, sweep=[1, 5, 8]))
+    settings = settings_of(choices, OpenQuestions(questions=(), k=(1, 5, 8)), ["decodings", "sweep"])
     assert list(settings) == ["5 retrieved", "top passage alone", "8 retrieved"]
     assert settings["5 retrieved"].decodes == (GREEDY, beams, thorough, Decode("sequence", 4, "fast"))
     assert settings["top passage alone"].decodes == (GREEDY, beams)
@@ -152,7 +133,7 @@ def test_a_difference_is_the_first_retrieval_minus_the_other() -> None:
         Row("mine", retrieved(1), GREEDY, no),
         Row("theirs", retrieved(5), GREEDY, no),
     ]
-    table = differences_table(rows, OpenPlan(n_docs=5))
+    table = differences_table(rows, OpenQuestions(questions=()))
     assert [row[1] for row in table.rows] == ["all K against the top passage alone", "against theirs: 5 retrieved"]
     assert [(row[3], mean(row[4]), mean(row[5])) for row in table.rows] == [(2, 50.0, 25.0)] * 2
 
@@ -169,7 +150,7 @@ def test_the_sweep_has_recall_beside_the_marks_and_one_passage_is_one_model(
         Row("another", retrieved(2), GREEDY, no),
     ]
     golds = [Golds(question.answers) for question in asked.chosen]
-    table = sweep_table(retrieval, rows, golds, OpenPlan(sweep=[2, 1], num_beams=4))
+    table = sweep_table(retrieval, rows, golds, OpenQuestions(questions=(), k=(2, 1)))
     # of the first two passages rows 4 and 1 say lima and nairobi: the third and the first question
     assert [(row[1], str(row[2]).split(",")[0], mean(row[4]), mean(row[6])) for row in table.rows] == [
         (1, "RAG-Token", 0.0, 25.0),

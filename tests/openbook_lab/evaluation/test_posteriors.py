@@ -1,20 +1,23 @@
 """Posteriors and thresholds, worked out by hand, and the whole experiment on a tiny checkpoint."""
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from openbook.entities import Passage
-from openbook.indexing.index_builder import Silence
-from openbook.rag.checkpoint import Checkpoint
+from openbook.settings import Settings
 from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.answer_log import GivenAnswer
-from openbook_lab.evaluation.answerability import Outcome, areas_table, draw_curves, thresholds_table
-from openbook_lab.evaluation.asked import choose_questions, choose_unanswerable
-from openbook_lab.evaluation.book import open_book, write_book
-from openbook_lab.evaluation.posteriors import Answered, measure_posteriors, posteriors_table
-from openbook_lab.evaluation.reader import GREEDY, Decode
+from openbook_lab.evaluation.options import BookQuestions
+from openbook_lab.evaluation.posteriors import (
+    Answered,
+    Outcome,
+    areas_table,
+    draw_curves,
+    measure_posteriors,
+    posteriors_table,
+    thresholds_table,
+)
 from tests.fixtures.evaluation import QUESTIONS, mean, write_lines
 
 LIMA = Question("what is the capital of peru", ("Lima",))
@@ -78,26 +81,29 @@ def test_a_threshold_keeps_a_share_of_right_answers_and_some_of_the_others() -> 
 
 
 def test_each_question_is_asked_of_the_book_with_and_without_its_article(
-    checkpoint: Checkpoint, tiny_encoder: Path, question_file: Path, passage_file: Path, tmp_path: Path
+    checkpoint_folder: Path, tiny_encoder: Path, question_file: Path, passage_file: Path, tmp_path: Path
 ) -> None:
-    asked = choose_questions([question_file], held_out=["Kenya"])
-    impossible = choose_unanswerable([question_file], held_out=["Kenya"]).chosen
-    book = write_book(asked.every, [passage_file])
+    settings = Settings(checkpoint=str(checkpoint_folder))
+    options = BookQuestions(
+        questions=(question_file,),
+        passages=(passage_file,),
+        held_out=("Kenya",),
+        encoder=tiny_encoder,
+        n_docs=6,
+        work=tmp_path,
+    )
     runs, written = [], set()
-    with closing(open_book(book, tmp_path, asked_by=[checkpoint], encoder_folder=tiny_encoder)) as snapshot:
-        for _ in range(2):
-            runs.append(
-                measure_posteriors(
-                    checkpoint, asked, impossible, book, snapshot,
-                    decodes=(GREEDY, Decode("sequence", 2)), n_docs=6, seed=0, work=tmp_path, progress=Silence(),
-                )
-            )  # fmt: skip
-            written.add(next(tmp_path.glob("answers-*.jsonl")).read_text())
+    for _ in range(2):
+        runs.append(measure_posteriors(settings, options, [question_file], num_beams=1))
+        written.add(next(tmp_path.glob("answers-*.jsonl")).read_text())
     (report, outcomes), (again, _) = runs
     assert report.as_json()["tables"] == again.as_json()["tables"]
+    assert report.facts["unanswerable"] == 1
+    titles = [table.title for table in report.tables]
+    assert titles[:2] == ["Which passage an answer is from", "Answerable or not"]
     (log,) = written
     assert len(log.splitlines()) == 2 * 5
-    assert list(outcomes) == ["RAG-Token, greedy", "RAG-Sequence, thorough, 2 beams"]
+    assert list(outcomes) == ["RAG-Token, greedy", "RAG-Sequence, thorough, greedy"]
     for of_model in outcomes.values():
         assert [one.kind for one in of_model][2:] == ["unanswerable", "left out", "left out"]
         # three of the six passages are left, and none of them knows nairobi
@@ -106,16 +112,11 @@ def test_each_question_is_asked_of_the_book_with_and_without_its_article(
 
 
 def test_a_book_of_nothing_but_the_articles_asked_about_is_not_emptied(
-    checkpoint: Checkpoint, tiny_encoder: Path, tmp_path: Path
+    checkpoint_folder: Path, tiny_encoder: Path, tmp_path: Path
 ) -> None:
     file = write_lines(tmp_path / "peru.jsonl", [one for one in QUESTIONS if one["title"] == "Peru"])
-    asked = choose_questions([file], held_out=None)
-    book = write_book(asked.every, [])
-    with closing(open_book(book, tmp_path, asked_by=[checkpoint], encoder_folder=tiny_encoder)) as snapshot:
-        _, outcomes = measure_posteriors(
-            checkpoint, asked, [], book, snapshot,
-            decodes=(GREEDY,), n_docs=5, seed=0, work=tmp_path, progress=Silence(),
-        )  # fmt: skip
+    options = BookQuestions(questions=(file,), every=True, encoder=tiny_encoder, n_docs=1, work=tmp_path)
+    _, outcomes = measure_posteriors(Settings(checkpoint=str(checkpoint_folder)), options, [], num_beams=1)
     kinds = {one.kind for one in outcomes["RAG-Token, greedy"]}
     assert kinds
     assert "left out" not in kinds

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from openbook.errors import SourceInvalid
+from openbook_lab.evaluation.reports import Report, Table
 from openbook_lab.evaluation.seeds import T_95, figures_of, measure_seeds, read_reports, t_interval
 from openbook_lab.evaluation.statistics import Interval
-from openbook_lab.evaluation.tables import Report, Table
 
 COLUMNS = ("checkpoint", "passages", "decoding", "questions", "EM", "BLEU-1")
 
@@ -41,10 +41,10 @@ def test_mean_and_spread_of_each_arm_and_the_paired_difference(tmp_path: Path) -
     spread, apart = report.tables
     place = "Answers, frozen, 5 retrieved, greedy, 4"
     # deviations of 43 are 3, 1 and 4: (9 + 1 + 16) / 2; those of 41 are 2, 1, 3
-    assert spread.rows == (
+    assert spread.rows == [
         ("learned", place, "EM", 3, 43.0, pytest.approx(math.sqrt(13)), 40.0, 47.0),
         ("frozen", place, "EM", 3, 41.0, pytest.approx(math.sqrt(7)), 39.0, 44.0),
-    )
+    ]
     ((arms, _, _, seeds, difference, deviation),) = apart.rows
     # 1, 2 and 3: half a width of 4.303 * 1 / sqrt(3)
     assert (arms, seeds, deviation) == ("learned minus frozen", 3, 1.0)

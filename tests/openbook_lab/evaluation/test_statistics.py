@@ -64,7 +64,3 @@ def test_the_area_is_the_one_under_the_curve(positives: list[float], negatives: 
 def test_a_point_of_the_curve_counts_what_scores_at_or_above_its_threshold() -> None:
     point = next(one for one in roc([1.0, 2.0, 3.0, 4.0], [0.0, 2.0]) if one.threshold == 2.0)
     assert (point.true_positive_rate, point.false_positive_rate) == (0.75, 0.5)
-
-
-def test_no_negatives_no_area() -> None:
-    assert math.isnan(auc([1.0], []))

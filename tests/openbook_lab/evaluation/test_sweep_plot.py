@@ -1,8 +1,8 @@
 from pathlib import Path
 
+from openbook_lab.evaluation.reports import Cell, Report, Table
 from openbook_lab.evaluation.statistics import Interval
 from openbook_lab.evaluation.sweep_plot import SWEEP_TITLE, draw_sweep, sweep_panels
-from openbook_lab.evaluation.tables import Cell, Report, Table
 
 ONE, TWO, FOUND = Interval(40.0, 30.0, 50.0), Interval(50.0, 45.0, 55.0), Interval(80.0, 70.0, 90.0)
 TOKEN, SEQUENCE = "RAG-Token, greedy", "RAG-Sequence, thorough, 2 beams"

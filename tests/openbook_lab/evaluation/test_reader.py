@@ -14,8 +14,7 @@ from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer
-from openbook_lab.evaluation.asking import ask
-from openbook_lab.evaluation.reader import GREEDY, BatchReader, Decode, OpenQuestion
+from openbook_lab.evaluation.reader import GREEDY, BatchReader, Decode, OpenQuestion, ask
 from tests.fixtures.indexes import tiny_passages
 
 QUESTIONS = ["who is president of peru", "what is the capital of the country", "where is the island", "how many"]

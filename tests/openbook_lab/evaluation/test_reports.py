@@ -1,8 +1,8 @@
 import json
 import math
 
+from openbook_lab.evaluation.reports import Report, Table
 from openbook_lab.evaluation.statistics import Interval
-from openbook_lab.evaluation.tables import Report, Table
 
 NOTHING = Interval(math.nan, math.nan, math.nan)
 TABLE = Table(
