@@ -85,8 +85,6 @@ class Plan:
     threads: Sequence[int]
     repeats: int
     work: Work
-    limit_s: float = 1.0
-    """For each measurement of the machine's limits."""
 
     def __post_init__(self) -> None:
         for name in self.contestants:
@@ -122,7 +120,7 @@ def measure_engine(shapes: Mapping[ShapeName, Path], plan: Plan, progress: Progr
     limits = []
     for number, threads in enumerate(plan.threads):
         progress(number, len(plan.threads), "limits")
-        limits.append(measure_limits(threads, plan.limit_s))
+        limits.append(measure_limits(threads))
     progress(len(plan.threads), len(plan.threads), "limits")
     work = plan.work
     return Report(

@@ -14,6 +14,8 @@ from openbook_lab.benchmarks.names import PRECISIONS, Precision
 # Shapes as generators have them, (rows, n_in, n_out): the peak is the best of them.
 SHAPES = ((1024, 1024, 1024), (1024, 1024, 4096), (1024, 4096, 1024))
 READ_BYTES = 512 << 20
+# For each of the eleven measurements.
+SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +27,14 @@ class Limits:
     read_bytes: float  # bytes a second
 
 
-def measure_limits(threads: int, seconds: float) -> Limits:
-    """Takes half a gigabyte and `seconds` for each of eleven measurements. Leaves torch with `threads` threads."""
+def measure_limits(threads: int) -> Limits:
+    """Takes half a gigabyte, and leaves torch with `threads` threads."""
     torch.set_num_threads(threads)
-    return Limits(threads, {precision: _peak(precision, seconds) for precision in PRECISIONS}, _read(seconds))
+    return Limits(threads, {precision: _peak(precision) for precision in PRECISIONS}, _read())
 
 
 @torch.inference_mode()
-def _peak(precision: Precision, seconds: float) -> float:
+def _peak(precision: Precision) -> float:
     best = 0.0
     for rows, n_in, n_out in SHAPES:
         x, layer = torch.randn(rows, n_in), nn.Linear(n_in, n_out)
@@ -44,20 +46,20 @@ def _peak(precision: Precision, seconds: float) -> float:
         else:
             dtype = torch.float32 if precision == "float32" else torch.bfloat16
             product = partial(make_linear([layer.to(dtype)], rows=rows), x.to(dtype))
-        best = max(best, 2 * rows * n_in * n_out / _fastest(product, seconds))
+        best = max(best, 2 * rows * n_in * n_out / _fastest(product))
     return best
 
 
 @torch.inference_mode()
-def _read(seconds: float) -> float:
+def _read() -> float:
     numbers = torch.ones(READ_BYTES // 4)
-    return READ_BYTES / min(_fastest(numbers.sum, seconds), _fastest(numbers.amax, seconds))
+    return READ_BYTES / min(_fastest(numbers.sum), _fastest(numbers.amax))
 
 
-def _fastest(work: Callable[[], object], seconds: float) -> float:
+def _fastest(work: Callable[[], object]) -> float:
     work()
     best = float("inf")
-    until = time.perf_counter() + seconds
+    until = time.perf_counter() + SECONDS
     while time.perf_counter() < until:
         began = time.perf_counter()
         work()

@@ -26,6 +26,8 @@ POLICIES: tuple[SwapPolicy, ...] = ("availability", "resource")
 STAGES = ("verify", "open", "drain", "warm", "flip", "current", "total")
 K = 5
 SAMPLE_EVERY_S = 0.1
+# Reads without a swap take as long as those with swaps, and at least this.
+LEAST_QUIET_S = 1.0
 # Between two reads, as in a server: without it the readers fight for the interpreter's lock.
 PAUSE_S = 0.001
 MEGABYTE = 1e6
@@ -185,9 +187,8 @@ def _measure_policy(
             stages.append((policy, number + 1, *in_ms))
             _grow(largest, "after the swap")
         progress(swaps, swaps, policy)
-        # as long without swaps as all of them took
         began = time.perf_counter()
-        time.sleep(max(1.0, sum(end - start for start, end in swapped_s)))
+        time.sleep(max(LEAST_QUIET_S, sum(end - start for start, end in swapped_s)))
         quiet = (began, time.perf_counter())
     finally:
         for reader in readers.values():

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import typer
-from openbook_lab.benchmarks.engine_command import chosen
 
+from openbook_lab.benchmarks import machine_limits, swap
+from openbook_lab.benchmarks.names import chosen
 from tests.fixtures.command_line import Run
 from tests.fixtures.evaluation import QUESTIONS, write_lines
 
@@ -29,7 +30,8 @@ def measured(run: Run, command: str, *options: object) -> tuple[dict[str, Any], 
     return found, page, ended.out
 
 
-def test_a_swap_is_measured_and_leaves_nothing_behind(run: Run) -> None:
+def test_a_swap_is_measured_and_leaves_nothing_behind(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swap, "LEAST_QUIET_S", 0.1)
     found, _, out = measured(run, "swap", "--passages", 100, "--dimension", 8, "--swaps", 1, "--folder", "work")
     assert "What readers see" in out
     assert found["facts"]["passages"] == 100
@@ -41,7 +43,7 @@ def test_http_is_measured_beside_the_bare_engine_and_under_many_clients(
 ) -> None:
     found, page, _ = measured(
         run, "http", "--checkpoint", tiny_checkpoint, "--indexes", indexes_folder, "--questions", 3,
-        "--clients", 1, "--clients", 3, "--seconds", 0.3, "--rounds", 2, "--max-new-tokens", 4, "--threads", 1,
+        "--clients", 1, "--clients", 3, "--seconds", 0.2, "--rounds", 2, "--max-new-tokens", 4, "--threads", 1,
     )  # fmt: skip
     one, many = found["tables"]
     assert [row["way"] for row in one["rows"]] == ["bare engine call", "application, same process", "HTTP on loopback"]
@@ -54,12 +56,29 @@ def test_http_is_measured_beside_the_bare_engine_and_under_many_clients(
 
 
 def test_index_types_are_measured_side_by_side_and_again_with_another_number(run: Run) -> None:
-    small = ("--passages", 1000, "--dimension", 16, "--questions", 20, "--threads", 1, "--folder", "bench")
+    small = ("--passages", 1000, "--dimension", 32, "--questions", 40, "--threads", 1, "--folder", "bench")
+    types = ("--type", "flat", "--type", "hnsw", "--type", "RR32,IVF16,SQ8")
+    found = {}
     for links in (8, 4):
-        found, page, out = measured(run, "index", *small, "--type", "flat", "--type", "hnsw", "--m", links)
-        assert [row["index"] for row in found["tables"][0]["rows"]] == ["Flat", f"HNSW{links}"]
+        report, page, out = measured(run, "index", *small, *types, "--m", links, "--nprobe", 8)
+        found[links] = building, opening, searching, finding = [table["rows"] for table in report["tables"]]
+        assert [row["index"] for row in building] == ["Flat", f"HNSW{links}", "RR32,IVF16,SQ8"]
         assert "recall@5" in out
         assert "| Flat |" in page
+        bytes_a_passage = [row["bytes a passage"] for row in building]
+        assert bytes_a_passage[0] == pytest.approx(4 * 32, rel=0.01)
+        assert bytes_a_passage[2] < 3 * 32
+        assert [(row["threads"], row["searches"]) for row in searching] == [(1, 40), (8, 40)] * 3
+        recall = [row["recall@5"] for row in finding]
+        assert recall[0] == 1.0
+        assert all(one > 0.7 for one in recall)
+        assert [row["doc_scores"].split(",")[0] for row in finding] == ["exact", "exact", "exact for float16"]
+        assert len(opening) == 3
+    # what was measured with the same numbers is not measured again
+    for before, after in zip(found[8], found[4], strict=True):
+        assert [row for row in before if "HNSW" not in row["index"]] == [
+            row for row in after if "HNSW" not in row["index"]
+        ]
 
 
 def test_a_type_that_cannot_be_served_is_refused_before_anything_is_drawn(run: Run) -> None:
@@ -67,14 +86,22 @@ def test_a_type_that_cannot_be_served_is_refused_before_anything_is_drawn(run: R
     assert list(Path("bench").iterdir()) == []
 
 
-def test_the_engine_is_measured_and_its_weights_are_gone_afterwards(run: Run, tiny_checkpoint: Path) -> None:
+def test_the_engine_is_measured_and_its_weights_are_gone_afterwards(
+    run: Run, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_limits, "SECONDS", 0.001)
+    monkeypatch.setattr(machine_limits, "READ_BYTES", 1 << 20)
     found, _, _ = measured(
-        run, "engine", "--checkpoint", tiny_checkpoint, "--shapes", "mini", "--modes", "token greedy",
-        "--contestants", "openbook float32", "--threads", 1, "--repeats", 1, "--n-docs", 2, "--length", 16,
+        run, "engine", "--checkpoint", tiny_checkpoint, "--shapes", "mini", "--modes", "token beams",
+        "--contestants", "openbook float32", "--threads", 1, "--repeats", 2, "--n-docs", 2, "--length", 16,
         "--new-tokens", 3, "--num-beams", 2, "--folder", "work",
     )  # fmt: skip
-    answers = found["tables"][0]["rows"]
-    assert [(row["shape"], row["contestant"], row["answers"]) for row in answers] == [("mini", "openbook float32", 1)]
+    answers, memory, limits, shares = (table["rows"] for table in found["tables"])
+    assert [(row["shape"], row["contestant"], row["answers"]) for row in answers] == [("mini", "openbook float32", 2)]
+    assert answers[0]["x transformers float32"] is None
+    assert memory[0]["MB"] > 100
+    assert all(value > 0 for value in limits[0].values())
+    assert all(shares[0][column] > 0 for column in ("encoder, ms", "step, ms", "% of memory bound"))
     assert list(Path("work").iterdir()) == []
 
 

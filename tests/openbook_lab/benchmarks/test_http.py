@@ -54,7 +54,7 @@ def clients() -> Iterator[ClientProcess]:
 
 
 def test_clients_ask_on_until_the_time_is_up_and_keep_what_they_were_told(clients: ClientProcess) -> None:
-    asked = clients.load(3, 0.3)
+    asked = clients.load(3, 0.1)
     assert {one.status for one in asked} == {200, 503}
     assert {one.computed_s for one in asked if one.status == OK} == {7.0}
     assert {one.problem for one in asked if one.status != OK} == {'{"code": "overloaded"}'}

@@ -6,9 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from openbook.storage.faiss_index import IndexType
 from openbook.storage.index_store import IndexStore
+from openbook_lab.benchmarks import swap
+from openbook_lab.benchmarks.children import silent
 from openbook_lab.benchmarks.swap import STAGES, measure_swaps, memory, pace
-from openbook_lab.benchmarks.synthetic import VERSIONS, build_version, clustered
+from openbook_lab.benchmarks.synthetic import build_versions, clustered
 
 
 def test_vectors_have_length_one_and_neighbourhoods_and_are_the_same_for_a_seed() -> None:
@@ -51,9 +54,11 @@ def test_memory_of_our_own_and_of_files_is_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("index_type", ["flat", "hnsw"])
-def test_both_policies_are_measured_in_every_stage(index_type: str, tmp_path: Path) -> None:
-    for seed, version in enumerate(VERSIONS):
-        build_version(tmp_path, version, 200, 16, index_type, seed)  # type: ignore[arg-type]
+def test_both_policies_are_measured_in_every_stage(
+    index_type: IndexType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swap, "LEAST_QUIET_S", 0.1)
+    build_versions(silent, tmp_path, 200, 16, index_type)
     said: list[tuple[int, int | None, str]] = []
     report = measure_swaps(
         IndexStore(tmp_path), swaps=2, cold=True, progress=lambda done, total, what: said.append((done, total, what))
