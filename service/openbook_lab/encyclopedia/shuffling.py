@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from openbook_lab.encyclopedia.world import Country, Office, World
+from openbook_lab.encyclopedia.world import World
 
 Value = TypeVar("Value")
 
@@ -37,27 +37,24 @@ def shuffled(world: World, seed: int) -> World:
     value of a permuted fact occurs as often as in `world`. Nothing counts as changed between years.
     """
     dealer = random.Random(seed)
-    columns = {
-        facts: _dealt([tuple(getattr(country, fact) for fact in facts) for country in world.countries], dealer)
-        for facts in _FACTS
-    }
-    countries = tuple(_with_facts(country, position, columns) for position, country in enumerate(world.countries))
+    dealt: list[dict[str, Any]] = [{} for _ in world.countries]
+    for facts in _FACTS:
+        rows = [{fact: getattr(country, fact) for fact in facts} for country in world.countries]
+        for known, row in zip(dealt, _dealt(rows, dealer), strict=True):
+            known |= row
+    countries = tuple(
+        replace(country, changed=frozenset(), **facts) for country, facts in zip(world.countries, dealt, strict=True)
+    )
     offices = list(world.offices)
     for is_throne in (True, False):
         positions = [position for position, office in enumerate(offices) if office.is_throne is is_throne]
         holders = _dealt([offices[position].holder for position in positions], dealer)
         dates = _dealt([offices[position].since for position in positions], dealer)
         for position, holder, since in zip(positions, holders, dates, strict=True):
-            office = offices[position]
-            offices[position] = Office(office.country, office.title, holder, since, changed=False, term_changed=False)
+            offices[position] = replace(
+                offices[position], holder=holder, since=since, changed=False, term_changed=False
+            )
     return replace(world, countries=countries, offices=tuple(offices))
-
-
-def _with_facts(country: Country, position: int, columns: dict[tuple[str, ...], list[tuple[Any, ...]]]) -> Country:
-    facts = {
-        name: value for names, values in columns.items() for name, value in zip(names, values[position], strict=True)
-    }
-    return replace(country, changed=frozenset(), **facts)
 
 
 def _dealt(values: Sequence[Value], dealer: random.Random) -> list[Value]:

@@ -6,9 +6,10 @@ An absent value is None or empty. A name is spelt as in the table, without diacr
 import csv
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date
 from importlib.resources import files
+from typing import Any, get_origin
 
 from openbook.errors import SourceInvalid
 
@@ -24,6 +25,8 @@ _MAGNITUDES = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12
 
 # columns that have a value for each year; the others hold for both
 _YEARLY = ("population", "life_expectancy", "unemployment_pct", "gdp_ppp")
+# the fields of a country that their columns name otherwise
+_COLUMNS = {"name": "country", "gdp": "gdp_ppp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,34 +156,24 @@ def _table(name: str) -> Iterator[dict[str, str]]:
 
 
 def _country(row: dict[str, str], year: int) -> Country:
-    population = row[f"population_{year}"]
-    changed = {column for column in _YEARLY if row[f"{column}_2016"] != row[f"{column}_2018"]}
-    return Country(
-        name=row["country"],
-        article=row["article"],
-        also_called=row["also_called"] or None,
-        region=row["region"],
-        capital=row["capital"] or None,
-        area_km2=row["area_km2"] or None,
-        population=int(population) if population else None,
-        life_expectancy=row[f"life_expectancy_{year}"] or None,
-        unemployment_pct=row[f"unemployment_pct_{year}"] or None,
-        gdp=row[f"gdp_ppp_{year}"] or None,
-        official_languages=_listed(row["official_languages"]),
-        other_languages=_listed(row["other_languages"]),
-        independence=row["independence"] or None,
-        independence_from=row["independence_from"] or None,
-        founding_event=row["founding_event"] or None,
-        government_type=row["government_type"],
-        highest_point=row["highest_point"] or None,
-        highest_point_m=row["highest_point_m"] or None,
-        borders=_listed(row["borders"]),
-        internet_code=row["internet_code"] or None,
-        adjective=row["adjective"] or None,
-        anthem=row["anthem"] or None,
-        anthem_meaning=row["anthem_meaning"] or None,
-        changed=frozenset("gdp" if column == "gdp_ppp" else column for column in changed),
-    )
+    values: dict[str, Any] = {}
+    changed = set()
+    for field in fields(Country):
+        column = _COLUMNS.get(field.name, field.name)
+        if column in _YEARLY:
+            if row[f"{column}_2016"] != row[f"{column}_2018"]:
+                changed.add(field.name)
+            column = f"{column}_{year}"
+        if field.name == "changed":
+            continue
+        cell = row[column]
+        if get_origin(field.type) is tuple:
+            values[field.name] = _listed(cell)
+        elif field.name == "population":
+            values[field.name] = int(cell) if cell else None
+        else:
+            values[field.name] = cell if field.type is str else cell or None
+    return Country(**values, changed=frozenset(changed))
 
 
 def _office(row: dict[str, str], year: int) -> Office:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from openbook.cli.options import argument, group, option, plot_to_write, with_options
 from openbook.entities import RetrieverKind
 from openbook.settings import Settings
+from openbook_lab.encyclopedia.source import DEMO_YEARS
 from openbook_lab.evaluation.options import (
     CLOSED_BOOK_TOO,
     BookQuestions,
@@ -18,7 +19,7 @@ from openbook_lab.evaluation.options import (
     load_checkpoints,
 )
 from openbook_lab.evaluation.reports import Report, ReportFiles
-from openbook_lab.evaluation.world import DEMO_YEARS, WorldQuestions
+from openbook_lab.evaluation.world import WorldQuestions
 
 Computing = Annotated[Settings, "checkpoint", "device", "dtype", "threads"]
 OfIndexes = Annotated[Settings, "checkpoint", "indexes", "device", "dtype", "threads"]

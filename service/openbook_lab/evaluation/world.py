@@ -11,10 +11,10 @@ from openbook.cli.progress import ProgressBar
 from openbook.entities import AnswerOptions, ModelKind
 from openbook.errors import InvalidRequest, SettingInvalid
 from openbook.settings import Settings
+from openbook_lab.encyclopedia.source import DEMO_YEARS
 from openbook_lab.evaluation.reports import ReportFiles, run_facts
 
 DEFAULTS = AnswerOptions()
-DEMO_YEARS = {"wiki-2016": 2016, "wiki-2018": 2018}
 YEARS = tuple(DEMO_YEARS.values())
 
 

@@ -42,14 +42,16 @@ def test_articles_of_one_title_have_one_id_and_titles_are_specific(written: dict
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", article.article_id)
 
 
-def test_the_year_itself_changes_no_word(worlds: dict[int, World]) -> None:
+def test_the_year_itself_changes_no_word(worlds: dict[int, World], written: dict[int, list[Article]]) -> None:
     """The world of 2018 with the facts of 2016 is word for word the encyclopedia of 2016."""
     old, new = worlds[2016], worlds[2018]
     disguised = replace(new, countries=old.countries, offices=old.offices)
-    assert list(articles(disguised)) == list(articles(old))
+    assert list(articles(disguised)) == written[2016]
 
 
-def test_an_office_changes_its_text_only_with_its_facts(worlds: dict[int, World]) -> None:
+def test_an_office_changes_its_text_only_with_its_facts(
+    worlds: dict[int, World], written: dict[int, list[Article]]
+) -> None:
     """One new holder is put into 2016; nothing but what speaks of that office may be worded otherwise."""
     world = worlds[2016]
     peru = next(office for office in world.offices if (office.country, office.title) == ("Peru", "President"))
@@ -57,7 +59,7 @@ def test_an_office_changes_its_text_only_with_its_facts(worlds: dict[int, World]
         world,
         offices=tuple(replace(office, holder="Maria Quispe") if office is peru else office for office in world.offices),
     )
-    old_texts = {article.title: article.text for article in articles(world)}
+    old_texts = {article.title: article.text for article in written[2016]}
     new_texts = {article.title: article.text for article in articles(changed)}
     differing = {title for title in old_texts.keys() | new_texts.keys() if old_texts.get(title) != new_texts.get(title)}
     assert differing == {
@@ -103,7 +105,7 @@ def test_no_snapshot_knows_the_other_years_holders(world: World, other: World, b
     assert len(strangers) > 90
     words = " ".join(f"{article.title} {article.text}" for article in book)
     for stranger in strangers:
-        assert not re.search(rf"(?<!\w){re.escape(stranger)}(?!\w)", words), stranger
+        assert stranger not in words or not re.search(rf"(?<!\w){re.escape(stranger)}(?!\w)", words), stranger
 
 
 def test_no_article_states_the_other_years_population_or_output(
