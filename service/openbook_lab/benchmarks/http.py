@@ -14,11 +14,13 @@ import math
 import random
 import re
 import statistics
-import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from openbook.cli.client import quieten_libraries
@@ -60,6 +62,11 @@ class Clients:
     num_beams: int = option(4, "Width of the beam search; 1 is greedy.", min=1)
     max_new_tokens: int = option(32, "Tokens of an answer at most.", min=1)
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Of the bodies of POST /answer."""
+        return {name: getattr(self, name) for name in ("n_docs", "model", "num_beams", "max_new_tokens")}
+
 
 def measure_http(settings: Settings, options: Clients) -> Report:
     """Serve the index of the settings in this process, and ask it as one client and as many."""
@@ -71,19 +78,14 @@ def measure_http(settings: Settings, options: Clients) -> Report:
     from openbook_lab.evaluation.leaders import leader_questions
 
     quieten_libraries()
-    asked: dict[str, Any] = {
-        name: getattr(options, name) for name in ("n_docs", "model", "num_beams", "max_new_tokens")
-    }
     texts = [one.text for one in leader_questions()]
     random.Random(0).shuffle(texts)
-    bodies = [{"question": text, **asked} for text in texts]
+    bodies = [{"question": text, **options.fields} for text in texts]
     settings = settings.model_copy(update={"host": "127.0.0.1", "port": 0, "follow_s": 0.0})
     app = create_app(settings)
     with serving(app, settings) as port, ClientProcess(port, bodies) as clients, ProgressBar() as progress:
         services: Services = app.state.services
-        overhead = measure_overhead(
-            services, clients, texts, AnswerOptions(**asked), rounds=options.questions, progress=progress.update
-        )
+        overhead = measure_overhead(services, clients, texts, options, progress.update)
         loads = measure_load(app.state.telemetry, clients, options, progress.update)
         index = services.live.now()
     return Report(
@@ -91,7 +93,7 @@ def measure_http(settings: Settings, options: Clients) -> Report:
         {
             "checkpoint": services.engine.checkpoint_name,
             "index": index.version if index is not None else "",
-            **asked,
+            **options.fields,
             "workers": settings.workers,
             "max_batch": settings.max_batch,
             "threads": torch.get_num_threads(),
@@ -117,13 +119,6 @@ class Reply:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
-    n_clients: int
-    seconds: float
-    first: int
-
-
 class ClientProcess(Child):
     """Asks the service on loopback at `port` the questions `bodies`, one after the other and again from the first."""
 
@@ -132,7 +127,7 @@ class ClientProcess(Child):
 
     def ask(self, number: int) -> Reply:
         """One question, over a connection that stays open."""
-        reply: Reply = self.request(number)
+        reply: Reply = self.request((number,))
         return reply
 
     def load(self, n_clients: int, seconds: float, *, first: int = 0) -> list[Reply]:
@@ -140,48 +135,36 @@ class ClientProcess(Child):
 
         Ends when all questions asked before `seconds` had passed are answered.
         """
-        replies: list[Reply] = self.request(_Load(n_clients, seconds, first))
+        replies: list[Reply] = self.request((first, n_clients, seconds))
         return replies
 
 
-def _client(_: Progress, port: int, requests: list[bytes]) -> Callable[[int | _Load], Reply | list[Reply]]:
+def _client(_: Progress, port: int, requests: list[bytes]) -> Callable[[tuple[Any, ...]], Reply | list[Reply]]:
     connection = _connect(port)
 
-    def answer(asked: int | _Load) -> Reply | list[Reply]:
-        if isinstance(asked, _Load):
-            return _load(port, requests, asked)
-        return _ask(connection, requests[asked % len(requests)])
+    def answer(asked: tuple[Any, ...]) -> Reply | list[Reply]:
+        number, *load = asked
+        return _load(port, requests, number, *load) if load else _ask(connection, requests[number % len(requests)])
 
     return answer
 
 
-def _load(port: int, requests: list[bytes], load: _Load) -> list[Reply]:
-    replies: list[list[Reply]] = [[] for _ in range(load.n_clients)]
-    failures: list[Exception] = []
-    until = time.perf_counter() + load.seconds
+def _load(port: int, requests: list[bytes], first: int, n_clients: int, seconds: float) -> list[Reply]:
+    until = time.perf_counter() + seconds
 
-    def client(number: int) -> None:
-        connection = _connect(port)
-        turn = load.first + number
-        try:
+    def client(number: int) -> list[Reply]:
+        replies = []
+        turn = first + number
+        with closing(_connect(port)) as connection:
             while time.perf_counter() < until:
-                replies[number].append(_ask(connection, requests[turn % len(requests)]))
-                turn += load.n_clients
-                if replies[number][-1].status == REFUSED:
+                replies.append(_ask(connection, requests[turn % len(requests)]))
+                turn += n_clients
+                if replies[-1].status == REFUSED:
                     time.sleep(REFUSED_PAUSE_S)
-        except Exception as error:
-            failures.append(error)
-        finally:
-            connection.close()
+        return replies
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(load.n_clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-    return [one for of_client in replies for one in of_client]
+    with ThreadPoolExecutor(n_clients) as clients:
+        return list(chain.from_iterable(clients.map(client, range(n_clients))))
 
 
 def _ask(connection: HTTPConnection, request: bytes) -> Reply:
@@ -240,16 +223,11 @@ class Overhead:
 
 
 def measure_overhead(
-    services: "Services",
-    clients: ClientProcess,
-    questions: Sequence[str],
-    options: AnswerOptions,
-    *,
-    rounds: int,
-    progress: Progress,
+    services: "Services", clients: ClientProcess, questions: Sequence[str], asked: Clients, progress: Progress
 ) -> Overhead:
-    """Ask `rounds` questions in all three ways. Raises ServerRefused for a service that does not answer them."""
+    """Ask so many questions in all three ways. Raises ServerRefused for a service that does not answer them."""
     found = Overhead()
+    rounds, options = asked.questions, AnswerOptions(**asked.fields)
 
     def bare(number: int) -> tuple[float, float]:
         with services.live.lease() as lease:

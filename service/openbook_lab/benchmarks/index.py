@@ -5,9 +5,9 @@ Each index is built, opened and searched in processes of its own.
 
 import dataclasses
 import json
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -282,7 +282,7 @@ def _latency(ask: Callable[[int], object], n_queries: int, n_threads: int, told:
     numbers = iter(range(n_queries))
     began = time.perf_counter()
 
-    def run() -> None:
+    def run(_: int) -> None:
         for number in numbers:
             asked = time.perf_counter()
             if asked - began > SEARCH_S and len(seconds) >= LEAST_SEARCHES:
@@ -290,11 +290,8 @@ def _latency(ask: Callable[[int], object], n_queries: int, n_threads: int, told:
             ask(number)
             seconds.append(time.perf_counter() - asked)
 
-    threads = [threading.Thread(target=run) for _ in range(n_threads)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(n_threads) as threads:
+        list(threads.map(run, range(n_threads)))
     took = time.perf_counter() - began
     told(n_threads, None, what)
     p50, p99 = 1000 * np.percentile(seconds, [50, 99])

@@ -30,7 +30,7 @@ def measure_precisions(
     exact, first = next(iter(checkpoints.items()))
     golds = [Golds(question.answers) for question in asked.chosen]
     decodes = [GREEDY, Decode("token", num_beams), *([Decode("sequence", num_beams)] if thorough else [])]
-    given: dict[str, dict[Decode, list[GivenAnswer | None]]] = {}
+    given: dict[Precision, dict[Decode, list[GivenAnswer | None]]] = {}
     with options.opened(book, [first]) as (snapshot, progress):
         started = time.perf_counter()
         retrieval = retrieve(first, [question.text for question in asked.chosen], snapshot)

@@ -13,7 +13,6 @@ from openbook_lab.evaluation.posteriors import (
     Answered,
     Outcome,
     areas_table,
-    draw_curves,
     measure_posteriors,
     posteriors_table,
     thresholds_table,
@@ -120,8 +119,3 @@ def test_a_book_of_nothing_but_the_articles_asked_about_is_not_emptied(
     kinds = {one.kind for one in outcomes["RAG-Token, greedy"]}
     assert kinds
     assert "left out" not in kinds
-
-
-def test_the_curves_are_drawn_as_the_files_ending_says(tmp_path: Path) -> None:
-    draw_curves({"m": [outcome("right", -0.1), outcome("wrong", -0.3)]}, tmp_path / "curves.svg")
-    assert "<svg" in (tmp_path / "curves.svg").read_text()
