@@ -15,6 +15,7 @@ import random
 import re
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -43,8 +44,7 @@ WARM_UP = 3
 # A refused client waits so long before it asks again, whatever Retry-After says: rates are measured.
 REFUSED_PAUSE_S = 0.05
 OK, REFUSED = 200, 503
-BATCHES = re.compile(r'^openbook_batch_size_bucket\{le="([^"]+)"\} (\S+)$', re.MULTILINE)
-BATCH_TOTALS = re.compile(r"^openbook_batch_size_(sum|count) (\S+)$", re.MULTILINE)
+BATCHES = re.compile(r'^openbook_batch_size_(sum|count|bucket)(?:\{le="([^"]+)"\})? (\S+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,9 +278,7 @@ class Load:
     seconds: list[float] = field(default_factory=list)
     refused: int = 0
     failed: int = 0
-    batches: dict[str, float] = field(default_factory=dict)  # how many of each size, by bucket
-    questions: float = 0.0
-    n_batches: float = 0.0
+    batches: Counter[str] = field(default_factory=Counter)  # as batch_counts names them
 
 
 def measure_load(
@@ -314,8 +312,8 @@ def load_table(found: dict[int, Load]) -> Table:
                 statistics.median(load.answers_a_second),
                 statistics.median(ratios),
                 *(1000 * at(load.seconds, share) for share in (0.5, 0.9, 0.99)),
-                load.questions / load.n_batches if load.n_batches else math.nan,
-                ", ".join(f"{size}: {count:.0f}" for size, count in load.batches.items() if count),
+                load.batches["sum"] / load.batches["count"] if load.batches["count"] else math.nan,
+                ", ".join(f"{size}: {n}" for size, n in load.batches.items() if n and size not in ("sum", "count")),
                 load.refused,
                 load.failed,
             )
@@ -338,12 +336,8 @@ def _add(load: Load, replies: Sequence[Reply], before: str, after: str) -> None:
     load.seconds += [one.seconds for one in answered]
     load.refused += sum(one.status == REFUSED for one in replies)
     load.failed += sum(one.status not in (OK, REFUSED) for one in replies)
-    sizes_before, sizes_after = batch_sizes(before), batch_sizes(after)
-    for size, count in sizes_after.items():
-        load.batches[size] = load.batches.get(size, 0.0) + count - sizes_before[size]
-    totals_before, totals_after = dict(BATCH_TOTALS.findall(before)), dict(BATCH_TOTALS.findall(after))
-    load.questions += float(totals_after["sum"]) - float(totals_before["sum"])
-    load.n_batches += float(totals_after["count"]) - float(totals_before["count"])
+    load.batches.update(batch_counts(after))
+    load.batches.subtract(batch_counts(before))
 
 
 def check_answered(reply: Reply) -> None:
@@ -352,21 +346,26 @@ def check_answered(reply: Reply) -> None:
         raise ServerRefused(code=str(reply.status), detail=reply.problem)
 
 
-def batch_sizes(metrics: str) -> dict[str, float]:
-    """How many batches of each size a scrape of the metrics holds, by bucket: "1", "2", "5-6" and so on."""
-    sizes: dict[str, float] = {}
-    smallest, so_far = 1, 0.0
-    for bound, text in BATCHES.findall(metrics):
-        count = float(text)
-        if bound == "+Inf":
-            name = f"{smallest}-"
-        else:
+def batch_counts(metrics: str) -> Counter[str]:
+    """How many batches of each size a scrape of the metrics holds, by bucket: "1", "2", "5-6" and so on.
+
+    "count" is all batches, "sum" the questions in them.
+    """
+    counts: Counter[str] = Counter()
+    smallest, so_far = 1, 0
+    for name, bound, text in BATCHES.findall(metrics):
+        number = int(float(text))
+        if name != "bucket":
+            counts[name] = number
+            continue
+        size = f"{smallest}-"
+        if bound != "+Inf":
             largest = int(float(bound))
-            name = str(largest) if largest == smallest else f"{smallest}-{largest}"
+            size = str(largest) if largest == smallest else f"{smallest}-{largest}"
             smallest = largest + 1
-        sizes[name] = count - so_far
-        so_far = count
-    return sizes
+        counts[size] = number - so_far
+        so_far = number
+    return counts
 
 
 def at(values: Sequence[float], share: float) -> float:

@@ -27,10 +27,6 @@ Place = tuple[str, str]
 Figures = dict[Place, float]
 
 
-class TwoRows(ValueError):
-    """Two rows of a report differ only in their checkpoints."""
-
-
 def arms_of(reports: Sequence[str]) -> dict[str, list[Figures]]:
     """The figures of each arm, from texts "arm=file" or "file". Raises SourceInvalid for a file that is no report."""
     arms: dict[str, list[Figures]] = {}
@@ -43,28 +39,22 @@ def arms_of(reports: Sequence[str]) -> dict[str, list[Figures]]:
 
 
 def read_reports(files: Sequence[Path]) -> list[Figures]:
-    """The figures of each report. Raises SourceInvalid for a file that is not a report."""
+    """The figures of each report. Raises SourceInvalid for a file that is no report, or has two rows of one place."""
     found = []
     for file in files:
         try:
-            found.append(figures_of(json.loads(file.read_text(encoding="utf-8"))))
+            found.append(figures_of(json.loads(file.read_text(encoding="utf-8")), file))
         except OSError as error:
             raise SourceInvalid(source=file, reason=str(error.strerror)) from error
-        except TwoRows as error:
-            raise SourceInvalid(
-                source=file,
-                reason=f"two of its rows are both {str(error)!r} once the checkpoints' names are left out, as they are "
-                "from seed to seed: write a report of each checkpoint, and name them as arms",
-            ) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SourceInvalid(source=file, reason=f"no report, as --json writes it: {error!r}") from error
     return found
 
 
-def figures_of(report: Mapping[str, Any]) -> Figures:
+def figures_of(report: Mapping[str, Any], source: Path) -> Figures:
     """Every mean and every float, by the row's other cells without checkpoints, and by column.
 
-    Raises TwoRows where two rows are then alike.
+    Raises SourceInvalid where two rows are then alike.
     """
     figures: Figures = {}
     for table in report["tables"]:
@@ -77,7 +67,11 @@ def figures_of(report: Mapping[str, Any]) -> Figures:
                 mean = value["mean"] if isinstance(value, dict) else value
                 if isinstance(mean, float) or isinstance(value, dict):
                     if (place, measure) in figures:
-                        raise TwoRows(place)
+                        raise SourceInvalid(
+                            source=source,
+                            reason=f"two of its rows are both {place!r} without the names of checkpoints, which change "
+                            "from seed to seed: write a report of each checkpoint, and name them as arms",
+                        )
                     figures[place, measure] = math.nan if mean is None else float(mean)
     return figures
 

@@ -1,4 +1,5 @@
 import math
+from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -14,7 +15,7 @@ from openbook_lab.benchmarks.http import (
     Load,
     Overhead,
     at,
-    batch_sizes,
+    batch_counts,
     check_answered,
     load_table,
 )
@@ -83,8 +84,8 @@ def test_batches_are_told_by_size() -> None:
     telemetry = Telemetry()
     for size in (1, 1, 2, 5, 8, 100):
         telemetry.observe_batch([0.0] * size)
-    sizes = batch_sizes(telemetry.render().decode())
-    assert {size: count for size, count in sizes.items() if count} == {"1": 2, "2": 1, "5-6": 1, "7-8": 1, "65-": 1}
+    counts = {name: count for name, count in batch_counts(telemetry.render().decode()).items() if count}
+    assert counts == {"1": 2, "2": 1, "5-6": 1, "7-8": 1, "65-": 1, "count": 6, "sum": 117}
 
 
 def test_what_is_added_is_told_question_by_question() -> None:
@@ -102,8 +103,8 @@ def test_what_is_added_is_told_question_by_question() -> None:
 
 def test_rates_are_compared_within_their_round() -> None:
     found = {
-        1: Load(answers_a_second=[10.0, 5.0, 20.0], seconds=[0.1], questions=3, n_batches=3, batches={"1": 3.0}),
-        8: Load(answers_a_second=[30.0, 15.0, 30.0], seconds=[0.1, 0.3], questions=8, n_batches=2, refused=1),
+        1: Load([10.0, 5.0, 20.0], [0.1], batches=Counter({"1": 3, "sum": 3, "count": 3})),
+        8: Load([30.0, 15.0, 30.0], [0.1, 0.3], refused=1, batches=Counter({"sum": 8, "count": 2})),
     }
     table = load_table(found)
     eight = dict(zip(table.columns, table.rows[1], strict=True))
