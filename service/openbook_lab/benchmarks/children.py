@@ -15,9 +15,9 @@ def silent(done: int, total: int | None, what: str) -> None:
 
 
 class Child:
-    """A process that calls `make(told, *arguments)` once, and the result of that for each request. A context manager.
+    """A process that calls `make(told, *arguments)` once, then for each request the function that came back.
 
-    What it tells `told` reaches the progress of the request.
+    Calls of `told` reach the progress of the request. A context manager.
     """
 
     def __init__(self, make: Callable[..., Callable[[Any], Any]], *arguments: Any) -> None:

@@ -67,7 +67,7 @@ def engine(
     )
     names = chosen(shapes, SHAPES, "--shapes")
     with tempfile.TemporaryDirectory(prefix="openbook-bench-", dir=folder) as made, ProgressBar() as progress:
-        # in a child, so that its memory does not count as that of this process's children
+        # a child writes them: the peak memory of a process also counts for the processes that it starts
         folders = in_child(progress.update, write_shapes, names, Path(made), Path(settings.checkpoint))
         report = measure_engine(folders, plan, progress.update)
     files.show(report)
@@ -121,7 +121,7 @@ def swap(
     from openbook_lab.benchmarks.synthetic import build_versions
 
     with tempfile.TemporaryDirectory(prefix="openbook-bench-", dir=folder) as made, ProgressBar() as progress:
-        # in a child, so that its memory does not count as this one's
+        # a child builds them, so that its memory is not measured
         in_child(progress.update, build_versions, Path(made), passages, dimension, index_type)
         report = measure_swaps(IndexStore(Path(made)), swaps=swaps, cold=cold, progress=progress.update)
     files.show(report)

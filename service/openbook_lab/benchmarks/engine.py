@@ -49,7 +49,7 @@ class Sizes:
         return cls(bart.d_model, *layers, *inner, bart.vocab_size)
 
     def encoder_operations(self, work: Work) -> float:
-        """For all passages: the products with weights, and those of attention."""
+        """For all passages: products with weights, and attention."""
         d, tokens = self.width, work.n_docs * work.length
         weights = 4 * d * d + 2 * d * self.encoder_inner
         return self.encoder_layers * tokens * (2.0 * weights + 4.0 * work.length * d)
@@ -175,7 +175,7 @@ def _measure_shape(
 
 
 def _answers_table(measured: Sequence[Measured]) -> Table:
-    """`same`: the share of tokens that are those of transformers in float32, place by place."""
+    """`same`: the share of tokens that equal transformers' in float32, place by place."""
     at = {(one.shape, one.mode, one.threads, one.contestant): one for one in measured}
     against = list(AGAINST)
     if any(one.contestant == AGAINST_WHERE_MEASURED for one in measured):

@@ -188,7 +188,7 @@ def _connect(port: int) -> HTTPConnection:
 
 @dataclass(slots=True)
 class Overhead:
-    """Seconds of each question by way, and those of them outside the engine's stages."""
+    """By way, the seconds of each question, and how many of them pass outside the engine's stages."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: {way: [] for way in WAYS})
     outside: dict[str, list[float]] = field(default_factory=lambda: {way: [] for way in WAYS})

@@ -1,4 +1,4 @@
-"""Vectors to measure indexes with: random ones with the structure of text, or those of a file or a version.
+"""Vectors to measure indexes with: random ones with the structure of text, or real ones from a file or a version.
 
 Vectors without structure are all equally far from each other, so that an approximate search has nothing to go by;
 vectors around few centres are easier than any text. The vectors drawn here have three properties of embedded text:

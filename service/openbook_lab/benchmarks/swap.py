@@ -78,7 +78,7 @@ class Reader:
     def _run(self) -> None:
         while not self._ended.is_set():
             began = time.perf_counter()
-            # policy resource: a client is told to come back later, here the time is a gap
+            # under policy resource a client must come back later; here that time is a gap
             with suppress(NoLiveIndex):
                 with self._live.lease() as lease:
                     self._read(lease)

@@ -1,4 +1,4 @@
-"""The public question files of open-domain question answering, told apart by their content.
+"""The public question files of open-domain question answering. A file's content says which it is.
 
     TriviaQA        one JSON object, {"Data": [{"Question", "Answer": {"Value", "Aliases": [...]}}]} (unfiltered)
     WebQuestions    one JSON list of {"utterance", "targetValue": '(list (description "...") ...)'}

@@ -1,4 +1,4 @@
-"""Question files, told apart by their content.
+"""Question files. A file's content says which it is.
 
     JSON lines     {"question", "answers", "title"?, "context"?}; answers as in SQuAD's data sets, {"text": [...]}, too
     NQ-open        JSON lines of {"question", "answer": [...]}

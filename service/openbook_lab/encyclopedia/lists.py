@@ -132,7 +132,7 @@ def _grouped(pairs: Iterable[tuple[str, Country]], *, at_least: int) -> list[tup
 
 
 def _day(country: Country) -> tuple[int, int, int, str]:
-    """Year, month and day of independence or foundation, to sort by; what is unknown is zero."""
+    """Year, month and day of independence or foundation, to sort by; zero where it is unknown."""
     try:
         day = datetime.strptime(country.independence or "", "%d %B %Y")
     except ValueError:

@@ -34,7 +34,7 @@ class Question:
 def questions(world: World) -> tuple[Question, ...]:
     """Every office and every fact of this world, each asked in every style. About 30,000, in a fixed order.
 
-    They take a second to write: those of the last two worlds are kept.
+    Writing them takes a second, so the questions of the last two worlds are kept.
     """
     held = Counter(office.holder for office in world.offices)
     found = [question for office in world.offices for question in _of_office(office, world)]

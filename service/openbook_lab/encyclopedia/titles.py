@@ -33,7 +33,7 @@ def common_title(office: Office) -> str:
 
 
 def person_title(world: World, holder: str) -> str:
-    """The common name; a monarch of a single name or a numbered one is told apart by the throne."""
+    """The common name. A monarch with a single name, or a numbered one, has the throne in the title too."""
     name = world.common_name(holder)
     offices = world.offices_held_by(holder)
     if len(offices) != 1 or not offices[0].is_throne:

@@ -14,7 +14,7 @@ LISTED_TITLES = 12
 
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
-    """`every` question of the files, whose paragraphs make the book, and those `chosen` to be asked."""
+    """`every` question of the files, for the paragraphs of the book, and the questions `chosen` to be asked."""
 
     every: tuple[Question, ...]
     chosen: tuple[Question, ...]

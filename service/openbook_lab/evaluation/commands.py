@@ -108,8 +108,8 @@ def leaders(
 ) -> None:
     """Ask who leads, of the offices that changed hands between 2016 and 2018 (the paper's section 4.5).
 
-    Shows for each index how many answers are the holder of 2016 and of 2018: with the book of one year, the holders
-    of that year should come back and those of the other should not.
+    Shows for each index how many answers are the holder of 2016 and of 2018. The book of one year should give the
+    holders of that year, and none of the other year.
     """
     from openbook_lab.evaluation.leaders import measure_leaders
 

@@ -1,8 +1,8 @@
 """The paper's test of swapping (section 4.5): who leads, asked of the book of each year, and of invented books.
 
-All questions are about offices whose holder differs between 2016 and 2018, so that an answer shows which book it comes
-from: over the book of one year, the answers of that year should come back and those of the other year should not. Where
-holders are shuffled between countries, a generator can only read the answer, not know it.
+The questions are about offices with another holder in 2018 than in 2016, so that an answer shows its book: the book of
+one year should give the answers of that year, and none of the other year. Where holders are shuffled between
+countries, a generator can only read the answer, not know it.
 """
 
 import random
@@ -28,7 +28,7 @@ from openbook_lab.evaluation.reports import Cell, Report, Rows, Table
 from openbook_lab.evaluation.statistics import percent
 from openbook_lab.evaluation.world import YEARS, WorldQuestions, check_known
 
-# Names the holders of the invented book that is asked, beside those of a year.
+# Names the holders of an invented book, as "2016" names the holders of 2016.
 OWN = "the book's own"
 SHUFFLED_YEAR = 2018
 
@@ -90,7 +90,7 @@ class ShuffledBook:
         yield from passages(articles(self._world))
 
     def questions(self, asked: Sequence[LeaderQuestion]) -> tuple[LeaderQuestion, ...]:
-        """The questions whose holder here is neither the one of 2016 nor the one of 2018, with this book's holder."""
+        """The questions with this book's holder, but for holders of 2016 or 2018."""
         here = {one.question: one.answers for one in questions(self._world) if one.kind == "office"}
         return tuple(
             replace(one, answers={**one.answers, OWN: here[one.text]})

@@ -65,7 +65,7 @@ class TextAnswers:
     answers: dict[int, dict[Decode, list[GivenAnswer]]]
 
     def of(self, n_docs: int) -> dict[Decode, list[GivenAnswer]]:
-        """The answers from `n_docs` passages, or those of a closed book."""
+        """The answers from `n_docs` passages, or from none for a closed book."""
         return self.answers[0 if self.retrieval.retriever == CLOSED_BOOK else n_docs]
 
     def describe(self, decode: Decode) -> str:
@@ -75,7 +75,7 @@ class TextAnswers:
     def rows(
         self, file: str, options: Decoded, measure: Callable[[Sequence[GivenAnswer], int], Sequence[Cell]]
     ) -> tuple[Rows, Rows]:
-        """The rows of `n_docs`, and those of the sweep: what `measure` makes of the answers from K passages."""
+        """The rows of `n_docs`, and the rows of the sweep. `measure` makes cells of the answers from K passages."""
         retriever = self.retrieval.retriever
         k, sweep = (0, ()) if retriever == CLOSED_BOOK else (options.n_docs, options.sweep)
         rows: Rows = []
@@ -104,7 +104,7 @@ class Asking:
         texts: Sequence[str],
         max_new_tokens: int | None = None,
     ) -> Iterator[TextAnswers]:
-        """The texts asked over what each retriever finds. Answers are kept; those of another length in another log."""
+        """The texts asked over what each retriever finds. Answers are kept, in a log for each length."""
         options = self.options
         reader = BatchReader(checkpoint, max_new_tokens=max_new_tokens or MAX_NEW_TOKENS)
         log = AnswerLog.of(options.work, checkpoint, "" if max_new_tokens is None else str(max_new_tokens))

@@ -1,8 +1,8 @@
 """What posteriors and probabilities tell: which passage an answer came from, and when there is no answer.
 
-The engine answers each question as the service would. Three kinds of questions are told apart: those that the book
-answers; those written so that their paragraph does not answer them (SQuAD 2.0); and the first kind again, asked of
-the book without their articles. Areas under curves say how well; thresholds are there to choose from.
+The engine answers each question as the service would. There are three kinds of questions: the book answers the first;
+the paragraph of the second is written not to answer it (SQuAD 2.0); the third are the first again, asked of the book
+without their articles. Areas under curves say how well the kinds can be told apart, and thresholds are offered.
 """
 
 import math
