@@ -2,12 +2,42 @@
 
 import multiprocessing
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Self
 
 from openbook.errors import OpenbookError
 
 Progress = Callable[[int, int | None, str], None]
+MEGABYTE = 1e6
+SMAPS = Path("/proc/self/smaps_rollup")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes resident in this process: its own, and pages of files, which other processes may share."""
+
+    anonymous: int
+    file_mapped: int
+
+    def over(self, before: "Memory") -> "Memory":
+        """What is there now and was not there before."""
+        return Memory(max(0, self.anonymous - before.anonymous), max(0, self.file_mapped - before.file_mapped))
+
+    def cells(self) -> tuple[float, float]:
+        """In MB."""
+        return self.anonymous / MEGABYTE, self.file_mapped / MEGABYTE
+
+
+def memory() -> Memory:
+    """The memory of this process now; zeros where the system does not tell it."""
+    try:
+        lines = SMAPS.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return Memory(0, 0)
+    sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith(" kB")}
+    return Memory(sizes["Anonymous"], sizes["Rss"] - sizes["Anonymous"])
 
 
 def silent(done: int, total: int | None, what: str) -> None:

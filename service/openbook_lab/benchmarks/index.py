@@ -21,9 +21,8 @@ from openbook.indexing.publishing import publish
 from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import INDEX_FILE, VECTORS_FILE, is_lossy
-from openbook_lab.benchmarks.children import Progress, in_child
+from openbook_lab.benchmarks.children import MEGABYTE, Memory, Progress, in_child, memory
 from openbook_lab.benchmarks.index_vectors import Places
-from openbook_lab.benchmarks.swap import MEGABYTE, Memory, memory
 from openbook_lab.benchmarks.synthetic import ENCODER
 from openbook_lab.evaluation.reports import Report, Rows, Table, machine
 

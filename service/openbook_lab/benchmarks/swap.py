@@ -17,7 +17,7 @@ from openbook.application.swap_index import SwapIndex, SwapPolicy
 from openbook.application.telemetry import Telemetry
 from openbook.errors import NoLiveIndex
 from openbook.storage.index_store import IndexStore
-from openbook_lab.benchmarks.children import Progress
+from openbook_lab.benchmarks.children import MEGABYTE, Memory, Progress, memory
 from openbook_lab.benchmarks.http import at
 from openbook_lab.benchmarks.synthetic import ENCODER, VERSIONS
 from openbook_lab.evaluation.reports import Report, Rows, Table, machine
@@ -30,34 +30,6 @@ SAMPLE_EVERY_S = 0.1
 LEAST_QUIET_S = 1.0
 # Between two reads, as in a server: without it the readers fight for the interpreter's lock.
 PAUSE_S = 0.001
-MEGABYTE = 1e6
-SMAPS = Path("/proc/self/smaps_rollup")
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes resident in this process: its own, and pages of files, which other processes may share."""
-
-    def over(self, before: "Memory") -> "Memory":
-        """What is there now and was not there before."""
-        return Memory(max(0, self.anonymous - before.anonymous), max(0, self.file_mapped - before.file_mapped))
-
-    def cells(self) -> tuple[float, float]:
-        """In MB."""
-        return self.anonymous / MEGABYTE, self.file_mapped / MEGABYTE
-
-    anonymous: int
-    file_mapped: int
-
-
-def memory() -> Memory:
-    """The memory of this process now; zeros where the system does not tell it."""
-    try:
-        lines = SMAPS.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return Memory(0, 0)
-    sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith(" kB")}
-    return Memory(sizes["Anonymous"], sizes["Rss"] - sizes["Anonymous"])
 
 
 class Reader:

@@ -9,8 +9,8 @@ import pytest
 from openbook.storage.faiss_index import IndexType
 from openbook.storage.index_store import IndexStore
 from openbook_lab.benchmarks import swap
-from openbook_lab.benchmarks.children import silent
-from openbook_lab.benchmarks.swap import STAGES, measure_swaps, memory, pace
+from openbook_lab.benchmarks.children import memory, silent
+from openbook_lab.benchmarks.swap import STAGES, measure_swaps, pace
 from openbook_lab.benchmarks.synthetic import build_versions, clustered
 
 
