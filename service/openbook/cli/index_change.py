@@ -64,7 +64,7 @@ def import_vectors(
     from openbook.indexing.building.ready import NamedEncoder, Ready, ReadyVectors, same_vectors
     from openbook.indexing.building.work_folder import stamp_of
     from openbook.indexing.faiss_adopting import adoptable
-    from openbook.indexing.imports.arrays import open_vectors
+    from openbook.indexing.imports.arrays import VectorFiles
     from openbook.indexing.imports.dataset_folder import DatasetFolder, is_dataset
     from openbook.indexing.index_builder import BuildOptions, build_index
     from openbook.indexing.passage_encoder import PassageEncoder
@@ -77,7 +77,7 @@ def import_vectors(
         dataset = DatasetFolder(Path(source), snapshot_date=date, licence=licence)
         opened, ready = dataset, dataset
     elif vectors:
-        opened, ready = open_source(source, snapshot_date=date, licence=licence), open_vectors(vectors)
+        opened, ready = open_source(source, snapshot_date=date, licence=licence), VectorFiles(vectors)
     else:
         raise SettingInvalid(setting="--vectors", reason="is needed beside passages that bring none")
     if faiss is not None and made.index != "auto":
@@ -99,7 +99,7 @@ def import_vectors(
             stamp_of(path) for path in (Path(source), *vectors, *([faiss] if faiss else ())) if path.exists()
         ),
         size=measure_source(opened),
-        engine=lambda *_: Ready(ready, checks),
+        engine=Ready(ready, checks),
         adopted=adopted,
     )
     with ProgressBar() as progress:
@@ -141,7 +141,7 @@ def merge(
             restart=made.restart,
             stamp=" ".join(snapshot.info.created_at for snapshot in snapshots),
             size=measure_source(merged),
-            engine=lambda *_: Ready(merged),
+            engine=Ready(merged),
         )
         with ProgressBar() as progress:
             built = build_index(store, name, merged, merged.encoder, options, report=progress)

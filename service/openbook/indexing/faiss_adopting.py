@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openbook.errors import FaissFileRefused, SettingInvalid
-from openbook.indexing.faiss_building import Report
+from openbook.indexing.building.progress import Report
 from openbook.indexing.index_spec import IndexSpec, choose_index
 from openbook.storage.faiss_factory import FAISS, FLAT, GRAPHS, LISTS, core_of, essence, not_served, transforms_of
 from openbook.storage.faiss_index import FaissIndex, read_mapped

@@ -8,7 +8,7 @@ model, so an index stays valid while the question encoder learns.
 import hashlib
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from transformers.utils import logging as hf_logging
 from openbook.entities import Passage
 from openbook.errors import BaseWeightsMissing, CheckpointInvalid
 from openbook.indexing.encoder_head import Head, read_head, read_json
-from openbook.indexing.encoder_source import EncoderSource
 from openbook.rag.hub import find_folder
 from openbook.rag.linear import rearrange
 from openbook.rag.weights import first_line
@@ -60,34 +59,44 @@ def minilm_folder() -> Path:
     return Path(spec.origin).parent / "model"
 
 
+@dataclass(frozen=True, slots=True)
+class EncoderSource:
+    """What another process needs to load the same passage encoder.
+
+    `place` is a folder or a hub id, None for all-MiniLM-L6-v2 of its package.
+    """
+
+    place: str | None
+    device: str
+    dtype: torch.dtype
+    fingerprint: str
+
+    def load(self) -> "PassageEncoder":
+        """Load the encoder of another process. Raises CheckpointInvalid if its files have changed."""
+        encoder = PassageEncoder.load(self.place, device=self.device, dtype=self.dtype)
+        if encoder.fingerprint != self.fingerprint:
+            raise CheckpointInvalid(
+                checkpoint=encoder.name,
+                reason=f"its fingerprint is {encoder.fingerprint} here, {self.fingerprint} was begun with",
+            )
+        return encoder
+
+
+@dataclass(frozen=True, eq=False)
 class PassageEncoder:
     """Passages to vectors, in float32 whatever precision the model computes in.
 
     `fingerprint` depends on the weights and on how their output becomes one vector, not on where the folder lies:
-    two encoders with one fingerprint make interchangeable indexes.
+    two encoders with one fingerprint make interchangeable indexes. The weights take `n_bytes` of memory.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        fingerprint: str,
-        model: torch.nn.Module,
-        n_bytes: int,
-        tokenizer: Any,
-        head: Head,
-        dimension: int,
-        source: EncoderSource,
-    ) -> None:
-        self.name = name
-        self.fingerprint = fingerprint
-        self.dimension = dimension
-        self.n_bytes = n_bytes
-        """Bytes of the weights in memory."""
-        self.source = source
-        self._model = model
-        self._tokenizer = tokenizer
-        self._head = head
+    name: str
+    dimension: int
+    n_bytes: int
+    source: EncoderSource
+    _model: torch.nn.Module
+    _tokenizer: Any
+    _head: Head
 
     @classmethod
     def load(
@@ -101,24 +110,25 @@ class PassageEncoder:
         """
         folder = minilm_folder() if source is None else find_folder(source)
         inner, head = _read_head(folder)
-        weights = _weights_files(inner)
+        fingerprint = _fingerprint(_weights_files(inner), head)
         model, tokenizer, config = _read_model(inner, head, dtype)
         model.requires_grad_(False).eval().to(device)
         n_bytes = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
         rearrange(model, rows=TYPICAL_TOKENS)
-        is_path = source is not None and Path(source).is_dir()
-        return cls(
-            name="all-MiniLM-L6-v2" if source is None else folder.resolve().name if is_path else str(source),
-            fingerprint=_fingerprint(weights, head),
-            model=model,
-            n_bytes=n_bytes,
-            tokenizer=tokenizer,
-            head=replace(head, dense=tuple(layer.to(device) for layer in head.dense)),
-            dimension=_dimension(config, head),
-            source=EncoderSource(
-                None if source is None else str(folder.resolve() if is_path else source), device, dtype
-            ),
-        )
+        name, place = "all-MiniLM-L6-v2", None
+        if source is not None:
+            resolved = folder.resolve()
+            name, place = (resolved.name, str(resolved)) if Path(source).is_dir() else (str(source), str(source))
+        if head.dense:
+            dimension = int(head.dense[-1].weight.shape[0])
+        else:
+            dimension = int(config.get("projection_dim") or config.get("hidden_size") or config["dim"])
+        head = replace(head, dense=tuple(layer.to(device) for layer in head.dense))
+        return cls(name, dimension, n_bytes, EncoderSource(place, device, dtype, fingerprint), model, tokenizer, head)
+
+    @property
+    def fingerprint(self) -> str:
+        return self.source.fingerprint
 
     @property
     def precision(self) -> str:
@@ -213,12 +223,6 @@ def _read_model(folder: Path, head: Head, dtype: torch.dtype) -> tuple[Any, Any,
     if loading["missing_keys"]:
         raise CheckpointInvalid(checkpoint=folder, reason=f"it has no weights {sorted(loading['missing_keys'])[0]}")
     return model, tokenizer, config
-
-
-def _dimension(config: dict[str, Any], head: Head) -> int:
-    if head.dense:
-        return int(head.dense[-1].weight.shape[0])
-    return int(config.get("projection_dim") or config.get("hidden_size") or config["dim"])
 
 
 def _weights_files(folder: Path) -> list[Path]:

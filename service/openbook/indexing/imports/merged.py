@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from openbook.entities import Passage
 from openbook.errors import IndexIncompatible
 from openbook.indexing.building.ready import Block, NamedEncoder
-from openbook.indexing.sources.source import Batch, BatchedSource, rows_before
+from openbook.indexing.sources.source import Batch, PassageSource, rows_before
 from openbook.storage.snapshot import IndexSnapshot
 
 BLOCK_ROWS = 4096
 
 
-class Merged(BatchedSource):
+class Merged(PassageSource):
     """The passages of opened snapshots, one version after the other. A mark is the number of rows before it.
 
     With `prefix` an id becomes <version>/<id>, so that the same id in two versions is two passages.
@@ -28,15 +28,17 @@ class Merged(BatchedSource):
                     checkpoint_encoder=f"{first.encoder_fingerprint} of {first.version}",
                 )
         infos = [snapshot.info for snapshot in snapshots]
+        super().__init__(
+            " + ".join(info.version for info in infos),
+            sum(info.n_passages for info in infos),
+            snapshot_date=max((info.snapshot_date for info in infos if info.snapshot_date), default=None),
+            licence="; ".join(dict.fromkeys(info.licence for info in infos if info.licence)),
+        )
         self._snapshots = snapshots
         self._prefix = prefix
         self.encoder = NamedEncoder(first.encoder_name, first.encoder_fingerprint, first.dimension)
-        self.name = " + ".join(info.version for info in infos)
         self.dimension = first.dimension
-        self.snapshot_date = max((info.snapshot_date for info in infos if info.snapshot_date), default=None)
-        self.licence = "; ".join(dict.fromkeys(info.licence for info in infos if info.licence))
         self.attribution = "; ".join(dict.fromkeys(info.attribution for info in infos if info.attribution))
-        self.total_bytes: int | None = sum(info.n_passages for info in infos)
 
     def batches(self, after: str | None = None) -> Iterator[Batch]:
         first, done = rows_before(after, self.name), 0

@@ -3,13 +3,13 @@
 import multiprocessing
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 
 from openbook.errors import CheckpointInvalid, SettingInvalid
 from openbook.indexing.building import reading
-from openbook.indexing.building.embedding import load_same
-from openbook.indexing.building.ray_engine import ray_engine
+from openbook.indexing.building.ray_engine import RayCluster
 from openbook.indexing.index_builder import BuildOptions, Silence, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.storage.index_store import IndexStore
@@ -17,9 +17,9 @@ from tests.openbook.indexing.building.test_going_on import Pages
 
 
 def test_an_encoder_that_is_another_by_now_is_refused(encoder: PassageEncoder) -> None:
-    assert load_same(encoder.source, encoder.fingerprint).fingerprint == encoder.fingerprint
+    assert encoder.source.load().fingerprint == encoder.fingerprint
     with pytest.raises(CheckpointInvalid, match="its fingerprint is"):
-        load_same(encoder.source, "another")
+        replace(encoder.source, fingerprint="another").load()
 
 
 @pytest.mark.slow
@@ -31,7 +31,7 @@ def test_two_workers_make_the_same_bytes_as_one_process(
     options = BuildOptions(workers=2)
     if engine == "ray":
         pytest.importorskip("ray", reason="needs the extra ray")
-        options = BuildOptions(engine=ray_engine(None, 2))
+        options = BuildOptions(engine=RayCluster(encoder, None, 2))
     monkeypatch.setattr(reading, "SHARD_PASSAGES", 200)
     one = build_index(store, "one", Pages(200), encoder, BuildOptions(workers=1)).info
     assert build_index(store, "two", Pages(200), encoder, options).info.files == one.files

@@ -11,11 +11,11 @@ import pytest
 from openbook.entities import Passage
 from openbook.errors import BuildDiffers, BuildInProgress, DiskTooSmall, SourceInvalid
 from openbook.indexing.building import estimating, reading
-from openbook.indexing.building.reading import check_unique
 from openbook.indexing.building.work_folder import Journal, VectorRows, locked, unfinished, work_place
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.sources import Batch
+from openbook.indexing.unique_ids import UniqueIds
 from openbook.storage.index_store import IndexStore
 
 
@@ -127,9 +127,12 @@ def test_a_disk_too_small_is_found_before_anything_is_embedded(
 
 def test_an_id_that_comes_again_in_another_shard_is_named() -> None:
     rows = [Passage(str(number % 9), "t", "the king") for number in range(10)]
+    ids = UniqueIds("given")
+    assert list(ids.over(rows[:9])) == rows[:9]
+    ids.check(lambda: rows[:9])
+    list(ids.over(rows[9:]))
     with pytest.raises(SourceInvalid, match="'0' comes again in row 9"):
-        check_unique("given", lambda: iter(rows))
-    assert check_unique("given", lambda: iter(rows[:9])) == 1
+        ids.check(lambda: rows)
 
 
 @pytest.mark.parametrize(("sample", "n_passages", "exact"), [(4096, 27, True), (6, 36, False)])
@@ -143,13 +146,11 @@ def test_a_line_of_the_journal_that_was_cut_is_dropped(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     journal.write({"a": 1})
     journal.write({"b": 2})
-    journal.close()
     content = (tmp_path / "j").read_bytes()
     (tmp_path / "j").write_bytes(content[:-3])
     again = Journal(tmp_path / "j")
     assert again.entries == [{"a": 1}]
     again.write({"c": 3})
-    again.close()
     assert [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()] == [{"a": 1}, {"c": 3}]
 
 

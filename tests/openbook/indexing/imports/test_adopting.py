@@ -48,7 +48,7 @@ def take_in(store: IndexStore, folder: Path, file: Path | None, report: Stop | N
     source = DatasetFolder(folder)
     encoder = NamedEncoder("facebook/dpr", "", source.dimension)
     adopted = None if file is None else adoptable(file, source.dimension)
-    options = BuildOptions(index="auto", engine=lambda *_: Ready(source), adopted=adopted)
+    options = BuildOptions(index="auto", engine=Ready(source), adopted=adopted)
     return build_index(store, "v", source, encoder, options, report=report).info
 
 

@@ -73,7 +73,7 @@ def test_an_id_that_came_before_is_found_with_its_line(ids: list[str]) -> None:
 def test_ids_that_count_upwards_take_one_entry() -> None:
     seen = SeenIds()
     assert [seen.add(str(number), number + 1) for number in range(1, 1000)] == [None] * 999
-    assert len(seen._firsts) + len(seen._lines) == 1
+    assert len(seen._runs) + len(seen._lines) == 1
     assert seen.add("500", 2000) == 501
 
 
