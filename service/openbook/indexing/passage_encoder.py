@@ -82,7 +82,7 @@ class EncoderSource:
         return encoder
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PassageEncoder:
     """Passages to vectors, in float32 whatever precision the model computes in.
 

@@ -18,9 +18,9 @@ from openbook.indexing.index_spec import choose_index
 from openbook.indexing.publishing import publish
 from openbook.storage.index_store import IndexStore
 
-N, DIMENSION = 3000, 16
+N, DIMENSION = 1500, 16
 # Small, so that there are several of each.
-SLICE_ROWS = 500
+SLICE_ROWS = 250
 
 
 def vectors() -> NDArray[np.float32]:

@@ -10,10 +10,11 @@ import pytest
 from openbook.errors import CheckpointInvalid, SettingInvalid
 from openbook.indexing.building import reading
 from openbook.indexing.building.ray_engine import RayCluster
-from openbook.indexing.index_builder import BuildOptions, Silence, build_index
+from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.storage.index_store import IndexStore
 from tests.openbook.indexing.building.test_going_on import Pages
+from tests.openbook.indexing.builds import Seen
 
 
 def test_an_encoder_that_is_another_by_now_is_refused(encoder: PassageEncoder) -> None:
@@ -39,11 +40,9 @@ def test_two_workers_make_the_same_bytes_as_one_process(
 
 @pytest.mark.slow
 def test_a_worker_that_the_system_ends_is_an_error_with_its_setting(store: IndexStore, encoder: PassageEncoder) -> None:
-    class Killing(Silence):
-        def update(self, done: int, total: int | None, what: str) -> None:
-            if what == "embed" and done:
-                os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
+    def kill() -> None:
+        os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
 
     with pytest.raises(SettingInvalid, match="--workers: a worker was ended by the system"):
-        build_index(store, "v", Pages(200), encoder, BuildOptions(workers=2), report=Killing())
+        build_index(store, "v", Pages(200), encoder, BuildOptions(workers=2), report=Seen("embed", kill, at=1))
     assert multiprocessing.active_children() == []

@@ -64,7 +64,7 @@ def written(folder: Path, name: str, content: bytes) -> str:
 def test_a_dump_gives_the_same_in_every_wrapping_and_from_every_mark(tmp_path: Path, name: str, content: bytes) -> None:
     source = open_source(written(tmp_path, name, content))
     # the tests of the cutter take every mark
-    whole = check_marks(lambda: source, "", "12", "a:b", "-1:0", "5:999999999", numbers=(0, 7, len(PAGES) - 1))
+    whole = check_marks(lambda: source, "", "12", "a:b", "-1:0", "5:999999999", numbers=(0, 7))
     assert list(source.batches()) == whole
     assert list(itertools.chain.from_iterable(batch.passages for batch in whole)) == PASSAGES
     assert source.skipped() == SKIPPED
@@ -115,7 +115,7 @@ def test_a_file_that_is_no_dump_is_refused(tmp_path: Path, content: bytes) -> No
 def test_a_page_that_a_parser_never_ends_costs_itself() -> None:
     """Tags that are never closed, one within the other: the parser takes ever longer, and nothing interrupts it."""
     pages = [page(1, "A", "one"), page(2, "B", "<i>" * 100_000), page(3, "C", "three")]
-    with closing(PageReader(frozenset(), page_seconds=0.5)) as reader:
+    with closing(PageReader(frozenset(), page_seconds=0.2)) as reader:
         found = list(reader.read(PageBytes(text.encode(), "", f"0:{n}", n) for n, text in enumerate(pages)))
     assert [outcome for _, outcome in found] == [Article("1", "A", "one"), "too heavy", Article("3", "C", "three")]
 
