@@ -61,7 +61,7 @@ def import_vectors(
     made.check_free(store, name)
 
     from openbook.indexing.building.estimating import measure_source
-    from openbook.indexing.building.ready import NamedEncoder, Ready, ReadyVectors, same_vectors
+    from openbook.indexing.building.ready import NamedEncoder, Ready, ReadyVectors
     from openbook.indexing.building.work_folder import stamp_of
     from openbook.indexing.faiss_adopting import adoptable
     from openbook.indexing.imports.arrays import VectorFiles
@@ -83,11 +83,10 @@ def import_vectors(
     if faiss is not None and made.index != "auto":
         raise SettingInvalid(setting="--index", reason="makes an index, and --faiss brings one; leave one of them out")
     adopted = None if faiss is None else adoptable(faiss, ready.dimension, made.numbers)
-    checks = None
+    loaded = None
     if Path(encoder).is_dir():
         loaded = PassageEncoder.load(encoder)
         named = NamedEncoder(loaded.name, loaded.fingerprint, ready.dimension)
-        checks = same_vectors(loaded, ready.name)
     else:
         named = NamedEncoder(encoder, fingerprint, ready.dimension)
     options = BuildOptions(
@@ -99,7 +98,7 @@ def import_vectors(
             stamp_of(path) for path in (Path(source), *vectors, *([faiss] if faiss else ())) if path.exists()
         ),
         size=measure_source(opened),
-        engine=Ready(ready, checks),
+        engine=Ready(ready, loaded),
         adopted=adopted,
     )
     with ProgressBar() as progress:

@@ -59,16 +59,12 @@ def adoptable(path: Path, dimension: int, numbers: Mapping[str, int | None] | No
     SettingInvalid for a number that means nothing to this kind of index.
     """
     index = _read(path)
-    _check_measure(path, index, dimension)
-    reason = not_served(index)
-    if reason is None and index.d != dimension:
-        reason = f"it is of {index.d} dimensions where the vectors have {dimension}"
-    if reason is None and not index.ntotal:
-        reason = "it has no rows"
+    reason = _defect(index, dimension)
     factory = _factory_of(index) if reason is None else None
-    if reason is None:
-        reason = "its codes are of a kind that is not known" if factory is None else defect_of(index, factory)
-    if factory is None or reason is not None:
+    if factory is None:
+        raise FaissFileRefused(source=path, reason=reason or "its codes are of a kind that is not known")
+    reason = defect_of(index, factory)
+    if reason is not None:
         raise FaissFileRefused(source=path, reason=reason)
     given = dict(numbers or {})
     if given.get("ef_construction") is not None:
@@ -107,16 +103,19 @@ def _read(path: Path, said: Path | None = None) -> Any:
         raise FaissFileRefused(source=said or path, reason=f"FAISS cannot read it ({essence(error)})") from error
 
 
-def _check_measure(path: Path, index: Any, dimension: int) -> None:
-    if index.metric_type == faiss.METRIC_INNER_PRODUCT:
-        return
-    reason = "it measures distances, and a passage's score is an inner product"
+def _defect(index: Any, dimension: int) -> str | None:
+    """Why the index is none of inner products of such vectors; None where nothing speaks against it."""
     if index.metric_type == faiss.METRIC_L2 and index.d == dimension + 1:
-        reason = (
+        return (
             f"it measures L2 distances over {index.d} dimensions, one more than the vectors have: so DPR's own HNSW "
             "hides inner products in distances, and its graph is of other vectors than these"
         )
-    raise FaissFileRefused(source=path, reason=reason)
+    if index.metric_type != faiss.METRIC_INNER_PRODUCT:
+        return "it measures distances, and a passage's score is an inner product"
+    reason = not_served(index)
+    if reason is None and index.d != dimension:
+        reason = f"it is of {index.d} dimensions where the vectors have {dimension}"
+    return reason or (None if index.ntotal else "it has no rows")
 
 
 def _factory_of(index: Any) -> str | None:

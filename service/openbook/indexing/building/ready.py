@@ -1,6 +1,6 @@
 """Vectors that are there already, in the place of an encoder and its work."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import Protocol
@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.building.embedding import Count, Shards, Vectors
 from openbook.indexing.building.work_folder import Shard, WorkFolder
@@ -50,12 +51,14 @@ class ReadyVectors(Protocol):
 class Ready:
     """An Engine that looks vectors up, and compares the id of each with its passage's, where the file gives ids."""
 
-    def __init__(self, vectors: ReadyVectors, checks: Callable[[WorkFolder, int, Vectors], None] | None = None) -> None:
+    def __init__(self, vectors: ReadyVectors, encoder: PassageEncoder | None = None) -> None:
+        """With `encoder`, a few passages of the first shard are embedded again, to compare."""
         self._vectors = vectors
-        self._checks = checks
+        self._encoder = encoder
 
     def vectors(self, work: WorkFolder, numbers: Sequence[int], count: Count) -> Shards:
-        """Raises SourceInvalid for too few or too many vectors, for one of another passage, and one not finite."""
+        """Raises SourceInvalid for too few or too many vectors, for one of another passage or of
+        another encoder, and one not finite."""
         blocks, wanted = self._vectors.blocks(), set(numbers)
         rows = (row for ids, block in blocks for row in zip(ids or repeat(None), block, strict=False))
         for shard in work.shards:
@@ -70,8 +73,8 @@ class Ready:
                 raise self._invalid(f"a vector of rows {shard.first} to {end} is not finite")
             if part[0][0] is not None:
                 self._check_ids(work, shard, [given for given, _ in part])
-            if self._checks is not None:
-                self._checks(work, shard.number, vectors)
+            if self._encoder is not None and shard.number == 0:
+                self._compare(self._encoder, work.read_shard(0), vectors)
             count(shard.n_passages)
             yield shard.number, vectors
         if next(rows, None) is not None:
@@ -85,35 +88,21 @@ class Ready:
                     "give the files in the order of the passages"
                 )
 
-    def _invalid(self, reason: str) -> SourceInvalid:
-        return SourceInvalid(source=self._vectors.name, reason=reason)
-
-
-def same_vectors(encoder: PassageEncoder, name: str) -> Callable[[WorkFolder, int, Vectors], None]:
-    """A check of the first shard of an import: embeds a few of its passages again.
-
-    It raises SourceInvalid if the encoder makes other vectors.
-    """
-
-    def check(work: WorkFolder, number: int, vectors: Vectors) -> None:
-        if number:
-            return
+    def _compare(self, encoder: PassageEncoder, passages: Sequence[Passage], vectors: Vectors) -> None:
+        """Raise SourceInvalid if the encoder makes other vectors than these (n, d) of the passages."""
         if vectors.shape[1] != encoder.dimension:
-            raise SourceInvalid(
-                source=name, reason=f"{vectors.shape[1]} dimensions, where {encoder.name} makes {encoder.dimension}"
-            )
+            raise self._invalid(f"{vectors.shape[1]} dimensions, where {encoder.name} makes {encoder.dimension}")
         rows = np.unique(np.linspace(0, len(vectors) - 1, SAMPLE, dtype=np.int64))  # (s,)
-        passages = work.read_shard(0)
         made = encoder.encode([passages[row] for row in rows])  # (s, d)
         given = vectors[rows]  # (s, d)
         lengths = np.linalg.norm(made, axis=1), np.linalg.norm(given, axis=1)  # (s,) each
         cosines = (made * given).sum(axis=1) / np.maximum(lengths[0] * lengths[1], 1e-12)  # (s,)
         ratios = lengths[1] / np.maximum(lengths[0], 1e-12)  # (s,)
         if cosines.min() < LEAST_COSINE or ratios.max() > LARGEST_RATIO or ratios.min() < 1 / LARGEST_RATIO:
-            raise SourceInvalid(
-                source=name,
-                reason=f"its vectors are not those of {encoder.name}: of {len(rows)} that were made again the smallest "
-                f"cosine is {cosines.min():.3f}, the lengths are {ratios.min():.3f} to {ratios.max():.3f} times theirs",
+            raise self._invalid(
+                f"its vectors are not those of {encoder.name}: of {len(rows)} that were made again the smallest "
+                f"cosine is {cosines.min():.3f}, the lengths are {ratios.min():.3f} to {ratios.max():.3f} times theirs"
             )
 
-    return check
+    def _invalid(self, reason: str) -> SourceInvalid:
+        return SourceInvalid(source=self._vectors.name, reason=reason)

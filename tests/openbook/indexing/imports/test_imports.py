@@ -153,46 +153,39 @@ def test_a_dataset_without_vectors_is_refused(tmp_path: Path) -> None:
             DatasetFolder(tmp_path)
 
 
-def publish_rows(store: IndexStore, version: str, rows: range, fingerprint: str = "f") -> None:
-    publish(
-        store,
-        version,
-        vectors=VECTORS[rows.start : rows.stop],
-        passages=[PASSAGES[row] for row in rows],
-        index_type="flat",
-        encoder_name="e",
-        encoder_fingerprint=fingerprint,
-        snapshot_date=f"2018-12-{rows.start + 1:02}",
-        licence="CC0",
-    )
-
-
-def merge(store: IndexStore, *versions: str, prefix: bool = False) -> IndexInfo:
-    snapshots = [store.open(version) for version in versions]
-    merged = Merged(snapshots, prefix=prefix)
+def merge(store: IndexStore, *parts: tuple[range, str], prefix: bool = False) -> IndexInfo:
+    """Publish rows under the fingerprint of an encoder as "one", "two", and merge these versions."""
+    for version, (rows, fingerprint) in zip(("one", "two"), parts, strict=True):
+        publish(
+            store,
+            version,
+            vectors=VECTORS[rows.start : rows.stop],
+            passages=[PASSAGES[row] for row in rows],
+            encoder_name="e",
+            encoder_fingerprint=fingerprint,
+            snapshot_date=f"2018-12-{rows.start + 1:02}",
+            licence="CC0",
+            replace=True,
+        )
+    merged = Merged([store.open("one"), store.open("two")], prefix=prefix)
     return build_index(store, "v", merged, merged.encoder, BuildOptions(engine=Ready(merged))).info
 
 
 def test_versions_are_merged_in_their_order(store: IndexStore) -> None:
-    publish_rows(store, "one", range(12))
-    publish_rows(store, "two", range(12, N))
-    info = merge(store, "one", "two")
+    info = merge(store, (range(12), "f"), (range(12, N), "f"))
     check(store)
     assert (info.source, info.snapshot_date, info.licence) == ("one + two", "2018-12-13", "CC0")
     assert (info.encoder_name, info.encoder_fingerprint) == ("e", "f")
 
 
 def test_an_id_of_two_versions_is_named_or_kept_by_a_prefix(store: IndexStore) -> None:
-    publish_rows(store, "one", range(12))
-    publish_rows(store, "two", range(11, N))
+    parts = (range(12), "f"), (range(11, N), "f")
     with pytest.raises(SourceInvalid, match="passage id '12' comes again in row 12"):
-        merge(store, "one", "two")
-    merge(store, "one", "two", prefix=True)
+        merge(store, *parts)
+    merge(store, *parts, prefix=True)
     assert [one.passage_id for one in store.open("v").passages([11, 12])] == ["one/12", "two/12"]
 
 
 def test_versions_of_two_encoders_are_not_merged(store: IndexStore) -> None:
-    publish_rows(store, "one", range(12))
-    publish_rows(store, "two", range(12, N), fingerprint="another")
     with pytest.raises(IndexIncompatible, match="another"):
-        merge(store, "one", "two")
+        merge(store, (range(12), "f"), (range(12, N), "another"))
