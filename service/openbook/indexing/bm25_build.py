@@ -14,6 +14,7 @@ from openbook.errors import SettingInvalid
 from openbook.storage.bm25_analysis import Analyser
 from openbook.storage.bm25_index import Postings
 from openbook.storage.manifest import BM25_ANALYSERS, BM25_MOST_K1, BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
+from openbook.storage.vectors import slices
 
 # Anserini's defaults, which it found best for passages of this length.
 K1 = 0.9
@@ -22,8 +23,8 @@ REPORT_EVERY = 4096
 # Times that bm25s walks over all passages, after the walk that makes their words.
 WALKS = 3
 BATCH_ROWS = 1024
-# Of English text in passages of 100 words, with their titles: words that are kept, and different ones of a passage, a
-# byte; what each of them takes on the disk, and while they are sorted.
+# English passages of 100 words with titles have so many words that are kept, and so many different ones, in a byte.
+# A word takes so many bytes; a different one takes these on the disk, and these while they are sorted.
 WORDS_A_BYTE, PAIRS_A_BYTE = 0.106, 0.085
 WORD_BYTES, PAIR_BYTES, SORTED_BYTES = 4, 8, 36
 # The vocabulary grows as a power of the words (Heaps' law); a word of it has some six letters and two offsets.
@@ -47,9 +48,9 @@ ANSERINIS = Bm25Parameters()
 
 
 def in_order(take: Callable[[Sequence[int]], tuple[Passage, ...]], n_passages: int) -> Iterator[Passage]:
-    """What `take` gives of rows 0 to N - 1; no more than a few are in memory at once."""
-    for start in range(0, n_passages, BATCH_ROWS):
-        yield from take(range(start, min(start + BATCH_ROWS, n_passages)))
+    """The passages of rows 0 to N - 1 from `take`; no more than a few are in memory at once."""
+    for part in slices(n_passages, BATCH_ROWS):
+        yield from take(range(part.start, part.stop))
 
 
 def write_bm25(

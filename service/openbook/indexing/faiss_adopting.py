@@ -1,4 +1,4 @@
-"""A FAISS file made elsewhere, as the index of a version: checked, copied, checked again, tried.
+"""A FAISS file made elsewhere becomes the index of a version: checked, copied, checked again, tried.
 
 Its rows may be in another order, it may measure another distance or hold other vectors; and a damaged file may lead a
 search out of memory. So nothing is searched before every number in the file has been compared with the others, and a
@@ -163,7 +163,7 @@ def _check_same(path: Path, index: FaissIndex, vectors: NDArray[np.float32], rep
         apart |= ~np.isfinite(held).all(axis=1)
         if apart.any():
             row = part.start + int(np.argmax(apart))
-            raise FaissFileRefused(source=path, reason=f"its vector of row {row} is not that of the passage")
+            raise FaissFileRefused(source=path, reason=f"its vector of row {row} is not the passage's")
         report(part.stop, len(vectors), "compare")
 
 

@@ -36,7 +36,7 @@ SAVE_EVERY_S = 300.0
 SAMPLE_SEED = 1234
 CENTRE_ROUNDS = 10
 ROTATION_ROUNDS = 12
-# Of the graph that finds the nearest lists: small, and searched for every vector that is added.
+# Candidates in the graph that finds the nearest lists: it is small, and searched for every vector that is added.
 CENTRE_EF = 128
 # A hash of so many rows, evenly spread, tells these vectors from others.
 PROBED_ROWS = 64

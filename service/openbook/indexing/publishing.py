@@ -71,7 +71,7 @@ def publish(
 
     `vectors` may be a memory map larger than memory, float32 or float16: it is read in slices. `passages` are read
     once and may be a stream. The index is what `spec` says, or of `index_type` with our numbers; or `adopted`, a
-    FAISS file of which `spec` is that of `faiss_adopting.adoptable`.
+    FAISS file whose `spec` `faiss_adopting.adoptable` made.
 
     Everything is written in a hidden folder, brought to the disk and moved into place by `put_in_place`. With
     `replace` a version of that name may be there; a process that has it open keeps reading it.
@@ -79,7 +79,7 @@ def publish(
     version is there. `report` receives done, total and what: "passages", "vectors", "train", "add", "compare",
     "probe", "bm25", "checksum". With `bm25` its scores lie beside. Raises IndexExists, InvalidVersionName,
     SettingInvalid for an index type that cannot hold so many passages, SourceInvalid for passages that no index can
-    hold, or a file that is none of these vectors.
+    hold, or a file of other vectors.
     """
     check_free(store, version, replace=replace)
     if snapshot_date is not None and not is_date(snapshot_date):
@@ -178,11 +178,11 @@ def check_free(store: IndexStore, version: str, *, replace: bool = False) -> Non
 
 
 def put_in_place(store: IndexStore, place: Path, info: IndexInfo, *, replace: bool = False) -> None:
-    """Publish the files in `place`, all on the disk, under `info.version`; readers see all of it or what was there.
+    """Publish the files in `place`, all on the disk, under `info.version`; readers see it whole, or the old version.
 
     A new version takes its name by one rename. With `replace`, the files become a folder of the version that is there,
-    and one rename then puts the new manifest, which names that folder, in the place of the old one. What the old
-    manifest named stays for `prune`. Raises IndexExists.
+    and one rename then replaces its manifest by one that names that folder. `prune` removes the older files. Raises
+    IndexExists.
     """
     target = store.folder / info.version
     if replace and target.is_dir():
@@ -296,7 +296,7 @@ def _replace(place: Path, target: Path, info: IndexInfo) -> None:
     unnamed = _unnamed(target, info.version)
     for path in _data(target):
         if path not in unnamed:
-            # the age of what is replaced counts from now
+            # the age of a replaced file counts from now
             os.utime(path)
     place.rename(target / folder)
     durable.sync_folder(target)

@@ -128,7 +128,7 @@ class Workers:
         except (EOFError, BrokenPipeError, ConnectionResetError) as error:
             raise SettingInvalid(
                 setting="--workers",
-                reason="a worker was ended by the system, as a rule for want of memory; give fewer, and go on",
+                reason="the system ended a worker, usually for lack of memory; give fewer, and repeat the command",
             ) from error
         finally:
             for connection, worker in workers.items():

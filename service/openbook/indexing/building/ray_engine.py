@@ -5,7 +5,6 @@ the vectors back to the process that builds. Only that process writes, so a kill
 a cluster; the shards that were under way, one an actor, are embedded again.
 """
 
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +31,10 @@ class RayCluster:
     workers: int | None
 
     def __post_init__(self) -> None:
-        if importlib.util.find_spec("ray") is None:
-            raise SettingInvalid(setting="--engine", reason="ray is not here: pip install 'openbook[ray]'")
+        try:
+            import ray  # noqa: F401
+        except ImportError as error:
+            raise SettingInvalid(setting="--engine", reason="ray is not here: pip install 'openbook[ray]'") from error
 
     def vectors(self, work: WorkFolder, numbers: Sequence[int], count: Count) -> Shards:
         """Raises SettingInvalid with Ray's reason when the cluster fails."""

@@ -1,7 +1,7 @@
-"""`.work-<version>`: what a build has done, on the disk, so that another process can continue it.
+"""`.work-<version>`: the progress of a build on the disk, so that another process can continue it.
 
-    recipe.json            what decides the bytes; a build continues only with the recipe that it began with
-    journal.jsonl          what is finished, a line of JSON for each thing
+    recipe.json            everything that decides the bytes; a build continues only with the same recipe
+    journal.jsonl          each finished step, a line of JSON
     passages-0000000.arrow a shard of passages; every shard but the last has SHARD_PASSAGES of them
     vectors.npy            the vectors of all passages, in the rows of the index to come
     index/                 FAISS's own state while the index is made
@@ -223,7 +223,7 @@ class WorkFolder:
         self._note({"embedded": number, "sha256": sha256})
 
     def note(self, **facts: Any) -> None:
-        """Remember what is found out once: that all is read, which index it will be, when publishing began."""
+        """Remember a fact of the build: everything is read, the index is chosen, publishing has begun."""
         self._note({"facts": facts})
 
     def drop_damaged_shards(self) -> None:

@@ -95,7 +95,7 @@ class FileSource(PassageSource):
             for passage_id in {passage.passage_id for passage in passages}:
                 before = seen.add(passage_id, position.line)
                 if before is not None:
-                    raise self._invalid(position.line, f"id {passage_id!r} is that of line {before}")
+                    raise self._invalid(position.line, f"id {passage_id!r} is already in line {before}")
             if position.line > start.line:
                 yield Batch(passages, mark=str(position), read=self._read)
 

@@ -43,6 +43,6 @@ def test_a_worker_that_the_system_ends_is_an_error_with_its_setting(store: Index
     def kill() -> None:
         os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
 
-    with pytest.raises(SettingInvalid, match="--workers: a worker was ended by the system"):
+    with pytest.raises(SettingInvalid, match="--workers: the system ended a worker"):
         build_index(store, "v", Pages(200), encoder, BuildOptions(workers=2), report=Seen("embed", kill, at=1))
     assert multiprocessing.active_children() == []

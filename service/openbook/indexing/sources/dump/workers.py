@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from openbook.indexing.sources.dump.cutting import PageBytes
-from openbook.indexing.sources.dump.page import Article, NotAnArticle, read_article
+from openbook.indexing.sources.dump.page import Article, read_article
 
 # Seconds of processor time, not of the clock: a busy machine loses the same pages as a quiet one. Long articles take a
 # fifth of a second.
@@ -117,7 +117,7 @@ def serve_pages(connection: Connection, files: frozenset[str], page_seconds: flo
             outcomes: list[Outcome] = []
             for page in connection.recv():
                 signal.setitimer(signal.ITIMER_VIRTUAL, page_seconds)
-                outcomes.append("" if page is None else _outcome(page, files))
+                outcomes.append("" if page is None else _read(page, files))
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             connection.send(outcomes)
 
@@ -130,10 +130,8 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
-def _outcome(page: bytes, files: frozenset[str]) -> Outcome:
+def _read(page: bytes, files: frozenset[str]) -> Outcome:
     try:
         return read_article(page, files)
-    except NotAnArticle as reason:
-        return reason.reason
     except MemoryError:
         return "too heavy"
