@@ -126,9 +126,9 @@ def build(
         return
     on_cluster = None
     if engine == "ray":
-        from openbook.indexing.building.ray_engine import ray_engine
+        from openbook.indexing.building.ray_engine import RayCluster
 
-        on_cluster = ray_engine(ray_address, workers)
+        on_cluster = RayCluster(loaded, ray_address, workers)
     options = BuildOptions(
         index=made.index,
         numbers=made.numbers,
@@ -181,7 +181,7 @@ def show_report(store: IndexStore, built: BuildReport, *, embedded: bool = True)
         say(f"left out: {', '.join(f'{count:,} {reason}' for reason, count in sorted(built.skipped.items()))}")
     say(
         f"{size(built.bytes)}, {built.bytes / info.n_passages:,.0f} bytes a passage; index {info.index_type}: "
-        f"{built.index_reason}"
+        f"{info.index_reason}"
     )
     if store.current() is None:
         store.set_current(info.version)

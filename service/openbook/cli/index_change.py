@@ -61,10 +61,10 @@ def import_vectors(
     made.check_free(store, name)
 
     from openbook.indexing.building.estimating import measure_source
-    from openbook.indexing.building.ready import NamedEncoder, Ready, ReadyVectors, same_vectors
+    from openbook.indexing.building.ready import NamedEncoder, Ready, ReadyVectors
     from openbook.indexing.building.work_folder import stamp_of
     from openbook.indexing.faiss_adopting import adoptable
-    from openbook.indexing.imports.arrays import open_vectors
+    from openbook.indexing.imports.arrays import VectorFiles
     from openbook.indexing.imports.dataset_folder import DatasetFolder, is_dataset
     from openbook.indexing.index_builder import BuildOptions, build_index
     from openbook.indexing.passage_encoder import PassageEncoder
@@ -77,17 +77,16 @@ def import_vectors(
         dataset = DatasetFolder(Path(source), snapshot_date=date, licence=licence)
         opened, ready = dataset, dataset
     elif vectors:
-        opened, ready = open_source(source, snapshot_date=date, licence=licence), open_vectors(vectors)
+        opened, ready = open_source(source, snapshot_date=date, licence=licence), VectorFiles(vectors)
     else:
         raise SettingInvalid(setting="--vectors", reason="is needed beside passages that bring none")
     if faiss is not None and made.index != "auto":
         raise SettingInvalid(setting="--index", reason="makes an index, and --faiss brings one; leave one of them out")
     adopted = None if faiss is None else adoptable(faiss, ready.dimension, made.numbers)
-    checks = None
+    loaded = None
     if Path(encoder).is_dir():
         loaded = PassageEncoder.load(encoder)
         named = NamedEncoder(loaded.name, loaded.fingerprint, ready.dimension)
-        checks = same_vectors(loaded, ready.name)
     else:
         named = NamedEncoder(encoder, fingerprint, ready.dimension)
     options = BuildOptions(
@@ -99,7 +98,7 @@ def import_vectors(
             stamp_of(path) for path in (Path(source), *vectors, *([faiss] if faiss else ())) if path.exists()
         ),
         size=measure_source(opened),
-        engine=lambda *_: Ready(ready, checks),
+        engine=Ready(ready, loaded),
         adopted=adopted,
     )
     with ProgressBar() as progress:
@@ -141,7 +140,7 @@ def merge(
             restart=made.restart,
             stamp=" ".join(snapshot.info.created_at for snapshot in snapshots),
             size=measure_source(merged),
-            engine=lambda *_: Ready(merged),
+            engine=Ready(merged),
         )
         with ProgressBar() as progress:
             built = build_index(store, name, merged, merged.encoder, options, report=progress)

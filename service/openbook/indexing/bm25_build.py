@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from openbook.errors import SettingInvalid
 from openbook.storage.bm25_analysis import Analyser
 from openbook.storage.bm25_index import Postings
 from openbook.storage.manifest import BM25_ANALYSERS, BM25_MOST_K1, BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
+from openbook.storage.vectors import slices
 
 # Anserini's defaults, which it found best for passages of this length.
 K1 = 0.9
@@ -21,8 +23,8 @@ REPORT_EVERY = 4096
 # Times that bm25s walks over all passages, after the walk that makes their words.
 WALKS = 3
 BATCH_ROWS = 1024
-# Of English text in passages of 100 words, with their titles: words that are kept, and different ones of a passage, a
-# byte; what each of them takes on the disk, and while they are sorted.
+# English passages of 100 words with titles have so many words that are kept, and so many different ones, in a byte.
+# A word takes so many bytes; a different one takes these on the disk, and these while they are sorted.
 WORDS_A_BYTE, PAIRS_A_BYTE = 0.106, 0.085
 WORD_BYTES, PAIR_BYTES, SORTED_BYTES = 4, 8, 36
 # The vocabulary grows as a power of the words (Heaps' law); a word of it has some six letters and two offsets.
@@ -31,26 +33,24 @@ TERMS_FACTOR, TERMS_POWER, TERM_BYTES = 13, 0.6, 22
 
 @dataclass(frozen=True, slots=True)
 class Bm25Parameters:
-    """The parameters of a version's BM25."""
+    """The parameters of a version's BM25. Raises SettingInvalid for numbers out of range."""
 
     k1: float = K1
     b: float = B
 
-    def check(self) -> None:
-        """Raise SettingInvalid for numbers out of range."""
-        if not 0 <= self.k1 <= BM25_MOST_K1:
-            raise SettingInvalid(setting="k1", reason=f"is at least 0 and at most {BM25_MOST_K1}, not {self.k1}")
-        if not 0 <= self.b <= 1:
-            raise SettingInvalid(setting="b", reason=f"is at least 0 and at most 1, not {self.b}")
+    def __post_init__(self) -> None:
+        for name, value, most in (("k1", self.k1, BM25_MOST_K1), ("b", self.b, 1)):
+            if not 0 <= value <= most:
+                raise SettingInvalid(setting=name, reason=f"is at least 0 and at most {most}, not {value}")
 
 
 ANSERINIS = Bm25Parameters()
 
 
 def in_order(take: Callable[[Sequence[int]], tuple[Passage, ...]], n_passages: int) -> Iterator[Passage]:
-    """What `take` gives of rows 0 to N - 1; no more than a few are in memory at once."""
-    for start in range(0, n_passages, BATCH_ROWS):
-        yield from take(range(start, min(start + BATCH_ROWS, n_passages)))
+    """The passages of rows 0 to N - 1 from `take`; no more than a few are in memory at once."""
+    for part in slices(n_passages, BATCH_ROWS):
+        yield from take(range(part.start, part.stop))
 
 
 def write_bm25(
@@ -64,16 +64,30 @@ def write_bm25(
     """Write the arrays of title and text of each of the N `passages` into `folder`; row i is passage i.
 
     The same passages give the same bytes. Holds the words of all passages in memory: 4 bytes a word, and about 36 for
-    each different word of a passage while they are sorted. `report` receives the share that is done, 0 to 1. Raises
-    SettingInvalid for parameters out of range.
+    each different word of a passage while they are sorted. `report` receives the share that is done, 0 to 1.
     """
-    parameters.check()
-    walked = _Walked(n_passages, report)
-    lengths, terms, words = _analyse(passages, walked)
+    n_steps, done = max(1, n_passages * (1 + WALKS)), 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        if report is not None and done % REPORT_EVERY == 0:
+            report(min(1.0, done / n_steps))
+
+    analyser = Analyser()
+    words: dict[str, int] = {}
+    lengths, terms = array("q"), array("i")
+    for passage in passages:
+        # what Anserini indexes of a passage of DPR's: the title, and the text below it
+        found = analyser.words(f"{passage.title}\n{passage.text}")
+        terms.extend([words.setdefault(word, len(words)) for word in found])
+        lengths.append(len(found))
+        step()
     names = sorted(words, key=str.encode)
     place = np.empty(len(names), dtype=np.int32)  # (V,)
     place[[words[name] for name in names]] = np.arange(len(names))
-    postings = _score(names, _Texts(place[terms], lengths, walked), parameters)
+    texts = _Texts(place[np.frombuffer(terms, dtype=np.int32)], np.frombuffer(lengths, dtype=np.int64), step)
+    postings = _score(names, texts, parameters)
     for name, content in (
         (BM25_TERMS, postings.letters),
         (BM25_OFFSETS, postings.offsets),
@@ -91,55 +105,21 @@ def estimated_bytes(text_bytes: int) -> tuple[int, int]:
     return round(on_disk), round(WORD_BYTES * n_words + SORTED_BYTES * n_pairs)
 
 
-class _Walked:
-    """Reports how far all walks over the passages are."""
-
-    def __init__(self, n_passages: int, report: Callable[[float], None] | None) -> None:
-        self._steps = max(1, n_passages * (1 + WALKS))
-        self._report = report
-        self._done = 0
-
-    def step(self) -> None:
-        self._done += 1
-        if self._report is not None and self._done % REPORT_EVERY == 0:
-            self._report(min(1.0, self._done / self._steps))
-
-
 class _Texts:
     """The words of each passage as numbers, for bm25s to walk over: never all as a list of lists."""
 
-    def __init__(self, terms: NDArray[np.int32], lengths: NDArray[np.int64], walked: _Walked) -> None:
-        self._terms = terms
+    def __init__(self, terms: NDArray[np.int32], lengths: NDArray[np.int64], step: Callable[[], None]) -> None:
+        self.terms = terms  # (W,)
         self._ends = np.concatenate([[0], np.cumsum(lengths)])  # (N + 1,)
-        self._walked = walked
+        self._step = step
 
     def __len__(self) -> int:
         return len(self._ends) - 1
 
     def __iter__(self) -> Iterator[list[int]]:
-        for start, end in zip(self._ends[:-1].tolist(), self._ends[1:].tolist(), strict=True):
-            self._walked.step()
-            yield self._terms[start:end].tolist()
-
-    @property
-    def n_words(self) -> int:
-        return len(self._terms)
-
-
-def _analyse(
-    passages: Iterable[Passage], walked: _Walked
-) -> tuple[NDArray[np.int64], NDArray[np.int32], dict[str, int]]:
-    """The number of words of each passage (N,), the words' numbers passage by passage, and each word's number."""
-    analyser = Analyser()
-    words: dict[str, int] = {}
-    lengths, terms = array("q"), array("i")
-    for passage in passages:
-        # what Anserini indexes of a passage of DPR's: the title, and the text below it
-        found = analyser.words(f"{passage.title}\n{passage.text}")
-        terms.extend([words.setdefault(word, len(words)) for word in found])
-        lengths.append(len(found))
-        walked.step()
-    return np.frombuffer(lengths, dtype=np.int64), np.frombuffer(terms, dtype=np.int32), words
+        for start, end in pairwise(self._ends.tolist()):
+            self._step()
+            yield self.terms[start:end].tolist()
 
 
 def _score(names: list[str], texts: _Texts, parameters: Bm25Parameters) -> Postings:
@@ -149,7 +129,7 @@ def _score(names: list[str], texts: _Texts, parameters: Bm25Parameters) -> Posti
     letters = [name.encode() for name in names]
     offsets = np.zeros((len(names) + 1, 2), dtype=np.int64)  # (V + 1, 2)
     np.cumsum([len(one) for one in letters], out=offsets[1:, 0])
-    if not texts.n_words:
+    if not len(texts.terms):
         # bm25s divides by the mean number of words
         return Postings(np.empty(0, np.uint8), offsets, np.empty(0, np.int32), np.empty(0, np.float32))
     scored = BM25(k1=parameters.k1, b=parameters.b, method="lucene", backend="numpy").build_index_from_ids(

@@ -35,6 +35,22 @@ ACTIVATIONS = {
 # In sentence-transformers' order: the first of these prompts that a model has stands before its passages.
 PROMPTS = ("document", "passage", "corpus")
 
+# True where the class can leave out a pooler that nothing here reads.
+ENCODERS = {
+    "albert": True,
+    "bert": True,
+    "camembert": True,
+    "distilbert": False,
+    "electra": False,
+    "modernbert": False,
+    "mpnet": True,
+    "roberta": True,
+    "xlm-roberta": True,
+}
+# Positions that RoBERTa and its kin keep for padding.
+PADDING_POSITIONS = {"camembert": 2, "mpnet": 2, "roberta": 2, "xlm-roberta": 2}
+DPR_LENGTH = 256
+
 
 @dataclass(frozen=True, slots=True)
 class Dense:
@@ -101,21 +117,36 @@ def pool(hidden: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:
     return total / weights.sum(dim=1)  # (B, d)
 
 
-def read_head(folder: Path, default_length: int) -> tuple[Path, Head]:
-    """The folder of the transformer itself, and what follows it. Raises CheckpointInvalid for a module unknown here."""
+def read_head(folder: Path) -> tuple[Path, Head]:
+    """The folder of the model itself, and the head that turns its output into one vector.
+
+    Raises CheckpointInvalid for a folder of no kind known here, and for a module or a setting unknown here.
+    """
+    if not (folder / "modules.json").is_file():
+        config = read_json(folder, "config.json")
+        weights_files(folder)
+        if config.get("model_type") == "dpr":
+            return folder, Head("pooler", False, DPR_LENGTH)
+        reason = "neither a sentence-transformers folder nor a DPRContextEncoder"
+        raise CheckpointInvalid(checkpoint=folder, reason=reason)
     modules = read_json(folder, "modules.json")
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
     inner = kinds[2:-1] if kinds[-1] == "Normalize" else kinds[2:]
     if kinds[:2] != ["Transformer", "Pooling"] or any(kind != "Dense" for kind in inner):
         raise CheckpointInvalid(checkpoint=folder, reason=f"modules {', '.join(kinds)} are not understood")
     transformer = folder / modules[0]["path"]
+    config = read_json(transformer, "config.json")
+    kind = config.get("model_type")
+    if kind not in ENCODERS:
+        raise CheckpointInvalid(checkpoint=folder, reason=f"a model of type {kind!r} is none of {', '.join(ENCODERS)}")
+    positions = int(config.get("max_position_embeddings", 512)) - PADDING_POSITIONS.get(kind, 0)
     limits = read_json(transformer, "sentence_bert_config.json", missing={})
     prompts = read_json(folder, "config_sentence_transformers.json", missing={}).get("prompts") or {}
     prompt = next((prompts[name] for name in PROMPTS if prompts.get(name)), "")
     return transformer, Head(
         pooling=_pooling(folder, read_json(folder, f"{modules[1]['path']}/config.json"), prompt),
         normalise=kinds[-1] == "Normalize",
-        max_length=int(limits.get("max_seq_length") or default_length),
+        max_length=int(limits.get("max_seq_length") or positions),
         dense=tuple(_dense(folder / modules[place]["path"]) for place, kind in enumerate(kinds) if kind == "Dense"),
         prompt=prompt,
         lower_case=bool(limits.get("do_lower_case")),
@@ -131,6 +162,17 @@ def read_json(folder: Path, name: str, *, missing: Any = None) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointInvalid(checkpoint=folder, reason=f"{name} cannot be read: {error}") from error
+
+
+def weights_files(folder: Path) -> list[Path]:
+    """The files of a model's weights. Raises CheckpointInvalid for none."""
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if (folder / name).is_file():
+            return [folder / name]
+    for pattern in ("model-*.safetensors", "pytorch_model-*.bin"):
+        if parts := sorted(folder.glob(pattern)):
+            return parts
+    raise CheckpointInvalid(checkpoint=folder, reason="neither model.safetensors nor pytorch_model.bin is there")
 
 
 def _pooling(folder: Path, config: dict[str, Any], prompt: str) -> Pooling:
@@ -151,11 +193,7 @@ def _dense(folder: Path) -> Dense:
     usual = ("sentence_embedding", None)
     if activation not in ACTIVATIONS or config.get("use_residual") or config.get("module_input_name") not in usual:
         raise CheckpointInvalid(checkpoint=folder, reason=f"a Dense layer such as {config} is not understood")
-    path = next(
-        (folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()), None
-    )
-    if path is None:
-        raise CheckpointInvalid(checkpoint=folder, reason="neither model.safetensors nor pytorch_model.bin is there")
+    path = weights_files(folder)[0]
     try:
         tensors = load_file(path) if path.suffix == ".safetensors" else torch.load(path, weights_only=True)
         weight, bias = tensors["linear.weight"].float(), tensors.get("linear.bias")

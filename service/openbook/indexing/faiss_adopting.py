@@ -1,4 +1,4 @@
-"""A FAISS file made elsewhere, as the index of a version: checked, copied, checked again, tried.
+"""A FAISS file made elsewhere becomes the index of a version: checked, copied, checked again, tried.
 
 Its rows may be in another order, it may measure another distance or hold other vectors; and a damaged file may lead a
 search out of memory. So nothing is searched before every number in the file has been compared with the others, and a
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openbook.errors import FaissFileRefused, SettingInvalid
-from openbook.indexing.faiss_building import Report
+from openbook.indexing.building.progress import Report
 from openbook.indexing.index_spec import IndexSpec, choose_index
 from openbook.storage.faiss_factory import FAISS, FLAT, GRAPHS, LISTS, core_of, essence, not_served, transforms_of
 from openbook.storage.faiss_index import FaissIndex, read_mapped
@@ -59,16 +59,12 @@ def adoptable(path: Path, dimension: int, numbers: Mapping[str, int | None] | No
     SettingInvalid for a number that means nothing to this kind of index.
     """
     index = _read(path)
-    _check_measure(path, index, dimension)
-    reason = not_served(index)
-    if reason is None and index.d != dimension:
-        reason = f"it is of {index.d} dimensions where the vectors have {dimension}"
-    if reason is None and not index.ntotal:
-        reason = "it has no rows"
+    reason = _defect(index, dimension)
     factory = _factory_of(index) if reason is None else None
-    if reason is None:
-        reason = "its codes are of a kind that is not known" if factory is None else defect_of(index, factory)
-    if factory is None or reason is not None:
+    if factory is None:
+        raise FaissFileRefused(source=path, reason=reason or "its codes are of a kind that is not known")
+    reason = defect_of(index, factory)
+    if reason is not None:
         raise FaissFileRefused(source=path, reason=reason)
     given = dict(numbers or {})
     if given.get("ef_construction") is not None:
@@ -107,16 +103,19 @@ def _read(path: Path, said: Path | None = None) -> Any:
         raise FaissFileRefused(source=said or path, reason=f"FAISS cannot read it ({essence(error)})") from error
 
 
-def _check_measure(path: Path, index: Any, dimension: int) -> None:
-    if index.metric_type == faiss.METRIC_INNER_PRODUCT:
-        return
-    reason = "it measures distances, and a passage's score is an inner product"
+def _defect(index: Any, dimension: int) -> str | None:
+    """Why the index is none of inner products of such vectors; None where nothing speaks against it."""
     if index.metric_type == faiss.METRIC_L2 and index.d == dimension + 1:
-        reason = (
+        return (
             f"it measures L2 distances over {index.d} dimensions, one more than the vectors have: so DPR's own HNSW "
             "hides inner products in distances, and its graph is of other vectors than these"
         )
-    raise FaissFileRefused(source=path, reason=reason)
+    if index.metric_type != faiss.METRIC_INNER_PRODUCT:
+        return "it measures distances, and a passage's score is an inner product"
+    reason = not_served(index)
+    if reason is None and index.d != dimension:
+        reason = f"it is of {index.d} dimensions where the vectors have {dimension}"
+    return reason or (None if index.ntotal else "it has no rows")
 
 
 def _factory_of(index: Any) -> str | None:
@@ -164,7 +163,7 @@ def _check_same(path: Path, index: FaissIndex, vectors: NDArray[np.float32], rep
         apart |= ~np.isfinite(held).all(axis=1)
         if apart.any():
             row = part.start + int(np.argmax(apart))
-            raise FaissFileRefused(source=path, reason=f"its vector of row {row} is not that of the passage")
+            raise FaissFileRefused(source=path, reason=f"its vector of row {row} is not the passage's")
         report(part.stop, len(vectors), "compare")
 
 

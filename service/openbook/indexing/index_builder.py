@@ -2,8 +2,9 @@
 
 import datetime
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
 
 from openbook.entities import IndexInfo
 from openbook.errors import IndexExists, SourceInvalid
@@ -11,8 +12,8 @@ from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building import embedding, reading
 from openbook.indexing.building.embedding import Engine
 from openbook.indexing.building.estimating import SourceSize, check_disk, machine_memory
-from openbook.indexing.building.progress import BuildReport, Progress, Silence
-from openbook.indexing.building.reading import Passages, as_source
+from openbook.indexing.building.progress import BuildReport, Progress, Report, Silence
+from openbook.indexing.building.reading import Passages, PlainSource
 from openbook.indexing.building.ready import NamedEncoder
 from openbook.indexing.building.work_folder import (
     INDEX,
@@ -26,7 +27,6 @@ from openbook.indexing.building.work_folder import (
     working,
 )
 from openbook.indexing.faiss_adopting import Adoptable
-from openbook.indexing.faiss_building import Report
 from openbook.indexing.index_spec import IndexSpec, choose_index, estimate
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.publishing import check_free, prune, publish
@@ -54,7 +54,7 @@ class BuildOptions:
     workers: int | None = None
     stamp: str = ""
     size: SourceSize | None = None
-    engine: Callable[[PassageEncoder | NamedEncoder, int], Engine] | None = None
+    engine: Engine | None = None
     bm25: Bm25Parameters | None = None
     adopted: Adoptable | None = None
 
@@ -70,7 +70,7 @@ def build_index(
 ) -> BuildReport:
     """Publish the passages of `source` as `version`, in their order.
 
-    `.work-<version>` beside the versions keeps what is done until the version is published. After a kill the same
+    `.work-<version>` beside the versions keeps the finished work until the version is published. After a kill the same
     call continues from there: it reads or embeds at most one shard of 4096 passages again, and makes the same bytes
     (of a flat index; the links of HNSW depend on the order of its threads).
 
@@ -78,13 +78,13 @@ def build_index(
     embedded; SourceInvalid for the first passage that cannot be indexed, and then nothing is kept.
     """
     options = options or BuildOptions()
-    source = as_source(source)
-    batch = embedding.BATCH_PASSAGES if encoder.device == "cpu" else embedding.GPU_BATCH_PASSAGES
+    # a source that another package brings need not be a PassageSource by inheritance
+    marked: PassageSource = source if hasattr(source, "batches") else PlainSource(source)  # type: ignore[assignment]
     if not work_place(store.folder, version).exists():
         check_free(store, version, replace=options.replace)
-    recipe = _recipe(source, encoder, batch, options)
+    recipe = _recipe(marked, encoder, options)
     with working(store.folder, version, recipe, restart=options.restart) as work:
-        build = _Build(store, version, source, encoder, options, batch, work, (report or Silence()).update)
+        build = _Build(store, version, marked, encoder, options, work, (report or Silence()).update)
         try:
             return build.run()
         except (SourceInvalid, IndexExists):
@@ -93,9 +93,7 @@ def build_index(
             raise
 
 
-def _recipe(
-    source: PassageSource, encoder: PassageEncoder | NamedEncoder, batch_passages: int, options: BuildOptions
-) -> Recipe:
+def _recipe(source: PassageSource, encoder: PassageEncoder | NamedEncoder, options: BuildOptions) -> Recipe:
     """What decides the bytes of a version. Neither the number of workers nor the engine does."""
     file = str(options.adopted.path) if options.adopted is not None else None
     index = {"type": options.index, "file": file, **options.numbers}
@@ -107,7 +105,7 @@ def _recipe(
         "encoder": encoder.name,
         "encoder fingerprint": encoder.fingerprint,
         "precision": encoder.precision,
-        "batch": batch_passages,
+        "batch": embedding.batch_passages(encoder.device),
         **{f"index {name}": value for name, value in index.items() if value is not None},
         "stamp": options.stamp,
     }
@@ -122,7 +120,6 @@ class _Build:
     source: PassageSource
     encoder: PassageEncoder | NamedEncoder
     options: BuildOptions
-    batch: int
     work: WorkFolder
     report: Report
 
@@ -130,11 +127,11 @@ class _Build:
         published = self._published()
         if published is not None:
             # the process was ended after publishing, before it had cleared up
-            return self._end(published, 0.0, 0.0, 0.0, published.n_passages)
+            return self._end(published, published.n_passages)
         check_free(self.store, self.version, replace=self.options.replace)
         started = time.perf_counter()
         self.work.drop_damaged_shards()
-        # what was deleted or replaced long ago makes room
+        # files that were deleted or replaced long ago make room
         prune(self.store)
         if self.options.size is not None:
             self._check_disk(self._spec(self.options.size.n_passages), self.options.size)
@@ -146,10 +143,29 @@ class _Build:
         try:
             resumed = self._embed(rows)
             embedded = time.perf_counter()
-            info = self._publish(rows, spec)
+            # _published compares this time with the version's
+            self.work.note(publishing=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
+            info = publish(
+                self.store,
+                self.version,
+                vectors=rows.mapped(),
+                passages=self.work.passages(),
+                spec=spec,
+                encoder_name=self.encoder.name,
+                encoder_fingerprint=self.encoder.fingerprint,
+                snapshot_date=self.source.snapshot_date,
+                source=self.source.name,
+                licence=self.source.licence,
+                attribution=self.source.attribution,
+                replace=self.options.replace,
+                work=self.work.place / INDEX,
+                report=self.report,
+                bm25=self.options.bm25,
+                adopted=self.options.adopted.path if self.options.adopted is not None else None,
+            )
         finally:
             rows.close()
-        return self._end(info, read - started, embedded - read, time.perf_counter() - embedded, resumed)
+        return self._end(info, resumed, read - started, embedded - read, time.perf_counter() - embedded)
 
     def _published(self) -> IndexInfo | None:
         """The version, if this work folder has become it."""
@@ -178,8 +194,7 @@ class _Build:
             if self.options.adopted is not None:
                 self.options.adopted.check_rows(self.work.n_passages)
             self._check_disk(spec, SourceSize(self.work.n_passages, self.work.text_bytes, exact=True))
-            parts = {name: getattr(spec, name) for name in ("index_type", "factory", "lossy", "reason", "adopted")}
-            self.work.note(spec=parts | {"build": dict(spec.build), "search": dict(spec.search)})
+            self.work.note(spec=asdict(spec))
         return IndexSpec(**self.work.facts["spec"])
 
     def _check_disk(self, spec: IndexSpec, size: SourceSize) -> None:
@@ -204,52 +219,25 @@ class _Build:
             done += n
             self.report(done, total, "embed")
 
-        if done < total:
-            embedding.embed(self.work, rows, self._engine(total - done), count)
+        left = [shard.number for shard in self.work.shards if shard.number not in self.work.embedded]
+        if left:
+            with closing(self._engine(total - done).vectors(self.work, left, count)) as shards:
+                for number, vectors in shards:
+                    sha256 = rows.write(self.work.shards[number].first, vectors)
+                    self.work.note_embedded(number, sha256)
         return resumed
 
     def _engine(self, n_passages: int) -> Engine:
         if self.options.engine is not None:
-            return self.options.engine(self.encoder, self.batch)
+            return self.options.engine
         if isinstance(self.encoder, NamedEncoder):
             raise TypeError("vectors of an encoder that is only named take an engine that has them")
         n_workers = embedding.n_workers(self.options.workers, n_passages, device=self.encoder.device)
         if n_workers == 1:
-            return embedding.InProcess(self.encoder, self.batch)
-        return embedding.Workers(self.encoder, self.batch, n_workers)
+            return embedding.InProcess(self.encoder)
+        return embedding.Workers(self.encoder, n_workers)
 
-    def _publish(self, rows: VectorRows, spec: IndexSpec) -> IndexInfo:
-        # _published compares this time with the version's
-        self.work.note(publishing=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
-        return publish(
-            self.store,
-            self.version,
-            vectors=rows.mapped(),
-            passages=self.work.passages(),
-            spec=spec,
-            encoder_name=self.encoder.name,
-            encoder_fingerprint=self.encoder.fingerprint,
-            snapshot_date=self.source.snapshot_date,
-            source=self.source.name,
-            licence=self.source.licence,
-            attribution=self.source.attribution,
-            replace=self.options.replace,
-            work=self.work.place / INDEX,
-            report=self.report,
-            bm25=self.options.bm25,
-            adopted=self.options.adopted.path if self.options.adopted is not None else None,
-        )
-
-    def _end(self, info: IndexInfo, read: float, embed: float, publish: float, resumed: int) -> BuildReport:
+    def _end(self, info: IndexInfo, resumed: int, *seconds: float) -> BuildReport:
         facts = self.work.facts
         remove(self.work.place)
-        return BuildReport(
-            info=info,
-            n_articles=facts["n_articles"],
-            read_seconds=read,
-            embed_seconds=embed,
-            publish_seconds=publish,
-            skipped=facts["skipped"],
-            resumed=resumed,
-            index_reason=info.index_reason,
-        )
+        return BuildReport(info, facts["n_articles"], facts["skipped"], resumed, *seconds)

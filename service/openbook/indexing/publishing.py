@@ -1,26 +1,29 @@
-"""Putting a version into the folder of indexes, and taking one out. `IndexStore` reads what this file writes."""
+"""Making a version and putting it into the folder of indexes, and taking one out. `IndexStore` reads what it writes."""
 
+import datetime
 import math
 import os
 import shutil
 import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from secrets import token_hex
 
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.entities import IndexInfo, Passage
-from openbook.errors import IndexCorrupt, IndexExists, IndexInUse
+from openbook.entities import Bm25Info, FileInfo, IndexInfo, Passage
+from openbook.errors import IndexChecksumWrong, IndexCorrupt, IndexExists, IndexInUse, SourceInvalid
 from openbook.indexing import workplace
-from openbook.indexing.bm25_build import Bm25Parameters
-from openbook.indexing.faiss_building import SAVE_EVERY_S, Report
-from openbook.indexing.faiss_work import forget
+from openbook.indexing.bm25_build import Bm25Parameters, in_order, write_bm25
+from openbook.indexing.building.progress import Report, Silence
+from openbook.indexing.faiss_adopting import adopt
+from openbook.indexing.faiss_building import forget, write_index
 from openbook.indexing.index_spec import IndexSpec, choose_index
-from openbook.indexing.version_writing import Description, Filling, check_description, check_shape, write_version
+from openbook.indexing.unique_ids import UniqueIds
 from openbook.storage import current, durable
+from openbook.storage.faiss_index import FaissIndex
 from openbook.storage.index_store import IndexStore, check_version_name
 from openbook.storage.manifest import (
     BM25_FILES,
@@ -29,14 +32,18 @@ from openbook.storage.manifest import (
     MANIFEST,
     PASSAGES_FILE,
     VECTORS_FILE,
+    is_date,
     open_manifest,
     write_manifest,
 )
+from openbook.storage.passages import PassageFile, write_passages
+from openbook.storage.vectors import slices, write_vectors
 
 # A service that has deleted or replaced files open must let go of them within this time, where others share them
 # over NFS: a version that was published again stays open until a swap to it.
 PRUNE_AFTER_S = 3600.0
 DATA_FILES = (INDEX_FILE, PASSAGES_FILE, VECTORS_FILE, *BM25_FILES)
+REPORT_EVERY = 10_000
 
 
 def publish(
@@ -57,7 +64,6 @@ def publish(
     work: Path | None = None,
     report: Report | None = None,
     n_threads: int | None = None,
-    save_every_s: float = SAVE_EVERY_S,
     bm25: Bm25Parameters | None = None,
     adopted: Path | None = None,
 ) -> IndexInfo:
@@ -65,30 +71,60 @@ def publish(
 
     `vectors` may be a memory map larger than memory, float32 or float16: it is read in slices. `passages` are read
     once and may be a stream. The index is what `spec` says, or of `index_type` with our numbers; or `adopted`, a
-    FAISS file of which `spec` is that of `faiss_adopting.adoptable`.
+    FAISS file whose `spec` `faiss_adopting.adoptable` made.
 
     Everything is written in a hidden folder, brought to the disk and moved into place by `put_in_place`. With
     `replace` a version of that name may be there; a process that has it open keeps reading it.
-    `work` is a folder of this publishing alone: what FAISS has trained and filled is kept there between attempts,
-    saved no more often than every `save_every_s`, and removed once the version is there. `report` receives done,
-    total and what: "passages", "vectors", "train", "add", "compare", "probe", "bm25", "checksum". With `bm25` its
-    scores lie beside. Raises IndexExists, InvalidVersionName, SettingInvalid for an index type that cannot hold so
-    many passages, SourceInvalid for passages that no index can hold, or a file that is none of these vectors.
+    `work` is a folder of this publishing alone: it keeps what FAISS has trained and filled between attempts, until the
+    version is there. `report` receives done, total and what: "passages", "vectors", "train", "add", "compare",
+    "probe", "bm25", "checksum". With `bm25` its scores lie beside. Raises IndexExists, InvalidVersionName,
+    SettingInvalid for an index type that cannot hold so many passages, SourceInvalid for passages that no index can
+    hold, or a file of other vectors.
     """
     check_free(store, version, replace=replace)
-    check_description(version, snapshot_date)
-    check_shape(version, vectors)
-    if bm25 is not None:
-        bm25.check()
-    spec = spec or choose_index(
-        index_type, n_passages=max(1, vectors.shape[0]), dimension=vectors.shape[1], memory_bytes=None
-    )
-    description = Description(encoder_name, encoder_fingerprint, snapshot_date, source, licence, attribution)
+    if snapshot_date is not None and not is_date(snapshot_date):
+        raise SourceInvalid(source=version, reason=f"{snapshot_date!r} is no date such as 2018-12-20")
+    if vectors.ndim != 2 or vectors.shape[1] < 1:
+        raise SourceInvalid(source=version, reason=f"vectors of shape {vectors.shape} do not fit passages")
+    n_rows, dimension = vectors.shape
+    spec = spec or choose_index(index_type, n_passages=max(1, n_rows), dimension=dimension, memory_bytes=None)
+    told = report or Silence().update
     store.folder.mkdir(parents=True, exist_ok=True)
     prune(store)
     with workplace.building(store.folder, version) as place:
-        filling = Filling(work, report, n_threads, save_every_s, adopted)
-        info = write_version(place, version, vectors, passages, spec, description, filling, bm25)
+        _check_finite(version, vectors)
+        _write_passages(place / PASSAGES_FILE, version, passages, vectors, told)
+        if spec.lossy:
+            write_vectors(place / VECTORS_FILE, vectors, version, lambda done: told(done, n_rows, "vectors"))
+        index, reason = place / INDEX_FILE, spec.reason
+        if adopted is not None:
+            reason = adopt(adopted, index, vectors, spec, told)
+        else:
+            write_index(index, vectors, spec, work=work, report=told, n_threads=n_threads)
+        # a defect shows here and not in a service
+        with closing(FaissIndex.open(index, version=version, factory=spec.factory)) as written:
+            written.check_links()
+        scored = None if bm25 is None else _write_bm25(place, version, bm25, told)
+        info = IndexInfo(
+            version=version,
+            n_passages=n_rows,
+            dimension=dimension,
+            index_type=spec.index_type,
+            encoder_name=encoder_name,
+            encoder_fingerprint=encoder_fingerprint,
+            created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            snapshot_date=snapshot_date,
+            source=source,
+            licence=licence,
+            attribution=attribution,
+            factory=spec.factory,
+            index_reason=reason,
+            search=dict(spec.search),
+            bm25=scored,
+            files=describe(place, sorted(path.name for path in place.iterdir()), told),
+        )
+        for name in info.files:
+            durable.sync_file(place / name)
         put_in_place(store, place, info, replace=replace)
     if work is not None:
         forget(work)
@@ -98,7 +134,7 @@ def publish(
 def publish_copy(store: IndexStore, folder: Path) -> IndexInfo:
     """Publish a version that lies ready in another folder, such as one that a package brings, under its own name.
 
-    Raises IndexExists, and what `IndexStore.open` raises for files that do not fit their manifest.
+    Raises IndexExists, and what `IndexStore.verify` raises for files that do not fit their manifest.
     """
     version = check_version_name(folder.name)
     check_free(store, version)
@@ -109,9 +145,29 @@ def publish_copy(store: IndexStore, folder: Path) -> IndexInfo:
     with workplace.building(store.folder, version) as place:
         for name in info.files:
             shutil.copyfile(source.file(version, name), place / name)
+            check_sum(place / name, info)
             durable.sync_file(place / name)
         put_in_place(store, place, info)
     return info
+
+
+def check_sum(path: Path, info: IndexInfo) -> None:
+    """Raise IndexChecksumWrong unless the file is the one of this name in the manifest."""
+    if durable.sha256_of(path) != info.files[path.name].sha256:
+        raise IndexChecksumWrong(version=info.version, file=path.name)
+
+
+def describe(place: Path, names: Iterable[str], report: Report) -> dict[str, FileInfo]:
+    """Bytes and sha256 of these files. `report` receives the bytes of them that are read."""
+    paths = [place / name for name in names]
+    total, read = sum(path.stat().st_size for path in paths), 0
+
+    def count(n_bytes: int) -> None:
+        nonlocal read
+        read += n_bytes
+        report(read, total, "checksum")
+
+    return {path.name: FileInfo(path.stat().st_size, durable.sha256_of(path, count)) for path in paths}
 
 
 def check_free(store: IndexStore, version: str, *, replace: bool = False) -> None:
@@ -122,11 +178,11 @@ def check_free(store: IndexStore, version: str, *, replace: bool = False) -> Non
 
 
 def put_in_place(store: IndexStore, place: Path, info: IndexInfo, *, replace: bool = False) -> None:
-    """Publish the files in `place`, all on the disk, under `info.version`; readers see all of it or what was there.
+    """Publish the files in `place`, all on the disk, under `info.version`; readers see it whole, or the old version.
 
     A new version takes its name by one rename. With `replace`, the files become a folder of the version that is there,
-    and one rename then puts the new manifest, which names that folder, in the place of the old one. What the old
-    manifest named stays for `prune`. Raises IndexExists.
+    and one rename then replaces its manifest by one that names that folder. `prune` removes the older files. Raises
+    IndexExists.
     """
     target = store.folder / info.version
     if replace and target.is_dir():
@@ -190,6 +246,48 @@ def prune(store: IndexStore, *, older_than_s: float = PRUNE_AFTER_S) -> int:
     return n_removed
 
 
+def _check_finite(version: str, vectors: NDArray[np.float32]) -> None:
+    """Read all vectors, a slice at a time. Raises SourceInvalid for one that is not finite."""
+    for part in slices(len(vectors)):
+        strange = np.flatnonzero(~np.isfinite(vectors[part]).all(axis=1))
+        if strange.size:
+            raise SourceInvalid(source=version, reason=f"the vector of row {part.start + strange[0]} is not finite")
+
+
+def _write_passages(
+    path: Path, version: str, passages: Iterable[Passage], vectors: NDArray[np.float32], report: Report
+) -> None:
+    """Write them, and raise SourceInvalid unless each has an id of its own, text in UTF-8 and a vector."""
+    ids = UniqueIds(version)
+
+    def counted() -> Iterable[Passage]:
+        for passage in ids.over(passages):
+            if len(ids) % REPORT_EVERY == 0:
+                report(len(ids), len(vectors), "passages")
+            yield passage
+
+    try:
+        write_passages(path, counted())
+    except UnicodeEncodeError as error:
+        raise SourceInvalid(source=version, reason=f"text that UTF-8 cannot hold: {error.object!r:.80}") from error
+    with closing(PassageFile.open(path, version=version)) as written:
+        ids.check(lambda: in_order(written.take, len(written)))
+    if len(vectors) != len(ids):
+        raise SourceInvalid(source=version, reason=f"vectors of shape {vectors.shape} do not fit {len(ids)} passages")
+
+
+def _write_bm25(place: Path, version: str, parameters: Bm25Parameters, report: Report) -> Bm25Info:
+    with closing(PassageFile.open(place / PASSAGES_FILE, version=version)) as passages:
+        total = len(passages)
+        return write_bm25(
+            place,
+            in_order(passages.take, total),
+            total,
+            parameters,
+            report=lambda share: report(round(share * total), total, "bm25"),
+        )
+
+
 def _replace(place: Path, target: Path, info: IndexInfo) -> None:
     folder = f"r-{token_hex(4)}"
     write_manifest(place, info, files_in=folder)
@@ -198,7 +296,7 @@ def _replace(place: Path, target: Path, info: IndexInfo) -> None:
     unnamed = _unnamed(target, info.version)
     for path in _data(target):
         if path not in unnamed:
-            # the age of what is replaced counts from now
+            # the age of a replaced file counts from now
             os.utime(path)
     place.rename(target / folder)
     durable.sync_folder(target)

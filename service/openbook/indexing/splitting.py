@@ -45,8 +45,12 @@ def split_words(text: str, words: int = PASSAGE_WORDS, shortest_tail: int = SHOR
     return [" ".join(tokens[start:end]) for start, end in zip(starts, ends, strict=False)]
 
 
+def split_article(name: str, title: str, text: str, words: int = PASSAGE_WORDS) -> tuple[Passage, ...]:
+    """The passages of one article, named `<name>#0`, `<name>#1`, ..."""
+    return tuple(Passage(f"{name}#{position}", title, part) for position, part in enumerate(split_words(text, words)))
+
+
 def passages(articles: Iterable[HasText], words: int = PASSAGE_WORDS) -> Iterator[Passage]:
-    """The passages of each article in turn, named `<article_id>#0`, `<article_id>#1`, ..., with the article's title."""
+    """The passages of each article in turn, named after its id."""
     for article in articles:
-        for position, text in enumerate(split_words(article.text, words)):
-            yield Passage(passage_id=f"{article.article_id}#{position}", title=article.title, text=text)
+        yield from split_article(article.article_id, article.title, article.text, words)

@@ -18,9 +18,9 @@ from openbook.indexing.index_spec import choose_index
 from openbook.indexing.publishing import publish
 from openbook.storage.index_store import IndexStore
 
-N, DIMENSION = 3000, 16
+N, DIMENSION = 1500, 16
 # Small, so that there are several of each.
-SLICE_ROWS = 500
+SLICE_ROWS = 250
 
 
 def vectors() -> NDArray[np.float32]:
@@ -37,6 +37,7 @@ def publish_reported(
 ) -> tuple[IndexInfo, list[tuple[int, str]]]:
     """What was published, and what was reported of it."""
     faiss_building.GRAPH_SLICE_ROWS = faiss_building.SLICE_ROWS = SLICE_ROWS
+    faiss_building.SAVE_EVERY_S = 0.0
     told: list[tuple[int, str]] = []
 
     def report(done: int, total: int | None, what: str) -> None:
@@ -55,7 +56,6 @@ def publish_reported(
         work=folder / ".work-v",
         report=report,
         n_threads=1,
-        save_every_s=0,
     )
     return info, told
 

@@ -1,5 +1,6 @@
 """A FAISS file made elsewhere becomes a version's index, or is refused with a reason and a way out."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from tests.fixtures.indexes import cut_links
 N, D = 600, 16
 # as DPR's: not of one length, and about a mean
 VECTORS = (np.random.default_rng(0).standard_normal((N, D)) + 0.5).astype(np.float32)
+SQUARED = (VECTORS * VECTORS).sum(axis=1)
+HIDDEN = np.concatenate([VECTORS, np.sqrt(SQUARED.max() - SQUARED)[:, None]], axis=1).astype(np.float32)
+FILLED = {"vectors": VECTORS, "reversed": np.ascontiguousarray(VECTORS[::-1]), "hidden": HIDDEN}
 IP = faiss.METRIC_INNER_PRODUCT
 # those of wiki_dpr at this size, and what else one may meet; with the string that stands in the manifest
 FACTORIES = {
@@ -33,15 +37,34 @@ FACTORIES = {
 }
 
 
-def written(path: Path, factory: str = "HNSW16,SQ8", vectors: NDArray[np.float32] = VECTORS, metric: int = IP) -> Path:
+@cache
+def made(factory: str, filled: str = "vectors", metric: int = IP) -> bytes:
     """A file as FAISS alone makes it."""
+    vectors = FILLED[filled]
     index: Any = faiss.index_factory(vectors.shape[1], factory, metric)
     if factory.startswith("OPQ"):
         faiss.downcast_VectorTransform(index.chain.at(0)).niter = 2
     index.train(vectors)
-    index.add(vectors)
-    faiss.write_index(index, str(path))
-    return path
+    if factory.startswith("IDMap"):
+        index.add_with_ids(vectors, np.arange(N))
+    else:
+        index.add(vectors)
+    return bytes(faiss.serialize_index(index))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "ready.faiss"
+
+
+@pytest.fixture
+def indexes(tmp_path: Path) -> Path:
+    return tmp_path / "indexes"
+
+
+def write(file: Path, factory: str = "HNSW16,SQ8", filled: str = "vectors", metric: int = IP) -> Path:
+    file.write_bytes(made(factory, filled, metric))
+    return file
 
 
 def publish_adopted(
@@ -66,14 +89,14 @@ def publish_adopted(
 
 
 @pytest.mark.parametrize("factory", FACTORIES)
-def test_a_file_is_adopted_as_it_is_and_searched_as_any_index(tmp_path: Path, factory: str) -> None:
-    file = written(tmp_path / "ready.faiss", factory)
-    info = publish_adopted(tmp_path / "indexes", file, **({"nprobe": 4} if "IVF" in factory else {}))
-    assert (tmp_path / "indexes" / "v" / "index.faiss").read_bytes() == file.read_bytes()
+def test_a_file_is_adopted_as_it_is_and_searched_as_any_index(indexes: Path, file: Path, factory: str) -> None:
+    write(file, factory)
+    info = publish_adopted(indexes, file, **({"nprobe": 4} if "IVF" in factory else {}))
+    assert (indexes / "v" / "index.faiss").read_bytes() == file.read_bytes()
     assert info.factory == FACTORIES[factory]
     assert info.index_reason.startswith("taken as it was made, from ready.faiss; of the 10 best for each of 64 of its ")
     assert info.search.get("nprobe") == (4 if "IVF" in factory else None)
-    snapshot = IndexStore(tmp_path / "indexes").open("v", verify="checksum")
+    snapshot = IndexStore(indexes).open("v", verify="checksum")
     snapshot.warm()
     queries = VECTORS[::37]
     lossy = "vectors.npy" in info.files
@@ -86,96 +109,80 @@ def test_a_file_is_adopted_as_it_is_and_searched_as_any_index(tmp_path: Path, fa
     np.testing.assert_array_equal(snapshot.vectors([3, N - 1]), stored[[3, N - 1]].astype(np.float32))
 
 
-def refused(tmp_path: Path, file: Path, said: str, vectors: NDArray[np.float32] = VECTORS) -> None:
+def refused(indexes: Path, file: Path, said: str, vectors: NDArray[np.float32] = VECTORS) -> None:
     with pytest.raises(FaissFileRefused, match=said) as refusal:
-        publish_adopted(tmp_path / "indexes", file, vectors)
+        publish_adopted(indexes, file, vectors)
     assert str(refusal.value).startswith(f"{file} cannot be adopted: ")
     assert str(refusal.value).endswith(". Import without --faiss (and with --restart): one is made then.")
-    assert not (tmp_path / "indexes").exists() or list((tmp_path / "indexes").iterdir()) == []
-
-
-def test_dprs_own_graph_of_distances_is_refused(tmp_path: Path) -> None:
-    squared = (VECTORS * VECTORS).sum(axis=1)
-    phi = np.sqrt(squared.max() - squared)
-    hidden = np.concatenate([VECTORS, phi[:, None]], axis=1).astype(np.float32)
-    file = written(tmp_path / "f", "HNSW16", hidden, faiss.METRIC_L2)
-    refused(tmp_path, file, f"L2 distances over {D + 1} dimensions, one more than the vectors have")
+    assert not indexes.exists() or list(indexes.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("factory", "metric", "said"),
+    ("factory", "filled", "metric", "said"),
     [
-        ("Flat", faiss.METRIC_L2, "it measures distances, and a passage's score is an inner product"),
-        ("IVF8,PQ8x4fs", IP, "it is an IndexIVFPQFastScan"),
-        ("IDMap,Flat", IP, "it is an IndexIDMap"),
-        ("L2norm,Flat", IP, "its transform NormalizationTransform is not linear"),
-        ("SQ8_direct", IP, "its codes are of a kind that is not known"),
+        # DPR's own graph
+        ("HNSW16", "hidden", faiss.METRIC_L2, f"L2 distances over {D + 1} dimensions, one more than the vectors have"),
+        ("Flat", "vectors", faiss.METRIC_L2, "it measures distances, and a passage's score is an inner product"),
+        ("IVF8,PQ8x4fs", "vectors", IP, "it is an IndexIVFPQFastScan"),
+        ("IDMap,Flat", "vectors", IP, "it is an IndexIDMap"),
+        ("L2norm,Flat", "vectors", IP, "its transform NormalizationTransform is not linear"),
+        ("SQ8_direct", "vectors", IP, "its codes are of a kind that is not known"),
+        ("Flat", "reversed", IP, "its vector of row 0 is not the passage's"),
+        ("HNSW16", "reversed", IP, "its vector of row 0 is not the passage's"),
+        ("HNSW16,SQ8", "reversed", IP, "its rows in another order"),
+        ("IVF8,PQ8x4", "reversed", IP, "its rows in another order"),
     ],
 )
-def test_what_could_not_be_served_is_refused(tmp_path: Path, factory: str, metric: int, said: str) -> None:
-    if factory.startswith("IDMap"):
-        index: Any = faiss.IndexIDMap(faiss.IndexFlatIP(D))
-        index.add_with_ids(VECTORS, np.arange(N))
-        faiss.write_index(index, str(tmp_path / "f"))
-    else:
-        written(tmp_path / "f", factory, VECTORS, metric)
-    refused(tmp_path, tmp_path / "f", said)
+def test_an_index_that_could_not_be_served_or_is_of_other_vectors_is_refused(
+    indexes: Path, file: Path, factory: str, filled: str, metric: int, said: str
+) -> None:
+    refused(indexes, write(file, factory, filled, metric), said)
 
 
-def test_another_dimension_or_number_of_rows_is_refused(tmp_path: Path) -> None:
-    file = written(tmp_path / "f")
-    refused(tmp_path, file, "it has 600 rows where there are 599 passages", VECTORS[:-1])
-    refused(tmp_path, file, "it is of 16 dimensions where the vectors have 8", np.ascontiguousarray(VECTORS[:, :8]))
+def test_another_dimension_or_number_of_rows_is_refused(indexes: Path, file: Path) -> None:
+    write(file)
+    refused(indexes, file, "it has 600 rows where there are 599 passages", VECTORS[:-1])
+    refused(indexes, file, "it is of 16 dimensions where the vectors have 8", np.ascontiguousarray(VECTORS[:, :8]))
     faiss.write_index(faiss.IndexFlatIP(D), str(file))
-    refused(tmp_path, file, "it has no rows")
+    refused(indexes, file, "it has no rows")
 
 
-@pytest.mark.parametrize("factory", ["Flat", "HNSW16", "HNSW16,SQ8", "IVF8,PQ8x4"])
-def test_an_index_of_the_same_vectors_in_another_order_is_refused(tmp_path: Path, factory: str) -> None:
-    file = written(tmp_path / "f", factory, np.ascontiguousarray(VECTORS[::-1]))
-    refused(tmp_path, file, "its vector of row 0 is not that" if "," not in factory else "its rows in another order")
+def test_vectors_that_were_rounded_to_half_precision_are_the_same_vectors(indexes: Path, file: Path) -> None:
+    publish_adopted(indexes, write(file, "HNSW16"), VECTORS.astype(np.float16).astype(np.float32))
 
 
-def test_vectors_that_were_rounded_to_half_precision_are_the_same_vectors(tmp_path: Path) -> None:
-    rounded = VECTORS.astype(np.float16).astype(np.float32)
-    publish_adopted(tmp_path / "indexes", written(tmp_path / "f", "HNSW16"), rounded)
-
-
-def test_a_graph_that_finds_nothing_is_refused(tmp_path: Path) -> None:
-    file = written(tmp_path / "f", "HNSW16")
-    cut_links(file)
-    refused(tmp_path, file, "it finds [0-9]%")
-
-
-def test_a_graph_that_leads_out_of_the_index_is_refused_before_it_is_searched(tmp_path: Path) -> None:
-    index: Any = faiss.read_index(str(written(tmp_path / "f", "HNSW16")))
+def test_a_graph_that_leads_nowhere_is_refused(indexes: Path, file: Path) -> None:
+    cut_links(write(file, "HNSW16"))
+    refused(indexes, file, "it finds [0-9]%")
+    # out of the index: found before the first search
+    index: Any = faiss.read_index(str(write(file, "HNSW16")))
     links = faiss.vector_to_array(index.hnsw.neighbors)
     links[7] = N + 5
     faiss.copy_array_to_vector(links, index.hnsw.neighbors)
-    faiss.write_index(index, str(tmp_path / "f"))
+    faiss.write_index(index, str(file))
     with pytest.raises(FaissFileRefused, match=f"leads to none of its {N} rows|FAISS cannot read it"):
-        adoptable(tmp_path / "f", D)
+        adoptable(file, D)
 
 
 @pytest.mark.parametrize("factory", ["PQ8x4", "IVF8,PQ8x4", "PCA12,IVF8,SQ8"])
-def test_an_untrained_index_is_refused_before_it_is_searched(tmp_path: Path, factory: str) -> None:
-    index: Any = faiss.read_index(str(written(tmp_path / "f", factory)))
+def test_an_untrained_index_is_refused_before_it_is_searched(indexes: Path, file: Path, factory: str) -> None:
+    index: Any = faiss.read_index(str(write(file, factory)))
     of = faiss.downcast_VectorTransform(index.chain.at(0)) if factory.startswith("PCA") else index
     of.is_trained = False
-    faiss.write_index(index, str(tmp_path / "f"))
-    refused(tmp_path, tmp_path / "f", "it has not been trained|FAISS cannot read it")
+    faiss.write_index(index, str(file))
+    refused(indexes, file, "it has not been trained|FAISS cannot read it")
 
 
 @pytest.mark.parametrize("content", [b"", b"IxFI", b"\x89PNG" + bytes(500), b"not FAISS's"])
-def test_what_is_no_file_of_faiss_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "f").write_bytes(content)
-    refused(tmp_path, tmp_path / "f", "FAISS cannot read it")
-    refused(tmp_path, tmp_path / "gone", "FAISS cannot read it .*No such file")
+def test_what_is_no_file_of_faiss_is_refused(indexes: Path, file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    refused(indexes, file, "FAISS cannot read it")
+    refused(indexes, file.with_name("gone"), "FAISS cannot read it .*No such file")
 
 
 @pytest.mark.parametrize("factory", ["HNSW8", "IVF8,PQ8x4", "HNSW8,SQ8"])
-def test_no_cut_or_flipped_file_ends_the_process(tmp_path: Path, factory: str) -> None:
-    whole = written(tmp_path / "f", factory).read_bytes()
+def test_no_cut_or_flipped_file_ends_the_process(indexes: Path, file: Path, factory: str) -> None:
+    whole = made(factory)
     generator = np.random.default_rng(0)
     taken = 0
     for turn in range(40):
@@ -185,26 +192,25 @@ def test_no_cut_or_flipped_file_ends_the_process(tmp_path: Path, factory: str) -
         else:
             # lengths and counts stand at the beginning, where a flip does most
             content[int(generator.integers(min(300, len(whole))))] ^= 1 << int(generator.integers(8))
-        (tmp_path / "f").write_bytes(content)
+        file.write_bytes(content)
         try:
-            publish_adopted(tmp_path / f"i{turn}", tmp_path / "f")
+            publish_adopted(indexes / str(turn), file)
             taken += 1
         except FaissFileRefused:
             pass
     assert taken < 20
 
 
-def test_numbers_of_a_search_are_taken_and_others_refused(tmp_path: Path) -> None:
-    file = written(tmp_path / "f", "HNSW16,SQ8")
+def test_numbers_of_a_search_are_taken_and_others_refused(file: Path) -> None:
+    write(file)
     assert adoptable(file, D, {"ef_search": 40, "candidates": 20}).spec.search == {"efSearch": 40, "candidates": 20}
     for number in ("m", "ef_construction", "nlist", "code_bytes", "nprobe"):
         with pytest.raises(SettingInvalid, match=number):
             adoptable(file, D, {number: 8})
 
 
-def test_a_file_that_changes_after_it_was_looked_at_is_refused(tmp_path: Path) -> None:
-    file = written(tmp_path / "f", "HNSW16,SQ8")
-    adopted = adoptable(file, D)
-    written(file, "HNSW8,SQ4")
+def test_a_file_that_changes_after_it_was_looked_at_is_refused(indexes: Path, file: Path) -> None:
+    adopted = adoptable(write(file), D)
+    write(file, "HNSW8,SQ4")
     with pytest.raises(FaissFileRefused, match="it has changed since it was looked at"):
-        publish_adopted(tmp_path / "indexes", file, adopted=adopted)
+        publish_adopted(indexes, file, adopted=adopted)

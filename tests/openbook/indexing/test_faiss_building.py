@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from openbook.indexing import faiss_building
-from openbook.indexing.faiss_building import TRAINED, write_index
-from openbook.indexing.faiss_work import forget
+from openbook.indexing.faiss_building import TRAINED, forget, write_index
 from openbook.indexing.index_spec import choose_index
 from openbook.storage.index_store import IndexStore
 from tests.openbook.indexing.publishing_killed import DIMENSION, SLICE_ROWS, N, publish_reported, vectors
@@ -26,6 +25,7 @@ FACTORIES = ["HNSW8", "RR16,IVF16_HNSW4,SQ8", "HNSW8,SQ8", "OPQ2_8,IVF8,PQ2x4"]
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faiss_building, "SLICE_ROWS", SLICE_ROWS)
     monkeypatch.setattr(faiss_building, "GRAPH_SLICE_ROWS", SLICE_ROWS)
+    monkeypatch.setattr(faiss_building, "SAVE_EVERY_S", 0.0)
 
 
 class StoppedError(Exception):
@@ -44,7 +44,7 @@ def test_a_build_that_is_stopped_at_every_step_ends_with_the_same_bytes(tmp_path
             reached.append((what, done))
             raise StoppedError
 
-    kept: dict[str, Any] = {"work": tmp_path / "work", "n_threads": 1, "save_every_s": 0}
+    kept: dict[str, Any] = {"work": tmp_path / "work", "n_threads": 1}
     for _ in range(100):
         with suppress(StoppedError):
             write_index(tmp_path / "stopped", vectors(), spec, report=stop, **kept)
@@ -59,7 +59,7 @@ def test_a_build_that_is_stopped_at_every_step_ends_with_the_same_bytes(tmp_path
 def test_what_another_build_left_is_not_taken(tmp_path: Path, another: str) -> None:
     def build(path: Path, given: np.ndarray, factory: str, work: Path | None) -> bytes:
         spec = choose_index(factory, n_passages=N, dimension=DIMENSION, memory_bytes=None)
-        write_index(path, given, spec, work=work, n_threads=1, save_every_s=0)
+        write_index(path, given, spec, work=work, n_threads=1)
         return path.read_bytes()
 
     first = (vectors()[::-1].copy() if another == "vectors" else vectors(), "IVF8,SQ8")

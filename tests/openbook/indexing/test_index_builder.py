@@ -1,6 +1,4 @@
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +6,12 @@ import pytest
 
 from openbook.entities import Passage
 from openbook.errors import IndexExists, IndexIncompatible, SourceInvalid
+from openbook.indexing.building import embedding, reading
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.indexing.sources import open_source
+from openbook.indexing.sources import PassageSource, open_source
 from openbook.storage.index_store import IndexStore
+from tests.openbook.indexing.builds import Given, Seen
 
 ARTICLES = [
     {"title": "Peru", "text": " ".join(f"the president of peru {number} and the people ." for number in range(40))},
@@ -21,40 +21,16 @@ ARTICLES = [
 
 
 @pytest.fixture
-def articles(tmp_path: Path) -> str:
+def articles(tmp_path: Path) -> PassageSource:
     path = tmp_path / "articles.jsonl"
     path.write_text("".join(json.dumps(article) + "\n" for article in ARTICLES))
-    return str(path)
-
-
-@dataclass
-class Seen:
-    """Remembers what a build reported."""
-
-    steps: list[tuple[int, int | None, str]] = field(default_factory=list)
-
-    def update(self, done: int, total: int | None, what: str) -> None:
-        self.steps.append((done, total, what))
-
-
-@dataclass
-class Given:
-    """Passages of a test as a source."""
-
-    rows: list[Passage]
-    name: str = "given"
-    snapshot_date: str | None = None
-    licence: str = ""
-
-    def passages(self) -> Iterator[Passage]:
-        yield from self.rows
+    return open_source(str(path), snapshot_date="2020-02-02", licence="CC0")
 
 
 def test_a_build_is_a_version_that_its_encoder_alone_can_ask(
-    store: IndexStore, articles: str, encoder: PassageEncoder
+    store: IndexStore, articles: PassageSource, encoder: PassageEncoder
 ) -> None:
-    source = open_source(articles, snapshot_date="2020-02-02", licence="CC0")
-    built = build_index(store, "mine", source, encoder)
+    built = build_index(store, "mine", articles, encoder)
     info = store.verify("mine")
     assert built.info == info
     assert (info.n_passages, info.dimension, info.index_type) == (6, 32, "flat")
@@ -62,6 +38,7 @@ def test_a_build_is_a_version_that_its_encoder_alone_can_ask(
     assert (info.encoder_name, info.encoder_fingerprint) == (encoder.name, encoder.fingerprint)
     assert built.n_articles == 3
     assert built.seconds == built.read_seconds + built.embed_seconds + built.publish_seconds > 0
+    assert build_index(store, "other", articles, encoder).info.files == info.files
 
     snapshot = store.open("mine", encoder_fingerprint=encoder.fingerprint, dimension=encoder.dimension)
     passages = snapshot.passages(range(6))
@@ -73,37 +50,34 @@ def test_a_build_is_a_version_that_its_encoder_alone_can_ask(
 
 
 def test_shards_change_only_when_progress_is_reported(
-    store: IndexStore, articles: str, encoder: PassageEncoder, monkeypatch: pytest.MonkeyPatch
+    store: IndexStore, articles: PassageSource, encoder: PassageEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build_index(store, "whole", open_source(articles), encoder)
-    monkeypatch.setattr("openbook.indexing.building.reading.SHARD_PASSAGES", 4)
-    monkeypatch.setattr("openbook.indexing.building.embedding.BATCH_PASSAGES", 3)
-    monkeypatch.setattr("openbook.indexing.building.reading.READ_REPORT_EVERY", 4)
+    build_index(store, "whole", articles, encoder)
+    monkeypatch.setattr(reading, "SHARD_PASSAGES", 4)
+    monkeypatch.setattr(embedding, "BATCH_PASSAGES", 3)
+    monkeypatch.setattr(reading, "READ_REPORT_EVERY", 4)
     seen = Seen()
-    build_index(store, "sharded", open_source(articles), encoder, report=seen)
+    build_index(store, "sharded", articles, encoder, report=seen)
     whole, sharded = store.open("whole"), store.open("sharded")
     assert whole.passages(range(6)) == sharded.passages(range(6))
     np.testing.assert_allclose(whole.vectors(range(6)), sharded.vectors(range(6)), atol=1e-5)
     assert [step for step in seen.steps if step[2] == "embed"] == [(0, 6, "embed"), (4, 6, "embed"), (6, 6, "embed")]
-    assert [done for done, _, what in seen.steps if what == "read"] == [0, 4, 6]
+    assert seen.done("read") == [0, 4, 6]
     assert seen.steps[-1][0] == seen.steps[-1][1]
 
 
-def test_two_builds_are_the_same_bytes(store: IndexStore, articles: str, encoder: PassageEncoder) -> None:
-    one, other = (build_index(store, name, open_source(articles), encoder).info for name in ("one", "other"))
-    assert one.files == other.files
-
-
-def test_an_hnsw_index_is_built_when_asked_for(store: IndexStore, articles: str, encoder: PassageEncoder) -> None:
-    built = build_index(store, "mine", open_source(articles), encoder, BuildOptions(index="hnsw"))
+def test_an_hnsw_index_is_built_when_asked_for(
+    store: IndexStore, articles: PassageSource, encoder: PassageEncoder
+) -> None:
+    built = build_index(store, "mine", articles, encoder, BuildOptions(index="hnsw"))
     assert built.info.index_type == "hnsw"
     assert len(store.open("mine").search(encoder.encode_texts(["peru"]), 6)[0]) == 6
 
 
 def test_a_taken_name_is_refused_before_reading_and_replaced_when_asked_for(
-    store: IndexStore, articles: str, encoder: PassageEncoder
+    store: IndexStore, articles: PassageSource, encoder: PassageEncoder
 ) -> None:
-    build_index(store, "mine", open_source(articles), encoder)
+    build_index(store, "mine", articles, encoder)
     newer, seen = Given([Passage("1", "t", "the new king")]), Seen()
     with pytest.raises(IndexExists):
         build_index(store, "mine", newer, encoder, report=seen)
@@ -124,10 +98,12 @@ def test_passages_that_are_no_version_are_refused(
     assert not list(store.folder.iterdir())
 
 
-def test_a_build_that_fails_leaves_nothing(store: IndexStore, articles: str, encoder: PassageEncoder) -> None:
-    with Path(articles).open("a") as file:
+def test_a_build_that_fails_leaves_nothing(
+    store: IndexStore, articles: PassageSource, encoder: PassageEncoder, tmp_path: Path
+) -> None:
+    with (tmp_path / "articles.jsonl").open("a") as file:
         file.write("not json\n")
     with pytest.raises(SourceInvalid, match=r"articles\.jsonl:4"):
-        build_index(store, "mine", open_source(articles), encoder)
+        build_index(store, "mine", articles, encoder)
     assert store.versions() == ()
     assert not list(store.folder.iterdir())

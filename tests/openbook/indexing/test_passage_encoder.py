@@ -32,12 +32,14 @@ PASSAGES = [
 ]
 
 
+LAYERS = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
+
+
 @pytest.fixture(scope="module")
 def context_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dpr")
     torch.manual_seed(0)
-    layers = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    config = DPRConfig(vocab_size=30522, projection_dim=0, **layers)
+    config = DPRConfig(vocab_size=30522, projection_dim=0, num_hidden_layers=2, **LAYERS)
     DPRContextEncoder(config).save_pretrained(folder)
     BertTokenizerFast.from_pretrained(minilm_folder()).save_pretrained(folder)
     return folder
@@ -47,8 +49,7 @@ def context_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sentence_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sentence")
     torch.manual_seed(0)
-    config = BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
-    BertModel(config).save_pretrained(folder)
+    BertModel(BertConfig(num_hidden_layers=1, **LAYERS)).save_pretrained(folder)
     BertTokenizerFast.from_pretrained(minilm_folder()).save_pretrained(folder)
     for name in ("modules.json", "sentence_bert_config.json"):
         shutil.copy(minilm_folder() / name, folder / name)
@@ -56,14 +57,28 @@ def sentence_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_minilm_vectors_are_those_of_sentence_transformers() -> None:
+def changed(folder: Path, to: Path, *, pooling: str = "pooling_mode_mean_tokens", **files: object) -> Path:
+    """A copy of a sentence-transformers folder with another pooling and other files."""
+    shutil.copytree(folder, to)
+    (to / "1_Pooling/config.json").write_text(json.dumps({"word_embedding_dimension": 16, pooling: True}))
+    for name, content in files.items():
+        (to / f"{name}.json").write_text(json.dumps(content))
+    return to
+
+
+def assert_same_as_sentence_transformers(folder: Path | None) -> PassageEncoder:
     from sentence_transformers import SentenceTransformer
 
-    reference = SentenceTransformer(str(minilm_folder()), device="cpu")
-    expected = reference.encode([f"{passage.title} {passage.text}".strip() for passage in PASSAGES])
-    vectors = PassageEncoder.load().encode(PASSAGES)
-    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    reference = SentenceTransformer(str(folder or minilm_folder()), device="cpu")
+    texts = [f"{passage.title} {passage.text}".strip() for passage in PASSAGES]
+    encoder = PassageEncoder.load(folder)
+    np.testing.assert_allclose(encoder.encode(PASSAGES), reference.encode_document(texts), atol=1e-5)
+    return encoder
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_minilm_vectors_are_those_of_sentence_transformers() -> None:
+    assert assert_same_as_sentence_transformers(None).name == "all-MiniLM-L6-v2"
 
 
 def test_a_context_encoder_reads_title_and_text_as_a_pair(context_encoder: Path) -> None:
@@ -103,25 +118,6 @@ def test_a_folder_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointInvalid, match="neither a sentence-transformers"):
         PassageEncoder.load(tmp_path)
-
-
-def changed(folder: Path, to: Path, *, pooling: str = "pooling_mode_mean_tokens", **files: object) -> Path:
-    """A copy of a sentence-transformers folder with another pooling and other files."""
-    shutil.copytree(folder, to)
-    (to / "1_Pooling/config.json").write_text(json.dumps({"word_embedding_dimension": 16, pooling: True}))
-    for name, content in files.items():
-        (to / f"{name}.json").write_text(json.dumps(content))
-    return to
-
-
-def assert_same_as_sentence_transformers(folder: Path) -> PassageEncoder:
-    from sentence_transformers import SentenceTransformer
-
-    reference = SentenceTransformer(str(folder), device="cpu")
-    texts = [f"{passage.title} {passage.text}".strip() for passage in PASSAGES]
-    encoder = PassageEncoder.load(folder)
-    np.testing.assert_allclose(encoder.encode(PASSAGES), reference.encode_document(texts), atol=1e-5)
-    return encoder
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -7,8 +7,7 @@ thread computes each, and any number of workers makes the same bytes. (Another k
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -20,10 +19,9 @@ from numpy.typing import NDArray
 from transformers.utils.logging import disable_progress_bar
 
 from openbook.entities import Passage
-from openbook.errors import CheckpointInvalid, OpenbookError, SettingInvalid
-from openbook.indexing.building.work_folder import VectorRows, WorkFolder
-from openbook.indexing.encoder_source import EncoderSource
-from openbook.indexing.passage_encoder import PassageEncoder
+from openbook.errors import OpenbookError, SettingInvalid
+from openbook.indexing.building.work_folder import WorkFolder
+from openbook.indexing.passage_encoder import EncoderSource, PassageEncoder
 
 # Small batches of equal length: larger ones leave the cache of a processor core. A GPU wants many at once.
 BATCH_PASSAGES = 16
@@ -50,24 +48,20 @@ class Engine(Protocol):
         ...
 
 
-def embed(work: WorkFolder, rows: VectorRows, engine: Engine, count: Count) -> None:
-    """Fill the rows of every shard whose vectors are not on the disk yet. `count` receives how many more are done."""
-    left = [shard.number for shard in work.shards if shard.number not in work.embedded]
-    with closing(engine.vectors(work, left, count)) as shards:
-        for number, vectors in shards:
-            work.note_embedded(number, rows.write(work.shards[number].first, vectors))
-
-
 def embed_shard(
     encoder: PassageEncoder, passages: Sequence[Passage], batch: int, count: Count | None = None
 ) -> Vectors:
     """The vectors of a shard in its order (n, d), each batch by one thread."""
     vectors = np.empty((len(passages), encoder.dimension), dtype=np.float32)  # (n, d)
-    with one_thread():
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
         for rows in tasks(passages, batch):
             vectors[rows] = encoder.encode([passages[row] for row in rows], batch_size=batch)
             if count is not None:
                 count(len(rows))
+    finally:
+        torch.set_num_threads(n_threads)
     return vectors
 
 
@@ -78,26 +72,9 @@ def tasks(passages: Sequence[Passage], batch: int) -> list[list[int]]:
     return [order[start : start + step] for start in range(0, len(order), step)]
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch computes with one thread, and afterwards with as many as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def load_same(source: EncoderSource, fingerprint: str) -> PassageEncoder:
-    """Load the encoder of another process. Raises CheckpointInvalid if its files have changed."""
-    encoder = PassageEncoder.load(source.place, device=source.device, dtype=source.dtype)
-    if encoder.fingerprint != fingerprint:
-        raise CheckpointInvalid(
-            checkpoint=encoder.name,
-            reason=f"its fingerprint is {encoder.fingerprint} here, {fingerprint} was begun with",
-        )
-    return encoder
+def batch_passages(device: str) -> int:
+    """How many passages are embedded together."""
+    return BATCH_PASSAGES if device == "cpu" else GPU_BATCH_PASSAGES
 
 
 def n_workers(asked: int | None, n_passages: int, *, device: str) -> int:
@@ -114,11 +91,11 @@ class InProcess:
     """Embeds in this process."""
 
     encoder: PassageEncoder
-    batch: int
 
     def vectors(self, work: WorkFolder, numbers: Sequence[int], count: Count) -> Shards:
+        batch = batch_passages(self.encoder.device)
         for number in numbers:
-            yield number, embed_shard(self.encoder, work.read_shard(number), self.batch, count)
+            yield number, embed_shard(self.encoder, work.read_shard(number), batch, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +107,6 @@ class Workers:
     """
 
     encoder: PassageEncoder
-    batch: int
     n_workers: int
 
     def vectors(self, work: WorkFolder, numbers: Sequence[int], count: Count) -> Shards:
@@ -138,11 +114,11 @@ class Workers:
         workers: dict[Connection, BaseProcess] = {}
         # spawn: a process that has computed with torch must not be forked
         context = multiprocessing.get_context("spawn")
+        batch = batch_passages(self.encoder.device)
         try:
             for _ in range(self.n_workers):
                 ours, theirs = context.Pipe()
-                arguments = (theirs, self.encoder.source, self.encoder.fingerprint, self.batch)
-                process = context.Process(target=_work, args=arguments, daemon=True)
+                process = context.Process(target=_work, args=(theirs, self.encoder.source, batch), daemon=True)
                 process.start()
                 # the worker alone holds its end now, and ends when this process closes the other or dies
                 theirs.close()
@@ -152,7 +128,7 @@ class Workers:
         except (EOFError, BrokenPipeError, ConnectionResetError) as error:
             raise SettingInvalid(
                 setting="--workers",
-                reason="a worker was ended by the system, as a rule for want of memory; give fewer, and go on",
+                reason="the system ended a worker, usually for lack of memory; give fewer, and repeat the command",
             ) from error
         finally:
             for connection, worker in workers.items():
@@ -162,7 +138,7 @@ class Workers:
 
     def _shard(self, workers: Sequence[Connection], passages: Sequence[Passage], count: Count) -> Vectors:
         vectors = np.empty((len(passages), self.encoder.dimension), dtype=np.float32)  # (n, d)
-        waiting = tasks(passages, self.batch)[::-1]
+        waiting = tasks(passages, batch_passages(self.encoder.device))[::-1]
         free, given = list(workers), dict[Connection, list[int]]()
         while waiting or given:
             while waiting and free:
@@ -188,14 +164,14 @@ class _Failure:
     data: dict[str, Any]
 
 
-def _work(connection: Connection, source: EncoderSource, fingerprint: str, batch: int) -> None:
+def _work(connection: Connection, source: EncoderSource, batch: int) -> None:
     """A worker's life: it receives passages and sends vectors until the parent closes the other end of the pipe."""
     # Ctrl-C goes to the whole group of processes: the parent alone answers it and ends its workers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     disable_progress_bar()
     try:
-        encoder = load_same(source, fingerprint)
+        encoder = source.load()
         while True:
             connection.send(encoder.encode(connection.recv(), batch_size=batch))
     except (EOFError, BrokenPipeError, ConnectionResetError):

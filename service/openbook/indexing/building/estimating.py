@@ -29,7 +29,7 @@ class SourceSize:
 
 @dataclass(frozen=True, slots=True)
 class BuildEstimate:
-    """The estimate and what it rests on. `memory_bytes` is for building, not for serving."""
+    """The estimate and its basis. `memory_bytes` is for building, not for serving."""
 
     size: SourceSize | None
     spec: IndexSpec | None

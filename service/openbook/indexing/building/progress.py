@@ -1,10 +1,13 @@
 """How a build shows its progress, and what it reports at the end."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from openbook.entities import IndexInfo
+
+# Receives done, total and the stage. The total is None while it is not known.
+Report = Callable[[int, int | None, str], None]
 
 
 class Progress(Protocol):
@@ -26,18 +29,17 @@ class Silence:
 class BuildReport:
     """What was built, from how many articles (titles), and the seconds of each step.
 
-    `skipped` counts by reason what the source left out. `resumed` is how many passages an earlier attempt had
-    embedded; seconds and rate are those of this attempt. `index_reason` says why the index is of its type.
+    `skipped` counts by reason what the source left out. An earlier attempt had embedded `resumed` passages; seconds and
+    rate are those of this attempt.
     """
 
     info: IndexInfo
     n_articles: int
-    read_seconds: float
-    embed_seconds: float
-    publish_seconds: float
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    resumed: int = 0
-    index_reason: str = ""
+    skipped: Mapping[str, int]
+    resumed: int
+    read_seconds: float = 0.0
+    embed_seconds: float = 0.0
+    publish_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:

@@ -5,7 +5,7 @@ the vectors back to the process that builds. Only that process writes, so a kill
 a cluster; the shards that were under way, one an actor, are embedded again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,40 +13,28 @@ from typing import Any
 import numpy as np
 
 from openbook.errors import SettingInvalid
-from openbook.indexing.building.embedding import Count, Engine, Shards, embed_shard, load_same
-from openbook.indexing.building.ready import NamedEncoder
+from openbook.indexing.building.embedding import Count, Shards, batch_passages, embed_shard
 from openbook.indexing.building.work_folder import WorkFolder, read_shard
-from openbook.indexing.encoder_source import EncoderSource
-from openbook.indexing.passage_encoder import PassageEncoder
+from openbook.indexing.passage_encoder import EncoderSource, PassageEncoder
 from openbook.rag.weights import first_line
-
-
-def ray_engine(address: str | None, workers: int | None) -> Callable[[PassageEncoder | NamedEncoder, int], Engine]:
-    """An engine on the cluster at `address`, or on one of this machine alone; `workers` None is one a processor.
-
-    Raises SettingInvalid if ray is not installed.
-    """
-    try:
-        import ray  # noqa: F401
-    except ImportError as error:
-        raise SettingInvalid(setting="--engine", reason="ray is not here: pip install 'openbook[ray]'") from error
-
-    def begin(encoder: PassageEncoder | NamedEncoder, batch: int) -> Engine:
-        if isinstance(encoder, NamedEncoder):
-            raise TypeError("an encoder that is only named embeds nothing")
-        return RayCluster(encoder, batch, address, workers)
-
-    return begin
 
 
 @dataclass(frozen=True, slots=True)
 class RayCluster:
-    """Actors with the encoder, each with one processor or one GPU; `workers` None is as many as the cluster has."""
+    """Actors with the encoder, each with one processor or one GPU; `workers` None is as many as the cluster has.
+
+    The cluster is the one at `address`, or one of this machine alone. Raises SettingInvalid if ray is not installed.
+    """
 
     encoder: PassageEncoder
-    batch: int
     address: str | None
     workers: int | None
+
+    def __post_init__(self) -> None:
+        try:
+            import ray  # noqa: F401
+        except ImportError as error:
+            raise SettingInvalid(setting="--engine", reason="ray is not here: pip install 'openbook[ray]'") from error
 
     def vectors(self, work: WorkFolder, numbers: Sequence[int], count: Count) -> Shards:
         """Raises SettingInvalid with Ray's reason when the cluster fails."""
@@ -75,11 +63,7 @@ class RayCluster:
         items = [{"shard": number, "path": str(work.shard_path(number).absolute())} for number in numbers]
         embedded = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
             _Embedder,
-            fn_constructor_kwargs={
-                "source": self.encoder.source,
-                "fingerprint": self.encoder.fingerprint,
-                "batch": self.batch,
-            },
+            fn_constructor_kwargs={"source": self.encoder.source, "batch": batch_passages(self.encoder.device)},
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=min(n_actors, len(items))),
             num_cpus=1,
@@ -95,8 +79,8 @@ class RayCluster:
 class _Embedder:
     """An actor: it loads the encoder once, and embeds one shard after the other."""
 
-    def __init__(self, source: EncoderSource, fingerprint: str, batch: int) -> None:
-        self._encoder = load_same(source, fingerprint)
+    def __init__(self, source: EncoderSource, batch: int) -> None:
+        self._encoder = source.load()
         self._batch = batch
 
     def __call__(self, items: dict[str, Any]) -> dict[str, Any]:

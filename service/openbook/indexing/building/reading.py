@@ -2,17 +2,16 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
 
 from openbook.entities import Passage
-from openbook.errors import SourceInvalid
+from openbook.indexing.building.progress import Report
 from openbook.indexing.building.work_folder import WorkFolder
-from openbook.indexing.faiss_building import Report
-from openbook.indexing.sources import Batch, PassageSource
-from openbook.indexing.sources.source import BatchedSource, rows_before
+from openbook.indexing.sources.source import Batch, PassageSource, rows_before
+from openbook.indexing.unique_ids import UniqueIds
 
 SHARD_PASSAGES = 4096
 READ_REPORT_EVERY = 1000
@@ -33,16 +32,12 @@ class Passages(Protocol):
     def passages(self) -> Iterator[Passage]: ...
 
 
-class PlainSource(BatchedSource):
+class PlainSource(PassageSource):
     """Passages as a source with marks. A mark is the number of passages before it, which are read over again."""
 
-    total_bytes: int | None = None
-
     def __init__(self, plain: Passages) -> None:
+        super().__init__(plain.name, None, snapshot_date=plain.snapshot_date, licence=plain.licence)
         self._plain = plain
-        self.name = plain.name
-        self.snapshot_date = plain.snapshot_date
-        self.licence = plain.licence
         self.attribution = str(getattr(plain, "attribution", ""))
 
     def batches(self, after: str | None = None) -> Iterator[Batch]:
@@ -52,16 +47,12 @@ class PlainSource(BatchedSource):
                 yield Batch((passage,), mark=str(number), read=number)
 
 
-def as_source(source: PassageSource | Passages) -> PassageSource:
-    """`source` itself if it has marks, else a PlainSource of it."""
-    return source if hasattr(source, "batches") else PlainSource(source)  # type: ignore[return-value]
-
-
 def read(source: PassageSource, work: WorkFolder, report: Report) -> None:
     """Write the shards that are missing, and check that every id is there once.
 
     A shard is cut after SHARD_PASSAGES passages whatever the size of the source's batches, so that it holds the same
-    passages however often reading was interrupted. Raises SourceInvalid.
+    passages however often reading was interrupted. Publishing checks ids too, but only after they have all been
+    embedded, which may take days. Raises SourceInvalid.
     """
     if "n_articles" in work.facts:
         return
@@ -88,9 +79,13 @@ def read(source: PassageSource, work: WorkFolder, report: Report) -> None:
     if waiting:
         work.write_shard(waiting, mark, 0, skipped)
     work.note(skipped=dict(before + Counter(source.skipped())))
-    if not work.shards:
-        raise SourceInvalid(source=source.name, reason="there is no passage to index")
-    work.note(n_articles=check_unique(source.name, work.passages))
+    ids, titles = UniqueIds(source.name), array("q")
+    for passage in ids.over(work.passages()):
+        # the passages of an article follow each other, as a rule
+        if not titles or titles[-1] != hash(passage.title):
+            titles.append(hash(passage.title))
+    ids.check(work.passages)
+    work.note(n_articles=len(np.unique(np.frombuffer(titles, dtype=np.int64))))
     report(work.n_passages, work.n_passages, "read")
 
 
@@ -99,28 +94,3 @@ def _likely(n_passages: int, n_bytes: int, total_bytes: int | None) -> int | Non
     if not (n_passages and n_bytes and total_bytes):
         return None
     return max(n_passages + 1, round(n_passages * total_bytes / n_bytes))
-
-
-def check_unique(source: str, passages: Callable[[], Iterator[Passage]]) -> int:
-    """The number of different titles. Raises SourceInvalid for the first passage whose id was there before.
-
-    `publish` checks ids too, but only after they have all been embedded, which may take days. This keeps 8 bytes of
-    each id and title, and reads the passages again if two ids have one hash.
-    """
-    ids, titles = array("q"), array("q")
-    title = None
-    for passage in passages():
-        ids.append(hash(passage.passage_id))
-        if passage.title != title:
-            # the passages of an article follow each other, as a rule
-            title = passage.title
-            titles.append(hash(title))
-    hashes = np.sort(np.frombuffer(ids, dtype=np.int64))  # (N,)
-    suspects = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
-    seen: set[str] = set()
-    for row, passage in enumerate(passages() if suspects else ()):
-        if hash(passage.passage_id) in suspects:
-            if passage.passage_id in seen:
-                raise SourceInvalid(source=source, reason=f"passage id {passage.passage_id!r} comes again in row {row}")
-            seen.add(passage.passage_id)
-    return len(np.unique(np.frombuffer(titles, dtype=np.int64)))

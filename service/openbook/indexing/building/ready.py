@@ -1,15 +1,17 @@
 """Vectors that are there already, in the place of an encoder and its work."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, repeat
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.building.embedding import Count, Shards, Vectors
-from openbook.indexing.building.work_folder import WorkFolder
+from openbook.indexing.building.work_folder import Shard, WorkFolder
 from openbook.indexing.passage_encoder import PassageEncoder
 
 SAMPLE = 8
@@ -49,99 +51,58 @@ class ReadyVectors(Protocol):
 class Ready:
     """An Engine that looks vectors up, and compares the id of each with its passage's, where the file gives ids."""
 
-    def __init__(self, vectors: ReadyVectors, checks: Callable[[WorkFolder, int, Vectors], None] | None = None) -> None:
+    def __init__(self, vectors: ReadyVectors, encoder: PassageEncoder | None = None) -> None:
+        """With `encoder`, a few passages of the first shard are embedded again, to compare."""
         self._vectors = vectors
-        self._checks = checks
+        self._encoder = encoder
 
     def vectors(self, work: WorkFolder, numbers: Sequence[int], count: Count) -> Shards:
-        """Raises SourceInvalid for too few or too many vectors, for one of another passage, and one not finite."""
-        stream = _Rows(self._vectors)
-        for number in numbers:
-            shard = work.shards[number]
-            ids, vectors = stream.take(shard.first, shard.n_passages)
-            for position, passage in enumerate(work.read_shard(number) if ids else ()):
-                if ids[position] != passage.passage_id:
-                    raise SourceInvalid(
-                        source=self._vectors.name,
-                        reason=f"vector {shard.first + position} is of passage {ids[position]!r}, where the passages "
-                        f"have {passage.passage_id!r}: give the files in the order of the passages",
-                    )
-            if self._checks is not None:
-                self._checks(work, number, vectors)
+        """Raises SourceInvalid for too few or too many vectors, for one of another passage or of
+        another encoder, and one not finite."""
+        blocks, wanted = self._vectors.blocks(), set(numbers)
+        rows = (row for ids, block in blocks for row in zip(ids or repeat(None), block, strict=False))
+        for shard in work.shards:
+            part = list(islice(rows, shard.n_passages))
+            end = shard.first + len(part)
+            if len(part) < shard.n_passages:
+                raise self._invalid(f"it ends after {end:,} vectors; there is none for row {end:,}")
+            if shard.number not in wanted:
+                continue
+            vectors = np.stack([vector for _, vector in part]).astype(np.float32)  # (n, d)
+            if not np.isfinite(vectors).all():
+                raise self._invalid(f"a vector of rows {shard.first} to {end} is not finite")
+            if part[0][0] is not None:
+                self._check_ids(work, shard, [given for given, _ in part])
+            if self._encoder is not None and shard.number == 0:
+                self._compare(self._encoder, work.read_shard(0), vectors)
             count(shard.n_passages)
-            yield number, vectors
-        if numbers and stream.has_more_than(work.n_passages):
-            raise SourceInvalid(
-                source=self._vectors.name, reason=f"it goes on after the last of {work.n_passages:,} passages"
-            )
+            yield shard.number, vectors
+        if next(rows, None) is not None:
+            raise self._invalid(f"it goes on after the last of {work.n_passages:,} passages")
 
+    def _check_ids(self, work: WorkFolder, shard: Shard, ids: Sequence[str | None]) -> None:
+        for row, (given, passage) in enumerate(zip(ids, work.read_shard(shard.number), strict=True), shard.first):
+            if given != passage.passage_id:
+                raise self._invalid(
+                    f"vector {row} is of passage {given!r}, where the passages have {passage.passage_id!r}: "
+                    "give the files in the order of the passages"
+                )
 
-class _Rows:
-    """Blocks of any size, cut anew. It moves forward only."""
-
-    def __init__(self, vectors: ReadyVectors) -> None:
-        self._name = vectors.name
-        self._blocks = vectors.blocks()
-        self._position = 0  # of the first row of the block
-        self._ids: Sequence[str] | None = None
-        self._block: Vectors = np.empty((0, vectors.dimension), dtype=np.float32)  # (b, d)
-
-    def take(self, first: int, n_rows: int) -> tuple[list[str], Vectors]:
-        """The ids, if any, and the vectors (n, d) of these rows. Raises SourceInvalid if there are fewer."""
-        ids: list[str] = []
-        parts: list[Vectors] = []
-        row, end = first, first + n_rows
-        while row < end:
-            while self._position + len(self._block) <= row:
-                self._next(row)
-            part = slice(row - self._position, end - self._position)
-            ids += [] if self._ids is None else self._ids[part]
-            parts.append(self._block[part])  # (p, d)
-            row += len(parts[-1])
-        vectors = np.concatenate(parts).astype(np.float32)  # (n, d)
-        if not np.isfinite(vectors).all():
-            raise SourceInvalid(source=self._name, reason=f"a vector of rows {first} to {end} is not finite")
-        return ids, vectors
-
-    def has_more_than(self, n_rows: int) -> bool:
-        """Whether vectors follow the first `n_rows`, all of which have been taken."""
-        return self._position + len(self._block) > n_rows or next(self._blocks, None) is not None
-
-    def _next(self, wanted: int) -> None:
-        self._position += len(self._block)
-        block = next(self._blocks, None)
-        if block is None:
-            raise SourceInvalid(
-                source=self._name, reason=f"it ends after {self._position:,} vectors; there is none for row {wanted:,}"
-            )
-        self._ids, self._block = block
-
-
-def same_vectors(encoder: PassageEncoder, name: str) -> Callable[[WorkFolder, int, Vectors], None]:
-    """A check of the first shard of an import: embeds a few of its passages again.
-
-    It raises SourceInvalid if the encoder makes other vectors.
-    """
-
-    def check(work: WorkFolder, number: int, vectors: Vectors) -> None:
-        if number:
-            return
+    def _compare(self, encoder: PassageEncoder, passages: Sequence[Passage], vectors: Vectors) -> None:
+        """Raise SourceInvalid if the encoder makes other vectors than these (n, d) of the passages."""
         if vectors.shape[1] != encoder.dimension:
-            raise SourceInvalid(
-                source=name, reason=f"{vectors.shape[1]} dimensions, where {encoder.name} makes {encoder.dimension}"
-            )
+            raise self._invalid(f"{vectors.shape[1]} dimensions, where {encoder.name} makes {encoder.dimension}")
         rows = np.unique(np.linspace(0, len(vectors) - 1, SAMPLE, dtype=np.int64))  # (s,)
-        passages = work.read_shard(0)
         made = encoder.encode([passages[row] for row in rows])  # (s, d)
         given = vectors[rows]  # (s, d)
         lengths = np.linalg.norm(made, axis=1), np.linalg.norm(given, axis=1)  # (s,) each
         cosines = (made * given).sum(axis=1) / np.maximum(lengths[0] * lengths[1], 1e-12)  # (s,)
         ratios = lengths[1] / np.maximum(lengths[0], 1e-12)  # (s,)
         if cosines.min() < LEAST_COSINE or ratios.max() > LARGEST_RATIO or ratios.min() < 1 / LARGEST_RATIO:
-            raise SourceInvalid(
-                source=name,
-                reason=f"its vectors are not those of {encoder.name}: of {len(rows)} that were made again the smallest "
-                f"cosine is {cosines.min():.3f}, the lengths are {ratios.min():.3f} to {ratios.max():.3f} times theirs",
+            raise self._invalid(
+                f"its vectors are not those of {encoder.name}: of {len(rows)} that were made again the smallest "
+                f"cosine is {cosines.min():.3f}, the lengths are {ratios.min():.3f} to {ratios.max():.3f} times theirs"
             )
 
-    return check
+    def _invalid(self, reason: str) -> SourceInvalid:
+        return SourceInvalid(source=self._vectors.name, reason=reason)

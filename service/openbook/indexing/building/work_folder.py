@@ -1,7 +1,7 @@
-"""`.work-<version>`: what a build has done, on the disk, so that another process can continue it.
+"""`.work-<version>`: the progress of a build on the disk, so that another process can continue it.
 
-    recipe.json            what decides the bytes; a build continues only with the recipe that it began with
-    journal.jsonl          what is finished, a line of JSON for each thing
+    recipe.json            everything that decides the bytes; a build continues only with the same recipe
+    journal.jsonl          each finished step, a line of JSON
     passages-0000000.arrow a shard of passages; every shard but the last has SHARD_PASSAGES of them
     vectors.npy            the vectors of all passages, in the rows of the index to come
     index/                 FAISS's own state while the index is made
@@ -67,45 +67,38 @@ def text_bytes(passages: Iterable[Passage]) -> int:
 class Journal:
     """Lines of a file, read when it is opened, then appended one by one.
 
-    A line is written after the files that it tells of, and counts once it is on the disk. A power failure may cut the
+    A line is written after the files that it describes, and counts once it is on the disk. A power failure may cut the
     last line: it is dropped, and its work is done again.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = str(path)
-        content = path.read_bytes() if path.exists() else b""
+        self._path = path
         self.entries: list[Entry] = []
-        self._ends = [0]
-        for line in content[: content.rfind(b"\n") + 1].splitlines(keepends=True):
+        content = path.read_bytes() if path.exists() else None
+        for line in (content or b"").split(b"\n"):
             try:
-                entry = json.loads(line)
+                self.entries.append(json.loads(line))
             except ValueError:
                 # the lines after a damaged one may depend on it
                 break
-            self.entries.append(entry)
-            self._ends.append(self._ends[-1] + len(line))
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        os.ftruncate(self._descriptor, self._ends[-1])
-        if not content:
-            durable.sync_folder(path.parent)
+        if content != self._content():
+            self.keep(len(self.entries))
 
     def write(self, entry: Entry) -> None:
         """Append a line and bring it to the disk. Raises OSError when the disk is full."""
-        line = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
-        if os.pwrite(self._descriptor, line, self._ends[-1]) != len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
-        os.fsync(self._descriptor)
+        with self._path.open("ab") as file:
+            file.write(_line(entry))
+            file.flush()
+            os.fsync(file.fileno())
         self.entries.append(entry)
-        self._ends.append(self._ends[-1] + len(line))
 
     def keep(self, n_entries: int) -> None:
         """Forget all entries but the first `n_entries`."""
-        os.ftruncate(self._descriptor, self._ends[n_entries])
-        os.fsync(self._descriptor)
-        del self.entries[n_entries:], self._ends[n_entries + 1 :]
+        del self.entries[n_entries:]
+        durable.write_atomically(self._path, self._content().decode())
 
-    def close(self) -> None:
-        os.close(self._descriptor)
+    def _content(self) -> bytes:
+        return b"".join(map(_line, self.entries))
 
 
 class VectorRows:
@@ -116,12 +109,8 @@ class VectorRows:
         self._path = path
         self._dtype = np.dtype(precision)
         header = io.BytesIO()
-        description = {
-            "descr": np.lib.format.dtype_to_descr(self._dtype),
-            "fortran_order": False,
-            "shape": (n_rows, dimension),
-        }
-        np.lib.format.write_array_header_1_0(header, description)
+        description = np.lib.format.header_data_from_array_1_0(np.empty((0, dimension), dtype=self._dtype))
+        np.lib.format.write_array_header_1_0(header, description | {"shape": (n_rows, dimension)})
         head = header.getvalue()
         self._start = len(head)
         self._row_bytes = dimension * self._dtype.itemsize
@@ -234,7 +223,7 @@ class WorkFolder:
         self._note({"embedded": number, "sha256": sha256})
 
     def note(self, **facts: Any) -> None:
-        """Remember what is found out once: that all is read, which index it will be, when publishing began."""
+        """Remember a fact of the build: everything is read, the index is chosen, publishing has begun."""
         self._note({"facts": facts})
 
     def drop_damaged_shards(self) -> None:
@@ -253,9 +242,6 @@ class WorkFolder:
             if rows.sha256(self.shards[number].first, self.shards[number].n_passages) != sha256:
                 self.note_embedded(number, "")
 
-    def close(self) -> None:
-        self._journal.close()
-
     def _note(self, entry: Entry) -> None:
         self._journal.write(entry)
         self._take_in(entry)
@@ -269,18 +255,8 @@ class WorkFolder:
 
     def _take_in(self, entry: Entry) -> None:
         if "read" in entry:
-            self.shards.append(
-                Shard(
-                    number=entry["read"],
-                    first=self.n_passages,
-                    n_passages=entry["passages"],
-                    text_bytes=entry["text_bytes"],
-                    sha256=entry["sha256"],
-                    mark=entry["mark"],
-                    taken=entry["taken"],
-                    skipped=entry["skipped"],
-                )
-            )
+            known = {name: entry[name] for name in ("text_bytes", "sha256", "mark", "taken", "skipped")}
+            self.shards.append(Shard(entry["read"], self.n_passages, entry["passages"], **known))
         elif "embedded" in entry:
             self.embedded[entry["embedded"]] = entry["sha256"]
             if not entry["sha256"]:
@@ -311,11 +287,7 @@ def working(folder: Path, version: str, recipe: Recipe, *, restart: bool = False
             durable.write_atomically(place / RECIPE, json.dumps(recipe, indent=2, ensure_ascii=False) + "\n")
         elif before != json.loads(json.dumps(recipe)):
             raise BuildDiffers(version=version, differences=_differences(before, recipe))
-        work = WorkFolder(place, version)
-        try:
-            yield work
-        finally:
-            work.close()
+        yield WorkFolder(place, version)
 
 
 @contextmanager
@@ -372,14 +344,15 @@ def _recipe_of(place: Path) -> Recipe | None:
 def _differences(before: Recipe, now: Recipe) -> str:
     """What differs, for people: "encoder: a, now b; ..."."""
 
-    def said(value: Any) -> str:
-        return "none" if value is None else str(value)
+    def said(recipe: Recipe, name: str) -> str:
+        return "none" if recipe.get(name) is None else str(recipe[name])
 
-    return "; ".join(
-        f"{name}: {said(before.get(name))}, now {said(now.get(name))}"
-        for name in sorted({*before, *now})
-        if before.get(name) != now.get(name)
-    )
+    names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    return "; ".join(f"{name}: {said(before, name)}, now {said(now, name)}" for name in names)
+
+
+def _line(entry: Entry) -> bytes:
+    return json.dumps(entry, ensure_ascii=False).encode() + b"\n"
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:

@@ -8,58 +8,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openbook.errors import SourceInvalid
-from openbook.indexing.building.ready import Block, ReadyVectors
+from openbook.indexing.building.ready import Block
 from openbook.indexing.imports.restricted_pickle import read_vectors
 
-BLOCK_ROWS = 4096
 
+class VectorFiles:
+    """The vectors of `.npy` files, or of pickles of (id, vector), read by `restricted_pickle`.
 
-def open_vectors(paths: Sequence[Path]) -> ReadyVectors:
-    """The vectors of these files, in this order; a folder stands for its files, by the last number in their names.
-
-    Raises SourceInvalid for no file, and for one without vectors.
+    NumPy's files hold no ids, so their order must be the passages' own. One pickle is in memory at a time, 1.3 GB of
+    DPR's; arrays are mapped.
     """
-    files = [file for path in paths for file in (_files_in(path) if path.is_dir() else [path])]
-    if not files:
-        raise SourceInvalid(source=", ".join(str(path) for path in paths) or "--vectors", reason="there is no file")
-    for file in files:
-        if not file.is_file():
-            raise SourceInvalid(source=str(file), reason="there is no such file")
-    return NumpyFiles(files) if all(file.suffix == ".npy" for file in files) else DprFiles(files)
 
+    def __init__(self, paths: Sequence[Path]) -> None:
+        """The files in this order; a folder stands for its files, by the last number in their names.
 
-class NumpyFiles:
-    """Arrays (n, d), one after the other. They hold no ids, so their order must be the passages' own."""
-
-    def __init__(self, files: Sequence[Path]) -> None:
-        self.name = files[0].name
-        self._arrays = [_load(file) for file in files]
-        self.dimension = int(self._arrays[0].shape[1])
-        for file, array in zip(files, self._arrays, strict=True):
-            if array.shape[1] != self.dimension:
-                raise SourceInvalid(source=str(file), reason=f"{array.shape[1]} dimensions, before {self.dimension}")
-
-    def blocks(self) -> Iterator[Block]:
-        for array in self._arrays:
-            for start in range(0, len(array), BLOCK_ROWS):
-                yield None, array[start : start + BLOCK_ROWS]  # (b, d)
-
-
-class DprFiles:
-    """Pickles of (id, vector), read by `restricted_pickle`. Holds one file in memory, 1.3 GB for DPR's."""
-
-    def __init__(self, files: Sequence[Path]) -> None:
-        self._files = files
-        self.name = files[0].name
-        self._first = read_vectors(files[0])
+        Raises SourceInvalid for no file, and for one without vectors.
+        """
+        self._files = [file for path in paths for file in (_files_in(path) if path.is_dir() else [path])]
+        if not self._files:
+            raise SourceInvalid(source=", ".join(map(str, paths)) or "--vectors", reason="there is no file")
+        for file in self._files:
+            if not file.is_file():
+                raise SourceInvalid(source=str(file), reason="there is no such file")
+        self.name = self._files[0].name
+        self._are_arrays = all(file.suffix == ".npy" for file in self._files)
+        self._first = self._read(self._files[0])
         self.dimension = int(self._first[1].shape[1])
+        if self._are_arrays:
+            # mapping costs nothing: every file is checked now
+            for _ in self.blocks():
+                pass
 
     def blocks(self) -> Iterator[Block]:
         for number, file in enumerate(self._files):
-            ids, vectors = read_vectors(file) if number else self._first
+            ids, vectors = self._read(file) if number else self._first
             if vectors.shape[1] != self.dimension:
                 raise SourceInvalid(source=str(file), reason=f"{vectors.shape[1]} dimensions, before {self.dimension}")
             yield ids, vectors
+
+    def _read(self, file: Path) -> Block:
+        return (None, _load(file)) if self._are_arrays else read_vectors(file)
 
 
 def _load(file: Path) -> NDArray[np.float32]:
@@ -69,7 +57,7 @@ def _load(file: Path) -> NDArray[np.float32]:
         raise SourceInvalid(source=str(file), reason=f"no array of NumPy's: {error}") from error
     if array.ndim != 2 or array.dtype.kind != "f":
         raise SourceInvalid(source=str(file), reason=f"an array {array.shape} of {array.dtype}, not (N, d) of floats")
-    return array
+    return np.asarray(array)
 
 
 def _files_in(folder: Path) -> list[Path]:

@@ -13,29 +13,27 @@ from numpy.typing import NDArray
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.building.ready import Block
-from openbook.indexing.sources.source import Batch, BatchedSource, rows_before
+from openbook.indexing.sources.source import Batch, PassageSource, rows_before
 
 TEXTS = ("id", "title", "text")
 VECTORS = "embeddings"
 PARQUET_ROWS = 4096
 
 
-class DatasetFolder(BatchedSource):
+class DatasetFolder(PassageSource):
     """Passages and vectors of the same rows. A mark is the number of rows before it, which are passed over unread."""
 
     def __init__(self, folder: Path, *, snapshot_date: str | None = None, licence: str = "") -> None:
         """Raises SourceInvalid for a folder that holds no such dataset."""
         self._folder = folder
-        self.name = folder.resolve().name
-        self.snapshot_date = snapshot_date
-        self.licence = licence
         self._files = _data_files(folder)
         first = next(self._tables((*TEXTS, VECTORS)), None)
         if first is None or not first.num_rows:
             raise self._invalid("it holds no row")
         self.dimension = int(_vectors(first.column(VECTORS), self._invalid).shape[1])
         # counted in rows, as `read` is
-        self.total_bytes: int | None = sum(batch.num_rows for batch in self._tables(("id",)))
+        n_rows = sum(batch.num_rows for batch in self._tables(("id",)))
+        super().__init__(folder.resolve().name, n_rows, snapshot_date=snapshot_date, licence=licence)
 
     def batches(self, after: str | None = None) -> Iterator[Batch]:
         first, done = rows_before(after, self._folder), 0

@@ -9,12 +9,13 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
-from openbook.indexing.sources.source import Batch, BatchedSource, no_mark
+from openbook.indexing.sources.source import Batch, PassageSource, no_mark
 from openbook.indexing.splitting import split_words
 
 PASSAGE_FIELDS = {"id", "title", "text"}
@@ -43,57 +44,45 @@ class SeenIds:
 
     def __init__(self) -> None:
         self._lines: dict[str, int] = {}
-        # runs of consecutive numbers in consecutive lines, in ascending order: (first id, last id, line of the first)
-        self._firsts: list[int] = []
-        self._lasts: list[int] = []
-        self._first_lines: list[int] = []
+        # consecutive numbers in consecutive lines: [first id, last id, line of the first], in ascending order
+        self._runs: list[list[int]] = []
 
     def add(self, passage_id: str, line: int) -> int | None:
         """The line that had this id before, or None for a new id."""
-        number = self._number(passage_id)
-        if number is None:
-            before = self._lines.setdefault(passage_id, line)
-            return None if before == line else before
-        run = bisect_right(self._firsts, number) - 1
-        if run >= 0 and number <= self._lasts[run]:
-            return self._first_lines[run] + number - self._firsts[run]
-        if passage_id in self._lines:
-            return self._lines[passage_id]
-        if not self._firsts or number > self._lasts[-1]:
-            self._append(number, line)
-        else:
-            self._lines[passage_id] = line
+        # a number counts in its usual form; longer ids are looked up as text
+        if len(passage_id) > 18 or not passage_id.isascii() or not passage_id.isdigit():
+            return self._add_text(passage_id, line)
+        number = int(passage_id)
+        if str(number) != passage_id:
+            return self._add_text(passage_id, line)
+        run = bisect_right(self._runs, number, key=itemgetter(0)) - 1
+        if run >= 0 and number <= self._runs[run][1]:
+            return self._runs[run][2] + number - self._runs[run][0]
+        if passage_id in self._lines or (self._runs and number < self._runs[-1][1]):
+            return self._add_text(passage_id, line)
+        if self._runs:
+            first, last, first_line = self._runs[-1]
+            if number == last + 1 and line - first_line == number - first:
+                self._runs[-1][1] = number
+                return None
+        self._runs.append([number, number, line])
         return None
 
-    def _append(self, number: int, line: int) -> None:
-        if self._firsts and number - self._lasts[-1] == 1 and line - self._first_lines[-1] == number - self._firsts[-1]:
-            self._lasts[-1] = number
-            return
-        self._firsts.append(number)
-        self._lasts.append(number)
-        self._first_lines.append(line)
-
-    @staticmethod
-    def _number(passage_id: str) -> int | None:
-        """The number that an id is, if it can be written in no other way. Longer ids are looked up as text."""
-        if len(passage_id) > 18 or not (passage_id.isascii() and passage_id.isdigit()):
-            return None
-        return int(passage_id) if passage_id == "0" or passage_id[0] != "0" else None
+    def _add_text(self, passage_id: str, line: int) -> int | None:
+        before = self._lines.setdefault(passage_id, line)
+        return None if before == line else before
 
 
-class FileSource(BatchedSource):
+class FileSource(PassageSource):
     """A file of lines in UTF-8. An error names the line that cannot be read, or whose id was there before.
 
     If reading begins after a mark, ids are compared only with those after it.
     """
 
     def __init__(self, path: Path, *, snapshot_date: str | None = None, licence: str = "") -> None:
+        super().__init__(path.name, path.stat().st_size, snapshot_date=snapshot_date, licence=licence)
         self._path = path
         self._read = 0
-        self.name = path.name
-        self.snapshot_date = snapshot_date
-        self.licence = licence
-        self.total_bytes: int | None = path.stat().st_size
 
     def batches(self, after: str | None = None) -> Iterator[Batch]:
         """Raises SourceInvalid at the first bad line, and for a mark that is none of this file."""
@@ -106,7 +95,7 @@ class FileSource(BatchedSource):
             for passage_id in {passage.passage_id for passage in passages}:
                 before = seen.add(passage_id, position.line)
                 if before is not None:
-                    raise self._invalid(position.line, f"id {passage_id!r} is that of line {before}")
+                    raise self._invalid(position.line, f"id {passage_id!r} is already in line {before}")
             if position.line > start.line:
                 yield Batch(passages, mark=str(position), read=self._read)
 

@@ -17,14 +17,13 @@ def named_sources() -> tuple[str, ...]:
     return (*extensions(SOURCES), WIKI_VITAL)
 
 
-def open_source(what: str, *, snapshot_date: str | None = None, licence: str = "", processes: int = 1) -> PassageSource:
+def open_source(what: str, *, snapshot_date: str | None = None, licence: str = "") -> PassageSource:
     """The source that `what` names: one that a package brings (wiki-2016, wiki-2018), wiki-vital, a file (JSON lines,
     DPR's table, either also with .gz, a MediaWiki dump .xml or .xml.bz2), or a folder of .txt and .md.
 
     The manifest of a file or folder gets `snapshot_date` and `licence`; the demo has its own, and a dump's header and
-    name give both if the caller does not. `processes` processes read a dump.
-    Raises SourceInvalid for a missing file, for one of an unknown kind, and for wiki-vital when its package is not
-    installed.
+    name give both if the caller does not. Raises SourceInvalid for a missing file, for one of an unknown kind, and for
+    wiki-vital when its package is not installed.
     """
     extension = extensions(SOURCES).get(what)
     if extension is not None:
@@ -48,6 +47,6 @@ def open_source(what: str, *, snapshot_date: str | None = None, licence: str = "
             from openbook.indexing.sources.dump.source import WikipediaDumpSource
         except ModuleNotFoundError as error:
             raise SourceInvalid(source=what, reason="a dump needs an extra: pip install 'openbook[dump]'") from error
-        return WikipediaDumpSource(path, snapshot_date=snapshot_date, licence=licence, processes=processes)
+        return WikipediaDumpSource(path, snapshot_date=snapshot_date, licence=licence)
     kind = JsonLinesSource if suffix == ".jsonl" else PassageTableSource
     return kind(path, snapshot_date=snapshot_date, licence=licence)

@@ -6,144 +6,110 @@ second build made and how much it did again. Nothing computes before a fork, so 
 """
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import openbook
 from openbook.entities import Passage
+from openbook.errors import IndexExists
 from openbook.indexing.building import reading
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.storage.index_store import IndexStore
+from tests.openbook.indexing.builds import Given, Seen
 
 N_PASSAGES, SHARD = 50, 8
+ROWS = [Passage(str(row), f"t{row // 3}", "the king of the long river " * (1 + row % 4)) for row in range(N_PASSAGES)]
 TRACED = tuple(str(Path(openbook.__file__).parent / room) for room in ("indexing", "storage"))
 # a stage, and how much of it is done when the process ends
 PLACES = (("read", 30), ("embed", 20), ("add", 1), ("checksum", 1), ("cleared", 0))
+FORK = multiprocessing.get_context("fork")
 
 
-@dataclass
-class Counted:
-    """Passages of a test, and how many were taken of them."""
-
-    name: str = "counted"
-    snapshot_date: str | None = None
-    licence: str = ""
-    taken: int = 0
-
-    def passages(self) -> Iterator[Passage]:
-        for number in range(N_PASSAGES):
-            yield Passage(str(number), f"t{number // 3}", "the king of the long river " * (1 + number % 4))
+def end(*_: object, **__: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Watch:
-    """Counts what is read and embedded, and kills the process at a place."""
-
-    def __init__(self, what: str | None = None, at: int = 0) -> None:
-        self.what, self.at = what, at
-        self.first: dict[str, int] = {}
-
-    def update(self, done: int, total: int | None, what: str) -> None:
-        self.first.setdefault(what, done)
-        if what == self.what and done >= self.at and done:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-def build(folder: Path, encoder: Path, watch: Watch) -> dict[str, Any]:
+def build(folder: Path, encoder: Path, stage: str = "", at: int = 0) -> dict[str, Any]:
+    """Build, killed when `at` of `stage` is done. Returns what was made, and where reading and embedding began."""
     reading.SHARD_PASSAGES = SHARD
     reading.READ_REPORT_EVERY = 1
-    if watch.what == "cleared":
-        shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-    options = BuildOptions(index="flat", workers=1)
-    built = build_index(IndexStore(folder), "v", Counted(), PassageEncoder.load(encoder), options, report=watch)
-    return {
-        "files": {name: file.sha256 for name, file in built.info.files.items()},
-        "articles": built.n_articles,
-        "read_before": watch.first.get("read", N_PASSAGES),
-        "embedded_before": watch.first.get("embed", N_PASSAGES),
-        "left": sorted(path.name for path in folder.iterdir()),
-    }
+    if stage == "cleared":
+        shutil.rmtree = end  # type: ignore[assignment]
+    store, seen = IndexStore(folder), Seen(stage, end, at)
+    found: dict[str, Any] = {"was_there": False}
+    try:
+        options = BuildOptions(index="flat", workers=1)
+        found["articles"] = build_index(
+            store, "v", Given(ROWS), PassageEncoder.load(encoder), options, report=seen
+        ).n_articles
+    except IndexExists:
+        # an earlier build was killed when all was done, before it could say so
+        found["was_there"] = True
+    for what in ("read", "embed"):
+        found[f"{what}_before"] = (seen.done(what) or [N_PASSAGES])[0]
+    found["files"] = {name: file.sha256 for name, file in store.info("v").files.items()}
+    found["left"] = sorted(path.name for path in folder.iterdir())
+    return found
 
 
-def in_child(act: Callable[[], dict[str, Any]]) -> tuple[int, dict[str, Any] | None]:
-    """What the child returned, and how it ended."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.write(writer, json.dumps(act()).encode())
-        except BaseException as error:
-            os.write(writer, json.dumps({"error": repr(error)}).encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as file:
-        content = file.read()
-    _, status = os.waitpid(child, 0)
-    return status, json.loads(content) if content else None
+def in_child(act: Callable[[], Any]) -> tuple[bool, Any]:
+    """Whether the child was killed, and what it returned."""
+    ours, theirs = FORK.Pipe(duplex=False)
+    child = FORK.Process(target=lambda: theirs.send(act()))
+    child.start()
+    theirs.close()
+    try:
+        found = ours.recv()
+    except EOFError:
+        found = None
+    child.join()
+    return child.exitcode == -signal.SIGKILL, found
 
 
-def trace(before_line: int | None) -> dict[str, int]:
-    """Kill before so many lines of building code; count them without a number."""
-    seen = {"lines": 0}
+def trace(before_line: int | None) -> list[int]:
+    """Kill before so many lines of building code. Returns their count, which goes on."""
+    seen = [0]
 
     def line(frame: FrameType, event: str, _: object) -> Any:
         if event == "line":
-            seen["lines"] += 1
-            if seen["lines"] == before_line:
-                os.kill(os.getpid(), signal.SIGKILL)
+            seen[0] += 1
+            if seen[0] == before_line:
+                end()
         return line
 
-    def call(frame: FrameType, *_: object) -> Any:
-        return line if frame.f_code.co_filename.startswith(TRACED) else None
-
-    sys.settrace(call)
+    sys.settrace(lambda frame, *_: line if frame.f_code.co_filename.startswith(TRACED) else None)
     return seen
 
 
-def kill_and_build(folder: Path, encoder: Path, first: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    shutil.rmtree(folder, ignore_errors=True)
-    status, _ = in_child(first)
-    _, again = in_child(lambda: build(folder, encoder, Watch()))
-    if again is not None and str(again.get("error")).startswith("IndexExists"):
-        # killed when all was done, before it could say so: the version is there, and is not made twice
-        files = {name: file.sha256 for name, file in IndexStore(folder).info("v").files.items()}
-        again = {"files": files, "left": sorted(path.name for path in folder.iterdir()), "was_there": True}
-    return {"killed": os.WIFSIGNALED(status), **(again or {})}
-
-
 def main(folder: Path, encoder: Path, kills: int) -> dict[str, Any]:
-    _, whole = in_child(lambda: build(folder / "whole", encoder, Watch()))
     place = folder / "killed"
+
+    def traced(before_line: int | None) -> int:
+        seen = trace(before_line)
+        build(place, encoder)
+        return seen[0]
+
+    def kill_and_build(act: Callable[[], object]) -> dict[str, Any]:
+        shutil.rmtree(place, ignore_errors=True)
+        killed, _ = in_child(act)
+        return {"killed": killed, **in_child(lambda: build(place, encoder))[1]}
+
+    _, whole = in_child(lambda: build(folder / "whole", encoder))
     if kills == 0:
-        found = {
-            what: kill_and_build(place, encoder, lambda what=what, at=at: build(place, encoder, Watch(what, at)))
-            for what, at in PLACES
-        }
-        return {"whole": whole, "kills": found}
-
-    def counted() -> dict[str, Any]:
-        seen = trace(None)
-        build(folder / "counted", encoder, Watch())
-        return seen
-
-    lines = (in_child(counted)[1] or {})["lines"]
-
-    def killed_before(line: int) -> dict[str, Any]:
-        trace(line)
-        return build(place, encoder, Watch())
-
-    numbers = [1 + (lines - 1) * number // max(1, kills - 1) for number in range(kills)]
-    return {
-        "whole": whole,
-        "kills": {str(line): kill_and_build(place, encoder, lambda line=line: killed_before(line)) for line in numbers},
-    }
+        found = {what: kill_and_build(lambda what=what, at=at: build(place, encoder, what, at)) for what, at in PLACES}
+    else:
+        lines = in_child(lambda: traced(None))[1]
+        numbers = [1 + (lines - 1) * number // max(1, kills - 1) for number in range(kills)]
+        found = {str(number): kill_and_build(lambda number=number: traced(number)) for number in numbers}
+    return {"whole": whole, "kills": found}
 
 
 if __name__ == "__main__":

@@ -3,23 +3,24 @@
 import multiprocessing
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 
 from openbook.errors import CheckpointInvalid, SettingInvalid
 from openbook.indexing.building import reading
-from openbook.indexing.building.embedding import load_same
-from openbook.indexing.building.ray_engine import ray_engine
-from openbook.indexing.index_builder import BuildOptions, Silence, build_index
+from openbook.indexing.building.ray_engine import RayCluster
+from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.storage.index_store import IndexStore
 from tests.openbook.indexing.building.test_going_on import Pages
+from tests.openbook.indexing.builds import Seen
 
 
 def test_an_encoder_that_is_another_by_now_is_refused(encoder: PassageEncoder) -> None:
-    assert load_same(encoder.source, encoder.fingerprint).fingerprint == encoder.fingerprint
+    assert encoder.source.load().fingerprint == encoder.fingerprint
     with pytest.raises(CheckpointInvalid, match="its fingerprint is"):
-        load_same(encoder.source, "another")
+        replace(encoder.source, fingerprint="another").load()
 
 
 @pytest.mark.slow
@@ -31,7 +32,7 @@ def test_two_workers_make_the_same_bytes_as_one_process(
     options = BuildOptions(workers=2)
     if engine == "ray":
         pytest.importorskip("ray", reason="needs the extra ray")
-        options = BuildOptions(engine=ray_engine(None, 2))
+        options = BuildOptions(engine=RayCluster(encoder, None, 2))
     monkeypatch.setattr(reading, "SHARD_PASSAGES", 200)
     one = build_index(store, "one", Pages(200), encoder, BuildOptions(workers=1)).info
     assert build_index(store, "two", Pages(200), encoder, options).info.files == one.files
@@ -39,11 +40,9 @@ def test_two_workers_make_the_same_bytes_as_one_process(
 
 @pytest.mark.slow
 def test_a_worker_that_the_system_ends_is_an_error_with_its_setting(store: IndexStore, encoder: PassageEncoder) -> None:
-    class Killing(Silence):
-        def update(self, done: int, total: int | None, what: str) -> None:
-            if what == "embed" and done:
-                os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
+    def kill() -> None:
+        os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
 
-    with pytest.raises(SettingInvalid, match="--workers: a worker was ended by the system"):
-        build_index(store, "v", Pages(200), encoder, BuildOptions(workers=2), report=Killing())
+    with pytest.raises(SettingInvalid, match="--workers: the system ended a worker"):
+        build_index(store, "v", Pages(200), encoder, BuildOptions(workers=2), report=Seen("embed", kill, at=1))
     assert multiprocessing.active_children() == []

@@ -1,64 +1,45 @@
 """What a build keeps between two attempts, and when it counts."""
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from openbook.entities import Passage
+from openbook.entities import IndexInfo, Passage
 from openbook.errors import BuildDiffers, BuildInProgress, DiskTooSmall, SourceInvalid
 from openbook.indexing.building import estimating, reading
-from openbook.indexing.building.reading import check_unique
 from openbook.indexing.building.work_folder import Journal, VectorRows, locked, unfinished, work_place
-from openbook.indexing.index_builder import BuildOptions, build_index
+from openbook.indexing.index_builder import BuildOptions, BuildReport, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.indexing.sources import Batch
+from openbook.indexing.sources import Batch, PassageSource
+from openbook.indexing.unique_ids import UniqueIds
 from openbook.storage.index_store import IndexStore
+from tests.openbook.indexing.builds import interrupt
 
 
-class Stopped(Exception):
-    """Ends a build, as Ctrl-C does."""
+class Pages(PassageSource):
+    """A source whose pages give three passages each, and every fourth page none; it remembers which were asked for."""
 
-
-@dataclass
-class Pages:
-    """A source whose pages give three passages each, and every fourth page none; it counts what is asked of it."""
-
-    n_pages: int = 12
-    name: str = "pages"
-    snapshot_date: str | None = None
-    licence: str = ""
-    attribution: str = ""
-    stop_after: int | None = None
-    asked: list[int] = field(default_factory=list)
-    left_out: int = 0
-
-    @property
-    def total_bytes(self) -> int:
-        return 10 * self.n_pages
-
-    def passages(self) -> Iterator[Passage]:
-        for batch in self.batches():
-            yield from batch.passages
+    def __init__(self, n_pages: int = 12, stop_after: int | None = None) -> None:
+        super().__init__("pages", 10 * n_pages)
+        self.stop_after = stop_after
+        self.n_pages = n_pages
+        self.asked: list[int] = []
 
     def batches(self, after: str | None = None) -> Iterator[Batch]:
-        self.left_out = 0
+        self._skipped.clear()
         for page in range(int(after or 0), self.n_pages):
-            if self.stop_after is not None and page >= self.stop_after:
-                raise Stopped
+            if page == self.stop_after:
+                interrupt()
             self.asked.append(page)
             empty = page % 4 == 3
-            self.left_out += empty
+            self._skipped["empty"] += empty
             passages = [
                 Passage(f"{page}#{part}", f"page {page}", "the king of the river " * (part + 1)) for part in range(3)
             ]
             yield Batch(() if empty else tuple(passages), mark=str(page + 1), read=10 * (page + 1))
-
-    def skipped(self) -> Mapping[str, int]:
-        return {"empty": self.left_out} if self.left_out else {}
 
 
 @pytest.fixture(autouse=True)
@@ -66,13 +47,20 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "SHARD_PASSAGES", 4)
 
 
+@pytest.fixture
+def whole(encoder: PassageEncoder, tmp_path: Path) -> BuildReport:
+    """A build that was never stopped."""
+    return build_index(IndexStore(tmp_path / "other"), "whole", Pages(), encoder)
+
+
 def stop(store: IndexStore, encoder: PassageEncoder, after: int) -> None:
-    with pytest.raises(Stopped):
+    with pytest.raises(KeyboardInterrupt):
         build_index(store, "v", Pages(stop_after=after), encoder)
 
 
-def test_reading_continues_after_the_last_whole_shard(store: IndexStore, encoder: PassageEncoder) -> None:
-    whole = build_index(store, "whole", Pages(), encoder)
+def test_reading_continues_after_the_last_whole_shard(
+    store: IndexStore, encoder: PassageEncoder, whole: BuildReport
+) -> None:
     stop(store, encoder, after=6)
     assert unfinished(store.folder) == ("v",)
     again = Pages()
@@ -84,8 +72,7 @@ def test_reading_continues_after_the_last_whole_shard(store: IndexStore, encoder
     assert unfinished(store.folder) == ()
 
 
-def test_a_damaged_shard_is_read_again(store: IndexStore, encoder: PassageEncoder) -> None:
-    whole = build_index(store, "whole", Pages(), encoder)
+def test_a_damaged_shard_is_read_again(store: IndexStore, encoder: PassageEncoder, whole: BuildReport) -> None:
     stop(store, encoder, after=11)
     path = work_place(store.folder, "v") / "passages-0000001.arrow"
     content = bytearray(path.read_bytes())
@@ -104,10 +91,13 @@ def test_another_recipe_is_refused_until_it_is_restarted(store: IndexStore, enco
 
 
 def test_a_version_is_built_by_one_process_at_a_time(store: IndexStore, encoder: PassageEncoder) -> None:
+    def build() -> IndexInfo:
+        return build_index(store, "v", Pages(), encoder).info
+
     store.folder.mkdir()
     with locked(store.folder, "v"), pytest.raises(BuildInProgress, match="another process"):
-        build_index(store, "v", Pages(), encoder)
-    assert build_index(store, "v", Pages(), encoder).info.n_passages == 27
+        build()
+    assert build().n_passages == 27
 
 
 def test_a_disk_too_small_is_found_before_anything_is_embedded(
@@ -118,18 +108,20 @@ def test_a_disk_too_small_is_found_before_anything_is_embedded(
     with pytest.raises(DiskTooSmall, match=r"needs [\d,]+ more bytes.* has 1,000 free") as caught:
         build_index(store, "v", Pages(), encoder)
     assert caught.value.data["needed"] > 0
-    size = estimating.measure_source(Pages())
     source = Pages()
     with pytest.raises(DiskTooSmall):
-        build_index(store, "w", source, encoder, BuildOptions(size=size))
+        build_index(store, "w", source, encoder, BuildOptions(size=estimating.measure_source(Pages())))
     assert source.asked == []
 
 
 def test_an_id_that_comes_again_in_another_shard_is_named() -> None:
     rows = [Passage(str(number % 9), "t", "the king") for number in range(10)]
+    ids = UniqueIds("given")
+    assert list(ids.over(rows[:9])) == rows[:9]
+    ids.check(lambda: rows[:9])
+    list(ids.over(rows[9:]))
     with pytest.raises(SourceInvalid, match="'0' comes again in row 9"):
-        check_unique("given", lambda: iter(rows))
-    assert check_unique("given", lambda: iter(rows[:9])) == 1
+        ids.check(lambda: rows)
 
 
 @pytest.mark.parametrize(("sample", "n_passages", "exact"), [(4096, 27, True), (6, 36, False)])
@@ -140,17 +132,15 @@ def test_the_size_of_a_source_is_exact_if_it_was_read_whole(sample: int, n_passa
 
 
 def test_a_line_of_the_journal_that_was_cut_is_dropped(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j")
+    path = tmp_path / "j"
+    journal = Journal(path)
     journal.write({"a": 1})
     journal.write({"b": 2})
-    journal.close()
-    content = (tmp_path / "j").read_bytes()
-    (tmp_path / "j").write_bytes(content[:-3])
-    again = Journal(tmp_path / "j")
+    path.write_bytes(path.read_bytes()[:-3])
+    again = Journal(path)
     assert again.entries == [{"a": 1}]
     again.write({"c": 3})
-    again.close()
-    assert [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()] == [{"a": 1}, {"c": 3}]
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [{"a": 1}, {"c": 3}]
 
 
 def test_rows_are_a_numpy_array_that_keeps_its_place(tmp_path: Path) -> None:

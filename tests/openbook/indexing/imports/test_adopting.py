@@ -14,6 +14,7 @@ from openbook.indexing.faiss_adopting import adoptable
 from openbook.indexing.imports.dataset_folder import DatasetFolder
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.storage.index_store import IndexStore
+from tests.openbook.indexing.builds import Seen, interrupt
 from tests.openbook.indexing.imports.test_imports import PASSAGES, VECTORS, D, N, dataset
 
 
@@ -31,24 +32,11 @@ def graph(folder: Path, n_rows: int = N) -> Path:
     return folder / "HNSW8_SQ8-IP.faiss"
 
 
-class Stop:
-    """Progress that ends the build, as Ctrl-C would, in a stage."""
-
-    def __init__(self, stage: str) -> None:
-        self.stage = stage
-        self.seen: list[str] = []
-
-    def update(self, done: int, total: int | None, what: str) -> None:
-        self.seen.append(what)
-        if what == self.stage:
-            raise KeyboardInterrupt
-
-
-def take_in(store: IndexStore, folder: Path, file: Path | None, report: Stop | None = None) -> IndexInfo:
+def take_in(store: IndexStore, folder: Path, file: Path | None, report: Seen | None = None) -> IndexInfo:
     source = DatasetFolder(folder)
     encoder = NamedEncoder("facebook/dpr", "", source.dimension)
     adopted = None if file is None else adoptable(file, source.dimension)
-    options = BuildOptions(index="auto", engine=lambda *_: Ready(source), adopted=adopted)
+    options = BuildOptions(index="auto", engine=Ready(source), adopted=adopted)
     return build_index(store, "v", source, encoder, options, report=report).info
 
 
@@ -69,20 +57,20 @@ def test_a_dataset_with_its_faiss_file_is_a_version_with_exact_scores(store: Ind
 def test_an_import_that_was_stopped_continues(store: IndexStore, folder: Path, stage: str) -> None:
     file = graph(folder)
     with pytest.raises(KeyboardInterrupt):
-        take_in(store, folder, file, Stop(stage))
+        take_in(store, folder, file, Seen(stage, interrupt))
     assert store.versions() == ()
     with pytest.raises(BuildDiffers, match=r"index file: .*IP\.faiss, now none"):
         take_in(store, folder, None)
-    again = Stop("")
+    again = Seen()
     assert take_in(store, folder, file, again).factory == "HNSW8,SQ8"
-    assert "read" not in again.seen
+    assert not again.done("read")
     store.verify("v")
     assert [path.name for path in store.folder.iterdir()] == ["v"]
 
 
 def test_a_file_without_a_row_for_each_passage_is_refused_at_once(store: IndexStore, folder: Path) -> None:
-    watched = Stop("")
+    watched = Seen()
     with pytest.raises(FaissFileRefused, match="it has 29 rows where there are 30 passages"):
         take_in(store, folder, graph(folder, N - 1), watched)
-    assert "embed" not in watched.seen
+    assert not watched.done("embed")
     assert list(store.folder.iterdir()) == []

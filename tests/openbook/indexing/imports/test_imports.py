@@ -14,7 +14,7 @@ from openbook.entities import IndexInfo, Passage
 from openbook.errors import IndexIncompatible, SourceInvalid
 from openbook.indexing.building import reading
 from openbook.indexing.building.ready import NamedEncoder, Ready, ReadyVectors
-from openbook.indexing.imports.arrays import open_vectors
+from openbook.indexing.imports.arrays import VectorFiles
 from openbook.indexing.imports.dataset_folder import DatasetFolder, is_dataset
 from openbook.indexing.imports.merged import Merged
 from openbook.indexing.index_builder import BuildOptions, build_index
@@ -42,7 +42,7 @@ def table(tmp_path: Path) -> str:
 
 def take_in(store: IndexStore, source: PassageSource, vectors: ReadyVectors) -> IndexInfo:
     encoder = NamedEncoder("facebook/dpr", "", vectors.dimension)
-    return build_index(store, "v", source, encoder, BuildOptions(engine=lambda *_: Ready(vectors))).info
+    return build_index(store, "v", source, encoder, BuildOptions(engine=Ready(vectors))).info
 
 
 def check(store: IndexStore, expected: NDArray[np.float32] = VECTORS) -> None:
@@ -61,7 +61,7 @@ def test_dprs_files_are_taken_in_the_order_of_their_numbers(store: IndexStore, t
     folder.mkdir()
     for number, start in ((2, 0), (10, 11), (11, 22)):
         pickled(folder / f"wikipedia_passages_{number}.pkl", range(start, min(N, start + 11)))
-    info = take_in(store, open_source(table), open_vectors([folder]))
+    info = take_in(store, open_source(table), VectorFiles([folder]))
     check(store)
     assert (info.encoder_name, info.encoder_fingerprint) == ("facebook/dpr", "")
 
@@ -70,14 +70,14 @@ def test_files_in_another_order_are_refused(store: IndexStore, table: str, tmp_p
     pickled(tmp_path / "a", range(15))
     pickled(tmp_path / "b", range(15, N))
     with pytest.raises(SourceInvalid, match="vector 0 is of passage '16', where the passages have '1'"):
-        take_in(store, open_source(table), open_vectors([tmp_path / "b", tmp_path / "a"]))
+        take_in(store, open_source(table), VectorFiles([tmp_path / "b", tmp_path / "a"]))
     assert list(store.folder.iterdir()) == []
 
 
 def test_numpy_files_have_their_order_and_nothing_else(store: IndexStore, table: str, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", VECTORS[:20].astype(np.float16))
     np.save(tmp_path / "b.npy", VECTORS[20:].astype(np.float16))
-    take_in(store, open_source(table), open_vectors([tmp_path / "a.npy", tmp_path / "b.npy"]))
+    take_in(store, open_source(table), VectorFiles([tmp_path / "a.npy", tmp_path / "b.npy"]))
     check(store, VECTORS.astype(np.float16).astype(np.float32))
 
 
@@ -87,7 +87,7 @@ def test_too_few_or_too_many_vectors_are_refused(
 ) -> None:
     np.save(tmp_path / "a.npy", np.ones((rows, D), dtype=np.float32))
     with pytest.raises(SourceInvalid, match=reason):
-        take_in(store, open_source(table), open_vectors([tmp_path / "a.npy"]))
+        take_in(store, open_source(table), VectorFiles([tmp_path / "a.npy"]))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_too_few_or_too_many_vectors_are_refused(
 def test_an_array_of_something_else_is_refused(tmp_path: Path, array: NDArray[np.generic], said: str) -> None:
     np.save(tmp_path / "a.npy", array, allow_pickle=True)
     with pytest.raises(SourceInvalid, match=said):
-        open_vectors([tmp_path / "a.npy"])
+        VectorFiles([tmp_path / "a.npy"])
 
 
 def rows_of(start: int, end: int) -> pa.Table:
@@ -153,46 +153,39 @@ def test_a_dataset_without_vectors_is_refused(tmp_path: Path) -> None:
             DatasetFolder(tmp_path)
 
 
-def publish_rows(store: IndexStore, version: str, rows: range, fingerprint: str = "f") -> None:
-    publish(
-        store,
-        version,
-        vectors=VECTORS[rows.start : rows.stop],
-        passages=[PASSAGES[row] for row in rows],
-        index_type="flat",
-        encoder_name="e",
-        encoder_fingerprint=fingerprint,
-        snapshot_date=f"2018-12-{rows.start + 1:02}",
-        licence="CC0",
-    )
-
-
-def merge(store: IndexStore, *versions: str, prefix: bool = False) -> IndexInfo:
-    snapshots = [store.open(version) for version in versions]
-    merged = Merged(snapshots, prefix=prefix)
-    return build_index(store, "v", merged, merged.encoder, BuildOptions(engine=lambda *_: Ready(merged))).info
+def merge(store: IndexStore, *parts: tuple[range, str], prefix: bool = False) -> IndexInfo:
+    """Publish rows under the fingerprint of an encoder as "one", "two", and merge these versions."""
+    for version, (rows, fingerprint) in zip(("one", "two"), parts, strict=True):
+        publish(
+            store,
+            version,
+            vectors=VECTORS[rows.start : rows.stop],
+            passages=[PASSAGES[row] for row in rows],
+            encoder_name="e",
+            encoder_fingerprint=fingerprint,
+            snapshot_date=f"2018-12-{rows.start + 1:02}",
+            licence="CC0",
+            replace=True,
+        )
+    merged = Merged([store.open("one"), store.open("two")], prefix=prefix)
+    return build_index(store, "v", merged, merged.encoder, BuildOptions(engine=Ready(merged))).info
 
 
 def test_versions_are_merged_in_their_order(store: IndexStore) -> None:
-    publish_rows(store, "one", range(12))
-    publish_rows(store, "two", range(12, N))
-    info = merge(store, "one", "two")
+    info = merge(store, (range(12), "f"), (range(12, N), "f"))
     check(store)
     assert (info.source, info.snapshot_date, info.licence) == ("one + two", "2018-12-13", "CC0")
     assert (info.encoder_name, info.encoder_fingerprint) == ("e", "f")
 
 
 def test_an_id_of_two_versions_is_named_or_kept_by_a_prefix(store: IndexStore) -> None:
-    publish_rows(store, "one", range(12))
-    publish_rows(store, "two", range(11, N))
+    parts = (range(12), "f"), (range(11, N), "f")
     with pytest.raises(SourceInvalid, match="passage id '12' comes again in row 12"):
-        merge(store, "one", "two")
-    merge(store, "one", "two", prefix=True)
+        merge(store, *parts)
+    merge(store, *parts, prefix=True)
     assert [one.passage_id for one in store.open("v").passages([11, 12])] == ["one/12", "two/12"]
 
 
 def test_versions_of_two_encoders_are_not_merged(store: IndexStore) -> None:
-    publish_rows(store, "one", range(12))
-    publish_rows(store, "two", range(12, N), fingerprint="another")
     with pytest.raises(IndexIncompatible, match="another"):
-        merge(store, "one", "two")
+        merge(store, (range(12), "f"), (range(12, N), "another"))

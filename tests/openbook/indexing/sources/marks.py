@@ -9,13 +9,16 @@ from openbook.indexing.sources import Batch, PassageSource
 
 
 def check_marks(
-    open_again: Callable[[], PassageSource], *no_marks: str, numbers: Iterable[int] | None = None
+    open_again: Callable[[], PassageSource],
+    *no_marks: str,
+    numbers: Iterable[int] | None = None,
+    whole: list[Batch] | None = None,
 ) -> list[Batch]:
     """What follows the mark of each batch, or of those of `numbers`, is exactly the rest; `no_marks` are refused.
 
-    Returns all batches.
+    Returns all batches, which are `whole` where they were read before.
     """
-    whole = list(open_again().batches())
+    whole = whole or list(open_again().batches())
     for number in range(len(whole)) if numbers is None else numbers:
         assert list(open_again().batches(after=whole[number].mark)) == whole[number:][1:]
     for mark in no_marks:

@@ -73,14 +73,14 @@ def test_an_id_that_came_before_is_found_with_its_line(ids: list[str]) -> None:
 def test_ids_that_count_upwards_take_one_entry() -> None:
     seen = SeenIds()
     assert [seen.add(str(number), number + 1) for number in range(1, 1000)] == [None] * 999
-    assert len(seen._firsts) + len(seen._lines) == 1
+    assert len(seen._runs) + len(seen._lines) == 1
     assert seen.add("500", 2000) == 501
 
 
 # --- JSON lines --------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(passages=st.lists(st.builds(Passage, texts, texts, filled), max_size=5, unique_by=lambda p: p.passage_id))
 def test_a_line_with_an_id_is_a_passage_as_it_is(
     tmp_path_factory: pytest.TempPathFactory, passages: list[Passage]
@@ -129,7 +129,7 @@ def test_a_passage_is_not_split_and_what_surrounds_it_ignored(tmp_path: Path, li
         (b'{"title": "A", "text": ""}', "text is empty"),
         (b'{"id": "2", "title": "A", "text": "\\ud800"}', "text holds half of a surrogate pair"),
         (b'{"id": "2", "title": "\xff", "text": "t"}', "not UTF-8"),
-        (GOOD.strip(), "id '1' is that of line 1"),
+        (GOOD.strip(), "id '1' is already in line 1"),
     ],
 )
 def test_a_bad_line_of_json_is_named_with_its_number(tmp_path: Path, line: bytes, said: str) -> None:
@@ -147,7 +147,7 @@ def test_a_line_of_dprs_table_is_a_passage(tmp_path: Path) -> None:
     ]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(passages=st.lists(st.builds(Passage, filled, texts, filled), max_size=5, unique_by=lambda p: p.passage_id))
 def test_what_a_csv_writer_writes_is_read(tmp_path_factory: pytest.TempPathFactory, passages: list[Passage]) -> None:
     path = tmp_path_factory.mktemp("source") / "x.tsv"
@@ -166,7 +166,7 @@ def test_what_a_csv_writer_writes_is_read(tmp_path_factory: pytest.TempPathFacto
         (HEADER.encode() + b"1\ttext\n", ":2: 2 columns, not 3"),
         (HEADER.encode() + b"1\ta\tb\tc\n", ":2: 4 columns, not 3"),
         (HEADER.encode() + b"1\t\ttitle\n", ":2: text is empty"),
-        (HEADER.encode() + b"1\ta\tb\n1\tc\td\n", ":3: id '1' is that of line 2"),
+        (HEADER.encode() + b"1\ta\tb\n1\tc\td\n", ":3: id '1' is already in line 2"),
         (HEADER.encode() + b"1\ta\tb\n2\t\xff\tb\n", ":3: not UTF-8"),
         (HEADER.encode() + b'1\ta\tb\n2\t"never closed\tb\n3\tc\td\n', ":4: unexpected end of data"),
     ],

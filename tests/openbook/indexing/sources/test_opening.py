@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 
 from openbook.errors import SourceInvalid
-from openbook.indexing.sources import open_source
+from openbook.indexing.sources import Batch, open_source
 from tests.openbook.indexing.sources.marks import check_marks
+
+
+@pytest.fixture(scope="module")
+def demo() -> dict[str, list[Batch]]:
+    return {name: list(open_source(name).batches()) for name in ("wiki-2016", "wiki-2018")}
 
 
 @pytest.mark.parametrize(("name", "date"), [("wiki-2016", "2016-11-30"), ("wiki-2018", "2018-12-20")])
@@ -17,16 +22,16 @@ def test_the_demo_is_named_and_knows_its_date_and_licence(name: str, date: str) 
     assert name.removeprefix("wiki-") in source.name
 
 
-def test_the_two_years_of_the_demo_are_one_encyclopedia_in_which_facts_changed() -> None:
-    then, now = (list(open_source(name).passages()) for name in ("wiki-2016", "wiki-2018"))
+def test_the_two_years_of_the_demo_are_one_encyclopedia_in_which_facts_changed(demo: dict[str, list[Batch]]) -> None:
+    then, now = ([passage for batch in batches for passage in batch.passages] for batches in demo.values())
     assert then
     assert len({passage.passage_id for passage in then}) == len(then)
     assert {passage.title for passage in then} & {passage.title for passage in now}
     assert {passage.text for passage in then} != {passage.text for passage in now}
 
 
-def test_the_demo_continues_from_a_mark() -> None:
-    check_marks(lambda: open_source("wiki-2018"), "x", numbers=(0, 100, -1))
+def test_the_demo_continues_from_a_mark(demo: dict[str, list[Batch]]) -> None:
+    check_marks(lambda: open_source("wiki-2018"), "x", numbers=(100, -1), whole=demo["wiki-2018"])
 
 
 def test_a_file_is_described_by_its_name_and_by_what_the_caller_says(tmp_path: Path) -> None:

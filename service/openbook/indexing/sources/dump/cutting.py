@@ -4,6 +4,7 @@ In a dump every `<` of a page's own text is written `&lt;`, so `<page>` and `</p
 looked for as bytes: damage inside one page cannot reach the next.
 """
 
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from openbook.indexing.sources.dump.pieces import Piece
 
 OPEN, CLOSE = b"<page>", b"</page>"
+TOKEN = re.compile(OPEN + b"|" + CLOSE)
 # MediaWiki refuses wikitext above 2 MiB; escaped for XML it may grow some times over.
 LARGEST_PAGE = 8 << 20
 
@@ -35,65 +37,49 @@ class PageCutter:
         self._base = 0  # bytes dropped from the buffer since reading began
         # of the pieces in the buffer: (count of a piece's first byte, its start)
         self._starts: deque[tuple[int, int]] = deque()
-        self._read = 0
 
     def pages(self, pieces: Iterable[Piece], largest: int = LARGEST_PAGE) -> Iterator[PageBytes]:
         inside = oversized = False
-        scanned = 0
+        scanned = read = 0
         for piece in pieces:
-            self._read = piece.read
+            read = piece.read
             if piece.data is None:
                 # a page that has begun is lost with the block, and the next one begins somewhere after it
-                self._forget()
+                self._buffer.clear()
+                self._starts.clear()
+                self._offset = scanned = 0
                 inside = oversized = False
-                scanned = 0
-                yield PageBytes(None, "damaged", mark=f"{piece.end}:0", read=self._read)
+                yield PageBytes(None, "damaged", mark=f"{piece.end}:0", read=read)
                 continue
-            self._append(piece)
-            while True:
-                if not inside:
-                    begin = self._buffer.find(OPEN, scanned)
-                    if begin < 0:
-                        self._drop(max(len(self._buffer) - len(OPEN) + 1, 0))
-                        scanned = 0
-                        break
-                    self._drop(begin)
-                    inside, scanned = True, len(OPEN)
-                close = self._buffer.find(CLOSE, scanned)
-                following = self._buffer.find(OPEN, scanned, close if close >= 0 else len(self._buffer))
-                if close < 0 and following < 0:
-                    scanned = max(len(self._buffer) - len(CLOSE) + 1, scanned)
-                    if oversized or scanned > largest:
-                        oversized = True
-                        self._drop(scanned)
-                        scanned = 0
-                    break
-                end = following if following >= 0 else close + len(CLOSE)
-                defect = "too large" if oversized or end > largest else "broken" if following >= 0 else ""
-                data = None if defect else bytes(memoryview(self._buffer)[:end])
-                yield PageBytes(data, defect, mark=self._mark(end), read=self._read)
-                self._drop(end)
-                inside = oversized = False
+            self._starts.append((self._base + len(self._buffer) - self._offset, piece.start))
+            self._buffer += memoryview(piece.data)[self._offset :]
+            self._offset = 0
+            while match := TOKEN.search(self._buffer, scanned):
+                begins = match[0] == OPEN
+                if inside:
+                    end = match.start() if begins else match.end()
+                    defect = "too large" if oversized or end > largest else "broken" if begins else ""
+                    data = None if defect else bytes(memoryview(self._buffer)[:end])
+                    yield PageBytes(data, defect, mark=self._mark(end), read=read)
+                    oversized = False
+                    self._drop(end)
+                else:
+                    self._drop(match.start() if begins else match.end())
+                inside, scanned = begins, len(OPEN) if begins else 0
+            # the beginning of a token may be at the end
+            scanned = max(len(self._buffer) - len(CLOSE) + 1, scanned)
+            oversized = inside and (oversized or scanned > largest)
+            if oversized or not inside:
+                self._drop(scanned)
                 scanned = 0
         if inside:
-            yield PageBytes(None, "cut off", mark=self._mark(len(self._buffer)), read=self._read)
-
-    def _append(self, piece: Piece) -> None:
-        data = piece.data or b""
-        self._starts.append((self._base + len(self._buffer) - self._offset, piece.start))
-        self._buffer += memoryview(data)[self._offset :]
-        self._offset = 0
+            yield PageBytes(None, "cut off", mark=self._mark(len(self._buffer)), read=read)
 
     def _drop(self, n: int) -> None:
         del self._buffer[:n]  # CPython moves the beginning of a bytearray, not what follows
         self._base += n
         while len(self._starts) > 1 and self._starts[1][0] <= self._base:
             self._starts.popleft()
-
-    def _forget(self) -> None:
-        self._buffer.clear()
-        self._starts.clear()
-        self._offset = 0
 
     def _mark(self, at: int) -> str:
         """The mark of byte `at` of the buffer."""

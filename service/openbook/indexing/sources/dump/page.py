@@ -24,14 +24,6 @@ DISAMBIGUATION = re.compile(
 )
 
 
-class NotAnArticle(Exception):
-    """A page that is left out, counted under `reason`."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
 @dataclass(frozen=True, slots=True)
 class Article:
     """An article in plain text. Its id is the page's, which a new title does not change."""
@@ -41,17 +33,20 @@ class Article:
     text: str
 
 
-def read_article(data: bytes, files: frozenset[str] = FILE_NAMESPACES) -> Article:
-    """The article in one `<page>...</page>`. `files`: see `plain_text`. Raises NotAnArticle for every other page."""
+def read_article(data: bytes, files: frozenset[str] = FILE_NAMESPACES) -> Article | str:
+    """The article in one `<page>...</page>`, or the reason why it is left out. `files`: see `plain_text`.
+
+    Raises MemoryError.
+    """
     try:
         data.decode()
-    except UnicodeDecodeError as error:
-        raise NotAnArticle("undecodable") from error
+    except UnicodeDecodeError:
+        return "undecodable"
     try:
         # one page alone can have no document type, so no entity is defined and nothing outside is fetched
         page = ElementTree.fromstring(data)
-    except ElementTree.ParseError as error:
-        raise NotAnArticle("broken") from error
+    except ElementTree.ParseError:
+        return "broken"
 
     def last(path: str, missing: str = "") -> str:
         """The text of the last of these elements: of several revisions, the newest."""
@@ -60,25 +55,25 @@ def read_article(data: bytes, files: frozenset[str] = FILE_NAMESPACES) -> Articl
 
     page_id, title = last("id"), " ".join(last("title").split())
     if not (page_id.isascii() and page_id.isdigit() and title):
-        raise NotAnArticle("broken")
+        return "broken"
     wikitext = last("revision/text")
     if (last("ns") or "0") != "0":
-        raise NotAnArticle("other namespace")
+        return "other namespace"
     if page.find("redirect") is not None or REDIRECT.match(wikitext):
-        raise NotAnArticle("redirect")
+        return "redirect"
     if last("revision/model", missing="wikitext") != "wikitext":
-        raise NotAnArticle("no wikitext")
+        return "no wikitext"
     if DISAMBIGUATION_TITLE.search(title) or DISAMBIGUATION.search(wikitext):
-        raise NotAnArticle("disambiguation")
+        return "disambiguation"
     if LIST_TITLE.match(title):
-        raise NotAnArticle("list")
+        return "list"
     try:
         text = plain_text(wikitext, files)
     except MemoryError:
         raise
     # any failure of the parser of markup costs this page alone
-    except Exception as error:
-        raise NotAnArticle("unparsable") from error
+    except Exception:
+        return "unparsable"
     if not text:
-        raise NotAnArticle("empty")
+        return "empty"
     return Article(page_id, title, text)

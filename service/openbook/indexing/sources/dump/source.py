@@ -2,8 +2,8 @@
 
 import html
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,11 +12,11 @@ from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.sources.dump.cutting import OPEN, PageCutter
 from openbook.indexing.sources.dump.page import Article
-from openbook.indexing.sources.dump.pieces import Bzip2Pieces, Piece, PlainPieces
+from openbook.indexing.sources.dump.pieces import Piece, read_pieces
 from openbook.indexing.sources.dump.wikitext import FILE_NAMESPACES
-from openbook.indexing.sources.dump.workers import PageReaders
-from openbook.indexing.sources.source import Batch, BatchedSource, no_mark
-from openbook.indexing.splitting import passages
+from openbook.indexing.sources.dump.workers import PageReader
+from openbook.indexing.sources.source import Batch, PassageSource, no_mark, unreadable
+from openbook.indexing.splitting import split_article
 
 HEADER_BYTES = 1 << 20
 FILE_NAME = re.compile(r"(?P<wiki>[a-z_]+)-(?P<date>\d{8})-pages-")
@@ -66,54 +66,44 @@ def read_site(header: bytes) -> Site:
     return Site(name=field("sitename"), host=host, files=FILE_NAMESPACES | localised)
 
 
-class WikipediaDumpSource(BatchedSource):
+class WikipediaDumpSource(PassageSource):
     """`pages-articles.xml` or `.xml.bz2`: every article in plain text, split into passages.
 
     Passages are named `<page id>#0`, `<page id>#1`, ... A page that is left out is counted (`skipped`) and stops
     nothing. A mark is where a page ends: reading continues at that block of the file, or at that byte of a plain one.
     """
 
-    def __init__(self, path: Path, *, snapshot_date: str | None = None, licence: str = "", processes: int = 1) -> None:
-        """Raises SourceInvalid for a file that is no dump, ValueError when `processes` is below 1."""
+    def __init__(self, path: Path, *, snapshot_date: str | None = None, licence: str = "") -> None:
+        """Raises SourceInvalid for a file that is no dump."""
         self._path = path
-        self._processes = processes
-        self._pieces: PlainPieces | Bzip2Pieces = Bzip2Pieces(path) if path.suffix == ".bz2" else PlainPieces(path)
-        self._skipped: Counter[str] = Counter()
         self._site = self._read_site()
         named = FILE_NAME.match(path.name)
         date = f"{named['date'][:4]}-{named['date'][4:6]}-{named['date'][6:]}" if named else None
-        self.name = path.name
-        self.snapshot_date = snapshot_date or date
-        self.licence = licence or self._site.licence(self.snapshot_date)
-        self.attribution = self._site.attribution(self.licence)
-        self.total_bytes: int | None = path.stat().st_size
+        date = snapshot_date or date
+        licence = licence or self._site.licence(date)
+        super().__init__(path.name, path.stat().st_size, snapshot_date=date, licence=licence)
+        self.attribution = self._site.attribution(licence)
 
     def batches(self, after: str | None = None) -> Iterator[Batch]:
         """Raises SourceInvalid if the disk cannot be read, and for a mark that is none of this file."""
         start, offset = (0, 0) if after is None else self._position(after)
-        self._skipped = Counter()
-        readers = PageReaders(files=self._site.files, processes=self._processes)
+        self._skipped.clear()
         try:
-            pages = PageCutter(offset).pages(self._read_from(start, offset))
-            for page, outcome in readers.read(pages):
-                found: tuple[Passage, ...] = ()
-                if page.data is None:
-                    self._skipped[page.defect] += 1
-                elif isinstance(outcome, Article):
-                    found = tuple(passages([outcome]))
-                else:
-                    self._skipped[outcome] += 1
-                yield Batch(found, mark=page.mark, read=page.read)
+            with closing(PageReader(self._site.files)) as reader:
+                for page, outcome in reader.read(PageCutter(offset).pages(self._read_from(start, offset))):
+                    found: tuple[Passage, ...] = ()
+                    if page.data is None:
+                        self._skipped[page.defect] += 1
+                    elif isinstance(outcome, Article):
+                        found = split_article(outcome.article_id, outcome.title, outcome.text)
+                    else:
+                        self._skipped[outcome] += 1
+                    yield Batch(found, mark=page.mark, read=page.read)
         except OSError as error:
-            raise SourceInvalid(source=str(self._path), reason=f"cannot be read ({error})") from error
-        finally:
-            readers.close()
-
-    def skipped(self) -> Mapping[str, int]:
-        return dict(self._skipped)
+            raise unreadable(self._path, error) from error
 
     def _read_from(self, start: int, offset: int) -> Iterator[Piece]:
-        for number, piece in enumerate(self._pieces.read(start)):
+        for number, piece in enumerate(read_pieces(self._path, start)):
             if number == 0 and offset and (piece.start != start or piece.data is None or len(piece.data) < offset):
                 raise no_mark(self._path, f"{start}:{offset}")
             yield piece
@@ -128,7 +118,7 @@ class WikipediaDumpSource(BatchedSource):
         """What the header says; nothing if it is damaged. Raises SourceInvalid for a file that is no dump."""
         header = b""
         try:
-            for piece in self._pieces.read():
+            for piece in read_pieces(self._path):
                 header += piece.data or b""
                 if piece.data is None or OPEN in header or len(header) > HEADER_BYTES:
                     break
@@ -136,7 +126,7 @@ class WikipediaDumpSource(BatchedSource):
                 if not header:
                     raise SourceInvalid(source=str(self._path), reason="holds nothing that can be decompressed")
         except OSError as error:
-            raise SourceInvalid(source=str(self._path), reason=f"cannot be read ({error})") from error
+            raise unreadable(self._path, error) from error
         if header and b"<mediawiki" not in header[:HEADER_BYTES] and OPEN not in header:
             raise SourceInvalid(source=str(self._path), reason="is no MediaWiki dump: <mediawiki> is not in its header")
         return read_site(header.partition(OPEN)[0])

@@ -1,26 +1,25 @@
-"""Pages read in processes of their own, in the order in which they came.
+"""Pages read in another process, in the order in which they came.
 
-Not for speed alone: markup can be made on which a parser runs for hours or takes all memory, and only the end of its
-process stops it. A process that dies over a page costs that page.
+Markup can be made on which a parser runs for hours or takes all memory, and only the end of its process stops it. A
+process that dies over a page costs that page.
 """
 
 import multiprocessing
 import resource
 import signal
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from openbook.indexing.sources.dump.cutting import PageBytes
-from openbook.indexing.sources.dump.page import Article, NotAnArticle, read_article
+from openbook.indexing.sources.dump.page import Article, read_article
 
 # Seconds of processor time, not of the clock: a busy machine loses the same pages as a quiet one. Long articles take a
 # fifth of a second.
 PAGE_SECONDS = 20.0
 WORKER_BYTES = 2 << 30
-# Enough work at once that handing it over costs nothing, little enough that the processes end together.
+# Enough work at once that handing it over costs nothing, little enough that cutting pages does not wait for it.
 TASK_BYTES = 256 << 10
 TASK_PAGES = 256
 
@@ -30,58 +29,30 @@ Outcome = Article | str
 
 
 class WorkerFailed(RuntimeError):
-    """A process ended before it could read any page."""
+    """The process ended before it could read any page."""
 
 
-class PageReaders:
-    """Reads pages in `processes` processes, which end with `close`, or with this process."""
+class PageReader:
+    """Reads pages in a process of its own, which ends with `close`, or with this process."""
 
-    def __init__(
-        self,
-        *,
-        files: frozenset[str],
-        processes: int = 1,
-        page_seconds: float = PAGE_SECONDS,
-        worker_bytes: int = WORKER_BYTES,
-    ) -> None:
-        """Raises ValueError when `processes` is below 1."""
-        if processes < 1:
-            raise ValueError(f"processes must be at least 1, got {processes}")
-        self._limits = (files, page_seconds, worker_bytes)
-        self._workers: list[_Worker] = []
-        self._processes = processes
+    def __init__(self, files: frozenset[str], page_seconds: float = PAGE_SECONDS) -> None:
+        self._arguments = (files, page_seconds)
+        self._start()
 
     def read(self, pages: Iterable[PageBytes]) -> Iterator[tuple[PageBytes, Outcome]]:
-        """Every page with its outcome, in their order. Holds a task a process, and the next one."""
-        busy: deque[_Worker] = deque()
-        for number, task in enumerate(_tasks(pages)):
-            if number == len(self._workers) < self._processes:
-                self._workers.append(_Worker(*self._limits))
-            worker = self._workers[number % len(self._workers)]
-            if len(busy) < len(self._workers):
-                worker.begin(task)
-            else:
-                # the worker of the oldest task: it gets the next one before its outcomes are handed on
-                done = busy.popleft().finish()
-                worker.begin(task)
-                yield from done
-            busy.append(worker)
-        for worker in busy:
-            yield from worker.finish()
+        """Every page with its outcome, in their order. The process reads a task while this one cuts out the next."""
+        waiting: Task = []
+        for task in _tasks(pages):
+            outcomes = self._outcomes(waiting)
+            self._send(task)
+            yield from zip(waiting, outcomes, strict=True)
+            waiting = task
+        yield from zip(waiting, self._outcomes(waiting), strict=True)
 
     def close(self) -> None:
-        for worker in self._workers:
-            worker.stop()
-        self._workers.clear()
-
-
-class _Worker:
-    """One process and the task that it has."""
-
-    def __init__(self, files: frozenset[str], page_seconds: float, worker_bytes: int) -> None:
-        self._arguments = (files, page_seconds, worker_bytes)
-        self._task: Task = []
-        self._start()
+        self._process.terminate()
+        self._process.join()
+        self._connection.close()
 
     def _start(self) -> None:
         # spawn: a fork would copy locks that other threads hold and nothing releases
@@ -93,27 +64,18 @@ class _Worker:
         try:
             self._connection.recv()
         except EOFError as error:
-            self.stop()
+            self.close()
             raise WorkerFailed(f"a process to read pages ended with {self._process.exitcode} at its start") from error
 
-    def begin(self, task: Task) -> None:
-        self._task = task
-        self._send(task)
-
-    def finish(self) -> list[tuple[PageBytes, Outcome]]:
-        """The pages of the task with their outcomes. After the death of the process, each page is read alone."""
-        outcomes = self._receive()
+    def _outcomes(self, task: Task) -> list[Outcome]:
+        """The outcomes of the task that was sent. After the death of the process, each page is read alone."""
+        outcomes = self._receive() if task else []
         if outcomes is None:
             outcomes = []
-            for page in self._task:
+            for page in task:
                 self._send([page])
                 outcomes += self._receive() or ["too heavy"]
-        return list(zip(self._task, outcomes, strict=True))
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.join()
-        self._connection.close()
+        return outcomes
 
     def _send(self, pages: Task) -> None:
         with suppress(BrokenPipeError):  # the process died; `_receive` notices
@@ -125,7 +87,7 @@ class _Worker:
             outcomes: list[Outcome] = self._connection.recv()
             return outcomes
         except (EOFError, ConnectionResetError):
-            self.stop()
+            self.close()
             self._start()
             return None
 
@@ -143,41 +105,33 @@ def _tasks(pages: Iterable[PageBytes]) -> Iterator[Task]:
         yield task
 
 
-def serve_pages(connection: Connection, files: frozenset[str], page_seconds: float, worker_bytes: int) -> None:
-    """The life of a process: lists of pages in, lists of outcomes out, until the other end closes."""
+def serve_pages(connection: Connection, files: frozenset[str], page_seconds: float) -> None:
+    """The life of the process: lists of pages in, lists of outcomes out, until the other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which ends this process
     signal.signal(signal.SIGVTALRM, signal.SIG_DFL)  # ends the process, even in the midst of the parser
-    _limit_memory(worker_bytes)
+    _limit_memory()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     connection.send("ready")
-    while True:
-        try:
-            pages: list[bytes | None] = connection.recv()
-        except EOFError:
-            return
-        outcomes: list[Outcome] = []
-        for page in pages:
-            signal.setitimer(signal.ITIMER_VIRTUAL, page_seconds)
-            outcomes.append("" if page is None else _outcome(page, files))
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        try:
+    with suppress(EOFError, BrokenPipeError):
+        while True:
+            outcomes: list[Outcome] = []
+            for page in connection.recv():
+                signal.setitimer(signal.ITIMER_VIRTUAL, page_seconds)
+                outcomes.append("" if page is None else _read(page, files))
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             connection.send(outcomes)
-        except BrokenPipeError:
-            return
 
 
-def _limit_memory(n_bytes: int) -> None:
-    """Let this process take `n_bytes` more than it has."""
+def _limit_memory() -> None:
+    """Let this process take WORKER_BYTES more than it has."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = pages * resource.getpagesize() + n_bytes
+    limit = pages * resource.getpagesize() + WORKER_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
-def _outcome(page: bytes, files: frozenset[str]) -> Outcome:
+def _read(page: bytes, files: frozenset[str]) -> Outcome:
     try:
         return read_article(page, files)
-    except NotAnArticle as reason:
-        return reason.reason
     except MemoryError:
         return "too heavy"

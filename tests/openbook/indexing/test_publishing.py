@@ -1,0 +1,27 @@
+"""A version that lies ready is published as it is, or not at all."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from openbook.errors import IndexChecksumWrong
+from openbook.indexing.publishing import publish_copy
+from openbook.storage.index_store import IndexStore
+
+
+def test_a_copy_of_a_version_is_the_same_version(tiny_indexes: Path, store: IndexStore) -> None:
+    info = publish_copy(store, tiny_indexes / "tiny-2016")
+    assert store.verify("tiny-2016") == info == IndexStore(tiny_indexes).info("tiny-2016")
+
+
+def test_a_copy_that_changes_on_its_way_is_not_published(
+    tiny_indexes: Path, store: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copy_badly(source: Path, target: Path) -> None:
+        target.write_bytes(source.read_bytes()[:-1] + b"?")
+
+    monkeypatch.setattr(shutil, "copyfile", copy_badly)
+    with pytest.raises(IndexChecksumWrong, match=r"index\.faiss"):
+        publish_copy(store, tiny_indexes / "tiny-2016")
+    assert list(store.folder.iterdir()) == []
