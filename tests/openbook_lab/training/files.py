@@ -1,8 +1,9 @@
-"""Question files of a test, and a training that is refused."""
+"""Question files of a test, a training that is refused, and what a training logged."""
 
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,3 +29,15 @@ def refused(config: TrainingConfig, reason: str) -> None:
     with pytest.raises(OpenbookError, match=reason):
         run(config, lambda _: None)
     assert not (config.work / "recipe.json").exists()
+
+
+def said_by(config: TrainingConfig) -> list[str]:
+    """Train, and return the lines of the report."""
+    said: list[str] = []
+    assert run(config, said.append) == config.output
+    return said
+
+
+def logged(config: TrainingConfig, stage: str) -> list[dict[str, Any]]:
+    entries = [json.loads(line) for line in (config.work / "log.jsonl").read_text().splitlines()]
+    return [entry for entry in entries if entry["stage"] == stage]

@@ -20,17 +20,17 @@ from openbook_lab.datasets.questions import Question
 from openbook_lab.training.base import RagModels
 from openbook_lab.training.joint import JointTask
 from openbook_lab.training.libraries import Library
-from openbook_lab.training.machine import ALONE, Machine, meet
+from openbook_lab.training.machine import Machine, meet
 from openbook_lab.training.reading import ReadingTask
 from openbook_lab.training.recipe import JointConfig
-from openbook_lab.training.stage import save_state, train_stage
+from openbook_lab.training.stage import Task, save_state, train_stage
 from openbook_lab.training.warm_start import warm_start_generator, warm_start_question_encoder
 from openbook_lab.training.worlds import LibraryQuestion
 from tests.openbook_lab.training.test_reading import CONFIG, pools_of
 
-READING = replace(CONFIG, steps=8, save_every=3, log_every=1, dropout=0.2)
+READING = replace(CONFIG, steps=6, save_every=3, log_every=1, dropout=0.2)
 JOINT = JointConfig(
-    steps=8, questions_per_step=4, n_docs=2, warm_up=2, save_every=3, log_every=1, dropout=0.2, question_rate=1e-3
+    steps=6, questions_per_step=4, n_docs=2, warm_up=2, save_every=3, log_every=1, dropout=0.2, question_rate=1e-3
 )
 # two steps after a state was saved, so that these are taken again
 DEADLY_STEP = 5
@@ -41,7 +41,9 @@ def train(
 ) -> None:
     """Both stages in one of `count` processes; the first kills itself in the stage that `dies_in` names."""
     torch.set_num_threads(1)
-    machine = Machine(replicas=meet(str(meeting), rank, count) if count > 1 else ALONE)
+    machine = Machine(rank=rank, count=count)
+    if count > 1:
+        meet(str(meeting), rank, count)
     generator, tokenizer = warm_start_generator(base, decoder_layers=(0,)), AutoTokenizer.from_pretrained(base)
     models = RagModels(warm_start_question_encoder(base), generator, tokenizer, Wording.of(generator, tokenizer))
     passages = [
@@ -57,10 +59,11 @@ def train(
         if task.name == dies_in and line["step"] == DEADLY_STEP:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    task: ReadingTask | JointTask
+    wording, make_examples, libraries = models.wording, pools_of(questions), {"all": Library(passages, vectors)}
+    task: Task
     for task in (
-        ReadingTask(generator, models.wording, pools_of(questions), READING, machine),
-        JointTask(models, {"all": Library(passages, vectors)}, draw, JOINT, machine),
+        ReadingTask(config=READING, machine=machine, generator=generator, wording=wording, make_examples=make_examples),
+        JointTask(config=JOINT, machine=machine, rag=models, libraries=libraries, draw=draw),
     ):
         train_stage(task, state_file=folder / f"{task.name}_state.pt", log=log)
     if rank == 0:

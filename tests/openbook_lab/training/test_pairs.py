@@ -3,7 +3,6 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from openbook_lab.evaluation.reader import GREEDY, BatchReader, OpenQuestion
 from openbook_lab.training.batches import encode_examples
 from openbook_lab.training.data import Questions, read_all
 from openbook_lab.training.examples import ReadingExample
-from openbook_lab.training.libraries import PARAGRAPHS, Found, Library, draw_from, found_answer, library_questions
+from openbook_lab.training.libraries import PARAGRAPHS, Found, draw_from, library_questions
 from openbook_lab.training.mixture import closed_book_source
 from openbook_lab.training.recipe import DistillationConfig, JointConfig, ReadingConfig
-from openbook_lab.training.run import Training, TrainingConfig, run
-from tests.openbook_lab.training.files import lines, question_lines, refused
+from openbook_lab.training.run import Training, TrainingConfig
+from tests.openbook_lab.training.files import lines, logged, question_lines, refused, said_by
 
 PASSAGES = (
     {"id": "1", "title": "Peru", "text": "Lima is the capital of Peru."},
@@ -57,27 +56,24 @@ def config(tmp_path: Path, bert_folder: Path) -> TrainingConfig:
     )
 
 
-def logged(config: TrainingConfig, stage: str) -> list[dict[str, float]]:
-    entries = [json.loads(line) for line in (config.work / "log.jsonl").read_text().splitlines()]
-    return [entry for entry in entries if entry["stage"] == stage]
-
-
 def test_what_is_written_is_learnt_whatever_was_found_and_what_is_found_only_if_it_was() -> None:
     clue, claim = Question("Lima", ("a city in Peru",)), Question("Lima is in Peru.", ("SUPPORTS",))
     asked = library_questions(Questions(alone=[clue], prompts=[clue], claims=[claim]), [])[PARAGRAPHS]
-    library = {PARAGRAPHS: Library([Passage("1", "Quito", "Quito is in Ecuador.")], torch.zeros(1, 2))}
-    learnt = {question.kind: found_answer(Found(question, [0]), library) for question in asked}
+    passages = [Passage("1", "Quito", "Quito is in Ecuador.")]
+    learnt = {question.kind: Found(question, passages, torch.empty(0)).target() for question in asked}
     assert learnt == {"alone": None, "text": "a city in Peru", "claim": "SUPPORTS"}
 
 
 def test_with_unfound_an_answer_is_learnt_whatever_was_found_and_one_that_was_first() -> None:
     alone = [Question("Which city?", ("Lima", "Quito"))]
-    library = {PARAGRAPHS: Library([Passage("1", "", "Quito is there."), Passage("2", "", "None.")], torch.zeros(2, 2))}
-    (strict,) = library_questions(Questions(alone=alone), [])[PARAGRAPHS]
-    (free,) = library_questions(Questions(alone=alone), [], unfound=True)[PARAGRAPHS]
-    (over,) = library_questions(Questions(paragraphs=alone), [], unfound=True)[PARAGRAPHS]
-    assert [found_answer(Found(one, [0]), library) for one in (strict, free, over)] == ["Quito"] * 3
-    assert [found_answer(Found(one, [1]), library) for one in (strict, free, over)] == [None, "Lima", "Lima"]
+    there, nowhere = Passage("1", "", "Quito is there."), Passage("2", "", "None.")
+    asked = [
+        *library_questions(Questions(alone=alone), [])[PARAGRAPHS],
+        *library_questions(Questions(alone=alone), [], unfound=True)[PARAGRAPHS],
+        *library_questions(Questions(paragraphs=alone), [], unfound=True)[PARAGRAPHS],
+    ]
+    assert [Found(question, [there], torch.empty(0)).target() for question in asked] == ["Quito"] * 3
+    assert [Found(question, [nowhere], torch.empty(0)).target() for question in asked] == [None, "Lima", "Lima"]
 
 
 def test_unfound_reaches_what_is_drawn(config: TrainingConfig, tmp_path: Path) -> None:
@@ -125,39 +121,42 @@ def test_questions_alone_come_in_the_forms_of_the_public_files(
     assert read.alone == [Question("Where?", ("Peru", "Republic"))]
 
 
-def test_training_on_pairs_is_judged_by_questions_of_its_own_and_stops_early(
+def test_questions_with_answers_and_passages_are_enough_and_judged_by_their_own(
     config: TrainingConfig, tmp_path: Path
 ) -> None:
-    asked = lines(tmp_path / "nq.jsonl", ASKED)
-    joint = replace(config.joint, steps=9, evaluate_every=1, patience=2, encoder_rate=1e-12, decoder_rate=1e-12)
-    config = replace(config, questions=(asked,), dev=(lines(tmp_path / "dev.jsonl", ASKED[:1]),), joint=joint)
-    run(config, lambda _: None)
-    judged = [entry for entry in logged(config, "joint") if "open_exact_match" in entry]
+    still = {"encoder_rate": 1e-12, "decoder_rate": 1e-12, "question_rate": 1e-12}
+    joint = replace(config.joint, steps=9, evaluate_every=1, log_every=1, patience=2, **still)
+    dev = (lines(tmp_path / "dev.jsonl", ASKED[:1]),)
+    config = replace(config, questions=(lines(tmp_path / "nq.jsonl", ASKED),), dev=dev, joint=joint)
+    assert "2 questions alone" in said_by(config)
+    log = logged(config, "joint")
+    assert {entry["found"] for entry in log if "nll" in entry} == {1.0}
+    judged = [entry for entry in log if "open_exact_match" in entry]
     # the first is the best so far, and two are no better
     assert [entry["step"] for entry in judged[:-1]] == [1, 2, 3]
     assert all("dev_exact_match" not in entry for entry in judged)
     assert "kept" in judged[-1]
+    assert load_checkpoint(config.output).facts.name == "mine"
 
 
 def test_reading_is_not_judged_by_questions_without_their_paragraphs(
     config: TrainingConfig, tmp_path: Path, questions: list[Question]
 ) -> None:
-    reads = replace(config.reading, steps=1, evaluate_every=1, patience=1)
-    dev = (lines(tmp_path / "dev.jsonl", ASKED),)
-    config = replace(config, paragraphs=(question_lines(tmp_path / "squad.jsonl", questions),), dev=dev, reading=reads)
+    reads, joint = replace(config.reading, steps=1, evaluate_every=1, patience=1), replace(config.joint, steps=0)
+    asked, dev = question_lines(tmp_path / "squad.jsonl", questions), lines(tmp_path / "dev.jsonl", ASKED)
+    config = replace(config, paragraphs=(asked,), dev=(dev,), reading=reads, joint=joint)
     refused(config, "stopping early in reading needs held-out questions with their paragraphs")
-    run(replace(config, reading=replace(reads, patience=0)), lambda _: None)
-    assert not any("dev_exact_match" in entry for entry in logged(config, "reading"))
+    config = replace(config, reading=replace(reads, patience=0))
+    said_by(config)
+    assert ["dev_exact_match" in entry for entry in logged(config, "reading")] == [False]
 
 
 def test_what_is_too_long_to_be_asked_is_left_out_and_said(config: TrainingConfig, tmp_path: Path) -> None:
     # the generator reads 96 tokens, and half of them are for the passage
     long, fits = {"question": "lima " * 50, "answer": ["Lima"]}, {"question": "lima " * 40, "answer": ["Lima"]}
     config = replace(config, questions=(lines(tmp_path / "nq.jsonl", [long, fits, fits, long]),))
-    said: list[str] = []
-    run(config, said.append)
-    assert "2 questions alone" in said
-    assert "2 are longer than 48 tokens, and are left out" in said
+    described = Training(config).description()
+    assert {"2 questions alone", "2 are longer than 48 tokens, and are left out"} <= set(described)
     closed = replace(config, closed_book=True, passages=())
     assert len(Training(closed).questions.alone) == 4
 
@@ -178,42 +177,21 @@ def test_a_closed_book_reads_in_training_what_it_reads_when_it_is_asked(
 ) -> None:
     example = closed_book_source([Question("who was king", ("juan perez",))])(random.Random(0))
     assert example == ReadingExample("who was king", "", "", "juan perez", None)
-    (encoded,) = encode_examples([example], wording.without_passages(), max_input_length=96, max_target_length=24)
+    (encoded,) = encode_examples([example], wording.without_passages(), 96, 24)
     assert encoded.input_ids == tokenizer("who was king")["input_ids"]
 
 
-def test_questions_with_their_answers_and_passages_are_enough(config: TrainingConfig, tmp_path: Path) -> None:
-    config = replace(config, questions=(lines(tmp_path / "nq.jsonl", ASKED),))
-    said: list[str] = []
-    run(config, said.append)
-    assert "2 questions alone" in said
-    ((step, found),) = [(entry["step"], entry["found"]) for entry in logged(config, "joint")]
-    assert (step, found) == (2, 1.0)
-    assert load_checkpoint(config.output).facts.name == "mine"
-
-
-@pytest.mark.parametrize(
-    ("kind", "records", "told"), [("texts", CLUES, "2 texts to write"), ("claims", CLAIMS, "2 claims")]
-)
 def test_texts_and_claims_are_learnt_beside_passages_that_do_not_hold_them(
-    config: TrainingConfig, tmp_path: Path, kind: str, records: Sequence[object], told: str
-) -> None:
-    file = lines(tmp_path / "pairs.jsonl", records)
-    config = replace(config, texts=(file,)) if kind == "texts" else replace(config, claims=(file,))
-    said: list[str] = []
-    run(config, said.append)
-    assert told in said
-    # what is written is not looked for
-    assert ["found" in entry for entry in logged(config, "joint")] == [False]
-    assert load_checkpoint(config.output).facts.name == "mine"
-
-
-def test_the_question_encoder_is_shown_what_is_asked_of_texts_and_claims(
     config: TrainingConfig, tmp_path: Path
 ) -> None:
     texts, claims = lines(tmp_path / "clues.jsonl", CLUES), lines(tmp_path / "fever.jsonl", CLAIMS)
-    read = read_all(replace(config, texts=(texts,), claims=(claims,)))
-    assert read.texts() == ["Lima", "Maria Lopez", *(claim["claim"] for claim in CLAIMS)]
+    config = replace(config, texts=(texts,), claims=(claims,))
+    assert {"2 texts to write", "2 claims"} <= set(said_by(config))
+    # what is written is not looked for
+    assert ["found" in entry for entry in logged(config, "joint")] == [False]
+    assert load_checkpoint(config.output).facts.name == "mine"
+    # the question encoder is shown what is asked
+    assert read_all(config).texts() == ["Lima", "Maria Lopez", *(claim["claim"] for claim in CLAIMS)]
 
 
 def test_a_closed_book_learns_to_write_without_any_passage(config: TrainingConfig, tmp_path: Path) -> None:
@@ -233,7 +211,7 @@ def test_a_closed_book_learns_to_write_without_any_passage(config: TrainingConfi
         reading=reading,
         joint=replace(config.joint, steps=0),
     )
-    run(config, lambda _: None)
+    said_by(config)
     assert logged(config, "reading")[-1]["dev_exact_match"] == 100
     reader = BatchReader(load_checkpoint(config.output))
     (written,) = reader.read([OpenQuestion("lima", (), ()), OpenQuestion("maria", (), ())], [GREEDY])
@@ -254,7 +232,7 @@ def test_a_closed_books_loss_is_what_its_evaluation_says_of_the_same_text(
         reading=still,
         joint=replace(config.joint, steps=0),
     )
-    run(config, lambda _: None)
+    said_by(config)
     (target,) = wording.targets(CLUES[1]["references"], 24)
     reader = BatchReader(load_checkpoint(config.output))
     (scored,) = reader.score(OpenQuestion("Maria Lopez", (), ()), CLUES[1]["references"])

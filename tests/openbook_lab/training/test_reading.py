@@ -41,9 +41,7 @@ def pools_of(questions: Sequence[Question]) -> Callable[[int, int], list[Reading
 
     def examples(number: int, size: int) -> list[ReadingExample]:
         random_state = random.Random(number)
-        made = (
-            reading_example(random_state.choice(questions), pool=pool, random_state=random_state) for _ in range(size)
-        )
+        made = (reading_example(random_state.choice(questions), pool, random_state) for _ in range(size))
         return [example for example in made if example is not None]
 
     return examples
@@ -51,7 +49,7 @@ def pools_of(questions: Sequence[Question]) -> Callable[[int, int], list[Reading
 
 def test_evidence_marks_the_answer_among_the_inputs(wording: Wording) -> None:
     example = ReadingExample("who was president?", "peru", "in 1821 maria lopez was president", "maria lopez", 8)
-    batch = collate(encode_examples([example], wording, max_input_length=90, max_target_length=8), wording)
+    batch = collate(encode_examples([example], wording, 90, 8), wording)
     copied = [batch.input_ids[0][batch.evidence[0, position]].tolist() for position in range(2)]
     assert [ids[0] for ids in copied] == batch.targets[0, :2].tolist()
     assert not batch.evidence[0, 2].any()
@@ -63,7 +61,7 @@ def test_evidence_marks_the_answer_among_the_inputs(wording: Wording) -> None:
 
 def test_a_long_passage_is_cut_and_the_question_is_not(wording: Wording) -> None:
     example = ReadingExample("who was president?", "peru", "lima " * 200 + "maria", "maria", 1000)
-    (encoded,) = encode_examples([example], wording, max_input_length=40, max_target_length=8)
+    (encoded,) = encode_examples([example], wording, 40, 8)
     assert len(encoded.input_ids) == 40
     assert wording.tokenizer.decode(encoded.input_ids).endswith("who was president? [SEP]")
     assert encoded.evidence is None
@@ -80,12 +78,10 @@ def test_batches_hold_every_item_once_and_no_more_tokens_than_allowed(lengths: l
 
 def test_padding_does_not_change_the_loss(models: RagModels, questions: list[Question]) -> None:
     generator, wording = models.generator, models.wording
-    encoded = encode_examples(pools_of(questions)(0, 2), wording, max_input_length=90, max_target_length=8)
-    losses, sizes = [], []
-    for one in encoded:
-        batch = collate([one], wording)
-        losses.append(float(reading_loss(generator, batch, guidance=0.0, guided_heads=0)[1]))
-        sizes.append(int((batch.targets != IGNORED).sum()))
+    encoded = encode_examples(pools_of(questions)(0, 2), wording, 90, 8)
+    batches = [collate([one], wording) for one in encoded]
+    losses = [float(reading_loss(generator, batch, guidance=0.0, guided_heads=0)[1]) for batch in batches]
+    sizes = [int((batch.targets != IGNORED).sum()) for batch in batches]
     together = float(reading_loss(generator, collate(encoded, wording), guidance=0.0, guided_heads=0)[1])
     expected = sum(loss * size for loss, size in zip(losses, sizes, strict=True)) / sum(sizes)
     assert together == pytest.approx(expected, abs=1e-4)
@@ -95,7 +91,7 @@ def test_one_step_lowers_the_loss_and_draws_attention_to_the_answer(
     models: RagModels, questions: list[Question]
 ) -> None:
     generator, wording = models.generator, models.wording
-    encoded = encode_examples(pools_of(questions)(0, 6), wording, max_input_length=90, max_target_length=8)
+    encoded = encode_examples(pools_of(questions)(0, 6), wording, 90, 8)
     batch = collate(encoded, wording)
 
     def losses() -> tuple[float, float]:
@@ -118,10 +114,12 @@ def test_the_same_seed_gives_the_same_weights_and_word_embeddings_stay(
     bert_folder: Path, questions: list[Question], wording: Wording, tmp_path: Path
 ) -> None:
     lines: list[Any] = []
-    generators = [warm_start_generator(bert_folder, decoder_layers=(0, 1)) for _ in range(3)]
-    first, second, untrained = generators
+    first, second, untrained = (warm_start_generator(bert_folder, decoder_layers=(0, 1)) for _ in range(3))
+    make_examples = pools_of(questions)
     for name, generator in (("a", first), ("b", second)):
-        task = ReadingTask(generator, wording, pools_of(questions), CONFIG, dev=questions)
+        task = ReadingTask(
+            config=CONFIG, dev=questions, generator=generator, wording=wording, make_examples=make_examples
+        )
         train_stage(task, state_file=tmp_path / name / "s.pt", log=lines.append)
     for name, tensor in first.state_dict().items():
         torch.testing.assert_close(second.state_dict()[name], tensor, atol=0, rtol=0, msg=name)
@@ -140,6 +138,10 @@ def test_answers_come_back_in_the_order_of_their_questions(models: RagModels, qu
 
 def test_a_batch_of_a_closed_book_is_as_large_as_its_targets_allow(models: RagModels) -> None:
     long = ReadingExample("lima", "", "", "who was president of peru and king of ecuador " * 3, None)
-    config = ReadingConfig(tokens_per_step=64)
-    task = ReadingTask(models.generator, models.wording, lambda *_: [long] * 40, config)
+    task = ReadingTask(
+        config=ReadingConfig(tokens_per_step=64),
+        generator=models.generator,
+        wording=models.wording,
+        make_examples=lambda *_: [long] * 40,
+    )
     assert max(collate(batch, models.wording).targets.numel() for batch in task.pool(0)) <= 64

@@ -71,7 +71,7 @@ def test_training_and_serving_write_the_same_input(saved: Path) -> None:
     generator, wording = Generator(checkpoint), Wording.of(checkpoint.generator, checkpoint.generator_tokenizer)
     for title, text in (("Peru", "Lima is the capital of Peru, and its largest city."), ("", "Lima. A city.")):
         example = ReadingExample("What is Peru's capital?", title, text, "Lima", None)
-        (encoded,) = encode_examples([example], wording, max_input_length=300, max_target_length=8)
+        (encoded,) = encode_examples([example], wording, 300, 8)
         assert generator.input_ids(example.question, Passage("1", title, text)) == encoded.input_ids
 
 

@@ -10,7 +10,7 @@ from openbook.indexing.passage_encoder import PassageEncoder
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training.data import Questions
 from openbook_lab.training.examples import AnswerPool, occurrences
-from openbook_lab.training.libraries import PARAGRAPHS, draw_from, library_questions, make_libraries
+from openbook_lab.training.libraries import DEV, PARAGRAPHS, draw_from, library_questions, make_libraries
 from openbook_lab.training.mixture import world_sources
 from openbook_lab.training.worlds import InventedWorld, LibraryQuestion, invented_worlds
 
@@ -51,7 +51,7 @@ def test_every_question_knows_passages_that_hold_its_answer(world: InventedWorld
 
 
 def test_examples_hold_their_answer_and_distractors_do_not() -> None:
-    sources = world_sources([SMALL], pool=AnswerPool({"person": ("Maria Lopez", "Ana Ruiz"), "name": ("Lima",)}))
+    sources = world_sources([SMALL], AnswerPool({"person": ("Maria Lopez", "Ana Ruiz"), "name": ("Lima",)}))
     random_state = random.Random(0)
     for _ in range(60):
         example = sources["world"](random_state)
@@ -68,7 +68,7 @@ def test_examples_hold_their_answer_and_distractors_do_not() -> None:
 def test_libraries_keep_worlds_apart_and_rows_right() -> None:
     libraries = make_libraries(Questions(), [SMALL], encoder=PassageEncoder.load())
     questions = library_questions(Questions(), [SMALL])
-    assert set(libraries) == {PARAGRAPHS, "small"}
+    assert set(libraries) == {PARAGRAPHS, "small", DEV}
     assert libraries["small"].vectors.shape == (3, 384)
     for question in questions["small"]:
         assert occurrences(question.answers[0], libraries["small"].passages[question.rows[0]].text)
