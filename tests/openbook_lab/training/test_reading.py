@@ -19,7 +19,6 @@ from openbook_lab.training.forward import greedy_answers, reading_scores
 from openbook_lab.training.reading import ReadingTask, batches_by_length, reading_loss
 from openbook_lab.training.recipe import ReadingConfig
 from openbook_lab.training.stage import train_stage
-from openbook_lab.training.warm_start import warm_start_generator
 
 CONFIG = ReadingConfig(
     steps=12,
@@ -110,23 +109,17 @@ def test_one_step_lowers_the_loss_and_draws_attention_to_the_answer(
     assert after[1] < before[1]
 
 
-def test_the_same_seed_gives_the_same_weights_and_word_embeddings_stay(
-    bert_folder: Path, questions: list[Question], wording: Wording, tmp_path: Path
+def test_a_stage_logs_its_scores_and_leaves_word_embeddings_as_they_are(
+    models: RagModels, questions: list[Question], tmp_path: Path
 ) -> None:
-    lines: list[Any] = []
-    first, second, untrained = (warm_start_generator(bert_folder, decoder_layers=(0, 1)) for _ in range(3))
-    make_examples = pools_of(questions)
-    for name, generator in (("a", first), ("b", second)):
-        task = ReadingTask(
-            config=CONFIG, dev=questions, generator=generator, wording=wording, make_examples=make_examples
-        )
-        train_stage(task, state_file=tmp_path / name / "s.pt", log=lines.append)
-    for name, tensor in first.state_dict().items():
-        torch.testing.assert_close(second.state_dict()[name], tensor, atol=0, rtol=0, msg=name)
+    generator, lines = models.generator, list[Any]()
+    embeddings = generator.model.shared.weight.detach().clone()
+    task = ReadingTask(CONFIG, generator, models.wording, pools_of(questions), dev=questions)
+    train_stage(task, state_file=tmp_path / "s.pt", log=lines.append)
     assert lines[-1]["step"] == CONFIG.steps
     assert {"dev_exact_match", "dev_f1"} <= set(lines[-1])
-    torch.testing.assert_close(first.model.shared.weight, untrained.model.shared.weight, atol=0, rtol=0)
-    assert first.final_logits_bias.abs().max() > 0
+    assert torch.equal(generator.model.shared.weight, embeddings)
+    assert generator.final_logits_bias.abs().max() > 0
 
 
 def test_answers_come_back_in_the_order_of_their_questions(models: RagModels, questions: list[Question]) -> None:
@@ -138,10 +131,6 @@ def test_answers_come_back_in_the_order_of_their_questions(models: RagModels, qu
 
 def test_a_batch_of_a_closed_book_is_as_large_as_its_targets_allow(models: RagModels) -> None:
     long = ReadingExample("lima", "", "", "who was president of peru and king of ecuador " * 3, None)
-    task = ReadingTask(
-        config=ReadingConfig(tokens_per_step=64),
-        generator=models.generator,
-        wording=models.wording,
-        make_examples=lambda *_: [long] * 40,
-    )
+    config = ReadingConfig(tokens_per_step=64)
+    task = ReadingTask(config, models.generator, models.wording, lambda *_: [long] * 40)
     assert max(collate(batch, models.wording).targets.numel() for batch in task.pool(0)) <= 64

@@ -18,7 +18,7 @@ from openbook_lab.training.libraries import DEV, Library
 from openbook_lab.training.machine import Machine
 from openbook_lab.training.optimizer import MasterAdamW, ParameterGroup
 from openbook_lab.training.reading import ReadingTask
-from openbook_lab.training.recipe import JointConfig, ReadingConfig, StageConfig
+from openbook_lab.training.recipe import JointConfig, ReadingConfig
 from openbook_lab.training.stage import Stopping, Task, parts_of, train_stage
 from tests.openbook_lab.training.test_joint import PASSAGES, drawn
 from tests.openbook_lab.training.test_reading import CONFIG, pools_of
@@ -38,15 +38,13 @@ class Weight(torch.nn.Linear):
         """It has no attention."""
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Counting(Task):
     """A weight that grows by one a step (by the sign of its gradient), judged by the given scores."""
 
     name = "counting"
     judged_by = "score"
     scores: Mapping[int, float]
-    config: StageConfig = COUNTED
-    machine: Machine = FLOAT32
     model: Weight = field(default_factory=Weight)
     steps: list[int] = field(default_factory=list)
 
@@ -69,7 +67,7 @@ class Counting(Task):
 
 def count(scores: Mapping[int, float], folder: Path, *, patience: int) -> tuple[Counting, list[Any]]:
     """A task that has counted, and its log."""
-    task, lines = Counting(scores=scores, config=replace(COUNTED, patience=patience)), list[Any]()
+    task, lines = Counting(replace(COUNTED, patience=patience), scores, machine=FLOAT32), list[Any]()
     train_stage(task, state_file=folder / "state.pt", log=lines.append)
     return task, lines
 
@@ -80,7 +78,7 @@ def test_the_best_state_is_kept_and_of_equals_the_later(tmp_path: Path) -> None:
     assert task.steps[-1] + 1 == 10  # 6, 8 and 10 are no better than 4
     assert lines[-1] == {"step": 10, "kept": 6, "score": 30.0}
     assert [line["score"] for line in lines if "score" in line] == [10.0, 30.0, 30.0, 20.0, 29.0, 30.0]
-    until_six = Counting(scores=scores)
+    until_six = Counting(COUNTED, scores, machine=FLOAT32)
     optimizer = MasterAdamW(until_six.models, until_six.groups(), weight_decay=0.0)
     for step in range(6):
         until_six.learn(step, optimizer.gather)
@@ -127,16 +125,13 @@ def test_the_parts_of_a_batch_add_up_to_the_whole(
 
     def learnt(accumulate: int) -> tuple[Mapping[str, float], dict[str, Any]]:
         """What one step logs, and its gradients, gathered part by part."""
-        task: Task = ReadingTask(
-            config=replace(CONFIG, tokens_per_step=2000, accumulate=accumulate),
-            machine=FLOAT32,
-            generator=models.generator,
-            wording=models.wording,
-            make_examples=pools_of(questions),
-        )
-        if stage == "joint":
+        task: Task
+        if stage == "reading":
+            reading = replace(CONFIG, tokens_per_step=2000, accumulate=accumulate)
+            task = ReadingTask(reading, models.generator, models.wording, pools_of(questions), machine=FLOAT32)
+        else:
             joint = JointConfig(questions_per_step=3, n_docs=3, accumulate=accumulate)
-            task = JointTask(config=joint, machine=FLOAT32, rag=models, libraries=libraries, draw=drawn)
+            task = JointTask(joint, models, libraries, drawn, machine=FLOAT32)
         total: dict[str, Any] = {}
 
         def gather() -> None:
@@ -206,19 +201,13 @@ def test_both_stages_train_and_are_measured_on_a_gpu(
 ) -> None:
     machine, dev, generator, lines = Machine.of("cuda", "auto"), questions[:2], models.generator, list[Any]()
     for steps in (2, 3):  # the second goes on from the state of the first
-        reading = ReadingTask(
-            config=replace(CONFIG, steps=steps, patience=5, evaluate_every=1),
-            machine=machine,
-            dev=dev,
-            generator=generator,
-            wording=models.wording,
-            make_examples=pools_of(questions),
-        )
+        config = replace(CONFIG, steps=steps, patience=5, evaluate_every=1)
+        reading = ReadingTask(config, generator, models.wording, pools_of(questions), machine=machine, dev=dev)
         train_stage(reading, state_file=tmp_path / "reading.pt", log=lines.append)
     library = Library(PASSAGES, torch.randn(4, 32).to(machine.device))
     numbers = JointConfig(steps=2, questions_per_step=2, n_docs=4, accumulate=2)
     libraries = {"world": library, DEV: library}
-    joint = JointTask(config=numbers, machine=machine, dev=dev, rag=models, libraries=libraries, draw=drawn)
+    joint = JointTask(numbers, models, libraries, drawn, machine=machine, dev=dev)
     train_stage(joint, state_file=tmp_path / "joint.pt", log=lines.append)
     assert "open_exact_match" in lines[-1]
     assert generator.device.type == models.question_encoder.device.type == "cuda"
