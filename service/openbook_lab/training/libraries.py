@@ -116,7 +116,7 @@ def draw_from(
 
     Of a world's questions, `office_share` ask who holds an office; the other kinds are equally likely.
     `paragraph_kinds` weighs the kinds of the questions over the paragraphs; without it, these questions are equally
-    likely. So are several texts for one prompt.
+    likely. Several texts for one prompt are equally likely too.
     """
     worlds = {name: by_kind(of_world) for name, of_world in questions.items() if name != PARAGRAPHS and of_world}
     over_paragraphs = by_kind(questions[PARAGRAPHS])

@@ -5,7 +5,7 @@ interrupted run.
 """
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -134,14 +134,7 @@ class Training:
 
     @cached_property
     def questions(self) -> Questions:
-        """All questions but those that are too long."""
-        tokenizer = self.base.generator_tokenizer()
-
-        def too_long(texts: Sequence[str]) -> list[bool]:
-            read = tokenizer(list(texts), verbose=False)["input_ids"] if texts else []
-            return [len(ids) > self.longest_question for ids in read]
-
-        return read_all(self.config).without(too_long)
+        return read_all(self.config).without_longer(self.longest_question, self.base.generator_tokenizer())
 
     @property
     def longest_question(self) -> int:

@@ -4,6 +4,7 @@ Every random number of a step follows from (seed, stage, step, process), and a s
 to the next. So a killed run that resumes ends with the weights of an uninterrupted run.
 """
 
+import itertools
 import random
 import time
 from abc import ABC, abstractmethod
@@ -158,8 +159,8 @@ def _means(heard: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def parts_of(items: Sequence[Item], count: int) -> list[Sequence[Item]]:
     """`items` in at most `count` parts of about equal size, none empty."""
     count = min(count, len(items))
-    bounds = [round(i * len(items) / count) for i in range(count + 1)]
-    return [items[bounds[i] : bounds[i + 1]] for i in range(count)]
+    bounds = [round(i * len(items) / count) for i in range(count + 1)] if count else []
+    return [items[left:right] for left, right in itertools.pairwise(bounds)]
 
 
 def random_of(*names: int | str) -> random.Random:
