@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,20 @@ from openbook_lab.training.run import TrainingConfig, run
 
 def lines(path: Path, records: Iterable[object]) -> Path:
     """A file of JSON lines."""
-    path.write_text("\n".join(json.dumps(record) for record in records))
+    path.write_text("\n".join(json.dumps(_record(record)) for record in records))
     return path
 
 
-def question_lines(path: Path, questions: Iterable[Question]) -> Path:
-    return lines(
-        path, ({"question": q.text, "answers": q.answers, "title": q.title, "context": q.context} for q in questions)
-    )
+def _record(given: object) -> object:
+    if not isinstance(given, Question):
+        return given
+    return {"question": given.text, "answers": given.answers, "title": given.title, "context": given.context}
+
+
+def with_files(config: TrainingConfig, **records: Iterable[object]) -> TrainingConfig:
+    """The recipe with a file of these records for each option."""
+    files = {name: (lines(config.work.with_name(f"{name}.jsonl"), given),) for name, given in records.items()}
+    return replace(config, **files)  # type: ignore[arg-type]
 
 
 def refused(config: TrainingConfig, reason: str) -> None:

@@ -17,7 +17,7 @@ from openbook_lab.evaluation.reading import read_paragraphs
 from openbook_lab.training.data import read_all
 from openbook_lab.training.recipe import DistillationConfig, JointConfig, ReadingConfig, remember, with_numbers
 from openbook_lab.training.run import TrainingConfig
-from tests.openbook_lab.training.files import logged, question_lines, refused, said_by
+from tests.openbook_lab.training.files import lines, logged, refused, said_by
 
 
 def config_in(folder: Path, base: Path, questions: list[Question]) -> TrainingConfig:
@@ -25,7 +25,7 @@ def config_in(folder: Path, base: Path, questions: list[Question]) -> TrainingCo
         output=folder / "mine",
         work=folder / "work",
         base=base,
-        paragraphs=(question_lines(folder / "questions.jsonl", questions),),
+        paragraphs=(lines(folder / "questions.jsonl", questions),),
         held_out=("Ecuador",),
         name="mine",
         worlds=0,
