@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,12 +15,6 @@ from openbook_lab.training.stage import Progress, no_progress
 
 # of a slice; progress is reported between slices
 BATCHES = 8
-
-
-class TextEncoder(Protocol):
-    """A passage encoder, with or without a folder that keeps its vectors."""
-
-    def encode_texts(self, texts: Sequence[str], *, batch_size: int = 64) -> NDArray[np.float32]: ...
 
 
 @dataclass
@@ -67,3 +60,6 @@ class KeptVectors:
             np.save(file, vectors)
         aside.replace(path)
         return vectors
+
+
+TextEncoder = PassageEncoder | KeptVectors
