@@ -9,7 +9,7 @@ from openbook.cli.consoles import messages, say
 from openbook.cli.options import argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.errors import SettingInvalid
-from openbook_lab.training.recipe import WRITTEN_TOKENS, TrainingConfig, TrainingInputs, with_numbers
+from openbook_lab.training.recipe import WRITTEN_TOKENS, Loss, TrainingConfig, TrainingInputs, with_numbers
 
 
 @with_options
@@ -30,9 +30,7 @@ def train(
     joint_steps: int | None = option(
         None, "Steps of joint training. Default: 320, and 0 of a closed book; 0: left out.", min=0
     ),
-    loss: Literal["token", "sequence", "both"] = option(
-        "both", "Marginal of joint training: RAG-Token's, RAG-Sequence's, half of each."
-    ),
+    loss: Loss = option("both", "Marginal of joint training: RAG-Token's, RAG-Sequence's, half of each."),
     n_docs: int | None = option(None, "Passages a question finds in joint training. Default: 5.", min=1),
     evaluate_every: int | None = option(
         None, "Steps between evaluations. Default: 600, and 80 in joint training.", min=1

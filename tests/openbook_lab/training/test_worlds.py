@@ -3,8 +3,6 @@
 import random
 from collections import Counter
 
-import pytest
-
 from openbook.entities import Passage
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook_lab.datasets.questions import Question
@@ -36,12 +34,8 @@ SMALL = InventedWorld(
 )
 
 
-@pytest.fixture(scope="module")
-def world() -> InventedWorld:
-    return invented_worlds(1, seed=3)[0]
-
-
-def test_every_question_knows_passages_that_hold_its_answer(world: InventedWorld) -> None:
+def test_every_question_knows_passages_that_hold_its_answer() -> None:
+    (world,) = invented_worlds(1, seed=3)
     assert len(world.passages) > 1000
     assert len(world.questions) > 10_000
     assert {"office", "capital", "gdp", "independence"} <= {question.kind for question in world.questions}
@@ -66,10 +60,13 @@ def test_examples_hold_their_answer_and_distractors_do_not() -> None:
 
 
 def test_libraries_keep_worlds_apart_and_rows_right() -> None:
-    libraries = make_libraries(Questions(), [SMALL], encoder=PassageEncoder.load())
-    questions = library_questions(Questions(), [SMALL])
+    given = Questions(held_out=[Question("Who?", ("Ana",), "Peru", "Ana is.")])
+    libraries = make_libraries(given, [SMALL], encoder=PassageEncoder.load())
+    questions = library_questions(given, [SMALL])
     assert set(libraries) == {PARAGRAPHS, "small", DEV}
     assert libraries["small"].vectors.shape == (3, 384)
+    assert [passage.text for passage in libraries[DEV].passages] == ["Ana is."]
+    assert libraries[DEV].vectors.shape == (1, 384)
     for question in questions["small"]:
         assert occurrences(question.answers[0], libraries["small"].passages[question.rows[0]].text)
 
