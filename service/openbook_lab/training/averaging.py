@@ -18,9 +18,6 @@ from torch import Tensor
 from openbook.errors import CheckpointInvalid, SourceInvalid
 from openbook.rag.checkpoint import FACTS_FILE
 
-# files that say how the weights are read, which must be equal
-SAME = ("config.json", "generation_config.json")
-
 
 def average_checkpoints(output: Path, folders: Sequence[Path], *, name: str) -> None:
     """Write the checkpoint with the mean of the weights of `folders`; one given twice counts twice.
@@ -35,29 +32,28 @@ def average_checkpoints(output: Path, folders: Sequence[Path], *, name: str) -> 
     files = sorted(path.name for path in first.glob("*.safetensors"))
     if not files:
         raise CheckpointInvalid(checkpoint=first, reason="it holds no .safetensors file")
+    build = _build(first, files)
     for other in folders[1:]:
-        _check_alike(first, other, files)
+        for file, content in _build(other, files).items():
+            if content != build[file]:
+                differs = f"{file} holds other tensors than" if file in files else f"its {file} is not"
+                raise CheckpointInvalid(checkpoint=other, reason=f"{differs} that of {first}")
     aside = output.with_name(f".{output.name}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
     # the model card describes one checkpoint, not the mean
     shutil.copytree(first, aside, ignore=shutil.ignore_patterns("*.safetensors", "README.md"))
     for file in files:
         save_file(_means([folder / file for folder in folders]), aside / file, metadata={"format": "pt"})
-    facts = _facts(first)
-    if facts:
+    if facts := _content(first / FACTS_FILE):
         (aside / FACTS_FILE).write_text(json.dumps(facts | {"name": name}, indent=2) + "\n", encoding="utf-8")
     aside.replace(output)
 
 
-def _check_alike(first: Path, other: Path, files: Sequence[str]) -> None:
-    for name in SAME:
-        if _content(first / name) != _content(other / name):
-            raise CheckpointInvalid(checkpoint=other, reason=f"its {name} is not that of {first}")
-    if _facts(first) | {"name": ""} != _facts(other) | {"name": ""}:
-        raise CheckpointInvalid(checkpoint=other, reason=f"its {FACTS_FILE} is not that of {first}")
-    for file in files:
-        if _shapes(first / file) != _shapes(other / file):
-            raise CheckpointInvalid(checkpoint=other, reason=f"{file} holds other tensors than that of {first}")
+def _build(folder: Path, files: Sequence[str]) -> dict[str, object]:
+    """What two checkpoints must share to have a mean: configurations, facts but for the name, and shapes of tensors."""
+    contents: dict[str, object] = {name: _content(folder / name) for name in ("config.json", "generation_config.json")}
+    contents[FACTS_FILE] = _content(folder / FACTS_FILE) | {"name": ""}
+    return contents | {file: _shapes(folder / file) for file in files}
 
 
 def _means(paths: Sequence[Path]) -> dict[str, Tensor]:
@@ -78,15 +74,12 @@ def _shapes(path: Path) -> dict[str, tuple[str, list[int]]]:
         raise CheckpointInvalid(checkpoint=path.parent, reason=f"{path.name} cannot be read ({error})") from error
 
 
-def _facts(folder: Path) -> dict[str, object]:
-    content = _content(folder / FACTS_FILE)
-    return content if isinstance(content, dict) else {}
-
-
-def _content(path: Path) -> object:
+def _content(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty where there is no such file."""
     if not path.is_file():
-        return None
+        return {}
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise CheckpointInvalid(checkpoint=path.parent, reason=f"{path.name} is not JSON ({error})") from error
+    return content if isinstance(content, dict) else {}

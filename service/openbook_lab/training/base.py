@@ -6,24 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from transformers import (
-    AutoConfig,
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    DPRQuestionEncoder,
-    PreTrainedModel,
-)
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, DPRQuestionEncoder, PreTrainedModel
 
 from openbook.errors import SourceInvalid
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
 from openbook.rag.checkpoint import FACTS_FILE, GENERATOR_TOKENIZER, QUESTION_TOKENIZER, load_checkpoint
 from openbook.rag.wording import QUESTION_SEPARATOR, TITLE_SEPARATOR, Wording
-from openbook_lab.training.warm_start import (
-    check_encoder,
-    positions_of,
-    warm_start_generator,
-    warm_start_question_encoder,
-)
+from openbook_lab.training.warm_start import ENCODERS, warm_start_generator, warm_start_question_encoder
 
 GENERATORS = ("bart", "t5")
 QUESTION_WORDS = "question_encoder.bert_model.embeddings.word_embeddings.weight"
@@ -88,7 +77,7 @@ class Base:
     def positions(self) -> int | None:
         """How many tokens the generator can read; None where positions are relative (T5)."""
         if self.kind == "encoder":
-            return positions_of(self.config)
+            return int(self.config["max_position_embeddings"]) - ENCODERS[self.config["model_type"]]
         generator = self.config["generator"] if self.kind == "checkpoint" else self.config
         positions: int | None = generator.get("max_position_embeddings")
         return positions
@@ -120,7 +109,15 @@ def find_base(folder: Path | None, *, passage_encoder: PassageEncoder, decoder_l
         return Base("checkpoint", folder, config)
     if kind in GENERATORS:
         return Base("generator", folder, config)
-    check_encoder(folder, config)
+    if kind not in ENCODERS:
+        raise SourceInvalid(
+            source=folder,
+            reason=f"an encoder of type {kind!r} is not built as BART's is; those that are: {', '.join(ENCODERS)}",
+        )
+    if config.get("position_embedding_type", "absolute") != "absolute":
+        raise SourceInvalid(source=folder, reason="a BERT with absolute positions is needed")
+    if config.get("is_decoder"):
+        raise SourceInvalid(source=folder, reason="it is a decoder, and an encoder is needed")
     return Base("encoder", folder, config, decoder_layers)
 
 

@@ -15,8 +15,11 @@ LENGTH_MULTIPLE = 16
 
 
 class ReadingBatch(NamedTuple):
-    """Tensors of one step. `targets` are the answer and its end, IGNORED on padding and on forced tokens; `evidence`
-    marks the input tokens from which a target token may be copied."""
+    """Tensors of one step.
+
+    `targets` are the answer and its end, IGNORED on padding and on forced tokens. `evidence` marks the input tokens
+    from which a target token may be copied.
+    """
 
     input_ids: Tensor  # (B, S)
     attention_mask: Tensor  # (B, S)
@@ -41,16 +44,16 @@ class EncodedExample:
 
 
 def encode_examples(
-    examples: Sequence[ReadingExample], wording: Wording, *, max_input_length: int, max_target_length: int
+    examples: Sequence[ReadingExample], wording: Wording, longest_input: int, longest_target: int
 ) -> list[EncodedExample]:
-    """Token ids of inputs and targets. A passage too long is cut, the question never is."""
+    """Token ids of inputs and targets, cut to these lengths. An input that is too long loses the passage's end."""
     if not examples:
         return []
-    limit = max_input_length if wording.longest_input is None else min(max_input_length, wording.longest_input)
+    limit = min(longest_input, wording.longest_input or longest_input)
     tokenizer = wording.tokenizer
     texts = [wording.input_text(example.title, example.text, example.question) for example in examples]
     read = tokenizer(texts, return_offsets_mapping=True, verbose=False)
-    targets = wording.targets([example.answer for example in examples], max_target_length)
+    targets = wording.targets([example.answer for example in examples], longest_target)
     # byte pairs write a word with the space before it: in a passage an answer has one, alone it has none
     bare = tokenizer([e.answer for e in examples], add_special_tokens=False, verbose=False)["input_ids"]
     spaced = tokenizer([f" {e.answer}" for e in examples], add_special_tokens=False, verbose=False)["input_ids"]
@@ -81,8 +84,7 @@ def collate(examples: Sequence[EncodedExample], wording: Wording) -> ReadingBatc
     """Pad the examples of one batch; the decoder reads the prefix and then its targets, shifted by one."""
     forced = len(wording.prefix) - 1
     rows, width = len(examples), padded(max(len(e.input_ids) for e in examples))
-    if wording.longest_input is not None:
-        width = min(width, wording.longest_input)
+    width = min(width, wording.longest_input or width)
     length = forced + max(len(e.target_ids) for e in examples)
     input_ids = torch.full((rows, width), wording.pad)  # (B, S)
     attention_mask = torch.zeros((rows, width), dtype=torch.long)  # (B, S)

@@ -1,6 +1,6 @@
 """openbook train, openbook checkpoint average"""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,25 +9,12 @@ from openbook.cli.consoles import messages, say
 from openbook.cli.options import argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.errors import SettingInvalid
-from openbook_lab.training.inputs import TrainingInputs
-
-WORLDS = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BothStages:
-    """The numbers of a stage that are the same in reading and in joint training."""
-
-    patience: int = option(
-        0, "End a stage after so many evaluations without improvement, and keep its best state; 0: never.", min=0
-    )
-    accumulate: int = option(1, "Parts that a step is worked through in: the same result in less memory.", min=1)
+from openbook_lab.training.recipe import WRITTEN_TOKENS, Loss, TrainingConfig, TrainingInputs, with_numbers
 
 
 @with_options
 def train(
     inputs: TrainingInputs,
-    both: BothStages,
     output: Path = argument("OUTPUT", "Folder of the checkpoint to write; a new one."),
     worlds: int | None = option(
         None, "Invented worlds to learn to read from; 0: none. Default: 4, and none without --paragraphs.", min=0
@@ -43,13 +30,15 @@ def train(
     joint_steps: int | None = option(
         None, "Steps of joint training. Default: 320, and 0 of a closed book; 0: left out.", min=0
     ),
-    loss: Literal["token", "sequence", "both"] = option(
-        "both", "Marginal of joint training: RAG-Token's, RAG-Sequence's, half of each."
-    ),
+    loss: Loss = option("both", "Marginal of joint training: RAG-Token's, RAG-Sequence's, half of each."),
     n_docs: int | None = option(None, "Passages a question finds in joint training. Default: 5.", min=1),
     evaluate_every: int | None = option(
         None, "Steps between evaluations. Default: 600, and 80 in joint training.", min=1
     ),
+    patience: int = option(
+        0, "End a stage after so many evaluations without improvement, and keep its best state; 0: never.", min=0
+    ),
+    accumulate: int = option(1, "Parts that a step is worked through in: the same result in less memory.", min=1),
     number: tuple[str, ...] = option(
         (),
         "Any other number of the recipe, such as joint.question_rate=1e-5; a wrong name lists the right ones.",
@@ -68,34 +57,36 @@ def train(
     with gzip; the content of a file says which it is. Nothing is downloaded. The result of a stage stays in --work: the
     same command goes on from there, after a kill too, and ends with the same weights.
     """
-    from openbook_lab.training.recipe import WRITTEN_TOKENS, TrainingConfig, with_numbers
     from openbook_lab.training.run import run
 
     reads = bool(inputs.paragraphs) or inputs.closed_book
-    if not ((reads and (inputs.paragraphs or inputs.sentences)) or inputs.questions or inputs.texts or inputs.claims):
+    written = inputs.closed_book and inputs.sentences
+    if not (inputs.paragraphs or written or inputs.questions or inputs.texts or inputs.claims):
         raise SettingInvalid(
             setting="--paragraphs", reason="nothing to train on: name --paragraphs, --questions, --texts or --claims"
         )
     quieten_libraries()
     called = name or output.resolve().name
-    recipe = TrainingConfig(
-        output=output,
-        work=work or Path("runs") / f"{called}-{inputs.seed}",
-        name=called,
-        worlds=worlds if worlds is not None else WORLDS if inputs.paragraphs and not inputs.closed_book else 0,
-        **asdict(inputs),
-    )
-    stage: dict[str, Any] = {**asdict(both), "freeze": freeze if train_embeddings else ("word-embeddings", *freeze)}
+    work = work or Path("runs") / f"{called}-{inputs.seed}"
+    recipe = TrainingConfig(output=output, work=work, name=called, **asdict(inputs))
+    if worlds is None:
+        worlds = recipe.worlds if inputs.paragraphs and not inputs.closed_book else 0
+    if reading_steps is None:
+        reading_steps = recipe.reading.steps if reads else 0
+    if joint_steps is None:
+        joint_steps = 0 if inputs.closed_book else recipe.joint.steps
+    stage: dict[str, Any] = {
+        "patience": patience,
+        "accumulate": accumulate,
+        "freeze": freeze if train_embeddings else ("word-embeddings", *freeze),
+    }
     if evaluate_every is not None:
         stage["evaluate_every"] = evaluate_every
     if inputs.texts:
         stage["max_target_length"] = WRITTEN_TOKENS
-    if reading_steps is None:
-        reading_steps = recipe.reading.steps if inputs.paragraphs or inputs.closed_book else 0
-    if joint_steps is None:
-        joint_steps = 0 if inputs.closed_book else recipe.joint.steps
     recipe = replace(
         recipe,
+        worlds=worlds,
         reading=replace(recipe.reading, **stage, steps=reading_steps),
         joint=replace(recipe.joint, **stage, steps=joint_steps, loss=loss, n_docs=n_docs or recipe.joint.n_docs),
     )

@@ -1,8 +1,7 @@
 """What a training reads: question files, with the held-out articles set apart and disputed questions left out."""
 
-import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from openbook_lab.datasets.question_files import read_published
 from openbook_lab.datasets.questions import HELD_OUT_ARTICLES, Question, questions_of, read_questions
 from openbook_lab.datasets.text_files import TextFile
 from openbook_lab.training.recipe import TrainingConfig
+from openbook_lab.training.stage import parts_of
 
 # Annotators whose answers share less than half of their words, on average, have read the question differently.
 LEAST_AGREEMENT = 0.5
@@ -50,28 +50,30 @@ class Questions:
         asked = (*self.paragraphs, *self.sentences, *self.alone, *self.claims)
         return [*(replace(q, answers=q.answers[:1]) for q in asked if q.answers), *self.prompts]
 
-    def without(self, too_long: Callable[[Sequence[str]], Sequence[bool]]) -> "Questions":
-        """The same without questions whose wording is too long, dev questions included."""
+    def without_longer(self, longest: int, tokenizer: Any) -> "Questions":
+        """The same without questions, dev questions included, that have more than `longest` tokens."""
         kept: dict[str, Any] = {}
         left_out = 0
         for name in ("paragraphs", "sentences", "unanswerable", "alone", "prompts", "claims", "dev"):
             questions: Sequence[Question] = getattr(self, name)
-            long = too_long([question.text for question in questions])
-            kept[name] = [question for question, is_long in zip(questions, long, strict=True) if not is_long]
-            left_out += sum(long)
+            read = tokenizer([q.text for q in questions], verbose=False)["input_ids"] if questions else []
+            kept[name] = [question for question, ids in zip(questions, read, strict=True) if len(ids) <= longest]
+            left_out += len(questions) - len(kept[name])
         return replace(self, **kept, left_out=left_out)
 
 
 def read_all(config: TrainingConfig) -> Questions:
     """Read the question files and set the held-out articles apart."""
-    over_paragraphs = [question for path in config.paragraphs for question in read_questions(path)]
+    over_paragraphs, sentences, more_unanswerable = (
+        [question for path in paths for question in read_questions(path)]
+        for paths in (config.paragraphs, config.sentences, config.unanswerable)
+    )
     titles = {question.title for question in over_paragraphs}
     named = {title.replace("_", " ") for title in config.held_out}
     held_out = named or titles.intersection(HELD_OUT_ARTICLES)
     unknown = sorted(held_out - titles)
     if unknown:
         raise SettingInvalid(setting="--held-out", reason=f"no question over a paragraph is about {unknown[0]!r}")
-    more_unanswerable = (question for path in config.unanswerable for question in read_questions(path))
     unanswerable = [q for q in (*over_paragraphs, *more_unanswerable) if not q.answers and q.context]
     paragraphs = [question for question in over_paragraphs if question.answers]
     apart = [question for question in paragraphs if question.title in held_out]
@@ -81,7 +83,7 @@ def read_all(config: TrainingConfig) -> Questions:
     dev = given or apart
     return Questions(
         paragraphs=agreed_upon([question for question in paragraphs if question.title not in held_out]),
-        sentences=[question for path in config.sentences for question in read_questions(path)],
+        sentences=sentences,
         unanswerable=[question for question in unanswerable if question.title not in held_out],
         alone=[question for path in config.questions for question in _read_alone(path)],
         prompts=[Question(one.text, one.references) for path in config.texts for one in read_prompts(path)],
@@ -102,9 +104,7 @@ def _read_alone(path: Path) -> list[Question]:
 def pieces_of(text: str, *, words: int = 100) -> list[str]:
     """A paragraph in pieces of about equal length, none above `words` words: an index holds it like this."""
     split = text.split()
-    count = -(-len(split) // words) if split else 0
-    bounds = [round(i * len(split) / count) for i in range(count + 1)] if count else []
-    return [" ".join(split[left:right]) for left, right in itertools.pairwise(bounds)]
+    return [" ".join(piece) for piece in parts_of(split, -(-len(split) // words))]
 
 
 def titled_pieces(questions: Sequence[Question]) -> list[tuple[str, str]]:
@@ -131,11 +131,10 @@ def by_agreement(answers: Sequence[str]) -> list[tuple[float, str]]:
 
     Of equals the shorter comes first. A lone answer scores 1.
     """
-    agreement = dict.fromkeys(answers, 1.0)
-    if len(answers) > 1:
-        for i, answer in enumerate(answers):
-            others = [*answers[:i], *answers[i + 1 :]]
-            agreement[answer] = sum(f1(answer, [other]) for other in others) / len(others)
+    agreement: dict[str, float] = {}
+    for i, answer in enumerate(answers):
+        others = [*answers[:i], *answers[i + 1 :]]
+        agreement[answer] = sum(f1(answer, [other]) for other in others) / len(others) if others else 1.0
     return sorted(((score, answer) for answer, score in agreement.items()), key=lambda pair: (-pair[0], len(pair[1])))
 
 
@@ -144,12 +143,10 @@ def check_questions(config: TrainingConfig, questions: Questions) -> None:
     reading, joint, dev = config.reading, config.joint, questions.dev
     for name in ("paragraphs", "sentences"):
         for question in getattr(questions, name):
-            if not question.context or not question.answers:
-                lacks = "context" if not question.context else "answers"
-                raise SourceInvalid(
-                    source=", ".join(map(str, getattr(config, name))),
-                    reason=f"{question.text!r} has no {lacks}, as {name} need",
-                )
+            for lacks in ("context", "answers"):
+                if not getattr(question, lacks):
+                    paths = ", ".join(map(str, getattr(config, name)))
+                    raise SourceInvalid(source=paths, reason=f"{question.text!r} has no {lacks}, as {name} need")
     if config.closed_book and not questions.pairs():
         raise SourceInvalid(source="questions", reason="none of them has an answer, so there is nothing to train on")
     if reading.steps and not config.closed_book and not questions.paragraphs:

@@ -1,4 +1,4 @@
-"""The question encoder's beginning: a DPRQuestionEncoder taught to give the passage encoder's own vectors.
+"""The question encoder's beginning: a DPRQuestionEncoder learns to give the passage encoder's own vectors.
 
 The passage encoder's vectors have length 1, so their inner products lie in [-1, 1] and a softmax over them is nearly
 flat. The question's vectors are therefore learnt `scale` times as long, which the last LayerNorm takes in: the prior
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import DPRQuestionEncoder
 
-from openbook_lab.training.machine import Machine
+from openbook_lab.training.machine import ALONE, Machine
 from openbook_lab.training.optimizer import MasterAdamW, learning_rate, question_groups
 from openbook_lab.training.recipe import DistillationConfig
 from openbook_lab.training.stage import Log, Progress, no_progress, random_of
@@ -49,11 +49,10 @@ def distil_question_encoder(
     config: DistillationConfig,
     *,
     log: Log,
-    machine: Machine | None = None,
+    machine: Machine = ALONE,
     progress: Progress = no_progress,
 ) -> None:
     """Teach `encoder`, in place, `scale` times the teacher's vectors; it ends in float32 and in evaluation mode."""
-    machine = machine or Machine()
     encoder.to(machine.device).eval()
     vectors = teacher.encode_texts(questions, batch_size=256)  # (N, d)
     fold_scale(encoder, tokenizer, questions[:64], config.scale)
@@ -69,8 +68,9 @@ def distil_question_encoder(
     for step in range(1, config.steps + 1):
         start = random_of(config.seed, "distillation", step - 1).randrange(len(order) - size + 1)
         rows = order[start : start + size]
-        batch = [questions[i] for i in rows]
-        made = encode_questions(encoder, tokenizer, batch, max_length=config.max_length)  # (B, d)
+        made = encode_questions(
+            encoder, tokenizer, [questions[i] for i in rows], max_length=config.max_length
+        )  # (B, d)
         wanted = torch.from_numpy(vectors[rows]).to(machine.device)  # (B, d)
         loss = (made / config.scale - wanted).square().sum(dim=-1).mean()  # ()
         torch.autograd.backward(loss)
@@ -78,9 +78,8 @@ def distil_question_encoder(
         progress(step, config.steps, "distillation")
         similar.append(float(torch.nn.functional.cosine_similarity(made.detach(), wanted).mean()))
         if step % LOG_EVERY == 0 or step == config.steps:
-            mean = sum(similar) / len(similar)
-            seconds = (time.monotonic() - began) / step
-            log({"step": step, "loss": float(loss.detach()), "cosine": mean, "s/step": seconds})
+            cosine, seconds = sum(similar) / len(similar), (time.monotonic() - began) / step
+            log({"step": step, "loss": float(loss.detach()), "cosine": cosine, "s/step": seconds})
             similar.clear()
     optimizer.finish()
 

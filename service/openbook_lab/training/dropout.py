@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from openbook_lab.training.machine import CPU
+
 MASK_LENGTH = 1 << 25
 # the last projection of every block of BART and of T5, and BART's LayerNorm of the embeddings
 DROPPED = ("out_proj", "fc2", "layernorm_embedding", "o", "wo")
@@ -22,19 +24,11 @@ SILENCED = ("dropout", "activation_dropout", "layerdrop")
 class MaskedDropout:
     """Drops outputs of attention and feed-forward blocks in training mode. One seed drops the same at the same step."""
 
-    def __init__(
-        self,
-        probability: float,
-        *,
-        seed: str,
-        dtype: torch.dtype,
-        device: str | torch.device = "cpu",
-        longest: int = MASK_LENGTH,
-    ) -> None:
+    def __init__(self, probability: float, *, seed: str, dtype: torch.dtype, device: torch.device = CPU) -> None:
         self._seed = seed
         generator = torch.Generator().manual_seed(random.Random(f"{seed} mask").getrandbits(63))
-        kept = torch.rand(longest, generator=generator) >= probability  # (longest,)
-        self._mask = (kept / (1 - probability)).to(device, dtype)  # (longest,)
+        kept = torch.rand(MASK_LENGTH, generator=generator) >= probability  # (MASK_LENGTH,)
+        self._mask = (kept / (1 - probability)).to(device, dtype)  # (MASK_LENGTH,)
         self.begin(0)
 
     def begin(self, step: int) -> None:

@@ -95,7 +95,7 @@ class AnswerPool:
                     by_kind.setdefault(answer_kind(answer, question.text), {})[answer] = None
         return cls({kind: tuple(answers) for kind, answers in by_kind.items()})
 
-    def draw(self, kind: AnswerKind, *, unlike: str, random_state: random.Random) -> str:
+    def draw(self, kind: AnswerKind, unlike: str, random_state: random.Random) -> str:
         """Another answer of this kind, or `unlike` itself where the pool has none."""
         if kind == "year":
             return str(random_state.randint(1400, 2024))
@@ -121,40 +121,37 @@ def asked(question: str, random_state: random.Random) -> str:
 
 def reading_example(
     question: Question,
-    *,
     pool: AnswerPool,
     random_state: random.Random,
+    *,
+    title_share: float = 0.5,
     counterfactual: float = COUNTERFACTUAL_SHARE,
-    title: float = 0.5,
 ) -> ReadingExample | None:
     """A window around the first answer; None where the context does not hold that answer.
 
-    `counterfactual` and `title` are the chances of another answer in its place, and of a passage with its title.
+    The shares are the chances of a passage with its title, and of another answer in its place.
     """
     answer = question.answers[0]
-    window = window_around(question.text, answer, question.context, random_state=random_state)
+    window = window_around(question.text, answer, question.context, random_state)
     if window is None:
         return None
     text, start = window
-    example = example_at(question.text, question.title, text, start, len(answer), random_state, title_share=title)
-    return make_counterfactual(example, pool=pool, random_state=random_state, chance=counterfactual)
+    text_asked, title = asked(question.text, random_state), titled(question.title, title_share, random_state)
+    example = ReadingExample(text_asked, title, text, text[start : start + len(answer)], start)
+    return make_counterfactual(example, pool, random_state, chance=counterfactual)
 
 
-def example_at(
-    question: str, title: str, text: str, start: int, length: int, random_state: random.Random, *, title_share: float
-) -> ReadingExample:
-    """An example whose answer is the `length` characters of `text` from `start`."""
-    question = asked(question, random_state)
-    title = title if random_state.random() < title_share else ""
-    return ReadingExample(question, title, text, text[start : start + length], start)
+def titled(title: str, share: float, random_state: random.Random) -> str:
+    """The title with probability `share`, else none."""
+    return title if random_state.random() < share else ""
 
 
 def window_around(
-    question: str, answer: str, context: str, *, random_state: random.Random, words: tuple[int, int] = (60, 200)
+    question: str, answer: str, context: str, random_state: random.Random, *, words: tuple[int, int] = (60, 200)
 ) -> tuple[str, int] | None:
     """A random stretch of `context` that holds the answer, and the answer's offset in it; None: it is not there.
 
-    Of several occurrences, the one whose surroundings share most words with the question.
+    If the answer occurs more than once, the surroundings that share most words with the question decide.
     """
     found = occurrences(answer, context)
     if not found:
@@ -180,7 +177,7 @@ def window_around(
 
 
 def make_counterfactual(
-    example: ReadingExample, *, pool: AnswerPool, random_state: random.Random, chance: float = COUNTERFACTUAL_SHARE
+    example: ReadingExample, pool: AnswerPool, random_state: random.Random, *, chance: float = COUNTERFACTUAL_SHARE
 ) -> ReadingExample:
     """With this chance, the example with another answer of the same kind in passage, title and target."""
     if example.start is None or random_state.random() >= chance:
@@ -188,7 +185,7 @@ def make_counterfactual(
     kind = answer_kind(example.answer, example.question)
     if kind == "phrase":
         return example
-    drawn = pool.draw(kind, unlike=example.answer, random_state=random_state)
+    drawn = pool.draw(kind, example.answer, random_state)
     answer = _whole_words(example.answer)
     before = answer.sub(lambda _: drawn, example.text[: example.start])
     after = answer.sub(lambda _: drawn, example.text[example.start + len(example.answer) :])
@@ -196,7 +193,7 @@ def make_counterfactual(
     return replace(example, title=title, text=before + drawn + after, answer=drawn, start=len(before))
 
 
-def distractor_example(question: str, *, title: str, text: str, random_state: random.Random) -> ReadingExample:
+def distractor_example(question: str, title: str, text: str, random_state: random.Random) -> ReadingExample:
     """A passage that does not answer. Its target is the empty answer.
 
     The reader then gives a wrong passage's answers a low probability, and the marginal follows the right passage. The
@@ -205,7 +202,7 @@ def distractor_example(question: str, *, title: str, text: str, random_state: ra
     return ReadingExample(asked(question, random_state), title, text, NO_ANSWER, None)
 
 
-def packed_example(example: ReadingExample, others: Sequence[str], *, random_state: random.Random) -> ReadingExample:
+def packed_example(example: ReadingExample, others: Sequence[str], random_state: random.Random) -> ReadingExample:
     """The example's sentence, which holds its answer, among other sentences in random order."""
     assert example.start is not None
     sentences = [example.text, *others]
@@ -215,7 +212,7 @@ def packed_example(example: ReadingExample, others: Sequence[str], *, random_sta
     return replace(example, text=" ".join(sentences), start=offset + example.start)
 
 
-def cloze_example(title: str, text: str, *, random_state: random.Random) -> ReadingExample | None:
+def cloze_example(title: str, text: str, random_state: random.Random) -> ReadingExample | None:
     """A question made from a sentence of the passage: a name or number taken out, some words dropped.
 
     None where the passage offers nothing to ask about.

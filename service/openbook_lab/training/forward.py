@@ -1,7 +1,7 @@
-"""What a generator, BART or T5, makes of a batch: losses of its targets, greedy answers, and how right they are."""
+"""A BART's or T5's losses of a batch's targets, its greedy answers, and their scores."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,13 +16,11 @@ from openbook_lab.datasets.questions import Question
 from openbook_lab.training.batches import IGNORED, ReadingBatch, collate, encode_examples
 from openbook_lab.training.examples import NO_ANSWER, ReadingExample
 
-MAX_NEW_TOKENS = 20
-GREEDY = AnswerOptions(num_beams=1, max_new_tokens=MAX_NEW_TOKENS)
+GREEDY = AnswerOptions(num_beams=1, max_new_tokens=20)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLosses:
-    """-log p of the N target tokens of a batch, in float32, row by row; the last cross-attention where asked for."""
+class TokenLosses(NamedTuple):
+    """-log p of the N target tokens of a batch, in float32, row by row; the last cross-attention on demand."""
 
     losses: Tensor  # (N,)
     wanted: Tensor  # (B, T), True at every target
@@ -62,7 +60,7 @@ def greedy_answers(
 ) -> list[str]:
     """The greedy answer to each question, read from its own context."""
     examples = [ReadingExample(q.text, q.title, q.context, NO_ANSWER, None) for q in questions]
-    encoded = encode_examples(examples, wording, max_input_length=max_input_length, max_target_length=2)
+    encoded = encode_examples(examples, wording, max_input_length, longest_target=2)
     order = sorted(range(len(encoded)), key=lambda i: len(encoded[i].input_ids))
     answers = [""] * len(encoded)
     device = generator.device
@@ -110,9 +108,9 @@ def open_scores(
     *,
     batch_size: int = 8,
 ) -> tuple[float, float]:
-    """Exact match and F1, in percent, of RAG-Token's greedy answers from the passages that were found.
+    """Exact match and F1, in percent, of RAG-Token's greedy answers from these passages, by the decoder that serves.
 
-    `doc_scores` (Q, K). The decoder is the one that serves.
+    `doc_scores` (Q, K).
     """
     predictions = []
     for first in range(0, len(questions), batch_size):
@@ -126,9 +124,8 @@ def open_scores(
 
 def _scores(predictions: Sequence[str], questions: Sequence[Question]) -> tuple[float, float]:
     count = max(1, len(questions))
-    matched = sum(exact_match(p, q.answers) for p, q in zip(predictions, questions, strict=True))
-    overlap = sum(f1(p, q.answers) for p, q in zip(predictions, questions, strict=True))
-    return 100 * matched / count, 100 * overlap / count
+    pairs = list(zip(predictions, [question.answers for question in questions], strict=True))
+    return 100 * sum(exact_match(*pair) for pair in pairs) / count, 100 * sum(f1(*pair) for pair in pairs) / count
 
 
 def _encode(generator: PreTrainedModel, batch: ReadingBatch) -> Tensor:

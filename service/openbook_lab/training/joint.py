@@ -6,7 +6,7 @@ question encoder as it then is, by exact inner products.
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,17 +15,15 @@ from transformers import PreTrainedModel
 from openbook.errors import SourceInvalid
 from openbook.rag import marginal
 from openbook.rag.generator import Generator
-from openbook_lab.datasets.questions import Question
 from openbook_lab.training.base import RagModels
 from openbook_lab.training.batches import IGNORED, ReadingBatch, collate, encode_examples
 from openbook_lab.training.distillation import encode_questions
 from openbook_lab.training.examples import NO_ANSWER, ReadingExample
 from openbook_lab.training.forward import open_scores, passage_token_log_probs, reading_scores
-from openbook_lab.training.libraries import Draw, Found, Library, found_answer, retrieve
-from openbook_lab.training.machine import Machine
+from openbook_lab.training.libraries import DEV, Draw, Found, Library, retrieve
 from openbook_lab.training.optimizer import ParameterGroup, generator_groups, question_groups
 from openbook_lab.training.recipe import WORD_EMBEDDINGS, JointConfig, Loss
-from openbook_lab.training.stage import parts_of, random_of
+from openbook_lab.training.stage import Task, parts_of, random_of
 from openbook_lab.training.weights import served
 from openbook_lab.training.worlds import LibraryQuestion
 
@@ -41,37 +39,29 @@ def joint_loss(
     Shapes (B, K, T), (B, K), (B, T). `tokens` is the count of a whole batch of which these questions are a part.
     """
     prior = marginal.doc_log_prior(doc_scores)  # (B, K)
-    if loss == "token":
-        nll = marginal.rag_token_nll(token_log_probs, prior, mask)  # (B,)
-    elif loss == "sequence":
-        nll = marginal.rag_sequence_nll(token_log_probs, prior, mask)  # (B,)
-    else:
-        token = marginal.rag_token_nll(token_log_probs, prior, mask)  # (B,)
-        nll = 0.5 * (token + marginal.rag_sequence_nll(token_log_probs, prior, mask))  # (B,)
+    losses = []
+    if loss != "sequence":
+        losses.append(marginal.rag_token_nll(token_log_probs, prior, mask))  # (B,)
+    if loss != "token":
+        losses.append(marginal.rag_sequence_nll(token_log_probs, prior, mask))  # (B,)
+    nll = torch.stack(losses).mean(dim=0)  # (B,)
     return nll.sum() / (mask.sum() if tokens is None else tokens)  # ()
 
 
 @dataclass
-class JointTask:
+class JointTask(Task):
     """Steps of questions drawn anew, each with the passages that it finds. Processes share `questions_per_step`.
 
-    `dev_library` holds the passages that answer the questions of `dev`, among others.
+    What a step draws follows from its number, so `place` stays empty. The library DEV holds the passages that answer
+    the questions of `dev`, among others; without it nothing is searched for them.
     """
 
+    name = "joint"
+    judged_by = "open_exact_match"
+    config: JointConfig
     rag: RagModels
     libraries: Mapping[str, Library]
     draw: Draw
-    config: JointConfig
-    machine: Machine = field(default_factory=Machine)
-    dev: Sequence[Question] = ()
-    dev_library: Library | None = None
-    place: dict[str, int] = field(default_factory=dict)  # what a step draws follows from its number
-    name: str = "joint"
-    judged_by: str = "open_exact_match"
-
-    def __post_init__(self) -> None:
-        self.libraries = {name: library.to(self.machine.device) for name, library in self.libraries.items()}
-        self.dev_library = self.dev_library and self.dev_library.to(self.machine.device)
 
     @property
     def models(self) -> Sequence[PreTrainedModel]:
@@ -88,7 +78,7 @@ class JointTask:
 
     def learn(self, step: int, gather: Callable[[], None]) -> Mapping[str, float]:
         config = self.config
-        found, hits = self._find(random_of(config.seed, "joint", step, self.machine.replicas.rank))
+        found, hits = self._find(random_of(config.seed, "joint", step, self.machine.rank))
         parts = parts_of(found, config.accumulate)
         batches = [self._batch(part) for part in parts]
         wanted = [(batch.targets != IGNORED)[:: config.n_docs] for batch in batches]  # (B, T) each
@@ -97,12 +87,10 @@ class JointTask:
         for part, batch, mask in zip(parts, batches, wanted, strict=True):
             with torch.set_grad_enabled("question-encoder" not in config.freeze):
                 vectors = self._vectors([item.question for item in part])  # (B, d)
-                passages = torch.stack([self.libraries[f.question.library].vectors[f.rows] for f in part])  # (B, K, d)
+                passages = torch.stack([item.vectors for item in part])  # (B, K, d)
                 doc_scores = (passages @ vectors[..., None])[..., 0]  # (B, K)
-            log_probs = passage_token_log_probs(self.rag.generator, batch)  # (R, T)
-            loss = joint_loss(
-                log_probs.view(len(part), config.n_docs, -1), doc_scores, mask, loss=config.loss, tokens=tokens
-            )
+            log_probs = passage_token_log_probs(self.rag.generator, batch).view(len(part), config.n_docs, -1)
+            loss = joint_loss(log_probs, doc_scores, mask, loss=config.loss, tokens=tokens)
             torch.autograd.backward(loss)
             gather()
             total += float(loss.detach())
@@ -119,15 +107,14 @@ class JointTask:
         if over_paragraphs:
             matched, overlap = reading_scores(self.rag.generator, self.rag.wording, over_paragraphs)
             scores |= {"dev_exact_match": matched, "dev_f1": overlap}
-        if self.dev_library is None:
+        if DEV not in self.libraries:
             return scores
-        library = self.dev_library
-        asked = [LibraryQuestion(question.text, (), "dev") for question in self.dev]
+        asked = [LibraryQuestion(question.text, (), DEV) for question in self.dev]
         batches = parts_of(asked, -(-len(asked) // self.config.questions_per_step))
         vectors = torch.cat([self._vectors(batch) for batch in batches])  # (Q, d)
-        found = retrieve(asked, vectors, {"dev": library}, self.config.n_docs)
-        doc_scores = torch.stack([library.vectors[f.rows] @ v for f, v in zip(found, vectors, strict=True)])  # (Q, K)
-        passages = [[library.passages[row] for row in f.rows] for f in found]
+        found = retrieve(asked, vectors, self.libraries, self.config.n_docs)
+        doc_scores = torch.stack([item.vectors @ v for item, v in zip(found, vectors, strict=True)])  # (Q, K)
+        passages = [item.passages for item in found]
         matched, overlap = open_scores(Generator(served(self.rag)), self.dev, passages, doc_scores)
         return scores | {"open_exact_match": matched, "open_f1": overlap}
 
@@ -138,7 +125,7 @@ class JointTask:
     def _find(self, random_state: random.Random) -> tuple[list[Found], list[bool]]:
         """This process's questions of a step with their passages; and for each drawn question whose answer has to be
         found, whether it was."""
-        share = max(1, self.config.questions_per_step // self.machine.replicas.count)
+        share = max(1, self.config.questions_per_step // self.machine.count)
         found: list[Found] = []
         hits: list[bool] = []
         rounds = 0
@@ -147,7 +134,7 @@ class JointTask:
             with torch.no_grad():
                 vectors = self._vectors(drawn)  # (B, d)
             for item in retrieve(drawn, vectors, self.libraries, self.config.n_docs):
-                is_learnt = found_answer(item, self.libraries) is not None
+                is_learnt = item.target() is not None
                 if is_learnt:
                     found.append(item)
                 if item.question.answers and not item.question.written:
@@ -164,14 +151,8 @@ class JointTask:
         """Every found passage with its question and the answer that was found: R = B * K rows, question by question."""
         examples = []
         for item in found:
-            answer = found_answer(item, self.libraries) or NO_ANSWER
-            for row in item.rows:
-                passage = self.libraries[item.question.library].passages[row]
-                examples.append(ReadingExample(item.question.text, passage.title, passage.text, answer, None))
-        encoded = encode_examples(
-            examples,
-            self.rag.wording,
-            max_input_length=self.config.max_input_length,
-            max_target_length=self.config.max_target_length,
-        )
-        return collate(encoded, self.rag.wording).to(self.machine.device)
+            text, answer = item.question.text, item.target() or NO_ANSWER
+            examples += [ReadingExample(text, passage.title, passage.text, answer, None) for passage in item.passages]
+        wording, config = self.rag.wording, self.config
+        encoded = encode_examples(examples, wording, config.max_input_length, config.max_target_length)
+        return collate(encoded, wording).to(self.machine.device)

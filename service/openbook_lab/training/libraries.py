@@ -1,19 +1,22 @@
 """What joint training searches, asks and finds: a library of the questions' paragraphs, and one of each world."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from openbook.entities import Passage
+from openbook_lab.datasets.questions import Question
 from openbook_lab.training.data import Questions, titled_pieces
 from openbook_lab.training.examples import NO_ANSWER, asked, occurrences
+from openbook_lab.training.machine import CPU
 from openbook_lab.training.vectors import TextEncoder
 from openbook_lab.training.worlds import InventedWorld, LibraryQuestion, by_kind, draw_question
 
 PARAGRAPHS = "paragraphs"
+DEV = "dev"
 
 Draw = Callable[[random.Random], LibraryQuestion]
 
@@ -25,50 +28,65 @@ class Library:
     passages: Sequence[Passage]
     vectors: Tensor  # (N, d)
 
-    def to(self, device: torch.device) -> "Library":
-        """The same with its vectors on another device."""
-        return Library(self.passages, self.vectors.to(device))
-
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A question with the passages that it found."""
+    """A question with the passages that it found, and their vectors."""
 
     question: LibraryQuestion
-    rows: list[int]  # K
+    passages: Sequence[Passage]  # K
+    vectors: Tensor  # (K, d)
+
+    def target(self) -> str | None:
+        """The first answer that stands in one of the passages.
+
+        The empty answer where the question has none; None where no answer was found, so that there is nothing to learn.
+        """
+        answers = self.question.answers
+        if not answers:
+            return NO_ANSWER
+        there = (answer for answer in answers if any(occurrences(answer, passage.text) for passage in self.passages))
+        return next(there, answers[0] if self.question.written else None)
 
 
 def make_libraries(
-    questions: Questions, worlds: Sequence[InventedWorld], *, encoder: TextEncoder
+    questions: Questions, worlds: Sequence[InventedWorld], *, encoder: TextEncoder, device: torch.device = CPU
 ) -> dict[str, Library]:
-    """A library of the paragraphs' pieces and all other passages; and one of the pieces and a world's, for each world.
+    """The libraries by their names. Worlds are searched apart, because they contradict each other.
 
-    Worlds are searched apart: they contradict each other. A passage in several libraries is encoded once.
+    PARAGRAPHS      the paragraphs' pieces and all other passages
+    a world's name  the paragraphs' pieces and the world's passages
+    DEV             as PARAGRAPHS, with the pieces of the held-out paragraphs behind
     """
-    pieces = [Passage(f"paragraph-{n}", *piece) for n, piece in enumerate(titled_pieces(questions.paragraphs))]
+    pieces = _pieces(questions.paragraphs, "paragraph")
     members = {PARAGRAPHS: [*pieces, *questions.passages]}
     members |= {world.name: [*pieces, *world.passages] for world in worlds}
+    # a passage in several libraries is encoded once
     contents = dict.fromkeys((p.title, p.text) for passages in members.values() for p in passages)
-    vectors = torch.from_numpy(encoder.encode_texts([f"{title} {text}".strip() for title, text in contents]))  # (N, d)
+    vectors = _vectors(contents, encoder).to(device)  # (N, d)
     row = {content: number for number, content in enumerate(contents)}
-    return {
+    libraries = {
         name: Library(passages, vectors[[row[p.title, p.text] for p in passages]]) for name, passages in members.items()
     }
+    paragraphs, held_out = libraries[PARAGRAPHS], _pieces(questions.held_out, "held-out")
+    more = _vectors([(p.title, p.text) for p in held_out], encoder).to(device)  # (H, d)
+    return libraries | {DEV: Library([*paragraphs.passages, *held_out], torch.cat([paragraphs.vectors, more]))}
 
 
-def make_dev_library(paragraphs: Library, questions: Questions, *, encoder: TextEncoder) -> Library:
-    """The library of the dev questions: the paragraphs' with the held-out articles' pieces behind it."""
-    pieces = [Passage(f"held-out-{n}", *piece) for n, piece in enumerate(titled_pieces(questions.held_out))]
-    vectors = torch.from_numpy(encoder.encode_texts([f"{p.title} {p.text}".strip() for p in pieces]))  # (N, d)
-    return Library([*paragraphs.passages, *pieces], torch.cat([paragraphs.vectors, vectors]))
+def _pieces(questions: Sequence[Question], name: str) -> list[Passage]:
+    return [Passage(f"{name}-{n}", *piece) for n, piece in enumerate(titled_pieces(questions))]
+
+
+def _vectors(contents: Iterable[tuple[str, str]], encoder: TextEncoder) -> Tensor:
+    return torch.from_numpy(encoder.encode_texts([f"{title} {text}".strip() for title, text in contents]))  # (N, d)
 
 
 def library_questions(
     questions: Questions, worlds: Sequence[InventedWorld], *, unfound: bool = False
 ) -> dict[str, list[LibraryQuestion]]:
-    """The questions to each library. Questions to a world know their passages, which stand behind the paragraphs'.
+    """The questions to each library. A world's questions know their passages, which stand behind the paragraphs'.
 
-    Answers to prompts and claims are written, not found; with `unfound`, so are all others over the paragraphs.
+    Answers to prompts and claims are written, not found; with `unfound`, all others over the paragraphs are too.
     """
     asked_of_paragraphs = [LibraryQuestion(q.text, (), PARAGRAPHS, "unanswerable") for q in questions.unanswerable]
     for kind, of_kind, written in (
@@ -96,9 +114,9 @@ def draw_from(
 ) -> Draw:
     """Draw a question of an invented world with probability `world_share`, else one over the paragraphs.
 
-    Of a world's, `office_share` ask who holds an office; the other kinds of fact come as often as each other. Of the
-    others, each kind comes as often as its weight in `paragraph_kinds` says; without weights, every question does. Of
-    several texts for one prompt, each comes as often as another.
+    Of a world's questions, `office_share` ask who holds an office; the other kinds are equally likely.
+    `paragraph_kinds` weighs the kinds of the questions over the paragraphs; without it, these questions are equally
+    likely. Several texts for one prompt are equally likely too.
     """
     worlds = {name: by_kind(of_world) for name, of_world in questions.items() if name != PARAGRAPHS and of_world}
     over_paragraphs = by_kind(questions[PARAGRAPHS])
@@ -131,23 +149,10 @@ def retrieve(
     """
     found = []
     for question, vector in zip(questions, vectors, strict=True):
-        scores = libraries[question.library].vectors @ vector  # (N,)
-        rows = scores.topk(n_docs).indices.tolist()
+        library = libraries[question.library]
+        scores = library.vectors @ vector  # (N,)
+        rows: list[int] = scores.topk(n_docs).indices.tolist()
         if question.rows and not set(question.rows) & set(rows):
-            known = torch.tensor(question.rows)  # (R,)
-            rows[-1] = int(known[scores[known.to(scores.device)].argmax().cpu()])
-        found.append(Found(question, rows))
+            rows[-1] = max(question.rows, key=scores.__getitem__)
+        found.append(Found(question, [library.passages[row] for row in rows], library.vectors[rows]))
     return found
-
-
-def found_answer(found: Found, libraries: Mapping[str, Library]) -> str | None:
-    """The target: the first answer that stands in a found passage.
-
-    The empty answer where the library has none; None where no answer was found, so that there is nothing to learn.
-    """
-    answers = found.question.answers
-    if not answers:
-        return NO_ANSWER
-    texts = [libraries[found.question.library].passages[row].text for row in found.rows]
-    there = (answer for answer in answers if any(occurrences(answer, text) for text in texts))
-    return next(there, answers[0] if found.question.written else None)

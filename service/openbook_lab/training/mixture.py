@@ -5,7 +5,6 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,16 +13,17 @@ from openbook_lab.training.data import Questions, pieces_of, titled_pieces
 from openbook_lab.training.examples import (
     AnswerPool,
     ReadingExample,
+    asked,
     cloze_example,
     distractor_example,
-    example_at,
     make_counterfactual,
     occurrences,
     packed_example,
     reading_example,
+    titled,
 )
 from openbook_lab.training.vectors import TextEncoder
-from openbook_lab.training.worlds import InventedWorld, by_kind, draw_question
+from openbook_lab.training.worlds import InventedWorld, LibraryQuestion, by_kind, draw_question
 
 Source = Callable[[random.Random], ReadingExample | None]
 
@@ -35,25 +35,19 @@ WORLD_COUNTERFACTUAL_SHARE = 0.25
 _LONG_WORD = re.compile(r"\w{4,}")
 
 
-class Share(NamedTuple):
-    """How often a source is drawn from: a weight at the first and at the last step of the stage, linear between."""
-
-    first: float
-    last: float
-
-
-DEFAULT_SHARES: Mapping[str, Share] = {
-    "paragraph": Share(0.38, 0.50),
-    "sentence": Share(0.12, 0.03),
-    "packed": Share(0.09, 0.05),
-    "cloze": Share(0.12, 0.02),
-    "distractor": Share(0.07, 0.12),
-    "unanswerable": Share(0.04, 0.08),
-    "distant": Share(0.02, 0.01),
-    "world": Share(0.12, 0.14),
-    "world_distractor": Share(0.04, 0.05),
+# how often a source is drawn from: a weight at the first and at the last step of the stage, linear between
+SHARES: Mapping[str, tuple[float, float]] = {
+    "paragraph": (0.38, 0.50),
+    "sentence": (0.12, 0.03),
+    "packed": (0.09, 0.05),
+    "cloze": (0.12, 0.02),
+    "distractor": (0.07, 0.12),
+    "unanswerable": (0.04, 0.08),
+    "distant": (0.02, 0.01),
+    "world": (0.12, 0.14),
+    "world_distractor": (0.04, 0.05),
     # the only source of a closed book
-    "pair": Share(1.0, 1.0),
+    "pair": (1.0, 1.0),
 }
 
 
@@ -64,17 +58,18 @@ class Mixture:
     sources: Mapping[str, Source]
     seed: int
     pools: int
-    shares: Mapping[str, Share] = field(default_factory=lambda: DEFAULT_SHARES)
+    shares: Mapping[str, tuple[float, float]] = field(default_factory=lambda: SHARES)
 
     def pool(self, number: int, size: int) -> list[ReadingExample]:
         """`size` examples of pool `number`."""
         random_state = random.Random(f"{self.seed} pool {number}")
         progress = min(1.0, number / max(1, self.pools - 1))
-        shares = {name: share for name, share in self.shares.items() if name in self.sources}
-        weights = [share.first + (share.last - share.first) * progress for share in shares.values()]
+        sources = [self.sources[name] for name in self.shares if name in self.sources]
+        shares = [share for name, share in self.shares.items() if name in self.sources]
+        weights = [first + (last - first) * progress for first, last in shares]
         examples: list[ReadingExample] = []
         while len(examples) < size:
-            example = self.sources[random_state.choices(list(shares), weights)[0]](random_state)
+            example = random_state.choices(sources, weights)[0](random_state)
             if example is not None:
                 examples.append(example)
         return examples
@@ -106,7 +101,7 @@ def hard_negatives(
     return negatives
 
 
-def question_sources(questions: Questions, *, pool: AnswerPool, encoder: TextEncoder) -> dict[str, Source]:
+def question_sources(questions: Questions, pool: AnswerPool, encoder: TextEncoder) -> dict[str, Source]:
     """The sources that question files feed: questions over paragraphs, over single sentences, and without an answer.
 
     Cloze questions also come from the passages that have no questions.
@@ -121,14 +116,14 @@ def question_sources(questions: Questions, *, pool: AnswerPool, encoder: TextEnc
         return sentences[random_state.randrange(low, high)]
 
     def paragraph(random_state: random.Random) -> ReadingExample | None:
-        return reading_example(random_state.choice(paragraphs), pool=pool, random_state=random_state)
+        return reading_example(random_state.choice(paragraphs), pool, random_state)
 
     def sentence(random_state: random.Random) -> ReadingExample | None:
-        return reading_example(random_state.choice(sentences), pool=pool, random_state=random_state, title=0.0)
+        return reading_example(random_state.choice(sentences), pool, random_state, title_share=0.0)
 
     def packed(random_state: random.Random) -> ReadingExample | None:
         index = random_state.randrange(len(sentences))
-        example = reading_example(sentences[index], pool=pool, random_state=random_state, title=0.0, counterfactual=0.0)
+        example = reading_example(sentences[index], pool, random_state, title_share=0.0, counterfactual=0.0)
         if example is None:
             return None
         drawn = [
@@ -136,30 +131,28 @@ def question_sources(questions: Questions, *, pool: AnswerPool, encoder: TextEnc
             for _ in range(random_state.randint(1, 4))
         ]
         others = list(dict.fromkeys(question.context for question in drawn if question.context != example.text))
-        whole = packed_example(example, others, random_state=random_state)
-        return make_counterfactual(whole, pool=pool, random_state=random_state)
+        return make_counterfactual(packed_example(example, others, random_state), pool, random_state)
 
     def cloze(random_state: random.Random) -> ReadingExample | None:
         if random_state.random() < 0.6 or not sentences:
             title, text = random_state.choice(to_cloze)
-            title = title if random_state.random() < 0.5 else ""
+            title = titled(title, 0.5, random_state)
         else:
             title, text = "", random_state.choice(sentences).context
-        example = cloze_example(title, text, random_state=random_state)
-        return example and make_counterfactual(example, pool=pool, random_state=random_state)
+        example = cloze_example(title, text, random_state)
+        return example and make_counterfactual(example, pool, random_state)
 
     def distractor(random_state: random.Random) -> ReadingExample | None:
         index = random_state.randrange(len(paragraphs))
         if not negatives[index]:
             return None
         title, text = pieces[random_state.choice(negatives[index])]
-        title = title if random_state.random() < 0.5 else ""
-        return distractor_example(paragraphs[index].text, title=title, text=text, random_state=random_state)
+        return distractor_example(paragraphs[index].text, titled(title, 0.5, random_state), text, random_state)
 
     def unanswerable(random_state: random.Random) -> ReadingExample | None:
         question = random_state.choice(questions.unanswerable)
         text = random_state.choice(pieces_of(question.context))
-        return distractor_example(question.text, title=question.title, text=text, random_state=random_state)
+        return distractor_example(question.text, question.title, text, random_state)
 
     def distant(random_state: random.Random) -> ReadingExample | None:
         index = random_state.randrange(len(sentences))
@@ -168,7 +161,7 @@ def question_sources(questions: Questions, *, pool: AnswerPool, encoder: TextEnc
             return None
         more = random_state.choice(sentences).context if random_state.random() < 0.5 else ""
         text = f"{other.context} {more}".strip()
-        return distractor_example(question.text, title="", text=text, random_state=random_state)
+        return distractor_example(question.text, "", text, random_state)
 
     sources: dict[str, Source] = {"paragraph": paragraph, "cloze": cloze, "distractor": distractor}
     if sentences:
@@ -178,7 +171,7 @@ def question_sources(questions: Questions, *, pool: AnswerPool, encoder: TextEnc
     return sources
 
 
-def world_sources(worlds: Sequence[InventedWorld], *, pool: AnswerPool) -> dict[str, Source]:
+def world_sources(worlds: Sequence[InventedWorld], pool: AnswerPool) -> dict[str, Source]:
     """The sources `world` (a passage with the answer) and `world_distractor` (a similar passage without it)."""
     if not worlds:
         return {}
@@ -189,20 +182,21 @@ def world_sources(worlds: Sequence[InventedWorld], *, pool: AnswerPool) -> dict[
             for word in set(_LONG_WORD.findall(passage.title.lower())):
                 rows_of_word.setdefault((world.name, word), []).append(row)
 
-    def with_answer(random_state: random.Random) -> ReadingExample | None:
+    def draw(random_state: random.Random) -> tuple[InventedWorld, LibraryQuestion]:
         world = random_state.choice(worlds)
-        question = draw_question(kinds[world.name], random_state, office_share=OFFICE_SHARE)
+        return world, draw_question(kinds[world.name], random_state, office_share=OFFICE_SHARE)
+
+    def with_answer(random_state: random.Random) -> ReadingExample | None:
+        world, question = draw(random_state)
         passage = world.passages[random_state.choice(question.rows)]
-        answer = question.answers[0]
-        start = occurrences(answer, passage.text)[0]
-        example = example_at(
-            question.text, passage.title, passage.text, start, len(answer), random_state, title_share=WORLD_TITLE_SHARE
-        )
-        return make_counterfactual(example, pool=pool, random_state=random_state, chance=WORLD_COUNTERFACTUAL_SHARE)
+        start = occurrences(question.answers[0], passage.text)[0]
+        answer = passage.text[start : start + len(question.answers[0])]
+        text, title = asked(question.text, random_state), titled(passage.title, WORLD_TITLE_SHARE, random_state)
+        example = ReadingExample(text, title, passage.text, answer, start)
+        return make_counterfactual(example, pool, random_state, chance=WORLD_COUNTERFACTUAL_SHARE)
 
     def distractor(random_state: random.Random) -> ReadingExample | None:
-        world = random_state.choice(worlds)
-        question = draw_question(kinds[world.name], random_state, office_share=OFFICE_SHARE)
+        world, question = draw(random_state)
         words = [word for word in _LONG_WORD.findall(question.title.lower()) if (world.name, word) in rows_of_word]
         if not words:
             return None
@@ -210,7 +204,7 @@ def world_sources(worlds: Sequence[InventedWorld], *, pool: AnswerPool) -> dict[
         passage = world.passages[row]
         if row in question.rows or any(occurrences(answer, passage.text) for answer in question.answers):
             return None
-        title = passage.title if random_state.random() < WORLD_TITLE_SHARE else ""
-        return distractor_example(question.text, title=title, text=passage.text, random_state=random_state)
+        title = titled(passage.title, WORLD_TITLE_SHARE, random_state)
+        return distractor_example(question.text, title, passage.text, random_state)
 
     return {"world": with_answer, "world_distractor": distractor}

@@ -8,8 +8,12 @@ import torch
 from torch import Tensor
 from transformers import DPRQuestionEncoder, PreTrainedModel
 
-from openbook_lab.training.machine import ALONE, Replicas
+from openbook_lab.training.machine import ALONE, Machine
 from openbook_lab.training.recipe import WORD_EMBEDDINGS, StageConfig
+
+BETAS = (0.9, 0.98)
+# the largest norm of a gradient
+CLIP = 1.0
 
 
 class ParameterGroup(NamedTuple):
@@ -32,10 +36,8 @@ class MasterAdamW:
         models: Sequence[torch.nn.Module],
         groups: Sequence[ParameterGroup],
         *,
-        replicas: Replicas = ALONE,
+        machine: Machine = ALONE,
         weight_decay: float = 0.01,
-        betas: tuple[float, float] = (0.9, 0.98),
-        clip: float = 1.0,
     ) -> None:
         self._models = models
         self._live = [parameter for group in groups for parameter in group.parameters]
@@ -43,16 +45,10 @@ class MasterAdamW:
         frozen = (parameter for model in models for parameter in model.parameters() if not parameter.requires_grad)
         self._frozen = {parameter: parameter.detach().float().clone() for parameter in frozen}
         self._peaks = [group.peak for group in groups]
-        self._replicas = replicas
-        self._clip = clip
+        self._machine = machine
         masters = iter(self._masters)
-        self._optimizer = torch.optim.AdamW(
-            [{"params": [next(masters) for _ in group.parameters]} for group in groups],
-            lr=1.0,
-            betas=betas,
-            weight_decay=weight_decay,
-            fused=True,
-        )
+        trained = [{"params": [next(masters) for _ in group.parameters]} for group in groups]
+        self._optimizer = torch.optim.AdamW(trained, lr=1.0, betas=BETAS, weight_decay=weight_decay, fused=True)
         # One stretch of memory for all gradients: one message between processes, one norm, one scaling.
         device = self._masters[0].device
         self._gradient = torch.zeros(sum(master.numel() for master in self._masters), device=device)  # (P,)
@@ -74,11 +70,11 @@ class MasterAdamW:
         Returns the gradient's norm before clipping. A gradient that is not finite is skipped.
         """
         self.gather()
-        self._replicas.average(self._gradient)
+        self._machine.average(self._gradient)
         norm = float(torch.linalg.vector_norm(self._gradient))
         if math.isfinite(norm):
-            if norm > self._clip:
-                self._gradient.mul_(self._clip / norm)
+            if norm > CLIP:
+                self._gradient.mul_(CLIP / norm)
             for group, peak in zip(self._optimizer.param_groups, self._peaks, strict=True):
                 group["lr"] = peak * rate
             self._optimizer.step()

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,14 +10,12 @@ from transformers import PreTrainedModel
 
 from openbook.errors import SourceInvalid
 from openbook.rag.wording import Wording
-from openbook_lab.datasets.questions import Question
 from openbook_lab.training.batches import EncodedExample, ReadingBatch, collate, encode_examples, padded
 from openbook_lab.training.examples import ReadingExample
 from openbook_lab.training.forward import reading_scores, token_losses
-from openbook_lab.training.machine import Machine
 from openbook_lab.training.optimizer import ParameterGroup, generator_groups
 from openbook_lab.training.recipe import ReadingConfig
-from openbook_lab.training.stage import parts_of, random_of
+from openbook_lab.training.stage import Task, parts_of, random_of
 
 
 def reading_loss(
@@ -48,22 +46,19 @@ def reading_loss(
 
 
 @dataclass
-class ReadingTask:
+class ReadingTask(Task):
     """Steps through pools of examples. A pool, and its batches, depend on its number and the seed.
 
-    Of several processes each takes every n-th batch of a pool, and they share `tokens_per_step`.
+    Each of several processes takes every n-th batch of a pool, and they share `tokens_per_step`. `make_examples` makes
+    the examples of a pool from its number and its size.
     """
 
+    name = "reading"
+    judged_by = "dev_exact_match"
+    config: ReadingConfig
     generator: PreTrainedModel
     wording: Wording
     make_examples: Callable[[int, int], Sequence[ReadingExample]]
-    """The examples of pool `number`, `size` of them."""
-    config: ReadingConfig
-    machine: Machine = field(default_factory=Machine)
-    dev: Sequence[Question] = ()
-    place: dict[str, int] = field(default_factory=lambda: {"pool": 0, "batch": 0})
-    name: str = "reading"
-    judged_by: str = "dev_exact_match"
 
     def __post_init__(self) -> None:
         self._batches = self._walk()
@@ -78,12 +73,10 @@ class ReadingTask:
     def learn(self, step: int, gather: Callable[[], None]) -> Mapping[str, float]:
         config = self.config
         guidance = config.guidance * max(0.0, 1 - step / (0.7 * config.steps))
-        parts = [
-            collate(part, self.wording).to(self.machine.device)
-            for part in parts_of(next(self._batches), config.accumulate)
-        ]
+        examples = parts_of(next(self._batches), config.accumulate)
+        parts = [collate(part, self.wording).to(self.machine.device) for part in examples]
         tokens = sum(int((part.targets >= 0).sum()) for part in parts)
-        guided = sum(int(part.evidence.any(dim=-1).sum()) for part in parts)
+        guided_tokens = sum(int(part.evidence.any(dim=-1).sum()) for part in parts)
         total = 0.0
         for part in parts:
             loss, nll = reading_loss(
@@ -92,7 +85,7 @@ class ReadingTask:
                 guidance=guidance,
                 guided_heads=config.guided_heads,
                 tokens=tokens,
-                guided_tokens=guided,
+                guided_tokens=guided_tokens,
             )
             torch.autograd.backward(loss)
             gather()
@@ -107,19 +100,19 @@ class ReadingTask:
 
     def _walk(self) -> Iterator[list[EncodedExample]]:
         """This process's batches from `place` on; `place` then names the next one."""
-        replicas = self.machine.replicas
+        machine = self.machine
         while True:
-            pool = self.place["pool"]
+            pool = self.place.get("pool", 0)
             batches = self.pool(pool)
-            together = len(batches) // replicas.count * replicas.count
+            together = len(batches) // machine.count * machine.count
             if not together:
                 raise SourceInvalid(
                     source="examples_per_pool",
                     reason=f"{self.config.examples_per_pool} examples make {len(batches)} batches, "
-                    f"{replicas.count} processes need one each",
+                    f"{machine.count} processes need one each",
                 )
-            mine = batches[replicas.rank : together : replicas.count]
-            for number in range(self.place["batch"], len(mine)):
+            mine = batches[machine.rank : together : machine.count]
+            for number in range(self.place.get("batch", 0), len(mine)):
                 self.place = {"pool": pool, "batch": number + 1}
                 yield mine[number]
             self.place = {"pool": pool + 1, "batch": 0}
@@ -127,13 +120,9 @@ class ReadingTask:
     def pool(self, number: int) -> list[list[EncodedExample]]:
         """The batches of a pool."""
         config = self.config
-        encoded = encode_examples(
-            self.make_examples(number, config.examples_per_pool),
-            self.wording,
-            max_input_length=config.max_input_length,
-            max_target_length=config.max_target_length,
-        )
-        tokens = config.tokens_per_step // self.machine.replicas.count
+        examples = self.make_examples(number, config.examples_per_pool)
+        encoded = encode_examples(examples, self.wording, config.max_input_length, config.max_target_length)
+        tokens = config.tokens_per_step // self.machine.count
         return batches_by_length(encoded, tokens=tokens, random_state=random_of(config.seed, "batches", number))
 
 

@@ -1,4 +1,4 @@
-"""The recipe of a training: every number that its result depends on, and what cannot be trained by it."""
+"""The recipe of a training: every file and number that its result depends on, and which recipes cannot train."""
 
 import hashlib
 import json
@@ -9,10 +9,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from openbook.cli.options import option
 from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.storage.durable import sha256_of
-from openbook_lab.training.inputs import Dtype as Dtype
-from openbook_lab.training.inputs import TrainingInputs
 
 RECIPE_FILE = "recipe.json"
 FILES = ("paragraphs", "sentences", "unanswerable", "questions", "texts", "claims", "dev", "passages")
@@ -20,22 +19,12 @@ STAGES = ("reading", "distillation", "joint")
 # a training may change these and remain the same training
 NOT_THE_RECIPES = frozenset({"output", "work", "name"})
 # numbers of a stage that may be 0; every other must be positive
-MAY_BE_ZERO = frozenset(
-    [
-        "steps",
-        "warm_up",
-        "patience",
-        "guided_heads",
-        "guidance",
-        "weight_decay",
-        "dropout",
-        "world_share",
-        "office_share",
-    ]
-)
+COUNTS_FROM_ZERO = frozenset({"steps", "warm_up", "patience", "guided_heads"})
+SHARES = frozenset({"guidance", "weight_decay", "dropout", "world_share", "office_share"})
 # texts are longer than answers: a stage learns this many of their tokens
 WRITTEN_TOKENS = 64
 
+Dtype = Literal["auto", "float32", "bfloat16"]
 Loss = Literal["token", "sequence", "both"]
 Part = Literal["word-embeddings", "question-encoder", "generator-encoder", "generator-decoder"]
 
@@ -119,6 +108,60 @@ class JointConfig(StageConfig):
     loss: Loss = "both"
 
 
+def files(help: str) -> tuple[Path, ...]:
+    """An option that names files; it may be given again and again."""
+    return option((), help, metavar="FILE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingInputs:
+    """Fields of the recipe that are options of `openbook train`. The result depends on every one."""
+
+    paragraphs: tuple[Path, ...] = files("Questions over paragraphs, such as SQuAD's; give it again for more.")
+    sentences: tuple[Path, ...] = files("Questions over single sentences, such as QAMR's.")
+    # paragraphs without answers count as these; of these, questions with answers are left out
+    unanswerable: tuple[Path, ...] = files("Questions that their paragraph does not answer, such as SQuAD 2.0's.")
+    questions: tuple[Path, ...] = files(
+        "Questions alone: NQ-open's, TriviaQA's, WebQuestions'; passages are found for those with answers."
+    )
+    texts: tuple[Path, ...] = files(
+        'Texts to write: MS-MARCO NLG\'s, Jeopardy\'s, or lines of {"input", "references": [...]}.'
+    )
+    claims: tuple[Path, ...] = files("Claims to judge, FEVER's lines; the checkpoint learns to say the label's words.")
+    dev: tuple[Path, ...] = files(
+        "Questions with answers to measure with, in place of held-out articles; of the files of --questions."
+    )
+    passages: tuple[Path, ...] = files("Passages to search beside the paragraphs, .jsonl or .tsv, either with .gz.")
+    closed_book: bool = option(
+        False, "Learn to answer without any passage, as the paper's BART: reading alone, of what is asked."
+    )
+    unfound: bool = option(
+        False, "Learn from a question though no passage that it found holds an answer, as the paper does."
+    )
+    base: Path | None = option(
+        None,
+        "What to begin with: a BERT or RoBERTa, a BART or T5, or a RAG checkpoint. Default: all-MiniLM-L6-v2.",
+        metavar="FOLDER",
+    )
+    decoder_layers: tuple[int, ...] = option(
+        (),
+        "Layer of the BERT that a layer of the decoder begins as; again for more. Default: 1, 3, 5 and so on.",
+        "--decoder-layer",
+        metavar="N",
+        min=0,
+    )
+    held_out: tuple[str, ...] = option(
+        (),
+        "Article that is not trained on but measured with; again for more. Default: four of SQuAD's.",
+        metavar="TITLE",
+    )
+    dev_questions: int = option(160, "Questions of --dev, or to held-out articles, that are measured with.", min=1)
+    processes: int = option(1, "Processes that train together: one thread or one GPU each.", min=1)
+    device: str = option("auto", "auto, cpu or cuda; auto: a GPU if there is one.")
+    dtype: Dtype = option("auto", "Precision of the weights; auto: bfloat16 where the hardware has it.")
+    seed: int = option(0, "Everything that is drawn follows from it.")
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingConfig(TrainingInputs):
     """Everything the result depends on. `work` holds the log, and the states that a later call resumes from."""
@@ -176,7 +219,7 @@ def check_recipe(config: TrainingConfig) -> None:
         raise SourceInvalid(source="processes", reason=f"{config.processes} processes cannot train")
     for stage in STAGES:
         for name, value in _numbers_of(getattr(config, stage)).items():
-            lowest = 0 if name in MAY_BE_ZERO else math.ulp(0.0)
+            lowest = 0 if name in COUNTS_FROM_ZERO | SHARES else math.ulp(0.0)
             if not lowest <= value < (1 if name == "dropout" else math.inf):
                 raise SettingInvalid(setting=f"{stage}.{name}", reason=f"{value} cannot be")
     _check_stages(config)
@@ -232,10 +275,10 @@ def remember(config: TrainingConfig) -> None:
     different = []
     for name in sorted(before.keys() | now.keys()):
         old, new = before.get(name), now.get(name)
-        if isinstance(old, list) or isinstance(new, list):
-            different += [f"{name} differs"] if old != new else []
-        elif old != new:
-            different.append(f"{name} was {old}, is {new}")
+        if old != new:
+            # a list holds digests of files
+            digests = isinstance(old, list) or isinstance(new, list)
+            different.append(f"{name} differs" if digests else f"{name} was {old}, is {new}")
     if different:
         raise SourceInvalid(
             source=config.work,

@@ -5,8 +5,8 @@ interrupted run.
 """
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -22,22 +22,14 @@ from openbook_lab.training.data import Questions, check_questions, read_all
 from openbook_lab.training.distillation import distil_question_encoder
 from openbook_lab.training.examples import AnswerPool
 from openbook_lab.training.joint import JointTask
-from openbook_lab.training.libraries import (
-    PARAGRAPHS,
-    Draw,
-    Library,
-    draw_from,
-    library_questions,
-    make_dev_library,
-    make_libraries,
-)
-from openbook_lab.training.machine import ALONE, Replicas, gathered, machine_of, meet
+from openbook_lab.training.libraries import Draw, Library, draw_from, library_questions, make_libraries
+from openbook_lab.training.machine import Machine, gathered, meet
 from openbook_lab.training.mixture import Mixture, Source, closed_book_source, question_sources, world_sources
 from openbook_lab.training.optimizer import train_logits_bias
 from openbook_lab.training.reading import ReadingTask
 from openbook_lab.training.recipe import TrainingConfig as TrainingConfig
 from openbook_lab.training.recipe import check_recipe, remember
-from openbook_lab.training.stage import Log, Progress, load_state, no_progress, save_state, train_stage
+from openbook_lab.training.stage import Progress, load_state, no_progress, save_state, train_stage
 from openbook_lab.training.vectors import KeptVectors
 from openbook_lab.training.weights import save_trained
 from openbook_lab.training.worlds import InventedWorld, invented_worlds
@@ -60,7 +52,7 @@ def run(config: TrainingConfig, report: Report, progress: Progress = no_progress
     """
     config = config.seeded()
     check_recipe(config)
-    training = Training(config, progress=progress)
+    training = Training(config, report=report, progress=progress)
     check_questions(config, training.questions)
     if not training.stages:
         raise SettingInvalid(setting="--joint-steps", reason="no stage has a step, so there is nothing to train")
@@ -75,7 +67,7 @@ def run(config: TrainingConfig, report: Report, progress: Progress = no_progress
             report(f"{stage}: done before, {result} is used")
         else:
             report(f"{stage}: begins")
-            training.train(stage, log=_log(config, stage, report), progress=progress)
+            training.train(stage)
     aside = config.output.with_name(f".{config.output.name}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
     models = training.models(*training.stages)
@@ -85,36 +77,33 @@ def run(config: TrainingConfig, report: Report, progress: Progress = no_progress
     return config.output
 
 
-def _log(config: TrainingConfig, stage: str, report: Report) -> Log:
-    """Adds each line to the run log and reports it; draws the curves at dev scores and at the end of the stage."""
-
-    def log(line: Mapping[str, Any]) -> None:
-        run_log.append(config.work, stage, config.seed, line)
-        numbers = ", ".join(f"{name} {value:.4g}" for name, value in line.items() if isinstance(value, int | float))
-        report(f"{stage}: {numbers}")
-        if "dev_exact_match" in line or line["step"] == getattr(config, stage).steps:
-            run_log.draw_curves(config.work)
-
-    return log
+def silent(_: str) -> None:
+    """Report nothing."""
 
 
+@dataclass
 class Training:
     """One training in one of its processes. Its parts follow from the recipe, and are made when first needed."""
 
-    def __init__(self, config: TrainingConfig, replicas: Replicas = ALONE, progress: Progress = no_progress) -> None:
-        self.config = config
-        self.machine = machine_of(config.device, config.dtype, replicas)
-        device, dtype = self.machine.device, self.machine.dtype
-        self.vectors = KeptVectors(config.work, device=device, dtype=dtype, progress=progress)
+    config: TrainingConfig
+    rank: int = 0
+    report: Report = silent
+    progress: Progress = no_progress
+
+    @cached_property
+    def machine(self) -> Machine:
+        config = self.config
+        return Machine.of(config.device, config.dtype, rank=self.rank, count=config.processes)
+
+    @cached_property
+    def vectors(self) -> KeptVectors:
+        return KeptVectors(self.config.work, str(self.machine.device), self.machine.dtype, self.progress)
 
     @property
     def stages(self) -> list[str]:
         """The stages that have steps, in their order. Distillation is for a base without a question encoder."""
-        return [
-            stage
-            for stage in RESULTS
-            if getattr(self.config, stage).steps and (stage != "distillation" or self.base.kind != "checkpoint")
-        ]
+        has_encoder = self.base.kind == "checkpoint"
+        return [s for s in RESULTS if getattr(self.config, s).steps and not (s == "distillation" and has_encoder)]
 
     def result(self, stage: str) -> Path:
         return self.config.work / RESULTS[stage][0]
@@ -140,20 +129,12 @@ class Training:
 
     @cached_property
     def base(self) -> Base:
-        return find_base(
-            self.config.base, passage_encoder=self.vectors.encoder, decoder_layers=self.config.decoder_layers
-        )
+        config = self.config
+        return find_base(config.base, passage_encoder=self.vectors.encoder, decoder_layers=config.decoder_layers)
 
     @cached_property
     def questions(self) -> Questions:
-        """All questions but those that are too long."""
-        tokenizer = self.base.generator_tokenizer()
-
-        def too_long(texts: Sequence[str]) -> list[bool]:
-            read = tokenizer(list(texts), verbose=False)["input_ids"] if texts else []
-            return [len(ids) > self.longest_question for ids in read]
-
-        return read_all(self.config).without(too_long)
+        return read_all(self.config).without_longer(self.longest_question, self.base.generator_tokenizer())
 
     @property
     def longest_question(self) -> int:
@@ -168,31 +149,26 @@ class Training:
 
     @cached_property
     def sources(self) -> Mapping[str, Source]:
-        """What reading draws from."""
+        """The sources of reading's examples."""
         questions = self.questions
         if self.config.closed_book:
             return {"pair": closed_book_source(questions.pairs())}
         pool = AnswerPool.of([*questions.paragraphs, *questions.sentences])
-        return question_sources(questions, pool=pool, encoder=self.vectors) | world_sources(self.worlds, pool=pool)
+        return question_sources(questions, pool, self.vectors) | world_sources(self.worlds, pool)
 
     @cached_property
     def libraries(self) -> Mapping[str, Library]:
-        """What joint training searches."""
-        return make_libraries(self.questions, self.worlds, encoder=self.vectors)
-
-    @cached_property
-    def dev_library(self) -> Library:
-        """What joint training searches for the dev questions."""
-        return make_dev_library(self.libraries[PARAGRAPHS], self.questions, encoder=self.vectors)
+        """The libraries that joint training searches."""
+        return make_libraries(self.questions, self.worlds, encoder=self.vectors, device=self.machine.device)
 
     def draw(self) -> Draw:
-        """What joint training asks."""
+        """How joint training draws its questions."""
         config = self.config
         return draw_from(
             library_questions(self.questions, self.worlds, unfound=config.unfound),
             world_share=config.joint.world_share,
             office_share=config.joint.office_share,
-            # without paragraphs, each pair comes as often as another
+            # without paragraphs all pairs are equally likely
             paragraph_kinds=config.paragraph_kinds if self.questions.paragraphs else None,
         )
 
@@ -210,29 +186,45 @@ class Training:
             models.generator.load_state_dict(states["generator"])
         return models
 
-    def train(self, stage: str, *, log: Log, progress: Progress) -> None:
+    def train(self, stage: str) -> None:
         """Train a stage in as many processes as the recipe says, and save its result."""
         if stage == "distillation":
-            self.train_here(stage, log=log, progress=progress)
+            self.train_here(stage)
             return
         # the first process alone encodes the passages; the others find their vectors in the work folder
-        _ = self.sources if stage == "reading" else self.dev_library
-        with gathered(partial(_train_beside, stage, self.config), self.config.processes) as replicas:
-            first = copy(self)
-            first.machine = machine_of(self.config.device, self.config.dtype, replicas)
-            first.train_here(stage, log=log, progress=progress)
+        _ = self.sources if stage == "reading" else self.libraries
+        with gathered(partial(_train_beside, stage, self.config), self.config.processes):
+            self.train_here(stage)
 
-    def train_here(self, stage: str, *, log: Log, progress: Progress) -> None:
+    def train_here(self, stage: str) -> None:
         """Train a stage in this process; the first process saves the result."""
         models = self.models(*(before for before in self.stages if stage == "joint" and before != "joint"))
+        log = partial(self._log, stage)
         if stage == "distillation":
-            self._distil(models, log, progress)
+            distil_question_encoder(
+                models.question_encoder,
+                models.question_tokenizer,
+                list(dict.fromkeys([*self.questions.texts(), *(q.text for w in self.worlds for q in w.questions)])),
+                self.vectors,
+                self.config.distillation,
+                log=log,
+                machine=self.machine,
+                progress=self.progress,
+            )
         else:
             task = self._reading(models) if stage == "reading" else self._joint(models)
-            train_stage(task, state_file=self.config.work / f"{stage}_state.pt", log=log, progress=progress)
-        if self.machine.replicas.rank == 0:
+            train_stage(task, state_file=self.config.work / f"{stage}_state.pt", log=log, progress=self.progress)
+        if self.rank == 0:
             trained = {name: getattr(models, name).cpu().state_dict() for name in RESULTS[stage][1]}
             save_state(self.result(stage), trained)
+
+    def _log(self, stage: str, line: Mapping[str, Any]) -> None:
+        """Add a line to the run log and report it; draw the curves at dev scores and at the end of the stage."""
+        run_log.append(self.config.work, stage, self.config.seed, line)
+        numbers = ", ".join(f"{name} {value:.4g}" for name, value in line.items() if isinstance(value, int | float))
+        self.report(f"{stage}: {numbers}")
+        if "dev_exact_match" in line or line["step"] == getattr(self.config, stage).steps:
+            run_log.draw_curves(self.config.work)
 
     def _reading(self, models: RagModels) -> ReadingTask:
         config, wording, dev = self.config, models.wording, self.questions.dev
@@ -242,37 +234,17 @@ class Training:
             dev = [question for question in dev if question.context]
         batches_per_pool = max(1, config.reading.examples_per_pool // 40)
         mixture = Mixture(self.sources, seed=config.seed, pools=config.reading.steps // batches_per_pool)
-        return ReadingTask(models.generator, wording, mixture.pool, config.reading, self.machine, dev)
-
-    def _distil(self, models: RagModels, log: Log, progress: Progress) -> None:
-        of_worlds = (question.text for world in self.worlds for question in world.questions)
-        distil_question_encoder(
-            models.question_encoder,
-            models.question_tokenizer,
-            list(dict.fromkeys([*self.questions.texts(), *of_worlds])),
-            self.vectors,
-            self.config.distillation,
-            log=log,
-            machine=self.machine,
-            progress=progress,
-        )
+        return ReadingTask(config.reading, models.generator, wording, mixture.pool, machine=self.machine, dev=dev)
 
     def _joint(self, models: RagModels) -> JointTask:
-        return JointTask(
-            models,
-            self.libraries,
-            self.draw(),
-            self.config.joint,
-            self.machine,
-            self.questions.dev,
-            self.dev_library,
-        )
+        dev = self.questions.dev
+        return JointTask(self.config.joint, models, self.libraries, self.draw(), machine=self.machine, dev=dev)
 
 
 def _train_beside(stage: str, config: TrainingConfig, rank: int, folder: str) -> None:
     """Train a stage in a process that is not the first, in silence."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    training = Training(config, meet(folder, rank, config.processes))
-    training.train_here(stage, log=lambda _: None, progress=no_progress)
+    meet(folder, rank, config.processes)
+    Training(config, rank).train_here(stage)
     torch.distributed.destroy_process_group()

@@ -4,18 +4,21 @@ Every random number of a step follows from (seed, stage, step, process), and a s
 to the next. So a killed run that resumes ends with the weights of an uninterrupted run.
 """
 
+import itertools
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from transformers import PreTrainedModel
 
+from openbook_lab.datasets.questions import Question
 from openbook_lab.training.dropout import MaskedDropout, silence_dropout
-from openbook_lab.training.machine import Machine
+from openbook_lab.training.machine import ALONE, Machine
 from openbook_lab.training.optimizer import MasterAdamW, ParameterGroup, learning_rate
 from openbook_lab.training.recipe import StageConfig
 
@@ -25,36 +28,42 @@ Progress = Callable[[int, int | None, str], None]
 
 
 def no_progress(_done: int, _total: int | None, _what: str) -> None:
-    """The progress of a caller that shows none."""
+    """Show nothing."""
 
 
-class Task(Protocol):
-    """What a stage does in a step, and how it is judged."""
+@dataclass
+class Task(ABC):
+    """What a stage does in a step, and how it is judged.
 
-    name: str
-    judged_by: str
-    """The score of `evaluate` that early stopping follows."""
-    place: dict[str, int]
-    """The place in the data after a step. Set before the first step, the task resumes there."""
+    judged_by   the score of `evaluate` that early stopping follows
+    dev         held-out questions
+    place       the place in the data after a step; a task whose place is set before the first step resumes there
+    """
+
+    name: ClassVar[str]
+    judged_by: ClassVar[str]
+    config: StageConfig
+    _: KW_ONLY
+    machine: Machine = ALONE
+    dev: Sequence[Question] = ()
+    place: dict[str, int] = field(default_factory=dict)
 
     @property
-    def config(self) -> StageConfig: ...
-
-    @property
-    def machine(self) -> Machine: ...
-
-    @property
+    @abstractmethod
     def models(self) -> Sequence[PreTrainedModel]:
         """The models that the stage trains, the generator first."""
 
+    @abstractmethod
     def groups(self) -> list[ParameterGroup]:
         """The parameters that it trains; all others are frozen."""
 
+    @abstractmethod
     def learn(self, step: int, gather: Callable[[], None]) -> Mapping[str, float]:
         """Leave the gradient of one step, calling `gather` after each part of it. Returns numbers for the log."""
 
+    @abstractmethod
     def evaluate(self) -> Mapping[str, float]:
-        """Scores on held-out questions; empty without such questions."""
+        """Scores on the held-out questions; empty without such questions."""
 
 
 @dataclass(slots=True)
@@ -81,25 +90,23 @@ def train_stage(task: Task, *, state_file: Path, log: Log, progress: Progress = 
 
     Of several processes, the first one evaluates, saves and logs.
     """
-    config, machine, replicas = task.config, task.machine, task.machine.replicas
-    is_first = replicas.rank == 0
+    config, machine = task.config, task.machine
+    is_first = machine.rank == 0
     for model in task.models:
         model.to(machine.device).float().eval()
         model.set_attn_implementation("eager")
-    optimizer = MasterAdamW(task.models, task.groups(), replicas=replicas, weight_decay=config.weight_decay)
+    optimizer = MasterAdamW(task.models, task.groups(), machine=machine, weight_decay=config.weight_decay)
     for model in task.models:
         model.to(machine.dtype)
     state_file.parent.mkdir(parents=True, exist_ok=True)
     best_file = state_file.with_name(f"{state_file.stem}_best.pt")
     step, stopping = 0, Stopping()
-    state = load_state(state_file)
-    if state is not None:
-        step, stopping = int(state["step"]), Stopping(**state["stopping"])
-        task.place = state["place"]
+    if state := load_state(state_file):
+        step, stopping, task.place = int(state["step"]), Stopping(**state["stopping"]), state["place"]
         optimizer.load_state_dict(state["optimizer"])
     generator = task.models[0]
     silence_dropout(generator)
-    seed = f"{config.seed} {task.name} dropout {replicas.rank}"
+    seed = f"{config.seed} {task.name} dropout {machine.rank}"
     dropout = MaskedDropout(config.dropout, seed=seed, dtype=machine.dtype, device=machine.device)
     handles = dropout.attach(generator)
     generator.train()
@@ -132,12 +139,11 @@ def train_stage(task: Task, *, state_file: Path, log: Log, progress: Progress = 
                 place = {"step": step, "place": task.place, "stopping": asdict(stopping)}
                 save_state(state_file, {**place, "optimizer": optimizer.state_dict()})
         if judged and config.patience:
-            stopping.waited = replicas.first_says(stopping.waited, machine.device)
+            stopping.waited = machine.first_says(stopping.waited)
     for handle in handles:
         handle.remove()
     if config.patience and is_first:
-        best = load_state(best_file)
-        if best is not None:
+        if best := load_state(best_file):
             optimizer.load_masters(best["masters"])
         log({"step": step, "kept": stopping.best_step, task.judged_by: stopping.best})
     generator.eval()
@@ -145,16 +151,16 @@ def train_stage(task: Task, *, state_file: Path, log: Log, progress: Progress = 
 
 
 def _means(heard: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Of each number over the lines that have it."""
-    told = {name: [line[name] for line in heard if name in line] for line in heard for name in line}
-    return {name: sum(values) / len(values) for name, values in told.items()}
+    """The mean of each number over the steps that have it."""
+    values = {name: [step[name] for step in heard if name in step] for step in heard for name in step}
+    return {name: sum(of_name) / len(of_name) for name, of_name in values.items()}
 
 
 def parts_of(items: Sequence[Item], count: int) -> list[Sequence[Item]]:
     """`items` in at most `count` parts of about equal size, none empty."""
     count = min(count, len(items))
-    bounds = [round(i * len(items) / count) for i in range(count + 1)]
-    return [items[bounds[i] : bounds[i + 1]] for i in range(count)]
+    bounds = [round(i * len(items) / count) for i in range(count + 1)] if count else []
+    return [items[left:right] for left, right in itertools.pairwise(bounds)]
 
 
 def random_of(*names: int | str) -> random.Random:

@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -13,49 +13,36 @@ from numpy.typing import NDArray
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook_lab.training.stage import Progress, no_progress
 
-# of a slice, after which the progress is reported
+# of a slice; progress is reported between slices
 BATCHES = 8
 
 
-class TextEncoder(Protocol):
-    """A passage encoder, with or without a folder that keeps its vectors."""
-
-    def encode_texts(self, texts: Sequence[str], *, batch_size: int = 64) -> NDArray[np.float32]: ...
-
-
+@dataclass
 class KeptVectors:
     """A passage encoder that writes its vectors into a folder, and reads them from there the next time.
 
     The texts, the encoder and its precision name the file, so other texts or encoders never get these vectors.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        device: str | torch.device = "cpu",
-        dtype: torch.dtype = torch.bfloat16,
-        progress: Progress = no_progress,
-    ) -> None:
-        self._folder = folder
-        self._device = str(device)
-        self._dtype = dtype
-        self._progress = progress
+    folder: Path
+    device: str = "cpu"
+    dtype: torch.dtype = torch.bfloat16
+    progress: Progress = no_progress
 
     @cached_property
     def encoder(self) -> PassageEncoder:
         """The encoder itself, loaded when it is first needed."""
-        return PassageEncoder.load(device=self._device, dtype=self._dtype)
+        return PassageEncoder.load(device=self.device, dtype=self.dtype)
 
     def encode_texts(self, texts: Sequence[str], *, batch_size: int = 64) -> NDArray[np.float32]:
         """The vectors in the order of `texts`: (N, d)."""
         digest = hashlib.sha256(self.encoder.fingerprint.encode())
-        if self._dtype != torch.bfloat16:
-            digest.update(str(self._dtype).encode())
+        if self.dtype != torch.bfloat16:
+            digest.update(str(self.dtype).encode())
         for text in texts:
             # a length before each text: two ways to cut the same letters are two lists
             digest.update(f"{len(text)} {text}".encode())
-        path = self._folder / f"vectors-{digest.hexdigest()[:24]}.npy"
+        path = self.folder / f"vectors-{digest.hexdigest()[:24]}.npy"
         if path.is_file():
             kept: NDArray[np.float32] = np.load(path)  # (N, d)
             return kept
@@ -63,13 +50,16 @@ class KeptVectors:
         # in the encoder's own order, so that its batches are the same whatever a slice is
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
         for start in range(0, len(order), BATCHES * batch_size):
-            self._progress(start, len(order), "vectors")
+            self.progress(start, len(order), "vectors")
             rows = order[start : start + BATCHES * batch_size]
             vectors[rows] = self.encoder.encode_texts([texts[row] for row in rows], batch_size=batch_size)
-        self._progress(len(order), len(order), "vectors")
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.progress(len(order), len(order), "vectors")
+        self.folder.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(".tmp")
         with aside.open("wb") as file:
             np.save(file, vectors)
         aside.replace(path)
         return vectors
+
+
+TextEncoder = PassageEncoder | KeptVectors

@@ -8,7 +8,6 @@ DeBERTa), with normalisation before the block, or without BERT's blocks.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,38 +88,16 @@ def warm_start_question_encoder(base: Path, *, dimension: int | None = None) -> 
     """
     bert = _load_bert(base)
     positions = _positions(bert)  # (P, d)
-    config = DPRConfig(
-        **{
-            **bert.config.to_dict(),
-            "projection_dim": 0 if dimension in (None, bert.config.hidden_size) else dimension,
-            "max_position_embeddings": len(positions),
-            "model_type": "dpr",
-            "architectures": None,
-        }
-    )
-    encoder = DPRQuestionEncoder(config)
+    config = bert.config.to_dict() | {
+        "projection_dim": 0 if dimension in (None, bert.config.hidden_size) else dimension,
+        "max_position_embeddings": len(positions),
+        "model_type": "dpr",
+        "architectures": None,
+    }
+    encoder = DPRQuestionEncoder(DPRConfig(**config))
     weights = {**bert.state_dict(), "embeddings.position_embeddings.weight": positions}
     encoder.question_encoder.bert_model.load_state_dict(weights)
     return encoder
-
-
-def check_encoder(base: Path, config: Mapping[str, Any]) -> None:
-    """Raises SourceInvalid where config.json describes an encoder that is not of BERT's build."""
-    kind = config.get("model_type")
-    if kind not in ENCODERS:
-        raise SourceInvalid(
-            source=base,
-            reason=f"an encoder of type {kind!r} is not built as BART's is; those that are: {', '.join(ENCODERS)}",
-        )
-    if config.get("position_embedding_type", "absolute") != "absolute":
-        raise SourceInvalid(source=base, reason="a BERT with absolute positions is needed")
-    if config.get("is_decoder"):
-        raise SourceInvalid(source=base, reason="it is a decoder, and an encoder is needed")
-
-
-def positions_of(config: Mapping[str, Any]) -> int:
-    """How many tokens an encoder of this configuration can read."""
-    return int(config["max_position_embeddings"]) - ENCODERS[config["model_type"]]
 
 
 def _load_bert(base: Path) -> PreTrainedModel:

@@ -12,6 +12,7 @@ from transformers.utils import logging
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
 from openbook.rag.wording import Wording
 from openbook_lab.datasets.questions import Question
+from openbook_lab.training import dropout
 from openbook_lab.training.base import RagModels
 from openbook_lab.training.warm_start import warm_start_generator, warm_start_question_encoder
 
@@ -27,6 +28,14 @@ def quiet_loading() -> Iterator[None]:
     logging.set_verbosity_error()
     yield
     logging.set_verbosity(verbosity)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def a_short_mask() -> Iterator[None]:
+    """Drawing dropout's long mask would take longer than the steps of a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dropout, "MASK_LENGTH", 100_000)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -67,8 +76,7 @@ def passage_encoder(bert_folder: Path, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="session")
 def tokenizer(bert_folder: Path) -> PreTrainedTokenizerBase:
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(bert_folder)
-    return tokenizer
+    return AutoTokenizer.from_pretrained(bert_folder)
 
 
 @pytest.fixture(scope="session")
@@ -86,7 +94,7 @@ def models(bert_folder: Path, tokenizer: PreTrainedTokenizerBase, wording: Wordi
     return RagModels(warm_start_question_encoder(bert_folder).eval(), generator, tokenizer, wording)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def questions() -> list[Question]:
     peru = "Lima is the capital of Peru. Maria Lopez was president in 1821. Many people live there."
     ecuador = "Quito is the capital of Ecuador. Juan Perez was king in 1830. Ana Torres was born there in 1999."

@@ -22,7 +22,7 @@ from openbook_lab.training.batches import collate, encode_examples
 from openbook_lab.training.examples import ReadingExample
 from openbook_lab.training.forward import greedy_answers
 from openbook_lab.training.joint import JointTask
-from openbook_lab.training.libraries import Library
+from openbook_lab.training.libraries import DEV, Library
 from openbook_lab.training.machine import Machine
 from openbook_lab.training.reading import ReadingTask
 from openbook_lab.training.recipe import JointConfig
@@ -108,7 +108,7 @@ def test_reading_and_joint_training_go_on_from_a_rag_folder(
     generator, wording = models.generator, models.wording
     machine = Machine(dtype=torch.float32)
     numbers = replace(CONFIG, steps=2, tokens_per_step=1200, max_input_length=200, freeze=())
-    reading = ReadingTask(generator, wording, pools_of(questions), numbers, machine)
+    reading = ReadingTask(numbers, generator, wording, pools_of(questions), machine=machine)
     train_stage(reading, state_file=tmp_path / "r.pt", log=lambda _: None)
     library = Library(PASSAGES, torch.from_numpy(passage_encoder.encode(PASSAGES)))
 
@@ -118,7 +118,8 @@ def test_reading_and_joint_training_go_on_from_a_rag_folder(
 
     lines: list[Any] = []
     config = JointConfig(steps=2, questions_per_step=2, n_docs=3, evaluate_every=2, freeze=("question-encoder",))
-    joint = JointTask(models, {"all": library}, draw, config, machine, questions[:2], library)
+    libraries = {"all": library, DEV: library}
+    joint = JointTask(config, models, libraries, draw, machine=machine, dev=questions[:2])
     train_stage(joint, state_file=tmp_path / "j.pt", log=lines.append)
     assert {"open_exact_match", "open_f1", "dev_exact_match"} <= set(lines[-1])
     save_trained(tmp_path / "after", models, name="after", passage_encoder=passage_encoder)
@@ -139,8 +140,10 @@ def test_reading_and_joint_training_go_on_from_a_rag_folder(
     # what serving reads and scores is what training showed
     serving = Generator(after)
     example = ReadingExample("who was president?", "Peru", "In  1821 Maria Lopez was president.", "Maria Lopez", 9)
-    (encoded,) = encode_examples([example], wording, max_input_length=256, max_target_length=24)
+    untitled = replace(example, title="", start=None)
+    encoded, other = encode_examples([example, untitled], wording, 256, 24)
     assert encoded.input_ids == serving.input_ids(example.question, Passage("1", example.title, example.text))
+    assert other.input_ids == serving.input_ids(example.question, Passage("1", "", example.text))
     assert tuple(encoded.target_ids) == serving.target_ids([example.answer])[0]
     batch = collate([encoded], wording)
     assert batch.decoder_input_ids[0].tolist() == [*serving.prefix, *encoded.target_ids[:-1]]

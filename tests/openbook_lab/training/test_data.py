@@ -1,5 +1,6 @@
 """Which of several annotators' answers is generated, and which questions they do not agree on."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,26 +8,25 @@ from openbook_lab.datasets.questions import Question
 from openbook_lab.training.data import agreed_upon, by_agreement
 
 
-def ordered(*answers: str) -> list[str]:
-    return [answer for _, answer in by_agreement(answers)]
-
-
-def test_what_most_annotators_say_comes_first() -> None:
-    assert ordered("in October 1973", "October 1973", "October 1973", "1973")[0] == "October 1973"
-
-
-def test_agreement_is_the_mean_f1_with_the_others() -> None:
-    # "a b" and "a" share one word of 2 + 1: F1 2/3; "c" shares none
-    scores = {answer: score for score, answer in by_agreement(("x y", "x", "z"))}
-    assert scores == {"x y": 1 / 3, "x": 1 / 3, "z": 0.0}
-
-
-def test_of_equals_the_shorter_comes_first() -> None:
-    assert ordered("x y", "x") == ["x", "x y"]
-
-
-def test_a_lone_answer_is_agreed_upon() -> None:
-    assert by_agreement(("Lima",)) == [(1.0, "Lima")]
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        # F1 of "in October 1973" and "October 1973" is 4/5, of either and "1973" 1/2 and 2/3
+        (
+            ("in October 1973", "October 1973", "October 1973", "1973"),
+            {"October 1973": (4 / 5 + 1 + 2 / 3) / 3, "in October 1973": 2.1 / 3, "1973": (1 / 2 + 4 / 3) / 3},
+        ),
+        # of equals the shorter comes first
+        (("x y", "x", "z"), {"x": 1 / 3, "x y": 1 / 3, "z": 0.0}),
+        (("Lima",), {"Lima": 1.0}),
+    ],
+)
+def test_agreement_is_the_mean_f1_with_the_others_and_the_most_comes_first(
+    answers: tuple[str, ...], expected: dict[str, float]
+) -> None:
+    found = by_agreement(answers)
+    assert [answer for _, answer in found] == list(expected)
+    assert [score for score, _ in found] == pytest.approx(list(expected.values()))
 
 
 @given(st.lists(st.sampled_from(["x", "x y", "y z", "z", "the x"]), min_size=1, max_size=5))

@@ -15,7 +15,7 @@ from openbook_lab.training.batches import collate, encode_examples
 from openbook_lab.training.examples import ReadingExample
 from openbook_lab.training.forward import passage_token_log_probs
 from openbook_lab.training.joint import JointTask, joint_loss
-from openbook_lab.training.libraries import Found, Library, found_answer, retrieve
+from openbook_lab.training.libraries import Found, Library, retrieve
 from openbook_lab.training.recipe import JointConfig
 from openbook_lab.training.stage import train_stage
 from openbook_lab.training.worlds import LibraryQuestion
@@ -43,11 +43,12 @@ def libraries() -> dict[str, Library]:
 
 
 def test_the_largest_inner_products_are_found_best_first(libraries: Mapping[str, Library]) -> None:
-    vectors = torch.stack([libraries["world"].vectors[2], libraries["world"].vectors[1]])  # (2, d)
-    found = retrieve(QUESTIONS, vectors, libraries, 2)
-    assert [item.rows[0] for item in found] == [2, 1]
-    scores = libraries["world"].vectors @ vectors[0]
-    assert found[0].rows == scores.argsort(descending=True)[:2].tolist()
+    library = libraries["world"]
+    found = retrieve(QUESTIONS, library.vectors[[2, 1]], libraries, 2)
+    assert [item.passages[0] for item in found] == [PASSAGES[2], PASSAGES[1]]
+    best = (library.vectors @ library.vectors[2]).argsort(descending=True)[:2].tolist()
+    assert found[0].passages == [PASSAGES[row] for row in best]
+    assert torch.equal(found[0].vectors, library.vectors[best])
 
 
 def test_a_known_passage_that_was_missed_takes_the_last_place(libraries: Mapping[str, Library]) -> None:
@@ -55,7 +56,7 @@ def test_a_known_passage_that_was_missed_takes_the_last_place(libraries: Mapping
     worst = int((libraries["world"].vectors @ vector).argmin())
     question = LibraryQuestion("?", ("Lima",), "world", rows=(worst,))
     (found,) = retrieve([question], vector[None], libraries, 2)
-    assert found.rows == [2, worst]
+    assert found.passages == [PASSAGES[2], PASSAGES[worst]]
 
 
 @pytest.mark.parametrize(
@@ -69,9 +70,10 @@ def test_a_known_passage_that_was_missed_takes_the_last_place(libraries: Mapping
     ],
 )
 def test_the_first_answer_in_a_found_passage_is_the_target(
-    libraries: Mapping[str, Library], answers: tuple[str, ...], rows: list[int], target: str | None
+    answers: tuple[str, ...], rows: list[int], target: str | None
 ) -> None:
-    assert found_answer(Found(LibraryQuestion("?", answers, "world"), rows), libraries) == target
+    found = Found(LibraryQuestion("?", answers, "world"), [PASSAGES[row] for row in rows], torch.empty(0))
+    assert found.target() == target
 
 
 def test_the_loss_and_its_gradients_are_those_of_the_marginal_written_out() -> None:
@@ -97,7 +99,7 @@ def test_token_log_probs_are_those_of_a_plain_forward_pass(models: RagModels) ->
         ReadingExample("who was king?", passage.title, passage.text, answer, None)
         for passage, answer in zip(PASSAGES, ("Juan Perez", "Lima", "1830", "Maria Lopez"), strict=True)
     ]
-    encoded = encode_examples(examples, models.wording, max_input_length=90, max_target_length=8)
+    encoded = encode_examples(examples, models.wording, 90, 8)
     with torch.no_grad():
         found = passage_token_log_probs(models.generator, collate(encoded, models.wording))
         for row, example in enumerate(encoded):
@@ -120,7 +122,8 @@ def test_both_models_learn_and_the_library_does_not(
     config = JointConfig(
         steps=40, questions_per_step=2, n_docs=4, warm_up=2, encoder_rate=3e-3, decoder_rate=3e-3, question_rate=1e-3
     )
-    train_stage(JointTask(models, libraries, drawn, config), state_file=tmp_path / "s.pt", log=lines.append)
+    task = JointTask(config, models, libraries, drawn)
+    train_stage(task, state_file=tmp_path / "s.pt", log=lines.append)
     assert lines[-1]["nll"] < 0.9 * lines[0]["nll"]
     embeddings = "question_encoder.bert_model.embeddings.word_embeddings.weight"
     after = question_encoder.state_dict()

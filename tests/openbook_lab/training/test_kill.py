@@ -12,38 +12,42 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoTokenizer
 
 from openbook.entities import Passage
-from openbook.rag.wording import Wording
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training.base import RagModels
 from openbook_lab.training.joint import JointTask
 from openbook_lab.training.libraries import Library
-from openbook_lab.training.machine import ALONE, Machine, meet
+from openbook_lab.training.machine import Machine, meet
 from openbook_lab.training.reading import ReadingTask
 from openbook_lab.training.recipe import JointConfig
-from openbook_lab.training.stage import save_state, train_stage
-from openbook_lab.training.warm_start import warm_start_generator, warm_start_question_encoder
+from openbook_lab.training.stage import Task, save_state, train_stage
 from openbook_lab.training.worlds import LibraryQuestion
 from tests.openbook_lab.training.test_reading import CONFIG, pools_of
 
-READING = replace(CONFIG, steps=8, save_every=3, log_every=1, dropout=0.2)
+READING = replace(CONFIG, steps=6, save_every=3, log_every=1, dropout=0.2)
 JOINT = JointConfig(
-    steps=8, questions_per_step=4, n_docs=2, warm_up=2, save_every=3, log_every=1, dropout=0.2, question_rate=1e-3
+    steps=6, questions_per_step=4, n_docs=2, warm_up=2, save_every=3, log_every=1, dropout=0.2, question_rate=1e-3
 )
 # two steps after a state was saved, so that these are taken again
 DEADLY_STEP = 5
 
 
 def train(
-    rank: int, *, count: int, folder: Path, meeting: Path, base: Path, questions: Sequence[Question], dies_in: str
+    rank: int,
+    *,
+    count: int,
+    folder: Path,
+    meeting: Path,
+    models: RagModels,
+    questions: Sequence[Question],
+    dies_in: str,
 ) -> None:
     """Both stages in one of `count` processes; the first kills itself in the stage that `dies_in` names."""
     torch.set_num_threads(1)
-    machine = Machine(replicas=meet(str(meeting), rank, count) if count > 1 else ALONE)
-    generator, tokenizer = warm_start_generator(base, decoder_layers=(0,)), AutoTokenizer.from_pretrained(base)
-    models = RagModels(warm_start_question_encoder(base), generator, tokenizer, Wording.of(generator, tokenizer))
+    machine = Machine(rank=rank, count=count)
+    if count > 1:
+        meet(str(meeting), rank, count)
     passages = [
         Passage(str(n), q.title, sentence) for n, q in enumerate(questions) for sentence in q.context.split(". ")
     ]
@@ -57,14 +61,14 @@ def train(
         if task.name == dies_in and line["step"] == DEADLY_STEP:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    task: ReadingTask | JointTask
+    task: Task
     for task in (
-        ReadingTask(generator, models.wording, pools_of(questions), READING, machine),
-        JointTask(models, {"all": Library(passages, vectors)}, draw, JOINT, machine),
+        ReadingTask(READING, models.generator, models.wording, pools_of(questions), machine=machine),
+        JointTask(JOINT, models, {"all": Library(passages, vectors)}, draw, machine=machine),
     ):
         train_stage(task, state_file=folder / f"{task.name}_state.pt", log=log)
     if rank == 0:
-        weights = {"generator": generator.state_dict(), "encoder": models.question_encoder.state_dict()}
+        weights = {"generator": models.generator.state_dict(), "encoder": models.question_encoder.state_dict()}
         save_state(folder / "weights.pt", weights)
 
 
@@ -84,9 +88,10 @@ def run(folder: Path, count: int, meeting: Path, *, dies_in: str = "", **given: 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_was_killed_and_begun_again_has_the_same_weights(
-    bert_folder: Path, questions: list[Question], tmp_path: Path, count: int
+    models: RagModels, questions: list[Question], tmp_path: Path, count: int
 ) -> None:
-    given = {"base": bert_folder, "questions": questions}
+    # each process that is forked has models of its own
+    given = {"models": models, "questions": questions}
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert run(whole, count, tmp_path / "m0", **given) == 0
     assert run(killed, count, tmp_path / "m1", dies_in="reading", **given) == -signal.SIGKILL

@@ -28,7 +28,7 @@ def batch_of(wording: Wording, answers: tuple[str, str]) -> ReadingBatch:
         for question, answer in zip(QUESTIONS, answers, strict=True)
         for text in PASSAGES
     ]
-    encoded = encode_examples(examples, wording, max_input_length=200, max_target_length=16)
+    encoded = encode_examples(examples, wording, 200, 16)
     return collate(encoded, wording)
 
 

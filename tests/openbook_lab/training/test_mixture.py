@@ -10,7 +10,7 @@ from openbook.indexing.passage_encoder import PassageEncoder
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training.data import Questions, pieces_of, titled_pieces
 from openbook_lab.training.examples import AnswerPool, ReadingExample
-from openbook_lab.training.mixture import Mixture, Share, hard_negatives, question_sources
+from openbook_lab.training.mixture import Mixture, hard_negatives, question_sources
 
 
 def named(name: str) -> ReadingExample:
@@ -19,7 +19,7 @@ def named(name: str) -> ReadingExample:
 
 def test_a_pool_depends_on_seed_and_number_alone_and_shares_move() -> None:
     sources = {"early": lambda _: named("early"), "late": lambda _: named("late")}
-    shares = {"early": Share(1.0, 0.0), "late": Share(0.0, 1.0), "absent": Share(5.0, 5.0)}
+    shares = {"early": (1.0, 0.0), "late": (0.0, 1.0), "absent": (5.0, 5.0)}
     mixture = Mixture(sources, seed=3, pools=3, shares=shares)
     assert {e.question for e in mixture.pool(0, 50)} == {"early"}
     assert {e.question for e in mixture.pool(2, 50)} == {"late"}
@@ -49,7 +49,7 @@ def test_negatives_hold_no_answer_and_come_from_the_nearest_first(questions: lis
 def test_every_source_gives_examples_with_the_answer_where_they_say(questions: list[Question]) -> None:
     unanswerable = [Question("Who was queen of Peru?", (), "Peru", questions[0].context)]
     given = Questions(paragraphs=questions, sentences=questions, unanswerable=unanswerable)
-    sources = question_sources(given, pool=AnswerPool.of(questions), encoder=PassageEncoder.load())
+    sources = question_sources(given, AnswerPool.of(questions), PassageEncoder.load())
     without_answer = {"distractor", "unanswerable", "distant"}
     for name, source in sources.items():
         random_state = random.Random(0)

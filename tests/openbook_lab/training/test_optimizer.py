@@ -1,12 +1,9 @@
 """The optimiser of all stages: masters, clipping, schedule, states."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from openbook_lab.training.optimizer import MasterAdamW, ParameterGroup, learning_rate
-from openbook_lab.training.stage import load_state, save_state
 
 
 def linear(dtype: torch.dtype) -> torch.nn.Linear:
@@ -57,21 +54,6 @@ def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
     torch.testing.assert_close(model.weight.detach(), before, atol=0, rtol=0)
 
 
-def test_resuming_from_a_state_gives_the_same_weights(tmp_path: Path) -> None:
-    whole, resumed = linear(torch.bfloat16), linear(torch.bfloat16)
-    first, second = optimizer_of(whole, 1e-2), optimizer_of(resumed, 1e-2)
-    optimise(whole, 4, first)
-    save_state(tmp_path / "state.pt", first.state_dict())
-    state = load_state(tmp_path / "state.pt")
-    assert state is not None
-    second.load_state_dict(state)
-    torch.testing.assert_close(resumed.weight, whole.weight, atol=0, rtol=0)
-    optimise(whole, 2, first)
-    optimise(resumed, 2, second)
-    torch.testing.assert_close(resumed.weight, whole.weight, atol=0, rtol=0)
-    assert load_state(tmp_path / "none.pt") is None
-
-
 def test_the_finished_model_has_the_full_precision_of_the_masters() -> None:
     model = linear(torch.bfloat16)
     optimizer = optimizer_of(model, 1e-4)
@@ -80,16 +62,6 @@ def test_the_finished_model_has_the_full_precision_of_the_masters() -> None:
     assert model.weight.dtype == torch.float32
     torch.testing.assert_close(model.weight.detach(), optimizer.state_dict()["masters"][0], atol=0, rtol=0)
     assert (model.weight != model.weight.bfloat16().float()).any()
-
-
-def test_frozen_weights_come_back_exactly() -> None:
-    model = linear(torch.float32)
-    model.weight.requires_grad_(False)
-    before = model.weight.detach().clone()
-    optimizer = MasterAdamW([model], [ParameterGroup([model.bias], 1e-2)])
-    model.to(torch.bfloat16)
-    optimizer.finish()
-    torch.testing.assert_close(model.weight.detach(), before, atol=0, rtol=0)
 
 
 def test_the_rate_warms_up_and_then_falls_to_nearly_nothing() -> None:

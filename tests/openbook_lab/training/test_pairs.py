@@ -3,7 +3,6 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from openbook_lab.evaluation.reader import GREEDY, BatchReader, OpenQuestion
 from openbook_lab.training.batches import encode_examples
 from openbook_lab.training.data import Questions, read_all
 from openbook_lab.training.examples import ReadingExample
-from openbook_lab.training.libraries import PARAGRAPHS, Found, Library, draw_from, found_answer, library_questions
+from openbook_lab.training.libraries import PARAGRAPHS, Found, draw_from, library_questions
 from openbook_lab.training.mixture import closed_book_source
 from openbook_lab.training.recipe import DistillationConfig, JointConfig, ReadingConfig
-from openbook_lab.training.run import Training, TrainingConfig, run
-from tests.openbook_lab.training.files import lines, question_lines, refused
+from openbook_lab.training.run import Training, TrainingConfig
+from tests.openbook_lab.training.files import lines, logged, refused, said_by, with_files
 
 PASSAGES = (
     {"id": "1", "title": "Peru", "text": "Lima is the capital of Peru."},
@@ -57,53 +56,56 @@ def config(tmp_path: Path, bert_folder: Path) -> TrainingConfig:
     )
 
 
-def logged(config: TrainingConfig, stage: str) -> list[dict[str, float]]:
-    entries = [json.loads(line) for line in (config.work / "log.jsonl").read_text().splitlines()]
-    return [entry for entry in entries if entry["stage"] == stage]
+def closed(config: TrainingConfig, **reading: float) -> TrainingConfig:
+    """The recipe of a closed book, with these numbers of reading."""
+    return replace(
+        config,
+        passages=(),
+        closed_book=True,
+        reading=replace(config.reading, dropout=0.0, **reading),
+        joint=replace(config.joint, steps=0),
+    )
 
 
 def test_what_is_written_is_learnt_whatever_was_found_and_what_is_found_only_if_it_was() -> None:
     clue, claim = Question("Lima", ("a city in Peru",)), Question("Lima is in Peru.", ("SUPPORTS",))
     asked = library_questions(Questions(alone=[clue], prompts=[clue], claims=[claim]), [])[PARAGRAPHS]
-    library = {PARAGRAPHS: Library([Passage("1", "Quito", "Quito is in Ecuador.")], torch.zeros(1, 2))}
-    learnt = {question.kind: found_answer(Found(question, [0]), library) for question in asked}
+    passages = [Passage("1", "Quito", "Quito is in Ecuador.")]
+    learnt = {question.kind: Found(question, passages, torch.empty(0)).target() for question in asked}
     assert learnt == {"alone": None, "text": "a city in Peru", "claim": "SUPPORTS"}
 
 
 def test_with_unfound_an_answer_is_learnt_whatever_was_found_and_one_that_was_first() -> None:
     alone = [Question("Which city?", ("Lima", "Quito"))]
-    library = {PARAGRAPHS: Library([Passage("1", "", "Quito is there."), Passage("2", "", "None.")], torch.zeros(2, 2))}
-    (strict,) = library_questions(Questions(alone=alone), [])[PARAGRAPHS]
-    (free,) = library_questions(Questions(alone=alone), [], unfound=True)[PARAGRAPHS]
-    (over,) = library_questions(Questions(paragraphs=alone), [], unfound=True)[PARAGRAPHS]
-    assert [found_answer(Found(one, [0]), library) for one in (strict, free, over)] == ["Quito"] * 3
-    assert [found_answer(Found(one, [1]), library) for one in (strict, free, over)] == [None, "Lima", "Lima"]
+    there, nowhere = Passage("1", "", "Quito is there."), Passage("2", "", "None.")
+    asked = [
+        *library_questions(Questions(alone=alone), [])[PARAGRAPHS],
+        *library_questions(Questions(alone=alone), [], unfound=True)[PARAGRAPHS],
+        *library_questions(Questions(paragraphs=alone), [], unfound=True)[PARAGRAPHS],
+    ]
+    assert [Found(question, [there], torch.empty(0)).target() for question in asked] == ["Quito"] * 3
+    assert [Found(question, [nowhere], torch.empty(0)).target() for question in asked] == [None, "Lima", "Lima"]
 
 
-def test_unfound_reaches_what_is_drawn(config: TrainingConfig, tmp_path: Path) -> None:
-    config = replace(config, questions=(lines(tmp_path / "nq.jsonl", ASKED),))
+def test_unfound_reaches_what_is_drawn(config: TrainingConfig) -> None:
     for unfound in (False, True):
-        draw = Training(replace(config, unfound=unfound)).draw()
+        draw = Training(with_files(replace(config, unfound=unfound), questions=ASKED)).draw()
         assert draw(random.Random(0)).written is unfound
 
 
-def test_a_closed_book_learns_the_first_of_several_answers_and_every_text(
-    config: TrainingConfig, tmp_path: Path
-) -> None:
-    asked = lines(tmp_path / "nq.jsonl", [{"question": "Who?", "answer": ["Ana", "Ana Torres"]}])
-    read = read_all(replace(config, questions=(asked,), texts=(lines(tmp_path / "clues.jsonl", CLUES[:1]),)))
+def test_a_closed_book_learns_the_first_of_several_answers_and_every_text(config: TrainingConfig) -> None:
+    asked = [{"question": "Who?", "answer": ["Ana", "Ana Torres"]}]
+    read = read_all(with_files(config, questions=asked, texts=CLUES[:1]))
     assert [pair.answers for pair in read.pairs()] == [("Ana",), ("the capital of peru", "a city in peru")]
 
 
 def test_pairs_alone_come_each_as_often_as_another_and_with_paragraphs_by_their_kind(
-    config: TrainingConfig, tmp_path: Path, questions: list[Question]
+    config: TrainingConfig, questions: list[Question]
 ) -> None:
-    asked = lines(tmp_path / "nq.jsonl", [*ASKED, *ASKED])
-    config = replace(config, questions=(asked,), texts=(lines(tmp_path / "clues.jsonl", CLUES[1:]),))
+    config = with_files(config, questions=[*ASKED, *ASKED], texts=CLUES[1:])
     draw, random_state = Training(config).draw(), random.Random(0)
     assert 60 < Counter(draw(random_state).kind for _ in range(500))["text"] < 140
-    config = replace(config, paragraphs=(question_lines(tmp_path / "squad.jsonl", questions),))
-    draw = Training(config).draw()
+    draw = Training(with_files(config, paragraphs=questions)).draw()
     # weights of 1, 0.85 and 0.05
     assert 210 < Counter(draw(random_state).kind for _ in range(500))["text"] < 320
 
@@ -125,41 +127,39 @@ def test_questions_alone_come_in_the_forms_of_the_public_files(
     assert read.alone == [Question("Where?", ("Peru", "Republic"))]
 
 
-def test_training_on_pairs_is_judged_by_questions_of_its_own_and_stops_early(
-    config: TrainingConfig, tmp_path: Path
-) -> None:
-    asked = lines(tmp_path / "nq.jsonl", ASKED)
-    joint = replace(config.joint, steps=9, evaluate_every=1, patience=2, encoder_rate=1e-12, decoder_rate=1e-12)
-    config = replace(config, questions=(asked,), dev=(lines(tmp_path / "dev.jsonl", ASKED[:1]),), joint=joint)
-    run(config, lambda _: None)
-    judged = [entry for entry in logged(config, "joint") if "open_exact_match" in entry]
+def test_questions_with_answers_and_passages_are_enough_and_judged_by_their_own(config: TrainingConfig) -> None:
+    still = {"encoder_rate": 1e-12, "decoder_rate": 1e-12, "question_rate": 1e-12}
+    joint = replace(config.joint, steps=9, evaluate_every=1, log_every=1, patience=2, **still)
+    config = with_files(replace(config, joint=joint), questions=ASKED, dev=ASKED[:1])
+    assert "2 questions alone" in said_by(config)
+    log = logged(config, "joint")
+    assert {entry["found"] for entry in log if "nll" in entry} == {1.0}
+    judged = [entry for entry in log if "open_exact_match" in entry]
     # the first is the best so far, and two are no better
     assert [entry["step"] for entry in judged[:-1]] == [1, 2, 3]
     assert all("dev_exact_match" not in entry for entry in judged)
     assert "kept" in judged[-1]
+    assert load_checkpoint(config.output).facts.name == "mine"
 
 
 def test_reading_is_not_judged_by_questions_without_their_paragraphs(
-    config: TrainingConfig, tmp_path: Path, questions: list[Question]
+    config: TrainingConfig, questions: list[Question]
 ) -> None:
-    reads = replace(config.reading, steps=1, evaluate_every=1, patience=1)
-    dev = (lines(tmp_path / "dev.jsonl", ASKED),)
-    config = replace(config, paragraphs=(question_lines(tmp_path / "squad.jsonl", questions),), dev=dev, reading=reads)
+    reads, joint = replace(config.reading, steps=1, evaluate_every=1, patience=1), replace(config.joint, steps=0)
+    config = with_files(replace(config, reading=reads, joint=joint), paragraphs=questions, dev=ASKED)
     refused(config, "stopping early in reading needs held-out questions with their paragraphs")
-    run(replace(config, reading=replace(reads, patience=0)), lambda _: None)
-    assert not any("dev_exact_match" in entry for entry in logged(config, "reading"))
+    config = replace(config, reading=replace(reads, patience=0))
+    said_by(config)
+    assert ["dev_exact_match" in entry for entry in logged(config, "reading")] == [False]
 
 
-def test_what_is_too_long_to_be_asked_is_left_out_and_said(config: TrainingConfig, tmp_path: Path) -> None:
+def test_what_is_too_long_to_be_asked_is_left_out_and_said(config: TrainingConfig) -> None:
     # the generator reads 96 tokens, and half of them are for the passage
     long, fits = {"question": "lima " * 50, "answer": ["Lima"]}, {"question": "lima " * 40, "answer": ["Lima"]}
-    config = replace(config, questions=(lines(tmp_path / "nq.jsonl", [long, fits, fits, long]),))
-    said: list[str] = []
-    run(config, said.append)
-    assert "2 questions alone" in said
-    assert "2 are longer than 48 tokens, and are left out" in said
-    closed = replace(config, closed_book=True, passages=())
-    assert len(Training(closed).questions.alone) == 4
+    config = with_files(config, questions=[long, fits, fits, long])
+    described = Training(config).description()
+    assert {"2 questions alone", "2 are longer than 48 tokens, and are left out"} <= set(described)
+    assert len(Training(closed(config)).questions.alone) == 4
 
 
 def test_each_text_that_was_written_for_a_prompt_is_drawn_as_often_as_another() -> None:
@@ -178,62 +178,29 @@ def test_a_closed_book_reads_in_training_what_it_reads_when_it_is_asked(
 ) -> None:
     example = closed_book_source([Question("who was king", ("juan perez",))])(random.Random(0))
     assert example == ReadingExample("who was king", "", "", "juan perez", None)
-    (encoded,) = encode_examples([example], wording.without_passages(), max_input_length=96, max_target_length=24)
+    (encoded,) = encode_examples([example], wording.without_passages(), 96, 24)
     assert encoded.input_ids == tokenizer("who was king")["input_ids"]
 
 
-def test_questions_with_their_answers_and_passages_are_enough(config: TrainingConfig, tmp_path: Path) -> None:
-    config = replace(config, questions=(lines(tmp_path / "nq.jsonl", ASKED),))
-    said: list[str] = []
-    run(config, said.append)
-    assert "2 questions alone" in said
-    ((step, found),) = [(entry["step"], entry["found"]) for entry in logged(config, "joint")]
-    assert (step, found) == (2, 1.0)
-    assert load_checkpoint(config.output).facts.name == "mine"
-
-
-@pytest.mark.parametrize(
-    ("kind", "records", "told"), [("texts", CLUES, "2 texts to write"), ("claims", CLAIMS, "2 claims")]
-)
-def test_texts_and_claims_are_learnt_beside_passages_that_do_not_hold_them(
-    config: TrainingConfig, tmp_path: Path, kind: str, records: Sequence[object], told: str
-) -> None:
-    file = lines(tmp_path / "pairs.jsonl", records)
-    config = replace(config, texts=(file,)) if kind == "texts" else replace(config, claims=(file,))
-    said: list[str] = []
-    run(config, said.append)
-    assert told in said
+def test_texts_and_claims_are_learnt_beside_passages_that_do_not_hold_them(config: TrainingConfig) -> None:
+    config = with_files(config, texts=CLUES, claims=CLAIMS)
+    assert {"2 texts to write", "2 claims"} <= set(said_by(config))
     # what is written is not looked for
     assert ["found" in entry for entry in logged(config, "joint")] == [False]
     assert load_checkpoint(config.output).facts.name == "mine"
+    # the question encoder is shown what is asked
+    assert read_all(config).texts() == ["Lima", "Maria Lopez", *(claim["claim"] for claim in CLAIMS)]
 
 
-def test_the_question_encoder_is_shown_what_is_asked_of_texts_and_claims(
-    config: TrainingConfig, tmp_path: Path
-) -> None:
-    texts, claims = lines(tmp_path / "clues.jsonl", CLUES), lines(tmp_path / "fever.jsonl", CLAIMS)
-    read = read_all(replace(config, texts=(texts,), claims=(claims,)))
-    assert read.texts() == ["Lima", "Maria Lopez", *(claim["claim"] for claim in CLAIMS)]
-
-
-def test_a_closed_book_learns_to_write_without_any_passage(config: TrainingConfig, tmp_path: Path) -> None:
-    reading = replace(
-        config.reading, steps=60, warm_up=5, encoder_rate=1e-2, decoder_rate=1e-2, dropout=0.0, examples_per_pool=16
-    )
+def test_a_closed_book_learns_to_write_without_any_passage(config: TrainingConfig) -> None:
+    config = closed(config, steps=60, warm_up=5, encoder_rate=1e-2, decoder_rate=1e-2, examples_per_pool=16)
+    config = replace(config, held_out=("Peru",), distillation=DistillationConfig(steps=1))
     clues = [{"input": "lima", "references": ["the capital"]}, {"input": "maria", "references": ["who was president"]}]
     # held out with a paragraph that a closed book must not be shown
-    asked = {"question": "lima", "answers": ["the capital"], "title": "Peru", "context": "Quito, the capital, is here."}
-    config = replace(
-        config,
-        texts=(lines(tmp_path / "clues.jsonl", clues),),
-        paragraphs=(lines(tmp_path / "squad.jsonl", [asked]),),
-        held_out=("Peru",),
-        passages=(),
-        closed_book=True,
-        reading=reading,
-        joint=replace(config.joint, steps=0),
-    )
-    run(config, lambda _: None)
+    asked = Question("lima", ("the capital",), "Peru", "Quito, the capital, is here.")
+    config = with_files(config, texts=clues, paragraphs=[asked])
+    # the base brings no question encoder
+    assert {"distillation: begins", "joint: left out"} <= set(said_by(config))
     assert logged(config, "reading")[-1]["dev_exact_match"] == 100
     reader = BatchReader(load_checkpoint(config.output))
     (written,) = reader.read([OpenQuestion("lima", (), ()), OpenQuestion("maria", (), ())], [GREEDY])
@@ -241,20 +208,12 @@ def test_a_closed_book_learns_to_write_without_any_passage(config: TrainingConfi
 
 
 def test_a_closed_books_loss_is_what_its_evaluation_says_of_the_same_text(
-    config: TrainingConfig, tmp_path: Path, wording: Wording
+    config: TrainingConfig, wording: Wording
 ) -> None:
     # one step at a rate that moves nothing: the loss is that of the folder
-    still = replace(config.reading, steps=1, encoder_rate=1e-12, decoder_rate=1e-12, dropout=0.0, log_every=1)
-    config = replace(
-        config,
-        texts=(lines(tmp_path / "clues.jsonl", CLUES[1:]),),
-        passages=(),
-        closed_book=True,
-        dtype="float32",
-        reading=still,
-        joint=replace(config.joint, steps=0),
-    )
-    run(config, lambda _: None)
+    config = closed(replace(config, dtype="float32"), steps=1, encoder_rate=1e-12, decoder_rate=1e-12, log_every=1)
+    config = with_files(config, texts=CLUES[1:])
+    said_by(config)
     (target,) = wording.targets(CLUES[1]["references"], 24)
     reader = BatchReader(load_checkpoint(config.output))
     (scored,) = reader.score(OpenQuestion("Maria Lopez", (), ()), CLUES[1]["references"])
@@ -264,33 +223,29 @@ def test_a_closed_books_loss_is_what_its_evaluation_says_of_the_same_text(
 def test_pairs_that_nothing_can_be_learnt_from_are_refused_before_anything_begins(
     config: TrainingConfig, tmp_path: Path
 ) -> None:
-    asked = lines(tmp_path / "nq.jsonl", ASKED)
-    unanswered = lines(tmp_path / "unanswered.jsonl", [{"question": "Who?", "answers": []}])
-    closed = replace(config, closed_book=True, questions=(asked,))
-    refused(closed, "--joint-steps: with a closed book there are no passages")
-    closed = replace(closed, joint=replace(config.joint, steps=0))
-    refused(closed, "--reading-steps: a closed book learns by reading alone")
-    closed = replace(closed, reading=replace(config.reading, steps=1))
-    refused(closed, "passages: a closed book has no use for them")
-    closed = replace(closed, passages=())
-    refused(replace(closed, worlds=1), "worlds: a closed book has no use for them")
-    refused(replace(closed, questions=(unanswered,)), "none of them has an answer, so there is nothing to train on")
-    refused(
-        replace(config, questions=(unanswered,)), "0 questions with answers are left to train on, and a step takes 2"
-    )
-    reads = replace(config, questions=(asked,), reading=replace(config.reading, steps=1))
-    refused(reads, "reading learns from questions over paragraphs, and there are none: name a file with --paragraphs")
-    both = replace(reads.reading, freeze=("generator-encoder", "generator-decoder"))
-    refused(replace(reads, reading=both), "with both parts of the generator frozen reading has nothing to learn")
-    every = replace(config.joint, freeze=("question-encoder", "generator-encoder", "generator-decoder"))
-    refused(replace(config, questions=(asked,), joint=every), "with all three parts frozen there is nothing to learn")
-    patient = replace(config, questions=(asked,), joint=replace(config.joint, patience=1))
-    refused(patient, "stopping early needs held-out questions with answers: name a file with --dev")
-    refused(replace(config, questions=(asked,), dev=(unanswered,)), "a question to measure with needs an answer")
-    refused(replace(config, questions=(asked,), passages=()), "0 are there to be found: name some with --passages")
-    idle = replace(config, questions=(asked,), joint=replace(config.joint, steps=0))
-    refused(idle, "no stage has a step, so there is nothing to train")
-    nowhere = replace(config, texts=(tmp_path / "nowhere.jsonl",))
-    refused(nowhere, "nowhere.jsonl: there is no such file")
-    bad = lines(tmp_path / "bad.jsonl", [*CLUES, {"input": "Lima"}])
-    refused(replace(config, texts=(bad,)), "bad.jsonl:3")
+    unanswered = (lines(tmp_path / "unanswered.jsonl", [{"question": "Who?", "answers": []}]),)
+    asked = with_files(config, questions=ASKED)
+    joint, reads = config.joint, replace(asked, reading=replace(config.reading, steps=1))
+    idle, book = replace(asked, joint=replace(joint, steps=0)), replace(reads, closed_book=True)
+    without_index = closed(asked, steps=1)
+    generator = ("generator-encoder", "generator-decoder")
+    frozen = replace(reads.reading, freeze=generator)
+    all_frozen, patient = replace(joint, freeze=(*generator, "question-encoder")), replace(joint, patience=1)
+    for refusable, reason in (
+        (book, "--joint-steps: with a closed book there are no passages"),
+        (replace(idle, closed_book=True), "--reading-steps: a closed book learns by reading alone"),
+        (replace(book, joint=idle.joint), "passages: a closed book has no use for them"),
+        (replace(without_index, worlds=1), "worlds: a closed book has no use for them"),
+        (replace(without_index, questions=unanswered), "none of them has an answer, so there is nothing to train on"),
+        (replace(asked, questions=unanswered), "0 questions with answers are left to train on, and a step takes 2"),
+        (reads, "reading learns from questions over paragraphs, and there are none: name a file with --paragraphs"),
+        (replace(reads, reading=frozen), "with both parts of the generator frozen reading has nothing to learn"),
+        (replace(asked, joint=all_frozen), "with all three parts frozen there is nothing to learn"),
+        (replace(asked, joint=patient), "stopping early needs held-out questions with answers: name a file with --dev"),
+        (replace(asked, dev=unanswered), "a question to measure with needs an answer"),
+        (replace(asked, passages=()), "0 are there to be found: name some with --passages"),
+        (idle, "no stage has a step, so there is nothing to train"),
+        (replace(config, texts=(tmp_path / "nowhere.jsonl",)), "nowhere.jsonl: there is no such file"),
+        (with_files(config, texts=[*CLUES, {"input": "Lima"}]), "texts.jsonl:3"),
+    ):
+        refused(refusable, reason)

@@ -19,7 +19,6 @@ from openbook_lab.training.forward import greedy_answers, reading_scores
 from openbook_lab.training.reading import ReadingTask, batches_by_length, reading_loss
 from openbook_lab.training.recipe import ReadingConfig
 from openbook_lab.training.stage import train_stage
-from openbook_lab.training.warm_start import warm_start_generator
 
 CONFIG = ReadingConfig(
     steps=12,
@@ -41,9 +40,7 @@ def pools_of(questions: Sequence[Question]) -> Callable[[int, int], list[Reading
 
     def examples(number: int, size: int) -> list[ReadingExample]:
         random_state = random.Random(number)
-        made = (
-            reading_example(random_state.choice(questions), pool=pool, random_state=random_state) for _ in range(size)
-        )
+        made = (reading_example(random_state.choice(questions), pool, random_state) for _ in range(size))
         return [example for example in made if example is not None]
 
     return examples
@@ -51,7 +48,7 @@ def pools_of(questions: Sequence[Question]) -> Callable[[int, int], list[Reading
 
 def test_evidence_marks_the_answer_among_the_inputs(wording: Wording) -> None:
     example = ReadingExample("who was president?", "peru", "in 1821 maria lopez was president", "maria lopez", 8)
-    batch = collate(encode_examples([example], wording, max_input_length=90, max_target_length=8), wording)
+    batch = collate(encode_examples([example], wording, 90, 8), wording)
     copied = [batch.input_ids[0][batch.evidence[0, position]].tolist() for position in range(2)]
     assert [ids[0] for ids in copied] == batch.targets[0, :2].tolist()
     assert not batch.evidence[0, 2].any()
@@ -63,7 +60,7 @@ def test_evidence_marks_the_answer_among_the_inputs(wording: Wording) -> None:
 
 def test_a_long_passage_is_cut_and_the_question_is_not(wording: Wording) -> None:
     example = ReadingExample("who was president?", "peru", "lima " * 200 + "maria", "maria", 1000)
-    (encoded,) = encode_examples([example], wording, max_input_length=40, max_target_length=8)
+    (encoded,) = encode_examples([example], wording, 40, 8)
     assert len(encoded.input_ids) == 40
     assert wording.tokenizer.decode(encoded.input_ids).endswith("who was president? [SEP]")
     assert encoded.evidence is None
@@ -80,12 +77,10 @@ def test_batches_hold_every_item_once_and_no_more_tokens_than_allowed(lengths: l
 
 def test_padding_does_not_change_the_loss(models: RagModels, questions: list[Question]) -> None:
     generator, wording = models.generator, models.wording
-    encoded = encode_examples(pools_of(questions)(0, 2), wording, max_input_length=90, max_target_length=8)
-    losses, sizes = [], []
-    for one in encoded:
-        batch = collate([one], wording)
-        losses.append(float(reading_loss(generator, batch, guidance=0.0, guided_heads=0)[1]))
-        sizes.append(int((batch.targets != IGNORED).sum()))
+    encoded = encode_examples(pools_of(questions)(0, 2), wording, 90, 8)
+    batches = [collate([one], wording) for one in encoded]
+    losses = [float(reading_loss(generator, batch, guidance=0.0, guided_heads=0)[1]) for batch in batches]
+    sizes = [int((batch.targets != IGNORED).sum()) for batch in batches]
     together = float(reading_loss(generator, collate(encoded, wording), guidance=0.0, guided_heads=0)[1])
     expected = sum(loss * size for loss, size in zip(losses, sizes, strict=True)) / sum(sizes)
     assert together == pytest.approx(expected, abs=1e-4)
@@ -95,7 +90,7 @@ def test_one_step_lowers_the_loss_and_draws_attention_to_the_answer(
     models: RagModels, questions: list[Question]
 ) -> None:
     generator, wording = models.generator, models.wording
-    encoded = encode_examples(pools_of(questions)(0, 6), wording, max_input_length=90, max_target_length=8)
+    encoded = encode_examples(pools_of(questions)(0, 6), wording, 90, 8)
     batch = collate(encoded, wording)
 
     def losses() -> tuple[float, float]:
@@ -114,21 +109,17 @@ def test_one_step_lowers_the_loss_and_draws_attention_to_the_answer(
     assert after[1] < before[1]
 
 
-def test_the_same_seed_gives_the_same_weights_and_word_embeddings_stay(
-    bert_folder: Path, questions: list[Question], wording: Wording, tmp_path: Path
+def test_a_stage_logs_its_scores_and_leaves_word_embeddings_as_they_are(
+    models: RagModels, questions: list[Question], tmp_path: Path
 ) -> None:
-    lines: list[Any] = []
-    generators = [warm_start_generator(bert_folder, decoder_layers=(0, 1)) for _ in range(3)]
-    first, second, untrained = generators
-    for name, generator in (("a", first), ("b", second)):
-        task = ReadingTask(generator, wording, pools_of(questions), CONFIG, dev=questions)
-        train_stage(task, state_file=tmp_path / name / "s.pt", log=lines.append)
-    for name, tensor in first.state_dict().items():
-        torch.testing.assert_close(second.state_dict()[name], tensor, atol=0, rtol=0, msg=name)
+    generator, lines = models.generator, list[Any]()
+    embeddings = generator.model.shared.weight.detach().clone()
+    task = ReadingTask(CONFIG, generator, models.wording, pools_of(questions), dev=questions)
+    train_stage(task, state_file=tmp_path / "s.pt", log=lines.append)
     assert lines[-1]["step"] == CONFIG.steps
     assert {"dev_exact_match", "dev_f1"} <= set(lines[-1])
-    torch.testing.assert_close(first.model.shared.weight, untrained.model.shared.weight, atol=0, rtol=0)
-    assert first.final_logits_bias.abs().max() > 0
+    assert torch.equal(generator.model.shared.weight, embeddings)
+    assert generator.final_logits_bias.abs().max() > 0
 
 
 def test_answers_come_back_in_the_order_of_their_questions(models: RagModels, questions: list[Question]) -> None:
@@ -141,5 +132,5 @@ def test_answers_come_back_in_the_order_of_their_questions(models: RagModels, qu
 def test_a_batch_of_a_closed_book_is_as_large_as_its_targets_allow(models: RagModels) -> None:
     long = ReadingExample("lima", "", "", "who was president of peru and king of ecuador " * 3, None)
     config = ReadingConfig(tokens_per_step=64)
-    task = ReadingTask(models.generator, models.wording, lambda *_: [long] * 40, config)
+    task = ReadingTask(config, models.generator, models.wording, lambda *_: [long] * 40)
     assert max(collate(batch, models.wording).targets.numel() for batch in task.pool(0)) <= 64

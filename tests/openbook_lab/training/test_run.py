@@ -16,16 +16,16 @@ from openbook_lab.evaluation.asked import choose_questions
 from openbook_lab.evaluation.reading import read_paragraphs
 from openbook_lab.training.data import read_all
 from openbook_lab.training.recipe import DistillationConfig, JointConfig, ReadingConfig, remember, with_numbers
-from openbook_lab.training.run import TrainingConfig, run
-from tests.openbook_lab.training.files import question_lines, refused
+from openbook_lab.training.run import TrainingConfig
+from tests.openbook_lab.training.files import lines, logged, refused, said_by
 
 
-@pytest.fixture
-def config(questions: list[Question], tmp_path: Path) -> TrainingConfig:
+def config_in(folder: Path, base: Path, questions: list[Question]) -> TrainingConfig:
     return TrainingConfig(
-        output=tmp_path / "mine",
-        work=tmp_path / "work",
-        paragraphs=(question_lines(tmp_path / "questions.jsonl", questions),),
+        output=folder / "mine",
+        work=folder / "work",
+        base=base,
+        paragraphs=(lines(folder / "questions.jsonl", questions),),
         held_out=("Ecuador",),
         name="mine",
         worlds=0,
@@ -35,57 +35,54 @@ def config(questions: list[Question], tmp_path: Path) -> TrainingConfig:
     )
 
 
-def test_a_run_writes_a_folder_that_answers_and_a_second_run_goes_on_from_it(config: TrainingConfig) -> None:
-    said: list[str] = []
-    assert run(config, said.append) == config.output
-    checkpoint = load_checkpoint(config.output)
-    assert checkpoint.facts.name == "mine"
-    log = [json.loads(line) for line in (config.work / "log.jsonl").read_text().splitlines()]
-    assert {line["stage"] for line in log} == {"reading", "distillation", "joint"}
-    assert all(line["seed"] == config.seed for line in log)
+@pytest.fixture
+def config(tmp_path: Path, bert_folder: Path, questions: list[Question]) -> TrainingConfig:
+    return config_in(tmp_path, bert_folder, questions)
 
-    asked = choose_questions(config.paragraphs, held_out=config.held_out)
-    report = read_paragraphs([checkpoint], asked, work=config.work, num_beams=[1], seed=0, progress=Silence())
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, bert_folder: Path, questions: list[Question]) -> TrainingConfig:
+    """A training of all stages that has ended."""
+    config = config_in(tmp_path_factory.mktemp("finished"), bert_folder, questions)
+    assert sum(line.endswith(": begins") for line in said_by(config)) == 3
+    return config
+
+
+def test_a_run_writes_a_folder_that_answers(finished: TrainingConfig) -> None:
+    checkpoint = load_checkpoint(finished.output)
+    assert (checkpoint.facts.name, checkpoint.facts.base) == ("mine", None)
+    assert checkpoint.question_encoder.config.projection_dim == PassageEncoder.load().dimension
+    for stage in ("reading", "distillation", "joint"):
+        assert {line["seed"] for line in logged(finished, stage)} == {finished.seed}
+    assert (finished.work / "curves.png").read_bytes().startswith(b"\x89PNG")
+    asked = choose_questions(finished.paragraphs, held_out=finished.held_out)
+    report = read_paragraphs([checkpoint], asked, work=finished.work, num_beams=[1], seed=0, progress=Silence())
     assert report.facts["questions"] == 2
 
-    said.clear()
-    run(replace(config, output=config.output.with_name("again")), said.append)
-    assert sum("done before" in line for line in said) == 3
-    assert load_checkpoint(config.output.with_name("again")).fingerprint == checkpoint.fingerprint
+
+def test_a_second_run_goes_on_from_the_results_of_the_first(finished: TrainingConfig, tmp_path: Path) -> None:
+    again = replace(finished, output=tmp_path / "again")
+    assert sum("done before" in line for line in said_by(again)) == 3
+    assert load_checkpoint(again.output).fingerprint == load_checkpoint(finished.output).fingerprint
 
 
-def test_two_processes_train_a_bert_of_another_size_together(config: TrainingConfig, bert_folder: Path) -> None:
-    run(replace(config, processes=2, base=bert_folder), lambda _: None)
-    checkpoint = load_checkpoint(config.output)
-    assert checkpoint.facts.base is None
-    assert checkpoint.question_encoder.config.projection_dim == PassageEncoder.load().dimension
-    assert (config.work / "curves.png").read_bytes().startswith(b"\x89PNG")
+def test_two_processes_train_together_and_a_stage_of_no_steps_is_left_out(config: TrainingConfig) -> None:
+    no_joint, no_distillation = replace(config.joint, steps=0), replace(config.distillation, steps=0)
+    said = said_by(replace(config, processes=2, joint=no_joint, distillation=no_distillation))
+    assert {"distillation: left out", "joint: left out"} <= set(said)
+    assert load_checkpoint(config.output).facts.name == "mine"
 
 
-def test_a_stage_of_no_steps_is_left_out_and_its_part_stays_the_bases(config: TrainingConfig) -> None:
-    said: list[str] = []
-    run(
-        replace(config, joint=replace(config.joint, steps=0), distillation=replace(config.distillation, steps=0)),
-        said.append,
-    )
-    assert "distillation: left out" in said
-    assert "joint: left out" in said
-    first = load_checkpoint(config.output)
-    further = replace(
-        config,
-        base=config.output,
-        output=config.output.with_name("further"),
-        work=config.work.with_name("further-work"),
-    )
-    said.clear()
-    run(replace(further, reading=replace(config.reading, steps=0)), said.append)
-    assert "reading: left out" in said
-    second = load_checkpoint(further.output)
+def test_what_no_stage_trains_stays_the_bases(finished: TrainingConfig, tmp_path: Path) -> None:
+    reading = replace(finished.reading, steps=0)
+    further = replace(finished, base=finished.output, output=tmp_path / "on", work=tmp_path / "work", reading=reading)
+    assert {"reading: left out", "distillation: left out"} <= set(said_by(further))
+    first, second = load_checkpoint(finished.output), load_checkpoint(further.output)
     assert second.fingerprint != first.fingerprint
     # one step of joint training has moved the generator, and nothing else has
     before, after = first.generator.state_dict(), second.generator.state_dict()
     moved = max(float((before[name] - after[name]).abs().max()) for name in before)
-    assert 0 < moved < 2 * config.joint.decoder_rate
+    assert 0 < moved < 2 * further.joint.decoder_rate
 
 
 def test_what_cannot_end_well_does_not_begin(config: TrainingConfig, tmp_path: Path) -> None:
@@ -104,9 +101,6 @@ def test_what_cannot_end_well_does_not_begin(config: TrainingConfig, tmp_path: P
     refused(replace(config, reading=replace(config.reading, dropout=1.0)), r"reading\.dropout: 1\.0 cannot be")
     refused(replace(config, device="abacus"), "'abacus' is none of auto, cpu, cuda")
     refused(replace(config, processes=0), "0 processes cannot train")
-
-
-def test_stopping_early_needs_held_out_questions(config: TrainingConfig) -> None:
     nothing_held_out = replace(config, held_out=(), reading=replace(config.reading, patience=1))
     refused(nothing_held_out, "stopping early in reading needs held-out questions with their paragraphs")
 
@@ -125,11 +119,35 @@ def test_a_work_folder_holds_one_recipe(config: TrainingConfig, tmp_path: Path) 
         remember(replace(config, paragraphs=(copied,)))
 
 
+def test_a_work_folder_holds_one_base_down_to_its_weights(config: TrainingConfig, tmp_path: Path) -> None:
+    assert config.base is not None
+    base = shutil.copytree(config.base, tmp_path / "base")
+    config.work.mkdir()
+    remember(replace(config, base=base))
+    remember(config)
+    weights = base / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    with pytest.raises(SourceInvalid, match=r"base was .*, is "):
+        remember(replace(config, base=base))
+
+
 def test_states_that_nobody_knows_the_recipe_of_are_not_gone_on_from(config: TrainingConfig) -> None:
     config.work.mkdir()
     (config.work / "reading_state.pt").touch()
     with pytest.raises(SourceInvalid, match=r"without a recipe\.json"):
         remember(config)
+
+
+def test_a_run_of_an_older_version_goes_on_where_what_is_new_is_not_used(config: TrainingConfig) -> None:
+    config.work.mkdir()
+    remember(config)
+    path = config.work / "recipe.json"
+    recipe = json.loads(path.read_text())
+    del recipe["unfound"], recipe["paragraph_kinds"]["claim"]
+    path.write_text(json.dumps(recipe))
+    remember(config)
+    with pytest.raises(SourceInvalid, match="unfound was False, is True"):
+        remember(replace(config, unfound=True))
 
 
 def test_numbers_of_the_recipe_are_set_by_their_names(config: TrainingConfig) -> None:
@@ -152,37 +170,3 @@ def test_unanswerable_questions_among_the_paragraphs_are_told_apart(config: Trai
     assert [question.text for question in questions.unanswerable] == ["Who sank it?"]
     assert len(questions.paragraphs) == 3
     assert len(questions.held_out) == len(questions.dev) == 2
-
-
-def test_a_work_folder_holds_one_base_down_to_its_weights(
-    config: TrainingConfig, bert_folder: Path, tmp_path: Path
-) -> None:
-    base = shutil.copytree(bert_folder, tmp_path / "base")
-    config.work.mkdir()
-    remember(replace(config, base=base))
-    remember(replace(config, base=bert_folder))
-    weights = base / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
-    with pytest.raises(SourceInvalid, match=r"base was .*, is "):
-        remember(replace(config, base=base))
-
-
-def test_a_run_of_an_older_version_goes_on_where_what_is_new_is_not_used(config: TrainingConfig) -> None:
-    config.work.mkdir()
-    remember(config)
-    path = config.work / "recipe.json"
-    recipe = json.loads(path.read_text())
-    del recipe["unfound"], recipe["paragraph_kinds"]["claim"]
-    path.write_text(json.dumps(recipe))
-    remember(config)
-    with pytest.raises(SourceInvalid, match="unfound was False, is True"):
-        remember(replace(config, unfound=True))
-
-
-def test_a_closed_book_teaches_the_question_encoder_that_its_base_does_not_bring(
-    config: TrainingConfig, bert_folder: Path
-) -> None:
-    closed = replace(config, base=bert_folder, closed_book=True, joint=replace(config.joint, steps=0))
-    said: list[str] = []
-    run(closed, said.append)
-    assert {"distillation: begins", "joint: left out"} <= set(said)

@@ -1,7 +1,7 @@
 """The loop of a stage: what it hands on after a kill, when it stops early, and what parts of a batch add up to."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +10,21 @@ import torch
 
 from openbook.rag.checkpoint import load_checkpoint
 from openbook_lab.datasets.questions import Question
+from openbook_lab.training import dropout
 from openbook_lab.training.base import RagModels
 from openbook_lab.training.dropout import MaskedDropout, silence_dropout
 from openbook_lab.training.joint import JointTask
-from openbook_lab.training.libraries import Library
-from openbook_lab.training.machine import Machine, machine_of
+from openbook_lab.training.libraries import DEV, Library
+from openbook_lab.training.machine import Machine
 from openbook_lab.training.optimizer import MasterAdamW, ParameterGroup
 from openbook_lab.training.reading import ReadingTask
 from openbook_lab.training.recipe import JointConfig, ReadingConfig
-from openbook_lab.training.stage import Stopping, parts_of, train_stage
+from openbook_lab.training.stage import Stopping, Task, parts_of, train_stage
 from tests.openbook_lab.training.test_joint import PASSAGES, drawn
 from tests.openbook_lab.training.test_reading import CONFIG, pools_of
 
 FLOAT32 = Machine(dtype=torch.float32)
+COUNTED = ReadingConfig(steps=12, warm_up=0, evaluate_every=2, save_every=100, dropout=0.0, weight_decay=0.0)
 
 
 class Weight(torch.nn.Linear):
@@ -36,22 +38,19 @@ class Weight(torch.nn.Linear):
         """It has no attention."""
 
 
-class Counting:
-    """A weight that grows by one a step (by the sign of its gradient), judged by scores that are told beforehand."""
+@dataclass
+class Counting(Task):
+    """A weight that grows by one a step (by the sign of its gradient), judged by the given scores."""
 
     name = "counting"
     judged_by = "score"
-    machine = FLOAT32
+    scores: Mapping[int, float]
+    model: Weight = field(default_factory=Weight)
+    steps: list[int] = field(default_factory=list)
 
-    def __init__(self, scores: Mapping[int, float], *, patience: int) -> None:
-        self.model = Weight()
-        self.models: Sequence[Any] = [self.model]
-        self.config = ReadingConfig(
-            steps=12, warm_up=0, evaluate_every=2, save_every=100, patience=patience, dropout=0.0, weight_decay=0.0
-        )
-        self.place: dict[str, int] = {}
-        self.steps: list[int] = []
-        self._scores = scores
+    @property
+    def models(self) -> Sequence[Any]:
+        return [self.model]
 
     def groups(self) -> list[ParameterGroup]:
         return [ParameterGroup([self.model.weight], 1.0)]
@@ -63,22 +62,23 @@ class Counting:
         return {"nll": 1.0}
 
     def evaluate(self) -> Mapping[str, float]:
-        return {"score": self._scores[self.steps[-1] + 1]}
+        return {"score": self.scores[self.steps[-1] + 1]}
 
 
-def count(task: Counting, folder: Path) -> list[Any]:
-    lines: list[Any] = []
+def count(scores: Mapping[int, float], folder: Path, *, patience: int) -> tuple[Counting, list[Any]]:
+    """A task that has counted, and its log."""
+    task, lines = Counting(replace(COUNTED, patience=patience), scores, machine=FLOAT32), list[Any]()
     train_stage(task, state_file=folder / "state.pt", log=lines.append)
-    return lines
+    return task, lines
 
 
 def test_the_best_state_is_kept_and_of_equals_the_later(tmp_path: Path) -> None:
     scores = {2: 10.0, 4: 30.0, 6: 30.0, 8: 20.0, 10: 29.0, 12: 99.0}
-    task, until_six = Counting(scores, patience=3), Counting(scores, patience=3)
-    lines = count(task, tmp_path / "a")
+    task, lines = count(scores, tmp_path, patience=3)
     assert task.steps[-1] + 1 == 10  # 6, 8 and 10 are no better than 4
     assert lines[-1] == {"step": 10, "kept": 6, "score": 30.0}
     assert [line["score"] for line in lines if "score" in line] == [10.0, 30.0, 30.0, 20.0, 29.0, 30.0]
+    until_six = Counting(COUNTED, scores, machine=FLOAT32)
     optimizer = MasterAdamW(until_six.models, until_six.groups(), weight_decay=0.0)
     for step in range(6):
         until_six.learn(step, optimizer.gather)
@@ -87,8 +87,7 @@ def test_the_best_state_is_kept_and_of_equals_the_later(tmp_path: Path) -> None:
 
 
 def test_without_patience_every_step_is_taken_and_the_last_state_stays(tmp_path: Path) -> None:
-    task = Counting(dict.fromkeys(range(2, 13, 2), 1.0) | {2: 50.0}, patience=0)
-    lines = count(task, tmp_path)
+    task, lines = count(dict.fromkeys(range(2, 13, 2), 1.0) | {2: 50.0}, tmp_path, patience=0)
     assert task.steps == list(range(12))
     assert "kept" not in lines[-1]
     assert not (tmp_path / "state_best.pt").exists()
@@ -96,9 +95,8 @@ def test_without_patience_every_step_is_taken_and_the_last_state_stays(tmp_path:
 
 def test_a_stage_that_stopped_early_stops_again_where_it_did(tmp_path: Path) -> None:
     scores = {2: 10.0, 4: 5.0, 6: 5.0, 8: 50.0}
-    first, again = Counting(scores, patience=2), Counting(scores, patience=2)
-    count(first, tmp_path)
-    lines = count(again, tmp_path)
+    first, _ = count(scores, tmp_path, patience=2)
+    again, lines = count(scores, tmp_path, patience=2)
     assert first.steps == list(range(6))
     assert again.steps == []
     assert lines == [{"step": 6, "kept": 2, "score": 10.0}]
@@ -127,13 +125,13 @@ def test_the_parts_of_a_batch_add_up_to_the_whole(
 
     def learnt(accumulate: int) -> tuple[Mapping[str, float], dict[str, Any]]:
         """What one step logs, and its gradients, gathered part by part."""
-        task: ReadingTask | JointTask
+        task: Task
         if stage == "reading":
             reading = replace(CONFIG, tokens_per_step=2000, accumulate=accumulate)
-            task = ReadingTask(models.generator, models.wording, pools_of(questions), reading, FLOAT32)
+            task = ReadingTask(reading, models.generator, models.wording, pools_of(questions), machine=FLOAT32)
         else:
             joint = JointConfig(questions_per_step=3, n_docs=3, accumulate=accumulate)
-            task = JointTask(models, libraries, drawn, joint, FLOAT32)
+            task = JointTask(joint, models, libraries, drawn, machine=FLOAT32)
         total: dict[str, Any] = {}
 
         def gather() -> None:
@@ -151,24 +149,25 @@ def test_the_parts_of_a_batch_add_up_to_the_whole(
         torch.testing.assert_close(summed[name], gradient, atol=1e-5, rtol=1e-3, msg=name)
 
 
-def test_dropout_of_a_step_does_not_hang_on_the_steps_before() -> None:
+def test_dropout_of_a_step_does_not_hang_on_the_steps_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dropout, "MASK_LENGTH", 5000)
     layer = torch.nn.ModuleDict({"fc2": torch.nn.Identity()})
-    dropout = MaskedDropout(0.5, seed="a", dtype=torch.float32, longest=5000)
-    dropout.attach(layer)
+    masked = MaskedDropout(0.5, seed="a", dtype=torch.float32)
+    masked.attach(layer)
     ones = torch.ones(7, 100)  # (7, 100)
-    dropout.begin(3)
+    masked.begin(3)
     first = layer["fc2"](ones)
     layer["fc2"](ones)
-    dropout.begin(4)
+    masked.begin(4)
     assert (layer["fc2"](ones) != first).any()
-    dropout.begin(3)
+    masked.begin(3)
     assert torch.equal(layer["fc2"](ones), first)
     assert layer["fc2"](torch.ones(60, 100)).shape == (60, 100)  # longer than the mask
 
 
 def test_dropout_keeps_the_mean_and_rests_outside_training() -> None:
     layer = torch.nn.ModuleDict({"fc2": torch.nn.Identity(), "fc1": torch.nn.Identity()})
-    MaskedDropout(0.25, seed="0", dtype=torch.float32, longest=100_000).attach(layer)
+    MaskedDropout(0.25, seed="0", dtype=torch.float32).attach(layer)
     ones = torch.ones(100, 200)  # (100, 200)
     dropped = layer["fc2"](ones)
     assert sorted(dropped.unique().tolist()) == pytest.approx([0.0, 1 / 0.75])
@@ -200,15 +199,15 @@ def test_no_dropout_of_transformers_is_left_to_draw(folder: str, request: pytest
 def test_both_stages_train_and_are_measured_on_a_gpu(
     models: RagModels, questions: list[Question], tmp_path: Path
 ) -> None:
-    machine = machine_of("cuda", "auto")
-    generator, lines = models.generator, list[Any]()
+    machine, dev, generator, lines = Machine.of("cuda", "auto"), questions[:2], models.generator, list[Any]()
     for steps in (2, 3):  # the second goes on from the state of the first
         config = replace(CONFIG, steps=steps, patience=5, evaluate_every=1)
-        reading = ReadingTask(generator, models.wording, pools_of(questions), config, machine, questions[:2])
+        reading = ReadingTask(config, generator, models.wording, pools_of(questions), machine=machine, dev=dev)
         train_stage(reading, state_file=tmp_path / "reading.pt", log=lines.append)
-    library = Library(PASSAGES, torch.randn(4, 32))
+    library = Library(PASSAGES, torch.randn(4, 32).to(machine.device))
     numbers = JointConfig(steps=2, questions_per_step=2, n_docs=4, accumulate=2)
-    joint = JointTask(models, {"world": library}, drawn, numbers, machine, questions[:2], library)
+    libraries = {"world": library, DEV: library}
+    joint = JointTask(numbers, models, libraries, drawn, machine=machine, dev=dev)
     train_stage(joint, state_file=tmp_path / "joint.pt", log=lines.append)
     assert "open_exact_match" in lines[-1]
     assert generator.device.type == models.question_encoder.device.type == "cuda"

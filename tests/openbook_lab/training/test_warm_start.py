@@ -10,7 +10,6 @@ from transformers import (
     BertConfig,
     BertModel,
     PreTrainedModel,
-    PreTrainedTokenizerBase,
     RobertaConfig,
     RobertaModel,
 )
@@ -22,34 +21,12 @@ from tests.fixtures.checkpoints import byte_pair_tokenizer, word_piece_tokenizer
 SENTENCES = ["Who was the king of Peru?", "Lima is the capital of Peru, and many people live there."]
 
 
-@torch.inference_mode()
-def test_the_encoder_gives_the_hidden_states_of_the_bert(bert_folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    inputs = tokenizer(SENTENCES, padding=True, return_tensors="pt")
-    expected = BertModel.from_pretrained(bert_folder, add_pooling_layer=False).eval()(**inputs).last_hidden_state
-    generator = warm_start_generator(bert_folder, decoder_layers=(1,)).eval()
-    found = generator.model.encoder(
-        input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]
-    ).last_hidden_state
-    seen = inputs["attention_mask"].bool()
-    torch.testing.assert_close(found[seen], expected[seen], atol=1e-3, rtol=0)
-
-
 def test_cross_attention_begins_as_self_attention_and_the_logits_share_the_embeddings(bert_folder: Path) -> None:
     generator = warm_start_generator(bert_folder, decoder_layers=(0, 1))
     for layer in generator.model.decoder.layers:
         torch.testing.assert_close(layer.encoder_attn.v_proj.weight, layer.self_attn.v_proj.weight)
         assert layer.encoder_attn.v_proj.weight.data_ptr() != layer.self_attn.v_proj.weight.data_ptr()
     assert generator.lm_head.weight.data_ptr() == generator.model.shared.weight.data_ptr()
-
-
-@torch.inference_mode()
-def test_the_question_encoder_is_the_state_of_the_first_token(
-    bert_folder: Path, tokenizer: PreTrainedTokenizerBase
-) -> None:
-    inputs = tokenizer(SENTENCES, padding=True, return_tensors="pt")
-    expected = BertModel.from_pretrained(bert_folder, add_pooling_layer=False).eval()(**inputs).last_hidden_state[:, 0]
-    found = warm_start_question_encoder(bert_folder).eval()(**inputs).pooler_output
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
 def test_a_layer_that_the_bert_does_not_have_is_refused(bert_folder: Path) -> None:
@@ -62,23 +39,15 @@ def other_encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     """A BERT and a RoBERTa of another shape: three layers of 48, wide random weights, more token types."""
     folder = tmp_path_factory.mktemp(request.param)
     torch.manual_seed(5)
-    shape = {
-        "hidden_size": 48,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 6,
-        "intermediate_size": 80,
-        "initializer_range": 0.3,
-    }
+    tokenizer = word_piece_tokenizer() if request.param == "bert" else byte_pair_tokenizer()
+    tokenizer.save_pretrained(folder)
+    shape = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "intermediate_size": 80}
+    shape |= {"vocab_size": len(tokenizer), "initializer_range": 0.3}
     model: PreTrainedModel
     if request.param == "bert":
-        word_piece_tokenizer().save_pretrained(folder)
-        vocabulary = len(word_piece_tokenizer())
-        model = BertModel(BertConfig(vocab_size=vocabulary, max_position_embeddings=64, type_vocab_size=3, **shape))
+        model = BertModel(BertConfig(max_position_embeddings=64, type_vocab_size=3, **shape))
     else:
-        byte_pair_tokenizer().save_pretrained(folder)
-        vocabulary = len(byte_pair_tokenizer())
-        config = RobertaConfig(vocab_size=vocabulary, max_position_embeddings=66, type_vocab_size=1, **shape)
-        model = RobertaModel(config)
+        model = RobertaModel(RobertaConfig(max_position_embeddings=66, type_vocab_size=1, **shape))
     for parameter in model.parameters():
         if parameter.dim() == 1:
             torch.nn.init.normal_(parameter, mean=0.5, std=0.2)
@@ -98,5 +67,5 @@ def test_encoders_of_another_shape_and_kind_keep_their_hidden_states(other_encod
     found = generator.model.encoder(**given).last_hidden_state
     torch.testing.assert_close(found[seen], expected[seen], atol=1e-3, rtol=0)
     questions = warm_start_question_encoder(other_encoder).eval()(**given).pooler_output
-    torch.testing.assert_close(questions, expected[:, 0], atol=1e-4, rtol=0)
+    torch.testing.assert_close(questions, expected[:, 0], atol=1e-5, rtol=0)
     assert warm_start_question_encoder(other_encoder, dimension=20)(**given).pooler_output.shape == (2, 20)

@@ -6,16 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from transformers import GenerationConfig, RagTokenForGeneration
+from transformers import GenerationConfig
 
-from openbook.entities import Passage
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.generator import Generator
-from openbook.rag.wording import Wording
 from openbook_lab.training.base import RagModels, find_base
-from openbook_lab.training.batches import encode_examples
-from openbook_lab.training.examples import ReadingExample
 from openbook_lab.training.optimizer import train_logits_bias
 from openbook_lab.training.warm_start import warm_start_generator
 from openbook_lab.training.weights import save_trained
@@ -58,21 +54,10 @@ def test_it_loads_and_is_what_was_saved(saved: Path) -> None:
             checkpoint.generator.get_parameter(name), parameter, atol=4e-3, rtol=1e-3, check_dtype=False
         )
     assert checkpoint.generator.final_logits_bias[0, 7] == 2.5
-
-
-def test_it_never_answers_with_nothing(saved: Path) -> None:
-    generator = Generator(load_checkpoint(saved))
+    # it never answers with nothing
+    generator = Generator(checkpoint)
     assert generator.shortest_answer == len(generator.target_ids([""])[0]) == 1
     assert GenerationConfig.from_pretrained(saved).min_length == 2, "the decoder's start and one token"
-
-
-def test_training_and_serving_write_the_same_input(saved: Path) -> None:
-    checkpoint = load_checkpoint(saved)
-    generator, wording = Generator(checkpoint), Wording.of(checkpoint.generator, checkpoint.generator_tokenizer)
-    for title, text in (("Peru", "Lima is the capital of Peru, and its largest city."), ("", "Lima. A city.")):
-        example = ReadingExample("What is Peru's capital?", title, text, "Lima", None)
-        (encoded,) = encode_examples([example], wording, max_input_length=300, max_target_length=8)
-        assert generator.input_ids(example.question, Passage("1", title, text)) == encoded.input_ids
 
 
 def test_embeddings_that_changed_are_stored_and_the_folder_is_whole(tmp_path: Path) -> None:
@@ -81,17 +66,9 @@ def test_embeddings_that_changed_are_stored_and_the_folder_is_whole(tmp_path: Pa
         models.generator.model.shared.weight[5, 5] += 1
     save_trained(tmp_path / "mini", models, name="mini", passage_encoder=PassageEncoder.load())
     assert "base" not in json.loads((tmp_path / "mini" / "openbook.json").read_text())
-    for model in (load_checkpoint(tmp_path / "mini").generator, theirs(tmp_path / "mini").rag.generator):
-        assert torch.equal(model.model.shared.weight, models.generator.model.shared.weight)
-        assert model.lm_head.weight.data_ptr() == model.model.shared.weight.data_ptr()
-
-
-def theirs(folder: Path) -> RagTokenForGeneration:
-    """What transformers' own class makes of the folder; it must miss nothing in it."""
-    model, loading = RagTokenForGeneration.from_pretrained(folder, output_loading_info=True)
-    assert not loading["missing_keys"]
-    assert not loading["unexpected_keys"]
-    return model
+    generator = load_checkpoint(tmp_path / "mini").generator
+    assert torch.equal(generator.model.shared.weight, models.generator.model.shared.weight)
+    assert generator.lm_head.weight.data_ptr() == generator.model.shared.weight.data_ptr()
 
 
 def test_the_folder_says_nothing_of_the_machine_that_made_it(saved: Path) -> None:

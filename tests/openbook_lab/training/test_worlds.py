@@ -3,14 +3,12 @@
 import random
 from collections import Counter
 
-import pytest
-
 from openbook.entities import Passage
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training.data import Questions
 from openbook_lab.training.examples import AnswerPool, occurrences
-from openbook_lab.training.libraries import PARAGRAPHS, draw_from, library_questions, make_libraries
+from openbook_lab.training.libraries import DEV, PARAGRAPHS, draw_from, library_questions, make_libraries
 from openbook_lab.training.mixture import world_sources
 from openbook_lab.training.worlds import InventedWorld, LibraryQuestion, invented_worlds
 
@@ -36,12 +34,8 @@ SMALL = InventedWorld(
 )
 
 
-@pytest.fixture(scope="module")
-def world() -> InventedWorld:
-    return invented_worlds(1, seed=3)[0]
-
-
-def test_every_question_knows_passages_that_hold_its_answer(world: InventedWorld) -> None:
+def test_every_question_knows_passages_that_hold_its_answer() -> None:
+    (world,) = invented_worlds(1, seed=3)
     assert len(world.passages) > 1000
     assert len(world.questions) > 10_000
     assert {"office", "capital", "gdp", "independence"} <= {question.kind for question in world.questions}
@@ -51,7 +45,7 @@ def test_every_question_knows_passages_that_hold_its_answer(world: InventedWorld
 
 
 def test_examples_hold_their_answer_and_distractors_do_not() -> None:
-    sources = world_sources([SMALL], pool=AnswerPool({"person": ("Maria Lopez", "Ana Ruiz"), "name": ("Lima",)}))
+    sources = world_sources([SMALL], AnswerPool({"person": ("Maria Lopez", "Ana Ruiz"), "name": ("Lima",)}))
     random_state = random.Random(0)
     for _ in range(60):
         example = sources["world"](random_state)
@@ -66,10 +60,13 @@ def test_examples_hold_their_answer_and_distractors_do_not() -> None:
 
 
 def test_libraries_keep_worlds_apart_and_rows_right() -> None:
-    libraries = make_libraries(Questions(), [SMALL], encoder=PassageEncoder.load())
-    questions = library_questions(Questions(), [SMALL])
-    assert set(libraries) == {PARAGRAPHS, "small"}
+    given = Questions(held_out=[Question("Who?", ("Ana",), "Peru", "Ana is.")])
+    libraries = make_libraries(given, [SMALL], encoder=PassageEncoder.load())
+    questions = library_questions(given, [SMALL])
+    assert set(libraries) == {PARAGRAPHS, "small", DEV}
     assert libraries["small"].vectors.shape == (3, 384)
+    assert [passage.text for passage in libraries[DEV].passages] == ["Ana is."]
+    assert libraries[DEV].vectors.shape == (1, 384)
     for question in questions["small"]:
         assert occurrences(question.answers[0], libraries["small"].passages[question.rows[0]].text)
 
