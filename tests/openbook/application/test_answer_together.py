@@ -15,7 +15,7 @@ from openbook.entities import Answer, AnswerOptions, Retrieval
 from openbook.errors import InvalidRequest, OpenbookError, SearchParameterUnknown, TooManyDocs
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
-from tests.openbook.application.test_telemetry import samples
+from tests.openbook.application.conftest import samples
 
 LONG = 60.0
 FOUR = AnswerOptions(n_docs=4)

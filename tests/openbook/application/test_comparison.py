@@ -22,7 +22,7 @@ from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.indexes import tiny_passages
-from tests.openbook.application.test_telemetry import samples
+from tests.openbook.application.conftest import samples
 
 QUESTION = "who is the president of peru ?"
 BOTH = ("tiny-2018", "tiny-2016")
