@@ -9,17 +9,15 @@ import signal
 import statistics
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from openbook.storage.index_store import IndexStore
-from tests.soak.clients import QUESTIONS, body_of, publish_coloured
-from tests.soak.conftest import Summary
-from tests.soak.servers import Connection, Nursery, Server, until
+from tests.fixtures.summary import Summary
+from tests.soak.clients import QUESTIONS, body_of
+from tests.soak.conftest import Serve
+from tests.soak.servers import Connection, Server, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -43,22 +41,10 @@ class Told:
 
 
 @pytest.fixture
-def server(tmp_path: Path, tiny_checkpoint: Path, nursery: Nursery) -> Iterator[Server]:
-    store = IndexStore(tmp_path / "indexes")
-    publish_coloured(store, "book-red")
-    store.set_current("book-red")
-    server = nursery.begin(
-        tmp_path / "log",
-        indexes=store.folder,
-        checkpoint=str(tiny_checkpoint),
-        workers=1,
-        max_batch=1,
-        max_queue=PLACES - 1,
-    )
+def server(serve: Serve) -> Server:
+    server = serve(workers=1, max_batch=1, max_queue=PLACES - 1)
     server.wait_until_ready()
-    yield server
-    if not server.gone():
-        server.kill()
+    return server
 
 
 async def ask(port: int, turn: int) -> Told:
