@@ -256,14 +256,14 @@ def test_a_mounted_folder_gets_the_demo_when_it_is_empty_and_is_left_as_it_is_af
     until(address.ready, what="a service that is ready", limit_s=START_S)
     assert {path.name for path in indexes.iterdir() if not path.name.startswith(".")} >= {"wiki-2016", "wiki-2018"}
     run("docker", "rm", "--force", "--volumes", container.name)
-    # as its owner, who is nobody on this machine
+    # as its owner, a user that this machine does not have
     remove = ("--entrypoint", "rm", "-v", f"{indexes}:/indexes", image)
     run("docker", "run", "--rm", *remove, "-r", "/indexes/wiki-2016", "/indexes/CURRENT")
     _, address = begin("-v", f"{indexes}:/indexes:ro")
     until(address.ready, what="a service on a folder that cannot be written", limit_s=START_S)
     assert address.get("/index")["versions"] == ["wiki-2018"]
     assert IN_2018 in address.answer()[0]
-    # what pytest removes afterwards must not be somebody else's
+    # pytest removes the folder afterwards, and may not remove another user's files
     empty = ("--entrypoint", "find", "-v", f"{indexes}:/indexes", image)
     run("docker", "run", "--rm", *empty, "/indexes", "-mindepth", "1", "-delete")
 

@@ -1,4 +1,4 @@
-"""Two replicas on one folder, under load: what one is told reaches the other, whatever befell it meanwhile."""
+"""Two replicas on one folder, under load: a swap on one reaches the other, whatever happened to it meanwhile."""
 
 import signal
 import statistics
@@ -50,10 +50,10 @@ def failures(clients: Clients) -> list[str]:
 
 
 @pytest.mark.parametrize("swaps", [3, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
-def test_what_one_replica_is_told_reaches_the_other_under_load(
+def test_a_swap_on_one_replica_reaches_the_other_under_load(
     replicas: tuple[Server, Server], swaps: int, summary: Summary
 ) -> None:
-    """Each replica is told in turn."""
+    """Each replica swaps in turn."""
     live = "book-red"
     seconds = []
     with Clients([server.port for server in replicas], CLIENTS, {}) as clients:

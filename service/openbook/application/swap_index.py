@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 
 class CurrentChanged(Exception):
-    """CURRENT has been written since it was read. Look again; no client ever sees this."""
+    """CURRENT has been written since it was read. Only the follower sees this, and looks again."""
 
 
 class SwapIndex:
@@ -104,28 +104,33 @@ class SwapIndex:
 
     def begin(
         self,
-        version: str,
+        version: str | None,
         *,
         policy: SwapPolicy = "availability",
         verify: Verification = "manifest",
         actor: str = "",
     ) -> Future[SwapReport]:
-        """Start a swap; it goes on whether or not anyone waits for it. Raises SwapInProgress, ShuttingDown at once.
+        """Start a swap; None is the version before. It goes on whether or not the future is awaited.
 
-        The future raises UnknownIndex, a child of IndexCorrupt, IndexIncompatible, IndexTooLarge, DrainTimedOut or
-        ShuttingDown, and then the index that was live is live. A refusal is written to the disk: not for an event loop.
+        Raises SwapInProgress, which goes to the history, and ShuttingDown at once. The future raises UnknownIndex, a
+        child of IndexCorrupt, IndexIncompatible, IndexTooLarge, DrainTimedOut, NothingToRollBackTo or ShuttingDown, and
+        then the index that was live is live.
         """
-        return self._begin(version, policy, verify, actor)
+        try:
+            watch = self._claim(version, policy, actor)
+        except SwapInProgress as error:
+            self._write_history(self._new_watch(version, policy, actor), error.code, None, str(error))
+            raise
+        return self._submit(watch, lambda: self._swap(watch, verify))
 
     def rollback(
         self, *, policy: SwapPolicy = "availability", verify: Verification = "manifest", actor: str = ""
     ) -> Future[SwapReport]:
         """Swap to the version that was live before the last swap that succeeded; twice leads back again.
 
-        After a restart the history names that version. The future raises NothingToRollBackTo where none is known, and
-        what a swap raises.
+        After a restart the history names that version. NothingToRollBackTo where none is known.
         """
-        return self._begin(None, policy, verify, actor)
+        return self.begin(None, policy=policy, verify=verify, actor=actor)
 
     def follow(
         self, version: str, mark: CurrentMark, *, policy: SwapPolicy = "availability", again: bool = False
@@ -155,7 +160,7 @@ class SwapIndex:
         return self._submit(watch, lambda: self._load(watch, version, verify), recorded=False)
 
     def load_now(self, version: str) -> LoadReport:
-        """As `load`, in the calling thread and unseen by `progress`: for a start, before anyone can ask for a swap."""
+        """As `load`, in the calling thread and unseen by `progress`: for a start, before a swap can be asked for."""
         return self._load(self._new_watch(version, "load", ""), version, "manifest")
 
     def progress(self) -> SwapProgress:
@@ -190,14 +195,6 @@ class SwapIndex:
         self._executor.shutdown(wait=True)
 
     # --- one at a time -------------------------------------------------------------------------------------
-
-    def _begin(self, version: str | None, policy: SwapPolicy, verify: Verification, actor: str) -> Future[SwapReport]:
-        try:
-            watch = self._claim(version, policy, actor)
-        except SwapInProgress as error:
-            self._write_history(self._new_watch(version, policy, actor), error.code, None, str(error))
-            raise
-        return self._submit(watch, lambda: self._swap(watch, verify))
 
     def _claim(self, version: str | None, policy: Errand, actor: str) -> SwapWatch:
         """From here to `_release` no other swap begins, and no other thread changes what is live."""
@@ -235,18 +232,16 @@ class SwapIndex:
                     self._record_failure(watch, error)
                 raise
             finally:
-                self._end(watch, failure)
+                watch.end(failure)
+                self._release()
 
         self._watch = watch
         try:
             return self._executor.submit(run)
         except BaseException as error:
-            self._end(watch, error)
+            watch.end(error)
+            self._release()
             raise
-
-    def _end(self, watch: SwapWatch, error: BaseException | None) -> None:
-        watch.end(error)
-        self._release()
 
     # --- the path ------------------------------------------------------------------------------------------
 
@@ -312,8 +307,8 @@ class SwapIndex:
         """
         needed = resident_bytes(info)
         residents = self._live.residents()
-        # Free memory includes the pages of mapped files, since the system can drop them. Those of open indexes are
-        # needed. Two openings of the same files share their pages.
+        # Free memory includes the pages of mapped files, since the system can drop them. Open indexes need their pages.
+        # Two openings of the same files share them.
         held = {one.identity: one for one in residents if one.identity != identity}
         available = self._free_memory() - sum(one.bytes for one in held.values())
         leaving = []
@@ -358,9 +353,9 @@ class SwapIndex:
         Questions are refused meanwhile. Raises DrainTimedOut where questions hold a lease too long, and ShuttingDown
         within a moment.
         """
-        drained = self._live.retire_all(f"The index is being replaced by {version!r} under policy 'resource'.")
+        self._live.retire_all(f"The index is being replaced by {version!r} under policy 'resource'.")
         until = time.monotonic() + self._drain_s
-        while drained is not None and not drained.wait(max(0.0, min(DRAIN_CHECK_S, until - time.monotonic()))):
+        while not self._live.drained(within_s=max(0.0, min(DRAIN_CHECK_S, until - time.monotonic()))):
             watch.check()
             if time.monotonic() >= until:
                 raise DrainTimedOut(seconds=self._drain_s, version=version)

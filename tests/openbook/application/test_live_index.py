@@ -240,34 +240,46 @@ def test_leases_on_several_versions_are_taken_together_or_not_at_all(live: LiveI
 def test_retiring_residents_spares_the_live_one(live: LiveIndex, four: IndexStore) -> None:
     for version in ("v1", "v2"):
         live.add_resident(four.open(version))
-    assert live.retire_residents("v0") is None
-    assert live.retire_residents("v3") is None
+    live.retire_residents("v0")
+    live.retire_residents("v3")
+    assert open_names(live) == ["v0", "v1", "v2"]
     with live.lease("v1"):
-        drain = live.retire_residents("v1")
-        assert drain is not None
-        assert not drain.wait(0.01)
+        live.retire_residents("v1")
+        assert open_names(live) == ["v0", "v1", "v2"]
         assert not live.resident("v1")
         with pytest.raises(IndexNotResident):
             live.check("v1")
-    assert drain.wait(0)
-    assert live.retire_residents() is not None
-    assert live.retire_residents() is None
+    assert open_names(live) == ["v0", "v2"]
+    live.retire_residents()
     assert open_names(live) == ["v0"]
 
 
 @room_for(2)
-def test_retiring_all_ends_with_the_last_lease_on_any_of_them(live: LiveIndex, four: IndexStore) -> None:
+def test_a_drain_ends_with_the_last_lease_on_any_version(live: LiveIndex, four: IndexStore) -> None:
     with live.lease("v0"):
         live.add_resident(four.open("v1"))
         with live.lease("v1"):
             live.retire_residents("v1")
-            drain = live.retire_all("It is being replaced.")
-            assert drain is not None
+            live.retire_all("It is being replaced.")
             assert live.now() is None
             with pytest.raises(NoLiveIndex, match=r"It is being replaced\."), live.lease():
                 pass
-        assert not drain.is_set()
-    assert drain.is_set()
+        assert not live.drained(within_s=0.01)
+    assert live.drained(within_s=0)
+
+
+def test_a_drain_waits_until_the_files_are_closed(live: LiveIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    close = IndexSnapshot.close
+    seen = []
+
+    def slowly(self: IndexSnapshot) -> None:
+        seen.append(live.drained(within_s=0))
+        close(self)
+
+    monkeypatch.setattr(IndexSnapshot, "close", slowly)
+    live.retire_all("")
+    assert seen == [False]
+    assert live.drained(within_s=0)
 
 
 @room_for(2)

@@ -366,7 +366,7 @@ def test_policy_resource_retires_the_old_index_before_it_reads_the_new_one(repli
 
 def test_two_indexes_that_do_not_fit_are_refused_unless_the_old_one_goes_first(replica: Replica) -> None:
     needed = size_of(replica.store, "tiny-2018")
-    # pages of mapped files count as free; those of the live index are needed all the same
+    # pages of mapped files count as free, although the live index needs its pages
     replica.free[0] = size_of(replica.store, "tiny-2016") + needed - 1
     with pytest.raises(IndexTooLarge) as raised:
         replica.swap_index.begin("tiny-2018").result(TIMEOUT)

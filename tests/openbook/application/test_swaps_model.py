@@ -239,12 +239,9 @@ class Swaps(RuleBasedStateMachine):
     # --- parts of steps --------------------------------------------------------------------------------------
 
     def ask(self, serving: Serving, version: str | None, policy: str) -> "Future[SwapReport] | None":
-        swap_index = serving.replica.swap_index
         self.asked += 1
         try:
-            if version is None:
-                return swap_index.rollback(policy=policy, actor=ACTOR)  # type: ignore[arg-type]
-            return swap_index.begin(version, policy=policy, actor=ACTOR)  # type: ignore[arg-type]
+            return serving.replica.swap_index.begin(version, policy=policy, actor=ACTOR)  # type: ignore[arg-type]
         except SwapInProgress:
             return None
 
