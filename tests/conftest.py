@@ -16,6 +16,7 @@ pytest_plugins = [
     "tests.fixtures.command_line",
     "tests.fixtures.evaluation",
     "tests.fixtures.indexes",
+    "tests.fixtures.summary",
 ]
 
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}

@@ -2,8 +2,9 @@
 
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,22 +14,16 @@ PROMETHEUS = ROOT / "deploy" / "prometheus"
 DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "openbook.json"
 PROMETHEUS_IMAGE = "prom/prometheus"
 
-Summary = Callable[[str], None]
-LINES = pytest.StashKey[list[str]]()
 
-
-@pytest.fixture(scope="session")
-def summary(pytestconfig: pytest.Config) -> Summary:
-    """Takes a figure that is shown when all tests have ended."""
-    return pytestconfig.stash.setdefault(LINES, []).append
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    lines = config.stash.get(LINES, [])
-    if lines:
-        terminalreporter.section("containers")
-        for line in lines:
-            terminalreporter.write_line(line)
+def every(key: str, part: Any) -> Iterator[Any]:
+    """What stands under `key` anywhere in a JSON document."""
+    if isinstance(part, dict):
+        if key in part:
+            yield part[key]
+        part = list(part.values())
+    if isinstance(part, list):
+        for one in part:
+            yield from every(key, one)
 
 
 def run(*command: str, check: bool = True, timeout_s: float = 120, **more: object) -> subprocess.CompletedProcess[str]:

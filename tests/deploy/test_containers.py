@@ -7,7 +7,6 @@ an image that is built already. Where the engine has built none of it before, th
 import json
 import os
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -18,11 +17,13 @@ import httpx
 import pytest
 
 import openbook
-from tests.deploy.conftest import ROOT, Summary, run, succeeds
+from tests.deploy.conftest import ROOT, run, succeeds
+from tests.fixtures.summary import Summary
+from tests.soak import servers
+from tests.soak.servers import TOKEN, free_port
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(5400)]
 
-TOKEN = "open sesame"
 QUESTION = {"question": "Who is the President of Peru?"}
 IN_2016, IN_2018 = "Kuczynski", "Vizcarra"
 BUILD_S, START_S, FOLLOW_S = 5000.0, 300.0, 60.0
@@ -44,24 +45,16 @@ def image(engine_reached: None, summary: Summary) -> str:
     return "openbook:test"
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
 def until(condition: Callable[[], object], *, what: str, limit_s: float) -> float:
-    began = time.monotonic()
-    while True:
+    """The seconds until `condition`, of a service that may not listen yet."""
+
+    def holds() -> object:
         try:
-            if condition():
-                return time.monotonic() - began
+            return condition()
         except (httpx.HTTPError, KeyError, IndexError, ValueError):
-            pass
-        if time.monotonic() - began > limit_s:
-            raise AssertionError(f"waited {limit_s:.0f} s in vain for {what}")
-        time.sleep(0.5)
+            return False
+
+    return servers.until(holds, what=what, limit_s=limit_s, every_s=0.5)
 
 
 class Address:
@@ -263,19 +256,19 @@ def test_a_mounted_folder_gets_the_demo_when_it_is_empty_and_is_left_as_it_is_af
     until(address.ready, what="a service that is ready", limit_s=START_S)
     assert {path.name for path in indexes.iterdir() if not path.name.startswith(".")} >= {"wiki-2016", "wiki-2018"}
     run("docker", "rm", "--force", "--volumes", container.name)
-    # as its owner, who is nobody on this machine
+    # as its owner, a user that this machine does not have
     remove = ("--entrypoint", "rm", "-v", f"{indexes}:/indexes", image)
     run("docker", "run", "--rm", *remove, "-r", "/indexes/wiki-2016", "/indexes/CURRENT")
     _, address = begin("-v", f"{indexes}:/indexes:ro")
     until(address.ready, what="a service on a folder that cannot be written", limit_s=START_S)
     assert address.get("/index")["versions"] == ["wiki-2018"]
     assert IN_2018 in address.answer()[0]
-    # what pytest removes afterwards must not be somebody else's
+    # pytest removes the folder afterwards, and may not remove another user's files
     empty = ("--entrypoint", "find", "-v", f"{indexes}:/indexes", image)
     run("docker", "run", "--rm", *empty, "/indexes", "-mindepth", "1", "-delete")
 
 
-def test_a_folder_that_cannot_be_written_is_said_to_be_one(image: str, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_refused_with_the_reason(image: str, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     ended = run("docker", "run", "--rm", *LOCKED_DOWN, "-v", f"{tmp_path}:/indexes", image, check=False)
     assert ended.returncode != 0

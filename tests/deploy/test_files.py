@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import yaml
 
 import openbook
 from openbook.settings import Settings
-from tests.deploy.conftest import DASHBOARD, PROMETHEUS, ROOT
+from tests.deploy.conftest import DASHBOARD, PROMETHEUS, ROOT, every
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
@@ -25,23 +24,15 @@ def environment_of_the_image() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_service_is_locked_down_and_open_to_this_machine_alone(name: str) -> None:
+def test_a_service_is_locked_down_and_open_to_this_machine_alone(name: str) -> None:
     one = SERVICES[name]
     assert one["read_only"] is True
     assert one["cap_drop"] == ["ALL"]
     assert one["security_opt"] == ["no-new-privileges:true"]
     assert one["restart"] == "unless-stopped"
     assert all(port.startswith("127.0.0.1:") for port in one.get("ports", []))
-
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_every_service_has_a_health_check_of_its_own_or_of_our_image(name: str) -> None:
-    assert "healthcheck" in SERVICES[name] or (name in REPLICAS and "\nHEALTHCHECK " in DOCKERFILE)
-
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_what_is_mounted_is_there(name: str) -> None:
-    for volume in SERVICES[name].get("volumes", []):
+    assert "healthcheck" in one or (name in REPLICAS and "\nHEALTHCHECK " in DOCKERFILE)
+    for volume in one.get("volumes", []):
         source, _, _ = volume.partition(":")
         assert (ROOT / source).exists() if source.startswith(".") else source in COMPOSE["volumes"], volume
 
@@ -52,22 +43,19 @@ def test_the_environment_holds_settings_that_are_there() -> None:
     assert len(given) >= 8
 
 
-def test_the_defaults_of_compose_are_those_of_the_settings() -> None:
+def test_the_defaults_of_compose_are_those_of_the_settings_and_the_token_is_the_demos() -> None:
+    defaults = {}
     for name, value in SERVICES["openbook"]["environment"].items():
         default = re.fullmatch(rf"\$\{{{name}:-(.*)\}}", value)
         assert default is not None, name
-        if name != "OPENBOOK_ADMIN_TOKEN":
-            assert default[1] == str(
-                Settings.model_fields[name.removeprefix("OPENBOOK_").lower()].default or default[1]
-            )
-
-
-def test_the_demos_token_is_said_to_be_one() -> None:
-    assert SERVICES["openbook"]["environment"]["OPENBOOK_ADMIN_TOKEN"] == "${OPENBOOK_ADMIN_TOKEN:-openbook-demo}"
+        defaults[name] = default[1]
+    assert defaults.pop("OPENBOOK_ADMIN_TOKEN") == "openbook-demo"
     assert "FOR THE DEMO ONLY" in (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    for name, given in defaults.items():
+        assert given == str(Settings.model_fields[name.removeprefix("OPENBOOK_").lower()].default or given)
 
 
-def test_all_speak_of_the_same_port() -> None:
+def test_all_name_the_same_port() -> None:
     port = environment_of_the_image()["OPENBOOK_PORT"]
     assert f"\nEXPOSE {port}\n" in DOCKERFILE
     assert SERVICES["openbook"]["ports"] == [f"127.0.0.1:${{OPENBOOK_PORT:-{port}}}:{port}"]
@@ -78,14 +66,11 @@ def test_all_speak_of_the_same_port() -> None:
     assert re.findall(r"listen (\d+)", NGINX) == [SERVICES["proxy"]["ports"][0].rpartition(":")[2]]
 
 
-def test_the_replicas_share_their_indexes() -> None:
+def test_the_replicas_share_their_indexes_and_only_their_profile_begins_them() -> None:
     assert SERVICES["openbook"]["volumes"] == SERVICES["openbook-2"]["volumes"]
     inside = [volume.partition(":")[2] for volume in SERVICES["openbook"]["volumes"]]
     assert environment_of_the_image()["OPENBOOK_INDEXES"] in inside
     assert f'VOLUME ["{inside[0]}", "{inside[1]}"]' in DOCKERFILE
-
-
-def test_only_the_profile_begins_the_second_replica_and_the_proxy() -> None:
     assert {name for name, one in SERVICES.items() if "profiles" in one} == {"openbook-2", "proxy"}
 
 
@@ -93,7 +78,7 @@ def test_the_image_is_labelled_with_the_version_of_the_package() -> None:
     assert f"\nARG VERSION={openbook.__version__}\n" in DOCKERFILE
 
 
-def test_the_engine_is_given_what_the_dockerfile_copies_and_nothing_else() -> None:
+def test_docker_receives_what_the_dockerfile_copies_and_nothing_else() -> None:
     given = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     copied = {
         word for line in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE) for word in line.split()[:-1]
@@ -116,30 +101,17 @@ def test_grafana_finds_its_dashboard_and_its_data_source() -> None:
     provisioning = ROOT / "deploy" / "grafana" / "provisioning"
     (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yml").read_text())["datasources"]
     (provider,) = yaml.safe_load((provisioning / "dashboards" / "openbook.yml").read_text())["providers"]
-    mounted = {inside: ROOT / here for here, inside, _ in (one.split(":") for one in mounts("grafana"))}
+    mounts = (one.split(":") for one in SERVICES["grafana"]["volumes"] if one.startswith("./"))
+    mounted = {inside: ROOT / here for here, inside, _ in mounts}
     assert (mounted[provider["options"]["path"]] / DASHBOARD.name).is_file()
     assert mounted["/etc/grafana/provisioning"] == provisioning
     assert source["url"] == "http://prometheus:9090"
-    assert {one["uid"] for one in data_sources(json.loads(DASHBOARD.read_text()))} == {source["uid"]}
+    assert {one["uid"] for one in every("datasource", json.loads(DASHBOARD.read_text()))} == {source["uid"]}
     interval = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())["global"]["scrape_interval"]
     assert source["jsonData"]["timeInterval"] == interval
 
 
-def mounts(name: str) -> list[str]:
-    return [one for one in SERVICES[name]["volumes"] if one.startswith("./")]
-
-
-def data_sources(part: Any) -> Iterator[dict[str, str]]:
-    if isinstance(part, dict):
-        if "datasource" in part:
-            yield part["datasource"]
-        part = list(part.values())
-    if isinstance(part, list):
-        for one in part:
-            yield from data_sources(one)
-
-
-def test_kubernetes_is_told_what_the_image_is() -> None:
+def test_kubernetes_runs_the_image_as_it_is() -> None:
     manifest = (ROOT / "deploy" / "kubernetes" / "openbook.yaml").read_text(encoding="utf-8")
     kinds = {one["kind"]: one for one in yaml.safe_load_all(manifest)}
     pod = kinds["Deployment"]["spec"]["template"]["spec"]

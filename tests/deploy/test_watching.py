@@ -3,7 +3,7 @@
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from openbook.application.admission import WorkPool
 from openbook.application.live_index import LiveIndex
 from openbook.application.telemetry import Telemetry
 from openbook.storage.index_store import IndexStore
-from tests.deploy.conftest import DASHBOARD, PROMETHEUS, ROOT
+from tests.deploy.conftest import DASHBOARD, PROMETHEUS, ROOT, every
 
 Promtool = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -24,20 +24,9 @@ PANELS: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
 VARIABLES = {"$__rate_interval": "20s", "$instance": ".*"}
 # of Prometheus itself
 ITS_OWN = {"up", "ALERTS"}
-LABELS = {"instance", "job", "le"}
 
 
-def expressions(part: Any) -> Iterator[str]:
-    if isinstance(part, dict):
-        if "expr" in part:
-            yield part["expr"]
-        part = list(part.values())
-    if isinstance(part, list):
-        for one in part:
-            yield from expressions(one)
-
-
-SHOWN = sorted(set(expressions(json.loads(DASHBOARD.read_text()))))
+SHOWN = sorted(set(every("expr", json.loads(DASHBOARD.read_text()))))
 WATCHED = sorted({alert["expr"] for alert in ALERTS})
 
 
@@ -45,9 +34,9 @@ def names_in(expression: str) -> set[str]:
     return set(re.findall(r"\b(?:openbook_[a-z_]+|process_[a-z_]+|up|ALERTS)\b", re.sub(r'"[^"]*"', '""', expression)))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def exported(tiny_indexes: Path) -> dict[str, str]:
-    """Each sample's name with its kind, as a service that has just begun exports them."""
+    """The kind of each sample by its name, as a service that has just begun exports them."""
     telemetry = Telemetry()
     live, pool = LiveIndex(IndexStore(tiny_indexes).open("tiny-2016")), WorkPool(1, 0)
     telemetry.watch(live, pool)
@@ -61,18 +50,16 @@ def exported(tiny_indexes: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("expression", [*SHOWN, *WATCHED])
-def test_every_metric_of_an_expression_is_exported(expression: str, exported: dict[str, str]) -> None:
+def test_metrics_of_an_expression_are_exported_and_only_counters_are_rated(
+    expression: str, exported: dict[str, str]
+) -> None:
+    names = names_in(expression) - ITS_OWN
     assert names_in(expression)
-    assert names_in(expression) - ITS_OWN <= set(exported)
-
-
-@pytest.mark.parametrize("expression", [*SHOWN, *WATCHED])
-def test_rates_are_of_counters_and_only_counters_are_rated(expression: str, exported: dict[str, str]) -> None:
+    assert names <= set(exported)
     rated = set(re.findall(r"\b(?:rate|increase)\((\w+)", expression))
     assert all(exported[name] == "counter" for name in rated)
-    unrated = names_in(expression) - ITS_OWN - rated
     # of a swap that failed, its being there at all is looked at
-    assert all(exported[name] == "gauge" or name == "openbook_swaps_total" for name in unrated)
+    assert all(exported[name] == "gauge" or name == "openbook_swaps_total" for name in names - rated)
 
 
 def test_every_metric_of_ours_is_shown(exported: dict[str, str]) -> None:
@@ -99,7 +86,7 @@ def test_panels_do_not_lie_on_each_other() -> None:
     assert len({panel["id"] for panel in PANELS}) == len(PANELS)
 
 
-def test_the_configuration_is_one(promtool: Promtool) -> None:
+def test_the_configuration_is_valid(promtool: Promtool) -> None:
     for kind, file in (("config", "prometheus.yml"), ("rules", "alerts.yml")):
         checked = promtool(PROMETHEUS, "check", kind, file)
         assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -112,7 +99,7 @@ def test_each_alert_fires_when_it_should_and_only_then(promtool: Promtool) -> No
     assert all("exp_alerts: []" in cases and f"alertname: {alert['alert']}" in cases for alert in ALERTS)
 
 
-def test_every_expression_of_the_dashboard_is_one(promtool: Promtool, tmp_path: Path) -> None:
+def test_every_expression_of_the_dashboard_is_valid(promtool: Promtool, tmp_path: Path) -> None:
     rules = [{"record": f"shown:{number}", "expr": filled(one)} for number, one in enumerate(SHOWN)]
     (tmp_path / "shown.yml").write_text(yaml.safe_dump({"groups": [{"name": "shown", "rules": rules}]}))
     tmp_path.chmod(0o755)

@@ -1,6 +1,5 @@
 """Small versions whose every passage and vector says which text it is of. Imports neither torch nor pytest."""
 
-import sys
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,14 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.application.live_index import LiveIndex
-from openbook.application.swap_index import SwapIndex, SwapPolicy
-from openbook.application.telemetry import Telemetry
+from openbook.application.swap_progress import SwapPolicy
 from openbook.entities import Passage
 from openbook.indexing.publishing import publish
 from openbook.storage.faiss_index import IndexType
-from openbook.storage.history import SwapHistory
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.replicas import Replica
 
 N_PASSAGES = 3
 DIMENSION = 4
@@ -73,26 +70,14 @@ def check_book(store: IndexStore, version: str, allowed: Sequence[str]) -> None:
 
 def swap_to(folder: Path, live_version: str, version: str, *, policy: SwapPolicy) -> None:
     """Serve `live_version` and swap to `version`, as a service does; raises where the new one is not served then."""
-    store = IndexStore(folder)
-    live = LiveIndex(store.open(live_version))
-    swap_index = SwapIndex(
-        store,
-        live,
-        Telemetry(),
-        encoder_fingerprint=ENCODER,
-        dimension=DIMENSION,
-        free_memory=lambda: sys.maxsize,
-        history=SwapHistory(folder),
-        replica="here",
-    )
+    replica = Replica.start(folder, live_version)
     try:
-        report = swap_index.begin(version, policy=policy).result()
-        if not report.durable or store.current() != version:
-            raise AssertionError(f"CURRENT names {store.current()} after a swap to {version}")
-        with live.lease() as lease:
+        report = replica.swap_index.begin(version, policy=policy).result()
+        if not report.durable or replica.store.current() != version:
+            raise AssertionError(f"CURRENT names {replica.store.current()} after a swap to {version}")
+        with replica.live.lease() as lease:
             row = int(lease.snapshot.search(lease.snapshot.vectors([1]), 1)[0, 0])
             if (lease.index.version, lease.snapshot.passages([row])[0].title) != (version, "title 1"):
                 raise AssertionError(f"{lease.index.version} answers with row {row}")
     finally:
-        swap_index.close()
-        live.close()
+        replica.close()

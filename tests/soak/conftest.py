@@ -1,27 +1,16 @@
-"""What the long forms have to say: one line each, at the end of the run."""
+"""Real servers over two versions whose every passage says which one it is of."""
 
 from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
 
 import pytest
 
-from tests.soak.servers import Nursery
+from openbook.storage.index_store import IndexStore
+from tests.soak.clients import COLOURS, publish_coloured
+from tests.soak.servers import Nursery, Server
 
-Summary = Callable[[str], None]
-LINES = pytest.StashKey[list[str]]()
-
-
-@pytest.fixture
-def summary(pytestconfig: pytest.Config) -> Summary:
-    """Takes a line that is shown when all tests have ended."""
-    return pytestconfig.stash.setdefault(LINES, []).append
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    lines = config.stash.get(LINES, [])
-    if lines:
-        terminalreporter.section("soak")
-        for line in lines:
-            terminalreporter.write_line(line)
+Serve = Callable[..., Server]
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +18,29 @@ def nursery() -> Iterator[Nursery]:
     nursery = Nursery()
     yield nursery
     nursery.close()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> IndexStore:
+    """book-red, which is current, and book-blue."""
+    store = IndexStore(tmp_path_factory.mktemp("soak") / "indexes")
+    for version in COLOURS:
+        publish_coloured(store, version)
+    store.set_current("book-red")
+    return store
+
+
+@pytest.fixture(scope="module")
+def serve(store: IndexStore, tiny_checkpoint: Path, nursery: Nursery) -> Iterator[Serve]:
+    """Begin a server over `store`, which is not ready yet and ends with the module's tests."""
+    begun: list[Server] = []
+    numbers = count()
+
+    def begin(**settings: object) -> Server:
+        log = store.folder.parent / f"log-{next(numbers)}"
+        begun.append(nursery.begin(log, indexes=store.folder, checkpoint=str(tiny_checkpoint), **settings))
+        return begun[-1]
+
+    yield begin
+    for server in begun:
+        server.kill()

@@ -1,9 +1,9 @@
 """A process that forks, does one thing in the child, and kills the child before the n-th line of storage or swap code.
 
-`python -m tests.soak.killing OPERATION KILLS FOLDER` sweeps n over so many lines, or over all of them for 0, and after
-each kill looks at the folder as the next process would find it. It writes one JSON object: how many lines the operation
-has, how many children were killed, and what was found wrong. The product has no fault points: lines are counted by
-`sys.settrace`.
+`python -m tests.soak.killing KILLS FOLDER` sweeps n over so many lines of each operation, or over all of them for 0.
+After each kill it looks at the folder as the next process would find it. It writes one JSON object: for each operation
+how many lines it has, how many children were killed, what was found wrong, and the seconds. The product has no fault
+points: lines are counted by `sys.settrace`.
 
 Nothing here starts a thread before a fork, and torch is not imported, so that a child costs milliseconds.
 """
@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from types import FrameType
 from typing import Any
 
 import openbook
+from openbook.application.swap_progress import SwapPolicy
 from openbook.indexing.publishing import delete_version, prune
 from openbook.storage.history import SwapHistory
 from openbook.storage.index_store import IndexStore
@@ -33,68 +35,53 @@ TRACED = tuple(str(PACKAGE / room) for room in ("storage", "indexing", "applicat
 STUCK_AFTER_S = 60
 
 
-def publish(folder: Path) -> None:
-    publish_book(IndexStore(folder), "new")
+def swap(policy: SwapPolicy) -> Callable[[Path], None]:
+    return lambda folder: swap_to(folder, "old", "other", policy=policy)
 
 
-def publish_again(folder: Path) -> None:
-    publish_book(IndexStore(folder), "old", "second", replace=True)
-
-
-def delete(folder: Path) -> None:
-    delete_version(IndexStore(folder), "other")
-
-
-def prune_replaced(folder: Path) -> None:
-    prune(IndexStore(folder), older_than_s=0)
-
-
-def set_current(folder: Path) -> None:
-    IndexStore(folder).set_current("other")
-
-
-def swap(folder: Path) -> None:
-    swap_to(folder, "old", "other", policy="availability")
-
-
-def swap_letting_go(folder: Path) -> None:
-    swap_to(folder, "old", "other", policy="resource")
-
-
+KEPT: dict[str, tuple[str | None, ...]] = {"old": ("old",), "other": ("other",)}
 # What each does, the contents that each version may have after it, and what CURRENT may name. "old" and "other" are
 # there before, with CURRENT on "old"; a version that need not be there may have the content None.
-OPERATIONS: dict[str, tuple[Callable[[Path], None], dict[str, tuple[str | None, ...]], tuple[str, ...]]] = {
-    "publish": (publish, {"old": ("old",), "other": ("other",), "new": (None, "new")}, ("old",)),
-    "publish again": (publish_again, {"old": ("old", "second"), "other": ("other",)}, ("old",)),
-    "delete": (delete, {"old": ("old",), "other": (None, "other")}, ("old",)),
-    "prune": (prune_replaced, {"old": ("old",), "other": ("other",)}, ("old",)),
-    "set_current": (set_current, {"old": ("old",), "other": ("other",)}, ("old", "other")),
-    "swap": (swap, {"old": ("old",), "other": ("other",)}, ("old", "other")),
-    "swap letting go": (swap_letting_go, {"old": ("old",), "other": ("other",)}, ("old", "other")),
+OPERATIONS: dict[str, tuple[Callable[[Path], object], dict[str, tuple[str | None, ...]], tuple[str, ...]]] = {
+    "publish": (lambda folder: publish_book(IndexStore(folder), "new"), KEPT | {"new": (None, "new")}, ("old",)),
+    "publish again": (
+        lambda folder: publish_book(IndexStore(folder), "old", "second", replace=True),
+        KEPT | {"old": ("old", "second")},
+        ("old",),
+    ),
+    "delete": (
+        lambda folder: delete_version(IndexStore(folder), "other"),
+        KEPT | {"other": (None, "other")},
+        ("old",),
+    ),
+    "prune": (lambda folder: prune(IndexStore(folder), older_than_s=0), KEPT, ("old",)),
+    "set_current": (lambda folder: IndexStore(folder).set_current("other"), KEPT, ("old", "other")),
+    "swap": (swap("availability"), KEPT, ("old", "other")),
+    "swap after a drain": (swap("resource"), KEPT, ("old", "other")),
 }
 
 
-def sweep(operation: str, wanted_kills: int, folder: Path) -> dict[str, Any]:
+def sweep(operation: str, wanted_kills: int, template: Path) -> dict[str, Any]:
     """Kill before the first line, before the last, and evenly between; after each, look."""
+    started = time.monotonic()
     act, contents, current = OPERATIONS[operation]
-    template = folder / "template"
-    in_child(lambda: prepare(template))
-    reader, writer = os.pipe()
-    lines = count_lines(act, shutil.copytree(template, folder / "counted"), reader, writer)
+    place = template.with_name("place")
+    lines = count_lines(act, shutil.copytree(template, place))
     kills = 0
     failures = []
     stride = max(1, lines // wanted_kills) if wanted_kills else 1
     for n in sorted({*range(1, lines + 1, stride), lines}):
-        place = shutil.copytree(template, folder / f"killed-{n}")
-        ended = in_child(lambda place=place, n=n: traced(lambda: act(place), n))
+        shutil.rmtree(place)
+        shutil.copytree(template, place)
+        ended = in_child(lambda n=n: traced(lambda: act(place), n))
         kills += ended == -signal.SIGKILL
         if ended not in (0, -signal.SIGKILL):
             failures.append(f"line {n}: the child ended with {ended}")
-        complaint = said_by_child(lambda place=place: look(place, contents, current))
+        _, complaint = said_by_child(lambda: look(place, contents, current))
         if complaint:
             failures.append(f"line {n}: {complaint}")
-        shutil.rmtree(place)
-    return {"operation": operation, "lines": lines, "killed": kills, "failures": failures}
+    shutil.rmtree(place)
+    return {"lines": lines, "killed": kills, "failures": failures, "seconds": time.monotonic() - started}
 
 
 def prepare(template: Path) -> None:
@@ -109,7 +96,7 @@ def prepare(template: Path) -> None:
 
 
 def look(folder: Path, contents: dict[str, tuple[str | None, ...]], current: tuple[str, ...]) -> None:
-    """As whoever comes next: list, verify, open, answer; swap; publish again, after which nothing is left over."""
+    """As the next process: list, verify, open, answer; swap; publish again, after which nothing is left over."""
     store = IndexStore(folder)
     listed = store.versions()
     for version, allowed in contents.items():
@@ -141,17 +128,14 @@ def look(folder: Path, contents: dict[str, tuple[str | None, ...]], current: tup
         raise AssertionError(f"left over: {sorted(left)}")
 
 
-def count_lines(act: Callable[[Path], None], place: Path, reader: int, writer: int) -> int:
-    def counted() -> None:
-        os.write(writer, str(traced(lambda: act(place))).encode())
-
-    ended = in_child(counted)
+def count_lines(act: Callable[[Path], object], place: Path) -> int:
+    ended, lines = said_by_child(lambda: str(traced(lambda: act(place))))
     if ended != 0:
-        raise RuntimeError(f"the operation itself ended with {ended}")
-    return int(os.read(reader, 64))
+        raise RuntimeError(f"the operation itself ended with {ended}: {lines}")
+    return int(lines)
 
 
-def traced(act: Callable[[], None], kill_at: int = sys.maxsize) -> int:
+def traced(act: Callable[[], object], kill_at: int = sys.maxsize) -> int:
     """Run `act` in all its threads, count the lines of ours that it begins, and end the process before one of them."""
     count = 0
 
@@ -192,22 +176,31 @@ def in_child(act: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def said_by_child(act: Callable[[], None]) -> str:
-    """What a forked child complained of in its last line; empty where it did not."""
+def said_by_child(act: Callable[[], str | None]) -> tuple[int, str]:
+    """The exit status of a forked child, and what `act` returned there or complained of."""
     reader, writer = os.pipe()
 
     def say() -> None:
+        status = 1
         try:
-            act()
+            said = act() or ""
+            status = 0
         except BaseException as error:
-            os.write(writer, f"{type(error).__name__}: {error}"[:2000].encode())
+            said = f"{type(error).__name__}: {error}"[:2000]
+        os.write(writer, said.encode())
+        os._exit(status)
 
     ended = in_child(say)
     os.close(writer)
     with os.fdopen(reader, encoding="utf-8") as said:
-        complaint = said.read()
-    return complaint or ("" if ended == 0 else f"looking ended with {ended}")
+        return ended, said.read() or ("" if ended == 0 else f"it ended with {ended}")
+
+
+def main(wanted_kills: int, folder: Path) -> None:
+    template = folder / "template"
+    in_child(lambda: prepare(template))
+    sys.stdout.write(json.dumps({operation: sweep(operation, wanted_kills, template) for operation in OPERATIONS}))
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(sweep(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))))
+    main(int(sys.argv[1]), Path(sys.argv[2]))

@@ -14,7 +14,7 @@ from openbook.settings import Settings
 
 
 def main() -> None:
-    # whoever ended is not kept as a zombie
+    # a server that ended does not stay as a zombie
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
         order = json.loads(line)

@@ -92,7 +92,9 @@ class Server:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """As a power cut would, but for the disk."""
+        """As a power cut would, but for the disk. One that has ended stays so."""
+        if self.gone():
+            return
         self.send(signal.SIGKILL)
         until(self.gone, what="the end of a killed server")
 
@@ -146,8 +148,7 @@ class Nursery:
 
     def close(self) -> None:
         for server in self._servers:
-            if not server.gone():
-                server.send(signal.SIGKILL)
+            server.kill()
         if self._process.stdin is not None:
             self._process.stdin.close()
         if self._process.stdout is not None:
@@ -169,11 +170,11 @@ def free_port() -> int:
         return port
 
 
-def until(condition: Callable[[], bool], *, what: str, limit_s: float = PATIENCE_S) -> float:
+def until(condition: Callable[[], object], *, what: str, limit_s: float = PATIENCE_S, every_s: float = 0.02) -> float:
     """Wait for it; the seconds that it took. AssertionError when it does not come."""
     started = time.monotonic()
     while not condition():
         if time.monotonic() - started > limit_s:
             raise AssertionError(f"waited {limit_s:.0f} s in vain for {what}")
-        time.sleep(0.02)
+        time.sleep(every_s)
     return time.monotonic() - started

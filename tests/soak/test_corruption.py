@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.summary import Summary
 from tests.places import ROOT
-from tests.soak.clients import COLOURS, QUESTIONS, body_of, mixture, publish_coloured
-from tests.soak.conftest import Summary
-from tests.soak.servers import Nursery, Server
+from tests.soak.clients import QUESTIONS, body_of, mixture
+from tests.soak.conftest import Serve
+from tests.soak.servers import Server
 
 FILES = ("manifest.json", "index.faiss", "passages.arrow")
 
@@ -29,27 +30,6 @@ def flipped(share: float) -> Callable[[Path, Path], None]:
     return flip
 
 
-def truncated(path: Path, _: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def halved(path: Path, _: Path) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-
-
-def emptied(path: Path, _: Path) -> None:
-    path.write_bytes(b"")
-
-
-def removed(path: Path, _: Path) -> None:
-    path.unlink()
-
-
-def exchanged(path: Path, others: Path) -> None:
-    shutil.copyfile(others, path)
-
-
 def made_a_folder(path: Path, _: Path) -> None:
     path.unlink()
     path.mkdir()
@@ -60,35 +40,23 @@ def made_a_link(path: Path, others: Path) -> None:
     path.symlink_to(others)
 
 
-DAMAGES: dict[str, Callable[[Path, Path], None]] = {
+DAMAGES: dict[str, Callable[[Path, Path], object]] = {
     **{f"a bit flipped at {share:.0%}": flipped(share) for share in (0.0, 0.01, 0.37, 0.5, 0.93, 1.0)},
-    "the last byte gone": truncated,
-    "half of it gone": halved,
-    "emptied": emptied,
-    "removed": removed,
-    "another version's": exchanged,
+    "the last byte gone": lambda path, _: path.write_bytes(path.read_bytes()[:-1]),
+    "half of it gone": lambda path, _: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "emptied": lambda path, _: path.write_bytes(b""),
+    "removed": lambda path, _: path.unlink(),
+    "another version's": lambda path, others: shutil.copyfile(others, path),
     "a folder": made_a_folder,
     "a link to another version's": made_a_link,
 }
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> IndexStore:
-    store = IndexStore(tmp_path_factory.mktemp("corruption") / "indexes")
-    for version in COLOURS:
-        publish_coloured(store, version)
-    store.set_current("book-red")
-    return store
-
-
-@pytest.fixture(scope="module")
-def server(store: IndexStore, tiny_checkpoint: Path, nursery: Nursery) -> Iterator[Server]:
-    server = nursery.begin(
-        store.folder.parent / "log", indexes=store.folder, checkpoint=str(tiny_checkpoint), residents=1
-    )
+def server(serve: Serve) -> Server:
+    server = serve(residents=1)
     server.wait_until_ready()
-    yield server
-    server.kill()
+    return server
 
 
 @pytest.fixture
@@ -107,28 +75,18 @@ def answers_from(server: Server, version: str) -> bool:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("file", FILES)
-def test_a_damaged_version_is_refused_and_the_old_index_answers_on(
+def test_a_damaged_version_is_refused_or_harmless_and_the_old_index_answers_on(
     file: str, damage: str, server: Server, store: IndexStore, blue: Path
 ) -> None:
-    generation = server.call("GET", "/index").body["live"]["generation"]
+    live = server.call("GET", "/index").body["live"]
+    assert live["version"] == "book-red"
     DAMAGES[damage](blue / file, store.folder / "book-red" / file)
     reply = server.swap("book-blue", verify="checksum")
     assert (reply.status, reply.body["code"]) == (500, "index_corrupt"), reply.body
     assert answers_from(server, "book-red")
-    assert server.call("GET", "/index").body["live"] == {
-        "version": "book-red",
-        "generation": generation,
-        "snapshot_date": None,
-    }
+    assert server.call("GET", "/index").body["live"] == live
     assert store.current() == "book-red"
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("file", FILES)
-def test_damage_that_a_manifest_does_not_show_never_ends_the_process(
-    file: str, damage: str, server: Server, store: IndexStore, blue: Path, tmp_path: Path
-) -> None:
-    DAMAGES[damage](blue / file, store.folder / "book-red" / file)
+    # a manifest's sizes and counts do not show all damage; what is served then may be wrong, but ends no process
     reply = server.swap("book-blue", verify="manifest")
     if reply.status == 200:
         for question in QUESTIONS[:3]:
@@ -140,9 +98,30 @@ def test_damage_that_a_manifest_does_not_show_never_ends_the_process(
     assert answers_from(server, "book-red")
 
 
-def flip_and_search(index_type: str, stride: int, folder: Path, summary: Summary) -> None:
+def slowly(index_type: str, stride: int) -> object:
+    return pytest.param(index_type, stride, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])
+
+
+@pytest.mark.parametrize(
+    ("index_type", "stride"),
+    [
+        ("flat", 1999),
+        ("hnsw", 9973),
+        ("RR8,IVF4_HNSW4,PQ4x4", 401),
+        slowly("flat", 3),
+        slowly("hnsw", 17),
+        slowly("RR8,IVF4_HNSW4,PQ4x4", 1),
+        slowly("IVF4,SQ8", 2),
+        slowly("HNSW4,SQ8", 5),
+        slowly("PQ4x4", 2),
+        slowly("SQ8", 3),
+    ],
+)
+def test_no_flipped_byte_of_an_index_ends_a_process_that_searches_it(
+    index_type: str, stride: int, tmp_path: Path, summary: Summary
+) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.soak.damaging", index_type, str(stride), str(folder)]
+    command = [sys.executable, "-m", "tests.soak.damaging", index_type, str(stride), str(tmp_path)]
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     found: dict[str, Any] = json.loads(ended.stdout)
@@ -151,30 +130,3 @@ def flip_and_search(index_type: str, stride: int, folder: Path, summary: Summary
         f"{len(found['ended_by'])} ended the process"
     )
     assert found["ended_by"] == {}
-
-
-@pytest.mark.parametrize(("index_type", "stride"), [("flat", 1999), ("hnsw", 9973), ("RR8,IVF4_HNSW4,PQ4x4", 173)])
-def test_no_flipped_byte_of_an_index_ends_a_process_that_searches_it(
-    index_type: str, stride: int, tmp_path: Path, summary: Summary
-) -> None:
-    flip_and_search(index_type, stride, tmp_path, summary)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize(
-    ("index_type", "stride"),
-    [
-        ("flat", 3),
-        ("hnsw", 17),
-        ("RR8,IVF4_HNSW4,PQ4x4", 1),
-        ("IVF4,SQ8", 2),
-        ("HNSW4,SQ8", 5),
-        ("PQ4x4", 2),
-        ("SQ8", 3),
-    ],
-)
-def test_no_flipped_byte_in_many_of_an_index_ends_a_process_that_searches_it(
-    index_type: str, stride: int, tmp_path: Path, summary: Summary
-) -> None:
-    flip_and_search(index_type, stride, tmp_path, summary)

@@ -1,4 +1,4 @@
-"""Ten times what the service can do: who is admitted is answered in time, who is not is told so at once.
+"""Ten times what the service can do: it answers what it admits in time, and refuses the rest at once.
 
 A client here is an asyncio stream, so that hundreds of them cost less than the service does.
 """
@@ -9,17 +9,15 @@ import signal
 import statistics
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from openbook.storage.index_store import IndexStore
-from tests.soak.clients import QUESTIONS, body_of, publish_coloured
-from tests.soak.conftest import Summary
-from tests.soak.servers import Connection, Nursery, Server, until
+from tests.fixtures.summary import Summary
+from tests.soak.clients import QUESTIONS, body_of
+from tests.soak.conftest import Serve
+from tests.soak.servers import Connection, Server, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -29,7 +27,7 @@ TIMES = 10
 # capacity would be a thousand requests a second, and what is measured is how many of those Python can read.
 HEAVY = {"n_docs": 10, "num_beams": 4, "max_new_tokens": 48}
 PROBE_EVERY_S = 0.25
-# Of refusals: the median is the service's, the tail that of a machine that does other things as well.
+# Of refusals: the service decides the median; whatever else the machine does decides the tail.
 REFUSED_MEDIAN_S = 0.05
 PROBE_MEDIAN_S = 0.1
 GROWTH_ALLOWED = 0.05
@@ -43,22 +41,10 @@ class Told:
 
 
 @pytest.fixture
-def server(tmp_path: Path, tiny_checkpoint: Path, nursery: Nursery) -> Iterator[Server]:
-    store = IndexStore(tmp_path / "indexes")
-    publish_coloured(store, "book-red")
-    store.set_current("book-red")
-    server = nursery.begin(
-        tmp_path / "log",
-        indexes=store.folder,
-        checkpoint=str(tiny_checkpoint),
-        workers=1,
-        max_batch=1,
-        max_queue=PLACES - 1,
-    )
+def server(serve: Serve) -> Server:
+    server = serve(workers=1, max_batch=1, max_queue=PLACES - 1)
     server.wait_until_ready()
-    yield server
-    if not server.gone():
-        server.kill()
+    return server
 
 
 async def ask(port: int, turn: int) -> Told:
@@ -146,7 +132,7 @@ class Probes:
 
 @pytest.mark.parametrize("seconds", [10.0, 60.0], ids=["ten seconds", "a minute"])
 def test_ten_times_the_capacity_is_borne(seconds: float, server: Server, summary: Summary) -> None:
-    # full, and nobody refused: what an admitted question takes at this depth of the queue
+    # full, with no refusal: what an admitted question takes at this depth of the queue
     asyncio.run(in_turn(server.port, PLACES, 3.0))
     full = asyncio.run(in_turn(server.port, PLACES, 8.0))
     assert {one.status for one in full} == {200}
@@ -190,7 +176,7 @@ def test_a_service_told_to_end_under_load_finishes_what_it_holds(server: Server,
         took = until(server.gone, what="the end of a server under load", limit_s=60)
         told = load.result(60)
     summary(f"SIGTERM under load: ended after {took:.1f} s; {sum(one.status == 200 for one in told)} answered")
-    # answered, told to come back, or never let in; nothing half done, and nobody who waits
+    # answered, told to come back, or never let in; nothing is half done, and no client waits
     assert {one.status for one in told} <= {200, 503, 0}
     answered_last = max(turn for turn, one in enumerate(told) if one.status == 200)
     assert answered_last > 0

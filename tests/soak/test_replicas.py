@@ -1,16 +1,15 @@
-"""Two replicas on one folder, under load: what one is told reaches the other, whatever befell it meanwhile."""
+"""Two replicas on one folder, under load: a swap on one reaches the other, whatever happened to it meanwhile."""
 
 import signal
 import statistics
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from openbook.storage.index_store import IndexStore
-from tests.soak.clients import COLOURS, QUESTIONS, Clients, body_of, mixture, publish_coloured
-from tests.soak.conftest import Summary
-from tests.soak.servers import Nursery, Server, until
+from tests.fixtures.summary import Summary
+from tests.soak.clients import COLOURS, QUESTIONS, Clients, body_of, mixture
+from tests.soak.conftest import Serve
+from tests.soak.servers import Server, until
 
 CLIENTS = 8
 VERSIONS = tuple(COLOURS)
@@ -18,30 +17,23 @@ VERSIONS = tuple(COLOURS)
 FOLLOWED_WITHIN_S = 30.0
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> IndexStore:
-    store = IndexStore(tmp_path / "indexes")
-    for version in COLOURS:
-        publish_coloured(store, version)
-    store.set_current("book-red")
-    return store
+@pytest.fixture(scope="module")
+def begun(serve: Serve) -> tuple[Server, Server]:
+    return serve(), serve()
 
 
 @pytest.fixture
-def replicas(
-    store: IndexStore, tiny_checkpoint: Path, nursery: Nursery, tmp_path: Path
-) -> Iterator[tuple[Server, Server]]:
-    first, second = (
-        nursery.begin(tmp_path / f"log-{number}", indexes=store.folder, checkpoint=str(tiny_checkpoint))
-        for number in range(2)
-    )
-    for server in (first, second):
+def replicas(begun: tuple[Server, Server], store: IndexStore) -> tuple[Server, Server]:
+    """Both serve book-red, whatever a test before has done to them."""
+    for server in begun:
+        if server.gone():
+            server.restart()
+        server.send(signal.SIGCONT)
         server.wait_until_ready()
-    yield first, second
-    for server in (first, second):
-        if not server.gone():
-            server.send(signal.SIGCONT)
-            server.kill()
+    store.set_current("book-red")
+    for server in begun:
+        follows(server, "book-red")
+    return begun
 
 
 def other(version: str) -> str:
@@ -57,8 +49,11 @@ def failures(clients: Clients) -> list[str]:
     return [one.failure for one in clients.asked() if one.failure is not None]
 
 
-def follow_swaps(replicas: tuple[Server, Server], swaps: int, summary: Summary) -> None:
-    """Each replica is told in turn."""
+@pytest.mark.parametrize("swaps", [3, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+def test_a_swap_on_one_replica_reaches_the_other_under_load(
+    replicas: tuple[Server, Server], swaps: int, summary: Summary
+) -> None:
+    """Each replica swaps in turn."""
     live = "book-red"
     seconds = []
     with Clients([server.port for server in replicas], CLIENTS, {}) as clients:
@@ -78,20 +73,6 @@ def follow_swaps(replicas: tuple[Server, Server], swaps: int, summary: Summary) 
         f"two replicas, {CLIENTS} clients: {swaps} swaps, the other followed after {statistics.median(seconds):.2f} s "
         f"in the median and {max(seconds):.2f} s at most; {len(asked)} questions, 0 failed or mixed"
     )
-
-
-def test_what_one_replica_is_told_reaches_the_other_under_load(
-    replicas: tuple[Server, Server], summary: Summary
-) -> None:
-    follow_swaps(replicas, 3, summary)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_what_one_replica_is_told_a_hundred_times_reaches_the_other_under_load(
-    replicas: tuple[Server, Server], summary: Summary
-) -> None:
-    follow_swaps(replicas, 100, summary)
 
 
 def test_a_replica_that_was_stopped_during_a_swap_comes_back_on_it(
@@ -146,12 +127,15 @@ def metric(server: Server, name: str) -> float:
 def test_a_current_that_names_a_broken_version_leaves_both_replicas_serving_and_saying_so(
     replicas: tuple[Server, Server], store: IndexStore
 ) -> None:
-    (store.folder / "book-blue" / "passages.arrow").write_bytes(b"not what it was")
+    file = store.folder / "book-blue" / "passages.arrow"
+    sound = file.read_bytes()
+    file.unlink()
+    file.write_bytes(b"not what it was")
     with Clients([server.port for server in replicas], 4, {}) as clients:
         until(lambda: len(clients.asked()) >= 4, what="the first questions")
         store.set_current("book-blue")
         for server in replicas:
-            until(lambda server=server: following(server)["ok"] is False, what="a complaint")  # type: ignore[misc]
+            until(lambda server=server: following(server)["ok"] is False, what="a problem")  # type: ignore[misc]
             said = following(server)
             assert (said["wanted"], said["code"]) == ("book-blue", "index_corrupt")
             assert metric(server, "openbook_following_ok") == 0
@@ -163,7 +147,8 @@ def test_a_current_that_names_a_broken_version_leaves_both_replicas_serving_and_
         until(lambda: len(clients.asked()) > n_asked + 8, what="further questions")
         store.set_current("book-red")
         for server in replicas:
-            until(lambda server=server: following(server)["ok"] is True, what="peace")  # type: ignore[misc]
+            until(lambda server=server: following(server)["ok"] is True, what="no problem")  # type: ignore[misc]
             assert metric(server, "openbook_following_ok") == 1
     assert failures(clients) == []
     assert {one.version for one in clients.asked()} == {"book-red"}
+    file.write_bytes(sound)

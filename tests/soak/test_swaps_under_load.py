@@ -3,29 +3,40 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from openbook.storage.index_store import IndexStore
-from tests.soak.clients import COLOURS, QUESTIONS, Asked, Clients, body_of, mixture, p99_ms, publish_coloured
-from tests.soak.conftest import Summary
-from tests.soak.servers import Nursery, Server, until
+from tests.fixtures.summary import Summary
+from tests.soak.clients import COLOURS, QUESTIONS, Asked, Clients, body_of, mixture, p99_ms
+from tests.soak.conftest import Serve
+from tests.soak.servers import Server, until
 
 CLIENTS = 8
-FIRST_SWAPS = 10
-# each size of a batch has memory of its own from its first time on, and with two workers some sizes are rare
-FIRST_SWAPS_OF_MANY = 200
-# Of memory and of open files, between the first ten swaps and the last.
+# Of memory and of open files, between the first swaps and the last.
 GROWTH_ALLOWED = 0.02
 # Of memory, where the largest batches and the last of oneDNN's programs may still be to come. A leak of megabytes a
 # question would be five times as much.
 GROWTH_OF_A_SHORT_RUN = 0.1
-# Questions that make a server's allocators as large as they will be.
-WARM_UP_QUESTIONS = 320
 # Swaps and quiet take turns, so that whatever else the machine does falls on both.
 SWAPS_A_TURN = 5
 PAUSE_S = 0.05
+
+
+@dataclass(frozen=True)
+class Length:
+    """How many swaps, after how many questions and swaps that make a server as large as it will be.
+
+    Each size of a batch has memory of its own from its first time on, and with two workers some sizes are rare.
+    """
+
+    swaps: int
+    first_swaps: int
+    first_questions: int
+    growth: float
+
+
+SHORT = Length(10, 6, 160, GROWTH_OF_A_SHORT_RUN)
+LONG = Length(800, 200, 320, GROWTH_ALLOWED)
 
 
 @dataclass(frozen=True)
@@ -33,15 +44,6 @@ class State:
     resident_bytes: int
     open_files: int
     mapped_indexes: int
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    store = IndexStore(tmp_path / "indexes")
-    for version in COLOURS:
-        publish_coloured(store, version)
-    store.set_current("book-red")
-    return store.folder
 
 
 def answers_of_each(server: Server) -> dict[tuple[str, str], str]:
@@ -61,10 +63,51 @@ def state(server: Server) -> State:
     return State(server.resident_bytes(), server.open_files(), server.mapped_indexes())
 
 
-def soak(
-    server: Server, swaps: int, policy_of: Callable[[int], str], *, first: int = FIRST_SWAPS
-) -> tuple[str, list[Asked], State, State]:
-    """`swaps` swaps after the `first`; returns what is to be said, every question, and the state before and after."""
+def alternating(generation: int) -> str:
+    return ("availability", "resource")[generation // 2 % 2]
+
+
+def always_available(generation: int) -> str:
+    return "availability"
+
+
+def slowly(residents: int, policy_of: Callable[[int], str]) -> object:
+    return pytest.param(residents, policy_of, LONG, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("residents", "policy_of", "length"),
+    [
+        (1, alternating, SHORT),
+        (2, alternating, SHORT),
+        slowly(1, always_available),
+        slowly(2, always_available),
+        slowly(1, alternating),
+        slowly(2, alternating),
+    ],
+)
+def test_swaps_under_load_fail_no_question_mix_no_versions_and_leave_nothing(
+    residents: int, policy_of: Callable[[int], str], length: Length, serve: Serve, summary: Summary
+) -> None:
+    server = serve(residents=residents)
+    server.wait_until_ready()
+    said, asked, before, after = soak(server, length, policy_of)
+    policies = "policy availability" if policy_of is always_available else "both policies"
+    summary(f"residents {residents}, {policies}: {said}")
+    assert [one.failure for one in asked if one.failure is not None][:5] == []
+    assert {one.version for one in asked if one.version is not None} == set(COLOURS)
+    assert after.resident_bytes <= before.resident_bytes * (1 + length.growth)
+    # a connection more or less is the client's doing
+    assert after.open_files <= before.open_files + max(1, int(before.open_files * GROWTH_ALLOWED))
+    assert after.mapped_indexes <= residents + 1
+    if policy_of is always_available:
+        assert not any(one.told_to_wait for one in asked)
+    server.kill()
+
+
+def soak(server: Server, length: Length, policy_of: Callable[[int], str]) -> tuple[str, list[Asked], State, State]:
+    """What is to be said, every question, and the state after the first swaps and after all of them."""
     expected = answers_of_each(server)
     spans: list[tuple[float, float]] = []
     quiet: list[tuple[float, float]] = []
@@ -81,14 +124,14 @@ def soak(
         time.sleep(PAUSE_S)
 
     with Clients([server.port], CLIENTS, expected) as clients:
-        until(lambda: len(clients.asked()) >= WARM_UP_QUESTIONS, what="the first questions")
-        for _ in range(first):
+        until(lambda: len(clients.asked()) >= length.first_questions, what="the first questions")
+        for _ in range(length.first_swaps):
             swap()
         before = state(server)
         spans.clear()
-        for done in range(0, swaps, SWAPS_A_TURN):
+        for _ in range(length.swaps // SWAPS_A_TURN):
             began = time.monotonic()
-            for _ in range(min(SWAPS_A_TURN, swaps - done)):
+            for _ in range(SWAPS_A_TURN):
                 swap()
             turn_s = time.monotonic() - began
             began = time.monotonic()
@@ -101,7 +144,7 @@ def soak(
     answered = [[one for one in some if one.version is not None] for some in (during, without)]
     with_ms, without_ms = (p99_ms(some) for some in answered)
     said = (
-        f"{swaps} swaps under {CLIENTS} clients: {len(asked)} questions, "
+        f"{length.swaps} swaps under {CLIENTS} clients: {len(asked)} questions, "
         f"{sum(one.failure is not None for one in asked)} failed or mixed, "
         f"{sum(one.told_to_wait for one in asked)} told to wait; "
         f"p99 {with_ms:.0f} ms during swaps, {without_ms:.0f} ms without, ratio {with_ms / without_ms:.2f} "
@@ -112,60 +155,3 @@ def soak(
         f"indexes mapped {before.mapped_indexes} -> {after.mapped_indexes}"
     )
     return said, asked, before, after
-
-
-def check_soaked(
-    asked: list[Asked], before: State, after: State, residents: int, *, growth: float = GROWTH_ALLOWED
-) -> None:
-    assert [one.failure for one in asked if one.failure is not None][:5] == []
-    assert {one.version for one in asked if one.version is not None} == set(COLOURS)
-    assert after.resident_bytes <= before.resident_bytes * (1 + growth)
-    # a connection more or less is the client's doing
-    assert after.open_files <= before.open_files + max(1, int(before.open_files * GROWTH_ALLOWED))
-    assert after.mapped_indexes <= residents + 1
-
-
-def alternating(generation: int) -> str:
-    return ("availability", "resource")[generation // 2 % 2]
-
-
-def always_available(generation: int) -> str:
-    return "availability"
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("residents", [1, 2])
-def test_thirty_swaps_fail_nobody_mix_nothing_and_leave_nothing(
-    residents: int, folder: Path, tiny_checkpoint: Path, nursery: Nursery, tmp_path: Path, summary: Summary
-) -> None:
-    server = nursery.begin(tmp_path / "log", indexes=folder, checkpoint=str(tiny_checkpoint), residents=residents)
-    server.wait_until_ready()
-    said, asked, before, after = soak(server, 20, alternating)
-    summary(f"residents {residents}, both policies: {said}")
-    check_soaked(asked, before, after, residents, growth=GROWTH_OF_A_SHORT_RUN)
-    server.kill()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize(
-    ("residents", "policy_of"), [(1, always_available), (2, always_available), (1, alternating), (2, alternating)]
-)
-def test_a_thousand_swaps_fail_nobody_mix_nothing_and_leave_nothing(
-    residents: int,
-    policy_of: Callable[[int], str],
-    folder: Path,
-    tiny_checkpoint: Path,
-    nursery: Nursery,
-    tmp_path: Path,
-    summary: Summary,
-) -> None:
-    server = nursery.begin(tmp_path / "log", indexes=folder, checkpoint=str(tiny_checkpoint), residents=residents)
-    server.wait_until_ready()
-    said, asked, before, after = soak(server, 1000 - FIRST_SWAPS_OF_MANY, policy_of, first=FIRST_SWAPS_OF_MANY)
-    policies = "policy availability" if policy_of is always_available else "both policies"
-    summary(f"residents {residents}, {policies}: {said}")
-    check_soaked(asked, before, after, residents)
-    if policy_of is always_available:
-        assert not any(one.told_to_wait for one in asked)
-    server.kill()

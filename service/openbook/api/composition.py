@@ -100,7 +100,7 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
     follower = None
     if settings.follow_s:
         follower = FollowCurrent(
-            store, live, swap_index, telemetry, every_s=settings.follow_s, policy=settings.swap_policy, seen=seen
+            store, swap_index, telemetry, every_s=settings.follow_s, policy=settings.swap_policy, seen=seen
         )
     return Services(
         engine=engine,

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Abandoned(Exception):
-    """No client waits for this work any more. Ends it between two steps; no client ever sees it."""
+    """Ends work that has lost its client, between two steps. Never reaches a client."""
 
 
 @dataclass(slots=True, eq=False)

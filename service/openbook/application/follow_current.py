@@ -5,8 +5,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from openbook.application.live_index import LiveIndex
-from openbook.application.swap_index import SwapIndex
+from openbook.application.swap_index import CurrentChanged, SwapIndex
 from openbook.application.swap_progress import SwapPolicy, utc_now
 from openbook.application.telemetry import Telemetry
 from openbook.errors import InvalidVersionName, ShuttingDown, SwapInProgress, code_of
@@ -42,7 +41,6 @@ class FollowCurrent:
     def __init__(
         self,
         store: IndexStore,
-        live: LiveIndex,
         swap_index: SwapIndex,
         telemetry: Telemetry,
         *,
@@ -51,14 +49,13 @@ class FollowCurrent:
         seen: CurrentMark | None = None,
     ) -> None:
         self._store = store
-        self._live = live
         self._swap_index = swap_index
         self._telemetry = telemetry
         self._every_s = every_s
         self._policy: SwapPolicy = policy
-        self._seen = seen if seen is not None else self._look()
+        self._seen = seen if seen is not None else self._mark()
         self._problem: FollowProblem | None = None
-        # whether what `seen` names cannot be served, or CURRENT only cannot be read
+        # whether what `seen` names cannot be served; a problem without this is a CURRENT out of reach
         self._unserved = False
         self._pause_s = FIRST_PAUSE_S
         self._retry_at: float | None = None
@@ -76,72 +73,60 @@ class FollowCurrent:
         self._closing.set()
         self._thread.join()
 
-    def _look(self) -> CurrentMark:
+    def look(self) -> None:
+        """Look at CURRENT once, and follow it. The thread of this object calls it; OSError where it is out of reach."""
+        mark = self._mark()
+        again = mark == self._seen
+        if again and not self._is_due():
+            return
+        if not self._unserved and (again or mark == NO_CURRENT):
+            # within reach again, or out of it: a CURRENT that comes back as it was has not changed
+            self._settle(self._seen)
+            return
+        if not again:
+            self._pause_s = FIRST_PAUSE_S
+        wanted, watch = "CURRENT", None
+        try:
+            if mark not in (NO_CURRENT, self._swap_index.last_written()):
+                wanted = self._store.current() or ""
+                if wanted and not self._swap_index.serves(wanted):
+                    swap, watch = self._swap_index.follow(wanted, mark, policy=self._policy, again=again)
+                    swap.result()
+        except (ShuttingDown, SwapInProgress, CurrentChanged):
+            # no problem with CURRENT: the next service begins on it, or the next look finds what it names by then
+            return
+        except Exception as error:
+            self._seen, self._unserved = mark, True
+            if isinstance(error, InvalidVersionName):
+                wanted = str(error.data["version"])
+            self._fail(wanted, error, again=again)
+            if watch is not None and "drain" in watch.seconds():
+                # another try would take the service away again
+                self._retry_at = None
+        else:
+            self._settle(mark)
+
+    def _mark(self) -> CurrentMark:
         return self._store.current_mark() or NO_CURRENT
+
+    def _is_due(self) -> bool:
+        return self._retry_at is not None and time.monotonic() >= self._retry_at
 
     def _follow(self) -> None:
         while not self._closing.wait(self._every_s):
             try:
-                self._once()
+                self.look()
             except Exception as error:
                 # the folder is out of reach: the live index and this thread go on
-                if self._retry_at is None or time.monotonic() >= self._retry_at:
-                    self._failed("CURRENT", error)
+                if self._problem is None or self._is_due():
+                    self._fail("CURRENT", error)
 
-    def _once(self) -> None:
-        mark = self._look()
-        changed = mark != self._seen
-        due = self._retry_at is not None and time.monotonic() >= self._retry_at
-        if not changed and not due:
-            return
-        if not self._unserved and (not changed or mark == NO_CURRENT):
-            # within reach again, or out of it: a CURRENT that comes back as it was has not changed
-            self._settled(self._seen)
-            return
-        if changed:
-            self._pause_s = FIRST_PAUSE_S
-        again = self._problem is not None and not changed
-        wanted = "CURRENT"
-        try:
-            wanted = self._wanted(mark) or ""
-            if wanted:
-                self._swap_index.follow(wanted, policy=self._policy, again=again).result()
-        except ShuttingDown:
-            # no problem with CURRENT: the next service begins on it
-            return
-        except SwapInProgress:
-            # whose outcome may be another CURRENT: look again when it has ended
-            return
-        except InvalidVersionName as error:
-            self._seen, self._unserved = mark, True
-            self._failed(str(error.data["version"]), error, again=again)
-        except Exception as error:
-            self._seen, self._unserved = mark, True
-            self._failed(wanted, error, again=again)
-            if self._was_drained():
-                # another try would take the service away again
-                self._retry_at = None
-        else:
-            self._settled(mark)
-
-    def _settled(self, mark: CurrentMark) -> None:
+    def _settle(self, mark: CurrentMark) -> None:
         if self._problem is not None:
             logger.info("CURRENT is followed again")
         self._seen, self._problem, self._retry_at, self._unserved = mark, None, None, False
 
-    def _wanted(self, mark: CurrentMark) -> str | None:
-        """The version to swap to; None where nothing has to be done."""
-        if mark in (NO_CURRENT, self._swap_index.last_written()):
-            return None
-        version = self._store.current()
-        if version is None or self._swap_index.serves(version):
-            return None
-        return version
-
-    def _was_drained(self) -> bool:
-        return self._policy == "resource" and self._swap_index.progress().stage in ("drain", "warm")
-
-    def _failed(self, wanted: str, error: Exception, *, again: bool = False) -> None:
+    def _fail(self, wanted: str, error: Exception, *, again: bool = False) -> None:
         code = code_of(error)
         self._telemetry.count_follow_failure(code)
         before = self._problem

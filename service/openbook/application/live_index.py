@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,34 +38,16 @@ class Resident:
     identity: Identity = ()
 
 
-class Drain:
-    """The end of the last lease on each of some retired snapshots."""
-
-    def __init__(self, ends: Sequence[threading.Event]) -> None:
-        self._ends = tuple(ends)
-
-    def is_set(self) -> bool:
-        return all(end.is_set() for end in self._ends)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """True once all are closed, False where `timeout` seconds were not enough."""
-        until = None if timeout is None else time.monotonic() + timeout
-        return all(end.wait(None if until is None else max(0.0, until - time.monotonic())) for end in self._ends)
-
-
+@dataclass(slots=True, eq=False)
 class _Opened:
     """An opened snapshot with the number of leases on it. LiveIndex touches the fields under its lock."""
 
-    __slots__ = ("closed", "generation", "last_leased", "leases", "retired", "snapshot")
-
-    def __init__(self, snapshot: IndexSnapshot) -> None:
-        self.snapshot = snapshot
-        # once retired: the last one under which a lease was given
-        self.generation = 0
-        self.leases = 0
-        self.last_leased = 0
-        self.retired = False
-        self.closed = threading.Event()
+    snapshot: IndexSnapshot
+    # once retired: the last one under which a lease was given
+    generation: int = 0
+    leases: int = 0
+    last_leased: int = 0
+    retired: bool = False
 
     @property
     def version(self) -> str:
@@ -82,7 +63,7 @@ class LiveIndex:
     """
 
     def __init__(self, snapshot: IndexSnapshot | None = None, *, residents: int = 1) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._limit = residents
         self._generation = 0
         self._clock = 0
@@ -90,6 +71,7 @@ class LiveIndex:
         self._live: _Opened | None = None
         self._was_live: _Opened | None = None
         self._opened: list[_Opened] = []
+        self._n_closing = 0
         if snapshot is not None:
             self._live = self._add(snapshot)
 
@@ -187,28 +169,22 @@ class LiveIndex:
                 self._retire([opened])
             self._used(opened)
 
-    def retire_residents(self, version: str | None = None) -> Drain | None:
-        """Retire the resident of this version, or all of them; the live one stays. None where there was none."""
+    def retire_residents(self, version: str | None = None) -> None:
+        """Retire the resident of this version, or all of them; the live one stays."""
         with self._changing():
-            leaving = [
-                one
-                for one in self._opened
-                if not one.retired and one is not self._live and version in (None, one.version)
-            ]
-            self._retire(leaving)
-        return Drain([one.closed for one in leaving]) if leaving else None
+            self._retire([one for one in self._opened if one is not self._live and version in (None, one.version)])
 
-    def retire_all(self, hint: str) -> Drain | None:
-        """Retire all that is open with nothing in its place; `hint` tells questions why there is none.
-
-        Returns the end of their last leases; None where nothing was live.
-        """
+    def retire_all(self, hint: str) -> None:
+        """Retire all that is open with nothing in its place; `hint` tells questions why there is none."""
         with self._changing():
             self._hint = hint
             self._was_live, self._live = self._live, None
             self._retire(self._opened)
-            drain = Drain([opened.closed for opened in self._opened])
-        return drain if self._was_live is not None else None
+
+    def drained(self, *, within_s: float) -> bool:
+        """Whether all that is open has closed, at the latest after so many seconds."""
+        with self._lock:
+            return self._lock.wait_for(lambda: not self._opened and not self._n_closing, within_s)
 
     def restore(self, snapshot: IndexSnapshot | None = None) -> bool:
         """Undo `retire_all` under the same generation, since no swap has happened.
@@ -288,7 +264,7 @@ class LiveIndex:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold the lock, then close what nobody reads any more: closing a file takes time that no lease waits for.
+        """Hold the lock, then close what has no lease any more: closing a file takes time that no lease waits for.
 
         What has retired leaves the list under the lock, so that one thread closes it.
         """
@@ -296,11 +272,14 @@ class LiveIndex:
             yield
             unused = [opened for opened in self._opened if opened.retired and not opened.leases]
             self._opened = [opened for opened in self._opened if opened not in unused]
+            self._n_closing += len(unused)
         for opened in unused:
             try:
                 opened.snapshot.close()
             except Exception:
                 # the question whose lease ended last has its answer; it must not fail because of the old index
                 logger.exception("closing index %s failed", opened.version)
-            finally:
-                opened.closed.set()
+        if unused:
+            with self._lock:
+                self._n_closing -= len(unused)
+                self._lock.notify_all()

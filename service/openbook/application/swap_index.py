@@ -28,10 +28,8 @@ from openbook.application.telemetry import Telemetry
 from openbook.entities import IndexInfo, RetrieverKind
 from openbook.errors import (
     DrainTimedOut,
-    IndexNotResident,
     IndexTooLarge,
     IndexUnreadable,
-    NoLiveIndex,
     NothingToRollBackTo,
     OpenbookError,
     RetrieverUnavailable,
@@ -56,6 +54,10 @@ ROLLBACK_RECORDS = 1000
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+
+
+class CurrentChanged(Exception):
+    """CURRENT has been written since it was read. Only the follower sees this, and looks again."""
 
 
 class SwapIndex:
@@ -91,28 +93,34 @@ class SwapIndex:
         self._replica = replica
         self._drain_s = drain_s
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="swap")
-        self._recorder = ThreadPoolExecutor(1, thread_name_prefix="swap-history")
-        self._lock = threading.Condition()
+        self._changed = threading.Condition()
+        self._under_way: SwapWatch | None = None
         self._closing = False
-        self._under_way: str | None = None
+        self._ending = threading.Event()
+        # of the swap that `progress` tells of
         self._watch: SwapWatch | None = None
         self._before: str | None = None
         self._mark: CurrentMark | None = None
 
     def begin(
         self,
-        version: str,
+        version: str | None,
         *,
         policy: SwapPolicy = "availability",
         verify: Verification = "manifest",
         actor: str = "",
     ) -> Future[SwapReport]:
-        """Start a swap; it goes on whether or not anyone waits for it. Raises SwapInProgress, ShuttingDown at once.
+        """Start a swap; None is the version before. It goes on whether or not the future is awaited.
 
-        The future raises UnknownIndex, a child of IndexCorrupt, IndexIncompatible, IndexTooLarge, DrainTimedOut or
-        ShuttingDown, and then the index that was live is live.
+        Raises SwapInProgress, which goes to the history, and ShuttingDown at once. The future raises UnknownIndex, a
+        child of IndexCorrupt, IndexIncompatible, IndexTooLarge, DrainTimedOut, NothingToRollBackTo or ShuttingDown, and
+        then the index that was live is live.
         """
-        watch = self._start(version, policy, actor)
+        try:
+            watch = self._claim(version, policy, actor)
+        except SwapInProgress as error:
+            self._write_history(self._new_watch(version, policy, actor), error.code, None, str(error))
+            raise
         return self._submit(watch, lambda: self._swap(watch, verify))
 
     def rollback(
@@ -120,16 +128,27 @@ class SwapIndex:
     ) -> Future[SwapReport]:
         """Swap to the version that was live before the last swap that succeeded; twice leads back again.
 
-        After a restart the history names that version. The future raises NothingToRollBackTo where none is known, and
-        what a swap raises.
+        After a restart the history names that version. NothingToRollBackTo where none is known.
         """
-        watch = self._start(None, policy, actor)
-        return self._submit(watch, lambda: self._swap(watch, verify))
+        return self.begin(None, policy=policy, verify=verify, actor=actor)
 
-    def follow(self, version: str, *, policy: SwapPolicy = "availability", again: bool = False) -> Future[SwapReport]:
-        """Swap to what CURRENT names without writing it. With `again`, a failure is neither counted nor recorded."""
-        watch = self._start(version, policy, "current", recorded=False)
-        return self._submit(watch, lambda: self._follow(watch), recorded=not again)
+    def follow(
+        self, version: str, mark: CurrentMark, *, policy: SwapPolicy = "availability", again: bool = False
+    ) -> tuple[Future[SwapReport], SwapWatch]:
+        """Swap to `version`, which CURRENT names under `mark`, without writing CURRENT.
+
+        Raises CurrentChanged where CURRENT has another mark by now, SwapInProgress, and OSError. With `again`, a
+        failure is neither counted nor recorded.
+        """
+        watch = self._claim(version, policy, "current")
+        try:
+            # No swap of this service can write CURRENT now. One may have, after the caller read it.
+            if self._store.current_mark() != mark:
+                raise CurrentChanged
+        except BaseException:
+            self._release()
+            raise
+        return self._submit(watch, lambda: self._swap(watch, "manifest", follows=True), recorded=not again), watch
 
     def load(self, version: str, *, verify: Verification = "manifest", actor: str = "") -> Future[LoadReport]:
         """Open a version beside the live one, as a resident: questions may name it, and a swap to it is a flip.
@@ -137,17 +156,16 @@ class SwapIndex:
         Raises what `begin` raises, and ResidentsLimited where the live one alone may be open. Residents stay as they
         are.
         """
-        watch = self._start(version, "load", actor, recorded=False)
-        return self._submit(watch, lambda: self._load(watch, verify), recorded=False)
+        watch = self._claim(version, "load", actor)
+        return self._submit(watch, lambda: self._load(watch, version, verify), recorded=False)
 
     def load_now(self, version: str) -> LoadReport:
-        """As `load`, in the calling thread and unseen by `progress`: for a start, before anyone can ask for a swap."""
-        return self._load(SwapWatch(version, self._live_version(), "load", ""), "manifest")
+        """As `load`, in the calling thread and unseen by `progress`: for a start, before a swap can be asked for."""
+        return self._load(self._new_watch(version, "load", ""), version, "manifest")
 
     def progress(self) -> SwapProgress:
         """What is under way, or how the last ended."""
-        with self._lock:
-            watch = self._watch
+        watch = self._watch
         return watch.progress() if watch is not None else SwapProgress()
 
     def last_written(self) -> CurrentMark | None:
@@ -169,142 +187,118 @@ class SwapIndex:
 
         A swap that is ended leaves live what was live and raises ShuttingDown; without a limit none is ended.
         """
-        with self._lock:
+        with self._changed:
             self._closing = True
-            if not self._lock.wait_for(lambda: self._under_way is None, within_s) and self._watch is not None:
-                self._watch.stop()
-                self._lock.wait_for(lambda: self._under_way is None)
+            if not self._changed.wait_for(lambda: self._under_way is None, within_s):
+                self._ending.set()
+                self._changed.wait_for(lambda: self._under_way is None)
         self._executor.shutdown(wait=True)
-        self._recorder.shutdown(wait=True)
 
     # --- one at a time -------------------------------------------------------------------------------------
 
-    def _start(self, version: str | None, policy: Errand, actor: str, *, recorded: bool = True) -> SwapWatch:
-        with self._lock:
+    def _claim(self, version: str | None, policy: Errand, actor: str) -> SwapWatch:
+        """From here to `_release` no other swap begins, and no other thread changes what is live."""
+        with self._changed:
             if self._closing:
                 raise ShuttingDown(version=version)
-            under_way = self._under_way
-            if under_way is None:
-                # under the lock: what is live does not change before this one has ended
-                watch = self._watch = SwapWatch(version, self._live_version(), policy, actor)
-                self._under_way = version or "the version before"
-                return watch
-        error = SwapInProgress(version=under_way)
-        if recorded:
-            refused = SwapWatch(version, self._live_version(), policy, actor)
-            # in another thread: the swap's is busy, and this one may be the event loop's
-            self._recorder.submit(self._record, refused, error.code, None, str(error))
-        raise error
+            if self._under_way is not None:
+                raise SwapInProgress(version=self._under_way.version or "the version before")
+            self._under_way = self._new_watch(version, policy, actor)
+            return self._under_way
+
+    def _release(self) -> None:
+        with self._changed:
+            self._under_way = None
+            self._changed.notify_all()
+
+    def _new_watch(self, version: str | None, policy: Errand, actor: str) -> SwapWatch:
+        return SwapWatch(version, self._live_version(), policy, actor, self._ending)
 
     def _live_version(self) -> str | None:
         now = self._live.now()
         return now.version if now is not None else None
 
     def _submit(self, watch: SwapWatch, work: Callable[[], T], *, recorded: bool = True) -> Future[T]:
-        try:
-            return self._executor.submit(self._run, watch, work, recorded)
-        except BaseException as error:
-            self._end(watch, error)
-            raise
+        def run() -> T:
+            if watch is not self._under_way:
+                # the executor keeps a call for which it could start no thread
+                raise RuntimeError("this swap has failed already")
+            failure: BaseException | None = None
+            try:
+                return work()
+            except BaseException as error:
+                failure = error
+                if recorded and isinstance(error, Exception):
+                    self._record_failure(watch, error)
+                raise
+            finally:
+                watch.end(failure)
+                self._release()
 
-    def _run(self, watch: SwapWatch, work: Callable[[], T], recorded: bool) -> T:
-        failure: BaseException | None = None
+        self._watch = watch
         try:
-            return work()
+            return self._executor.submit(run)
         except BaseException as error:
-            failure = error
-            if recorded and isinstance(error, Exception):
-                self._record_failure(watch, error)
+            watch.end(error)
+            self._release()
             raise
-        finally:
-            # even where the failure cannot be recorded
-            self._end(watch, failure)
-
-    def _end(self, watch: SwapWatch, error: BaseException | None = None) -> None:
-        """From here on the next swap may begin."""
-        with self._lock:
-            self._under_way = None
-            self._lock.notify_all()
-            if error is None:
-                watch.done()
-            else:
-                watch.failed(code_of(error), str(error))
 
     # --- the path ------------------------------------------------------------------------------------------
 
-    def _swap(self, watch: SwapWatch, verify: Verification) -> SwapReport:
-        watch.version = watch.version or self._version_before()
-        generation = self._make_live(watch, verify)
-        return self._record_success(watch, generation, durable=self._write_current(watch.version, watch))
-
-    def _follow(self, watch: SwapWatch) -> SwapReport:
-        return self._record_success(watch, self._make_live(watch, "manifest"), durable=True)
-
-    def _load(self, watch: SwapWatch, verify: Verification) -> LoadReport:
-        version = watch.version or ""
+    def _swap(self, watch: SwapWatch, verify: Verification, *, follows: bool = False) -> SwapReport:
+        version = watch.version = watch.version or self._version_before()
         with ExitStack() as leased:
             with watch.stage("verify"):
-                if not self._live.resident(version):
-                    self._store.info(version)
-                    self._live.check_room(version)
                 info, identity = self._verify(version, verify, watch)
-                is_open = watch.previous == version or self._resident(version, identity, leased) is not None
-                if not is_open:
+                is_open = self._is_resident(version, identity)
+                if is_open:
+                    # the service may end, and close the residents, while this one is read
+                    snapshot = leased.enter_context(self._live.lease(version)).snapshot
+                elif watch.policy == "availability":
                     self._make_room(info, identity, watch)
-            if not is_open:
-                snapshot = self._open_and_warm(version, identity, watch)
-                try:
-                    self._live.add_resident(snapshot)
-                except BaseException:
-                    snapshot.close()
-                    raise
-        return LoadReport(version, watch.seconds())
-
-    def _make_live(self, watch: SwapWatch, verify: Verification) -> int:
-        """Verify, open, drain, warm and flip; returns the new generation."""
-        version = watch.version or ""
-        with ExitStack() as leased:
-            with watch.stage("verify"):
-                self._check_retriever(version)
-                info, identity = self._verify(version, verify, watch)
-                snapshot = self._resident(version, identity, leased)
-                if snapshot is None and watch.policy == "availability":
-                    self._make_room(info, identity, watch)
-            if snapshot is None:
-                snapshot = self._open_and_warm(version, identity, watch)
-            else:
+            if is_open:
                 with watch.stage("warm"):
                     snapshot.warm(watch.report)
+            else:
+                snapshot = self._open_and_warm(version, identity, watch)
             with watch.stage("flip"):
                 generation = self._live.flip(snapshot)
         if watch.policy == "resource":
             self._live.retire_residents()
-        return generation
+        durable = follows or self._write_current(version, watch)
+        if watch.previous != version:
+            self._before = watch.previous
+        logger.info("swapped from %s to %s, generation %d", watch.previous, version, generation)
+        self._record(watch, "ok" if durable else "not_durable", generation)
+        return SwapReport(version, watch.previous, generation, durable, watch.seconds())
 
-    def _check_retriever(self, version: str) -> None:
-        """Raise RetrieverUnavailable for a version that this service's retriever cannot search."""
-        if self._retriever == "bm25" and self._store.info(version).bm25 is None:
-            raise RetrieverUnavailable(version=version)
+    def _load(self, watch: SwapWatch, version: str, verify: Verification) -> LoadReport:
+        with watch.stage("verify"):
+            if not self._live.resident(version):
+                self._store.info(version)
+                self._live.check_room(version)
+            info, identity = self._verify(version, verify, watch)
+            is_open = version == watch.previous or self._is_resident(version, identity)
+            if not is_open:
+                self._make_room(info, identity, watch)
+        if not is_open:
+            self._live.add_resident(self._open_and_warm(version, identity, watch))
+        return LoadReport(version, watch.seconds())
 
     def _verify(self, version: str, verify: Verification, watch: SwapWatch) -> tuple[IndexInfo, Identity]:
         """All that can be known before a byte is mapped, and with "checksum" every byte."""
         info = self._store.info(version)
+        if watch.policy != "load" and self._retriever == "bm25" and info.bm25 is None:
+            raise RetrieverUnavailable(version=version)
         check_compatible(info, self._encoder_fingerprint, self._dimension)
         return info, self._store.check(version, verify=verify, report=watch.report)
 
-    def _resident(self, version: str, identity: Identity, leased: ExitStack) -> IndexSnapshot | None:
-        """The resident that has these very files mapped, leased until `leased` ends; None where there is none."""
-        if version == self._live_version():
-            return None
-        try:
-            with ExitStack() as attempt:
-                lease = attempt.enter_context(self._live.lease(version))
-                if lease.snapshot.identity != identity:
-                    return None
-                leased.push(attempt.pop_all())
-                return lease.snapshot
-        except (IndexNotResident, NoLiveIndex):
-            return None
+    def _is_resident(self, version: str, identity: Identity) -> bool:
+        """Whether a resident has these very files mapped. The live one does not count: it is opened again."""
+        return any(
+            one.index.version == version and one.identity == identity and not one.live and not one.retiring
+            for one in self._live.residents()
+        )
 
     def _make_room(self, info: IndexInfo, identity: Identity, watch: SwapWatch) -> None:
         """Raise IndexTooLarge where a version does not fit beside the live index; nothing has changed then.
@@ -313,8 +307,8 @@ class SwapIndex:
         """
         needed = resident_bytes(info)
         residents = self._live.residents()
-        # Free memory includes the pages of mapped files, since the system can drop them. Those of open indexes are
-        # needed. Two openings of the same files share their pages.
+        # Free memory includes the pages of mapped files, since the system can drop them. Open indexes need their pages.
+        # Two openings of the same files share them.
         held = {one.identity: one for one in residents if one.identity != identity}
         available = self._free_memory() - sum(one.bytes for one in held.values())
         leaving = []
@@ -359,16 +353,16 @@ class SwapIndex:
         Questions are refused meanwhile. Raises DrainTimedOut where questions hold a lease too long, and ShuttingDown
         within a moment.
         """
-        drained = self._live.retire_all(f"The index is being replaced by {version!r} under policy 'resource'.")
+        self._live.retire_all(f"The index is being replaced by {version!r} under policy 'resource'.")
         until = time.monotonic() + self._drain_s
-        while drained is not None and not drained.wait(max(0.0, min(DRAIN_CHECK_S, until - time.monotonic()))):
+        while not self._live.drained(within_s=max(0.0, min(DRAIN_CHECK_S, until - time.monotonic()))):
             watch.check()
             if time.monotonic() >= until:
                 raise DrainTimedOut(seconds=self._drain_s, version=version)
 
     def _restore(self, previous: str, watch: SwapWatch) -> None:
         """Serve again what the drain retired, opened again where it is closed and the service does not end."""
-        if self._live.restore() or watch.stopped():
+        if self._live.restore() or watch.ending.is_set():
             return
         try:
             self._live.restore(self._open(previous))
@@ -380,7 +374,7 @@ class SwapIndex:
         with watch.stage("current"):
             try:
                 self._mark = self._store.set_current(version)
-            except (OSError, OpenbookError):
+            except Exception:
                 logger.exception(
                     "%s is live, but CURRENT could not be written: a restart will not come back on it", version
                 )
@@ -389,24 +383,17 @@ class SwapIndex:
 
     # --- what is recorded ----------------------------------------------------------------------------------
 
-    def _record_success(self, watch: SwapWatch, generation: int, *, durable: bool) -> SwapReport:
-        version = watch.version or ""
-        if watch.previous != version:
-            self._before = watch.previous
-        outcome = "ok" if durable else "not_durable"
-        logger.info("swapped from %s to %s, generation %d", watch.previous, version, generation)
-        self._telemetry.count_swap(outcome, watch.seconds(), version=version)
-        self._record(watch, outcome, generation, "")
-        return SwapReport(version, watch.previous, generation, durable, watch.seconds())
-
     def _record_failure(self, watch: SwapWatch, error: Exception) -> None:
         unforeseen = error if not isinstance(error, OpenbookError) else None
         logger.warning("swap to %s failed: %s", watch.version, error, exc_info=unforeseen)
-        self._telemetry.count_swap(code_of(error), watch.seconds(), version=watch.version)
         self._record(watch, code_of(error), None, str(error))
 
-    def _record(self, watch: SwapWatch, outcome: str, generation: int | None, detail: str) -> None:
-        """Write to the history how a swap ended. A history that cannot be written is logged and changes nothing."""
+    def _record(self, watch: SwapWatch, outcome: str, generation: int | None, detail: str = "") -> None:
+        self._telemetry.count_swap(outcome, watch.seconds(), version=watch.version)
+        self._write_history(watch, outcome, generation, detail)
+
+    def _write_history(self, watch: SwapWatch, outcome: str, generation: int | None, detail: str) -> None:
+        """Write how a swap ended. A history that cannot be written is logged and changes nothing."""
         if self._history is None:
             return
         record = SwapRecord(
@@ -423,7 +410,7 @@ class SwapIndex:
         )
         try:
             self._history.append(record)
-        except OSError:
+        except Exception:
             logger.exception("the history of swaps could not be written")
 
     def _version_before(self) -> str:

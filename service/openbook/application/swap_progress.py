@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
-from openbook.errors import ShuttingDown
+from openbook.errors import ShuttingDown, code_of
 
 SwapPolicy = Literal["availability", "resource"]
 # "load" opens a version beside the live one without a flip
@@ -59,17 +59,22 @@ class LoadReport:
 
 
 class SwapWatch:
-    """Watches one swap: its thread says what it does, any thread may ask for the progress."""
+    """Watches one swap: its thread says what it does, any thread may ask for the progress.
 
-    def __init__(self, version: str | None, previous: str | None, policy: Errand, actor: str) -> None:
+    `ending` is set where the service ends and the swap has to.
+    """
+
+    def __init__(
+        self, version: str | None, previous: str | None, policy: Errand, actor: str, ending: threading.Event
+    ) -> None:
         self.version = version
         self.previous = previous
         self.policy: Errand = policy
         self.actor = actor
+        self.ending = ending
         self._lock = threading.Lock()
         self._progress = SwapProgress("running", previous=previous, policy=policy, actor=actor, started_at=utc_now())
         self._entered: float | None = None
-        self._stopped = threading.Event()
 
     @contextmanager
     def stage(self, name: Stage) -> Iterator[None]:
@@ -87,25 +92,21 @@ class SwapWatch:
     def report(self, fraction: float) -> None:
         """How much of the present stage is done, between 0 and 1. Raises what `check` raises."""
         self.check()
-        self._change(fraction=fraction)
+        with self._lock:
+            self._progress = replace(self._progress, fraction=fraction)
 
     def check(self) -> None:
-        """To be called while there is a way back. Raises ShuttingDown once the swap is to end."""
-        if self._stopped.is_set():
+        """Call this while there is a way back. Raises ShuttingDown once the service ends."""
+        if self.ending.is_set():
             raise ShuttingDown(version=self.version)
 
-    def stop(self) -> None:
-        """End the swap at its next report; one that has been flipped by then is a swap that happened."""
-        self._stopped.set()
-
-    def stopped(self) -> bool:
-        return self._stopped.is_set()
-
-    def done(self) -> None:
-        self._change(state="done", stage=None, fraction=None)
-
-    def failed(self, code: str, detail: str) -> None:
-        self._change(state="failed", error=code, detail=detail, fraction=None)
+    def end(self, error: BaseException | None) -> None:
+        with self._lock:
+            if error is None:
+                self._progress = replace(self._progress, state="done", stage=None, fraction=None)
+            else:
+                code, detail = code_of(error), str(error)
+                self._progress = replace(self._progress, state="failed", error=code, detail=detail, fraction=None)
 
     def seconds(self) -> dict[str, float]:
         """Of each stage in the order in which they began, and "total"."""
@@ -115,10 +116,6 @@ class SwapWatch:
         with self._lock:
             stages = self._stages()
             return replace(self._progress, version=self.version, seconds=stages | {"total": sum(stages.values())})
-
-    def _change(self, **changed: Any) -> None:
-        with self._lock:
-            self._progress = replace(self._progress, **changed)
 
     def _stages(self) -> dict[str, float]:
         stages = self._progress.seconds

@@ -4,6 +4,7 @@ Label sets are bounded: routes are the templates that the service declares, outc
 codes of errors, versions are those that are open.
 """
 
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,6 +42,8 @@ WAITS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2
 
 # receives the outcome, the version and the seconds of each stage
 SwapListener = Callable[[str, str | None, Mapping[str, float]], None]
+
+logger = logging.getLogger(__name__)
 
 
 class Telemetry:
@@ -88,10 +91,18 @@ class Telemetry:
             "openbook_no_answer", "Probability that no passage answers: of the empty answer", NO_ANSWER
         )
         self._swap_listeners: list[SwapListener] = []
+        # by name: what is read at each scrape
+        self._watched: dict[str, Collector] = {}
 
     def watch(self, live: LiveIndex, pool: WorkPool) -> None:
-        """Read the index and the queue at each scrape, so that no gauge can lag behind the truth."""
-        self._registry.register(_LiveIndexCollector(live))
+        """Read the index and the queue at each scrape, so that no gauge can lag behind the truth.
+
+        What an earlier start let this watch is watched no more.
+        """
+        for collector in self._watched.values():
+            self._registry.unregister(collector)
+        self._watched.clear()
+        self._watch("index", _LiveIndexCollector(live))
         self._gauge("openbook_queue_depth", "Questions that wait for a thread", pool.waiting)
         self._gauge("openbook_questions_running", "Questions being computed", pool.running)
 
@@ -106,10 +117,18 @@ class Telemetry:
         self._gauge("openbook_memory_free_bytes", text, free)
 
     def _gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        Gauge(name, text, registry=self._registry).set_function(read)
+        gauge = Gauge(name, text, registry=None)
+        gauge.set_function(read)
+        self._watch(name, gauge)
+
+    def _watch(self, name: str, collector: Collector) -> None:
+        if name in self._watched:
+            self._registry.unregister(self._watched[name])
+        self._registry.register(collector)
+        self._watched[name] = collector
 
     def on_swap(self, listener: SwapListener) -> None:
-        """Call `listener` at the end of every swap that is counted, in the thread that swapped."""
+        """Call `listener` at the end of every swap that is counted, in the swap's thread. Its errors are logged."""
         self._swap_listeners.append(listener)
 
     def count_request(self, route: str, outcome: str) -> None:
@@ -143,7 +162,11 @@ class Telemetry:
         for stage, value in seconds.items():
             self._swap_seconds.labels(stage).observe(value)
         for listener in self._swap_listeners:
-            listener(outcome, version, seconds)
+            try:
+                listener(outcome, version, seconds)
+            except Exception:
+                # the swap has ended as it has ended
+                logger.exception("a listener of swaps failed")
 
     def count_follow_failure(self, code: str) -> None:
         self._follow_failures.labels(code).inc()

@@ -1,7 +1,7 @@
 """The use cases over a real tiny checkpoint and real tiny indexes."""
 
-import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,29 @@ from openbook.application.answer_question import AnswerQuestion
 from openbook.application.live_index import LiveIndex
 from openbook.application.swap_index import SwapIndex
 from openbook.application.telemetry import Telemetry
+from openbook.entities import IndexVersion
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
+from openbook.storage.history import SwapHistory
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.replicas import Replica, Start
+
+TIMEOUT = 30
+OLD = IndexVersion("tiny-2016", 0, "2016-12-21")
+NEW = IndexVersion("tiny-2018", 1, "2018-12-20")
+
+
+def soon(true: Callable[[], object]) -> bool:
+    until = time.monotonic() + 10
+    while not true() and time.monotonic() < until:
+        time.sleep(0.002)
+    return bool(true())
+
+
+def samples(telemetry: Telemetry) -> dict[str, float]:
+    """The value of each sample by its name and labels."""
+    lines = telemetry.render().decode().splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
 
 @pytest.fixture(scope="session")
@@ -22,20 +42,53 @@ def engine(tiny_checkpoint: Path) -> RagEngine:
 
 
 @pytest.fixture
-def store(indexes_folder: Path) -> IndexStore:
-    return IndexStore(indexes_folder)
+def start(indexes_folder: Path) -> Iterator[Start]:
+    """Start a replica on the folder, as `Replica.start` does."""
+    started: list[Replica] = []
+
+    def start_one(version: str | None = None, **changed: object) -> Replica:
+        name = f"replica-{len(started)}"
+        started.append(Replica.start(indexes_folder, version, **({"name": name} | changed)))  # type: ignore[arg-type]
+        return started[-1]
+
+    yield start_one
+    for replica in started:
+        replica.close(within_s=0)
 
 
 @pytest.fixture
-def live(store: IndexStore) -> Iterator[LiveIndex]:
-    live = LiveIndex(store.open("tiny-2016"))
-    yield live
-    live.close()
+def residents() -> int:
+    return 1
 
 
 @pytest.fixture
-def telemetry() -> Telemetry:
-    return Telemetry()
+def replica(start: Start, residents: int) -> Replica:
+    return start(residents=residents)
+
+
+@pytest.fixture
+def store(replica: Replica) -> IndexStore:
+    return replica.store
+
+
+@pytest.fixture
+def live(replica: Replica) -> LiveIndex:
+    return replica.live
+
+
+@pytest.fixture
+def swap_index(replica: Replica) -> SwapIndex:
+    return replica.swap_index
+
+
+@pytest.fixture
+def history(replica: Replica) -> SwapHistory:
+    return replica.history
+
+
+@pytest.fixture
+def telemetry(replica: Replica) -> Telemetry:
+    return replica.telemetry
 
 
 @pytest.fixture
@@ -51,17 +104,3 @@ def answer_question(
     engine: RagEngine, live: LiveIndex, store: IndexStore, pool: WorkPool, telemetry: Telemetry
 ) -> AnswerQuestion:
     return AnswerQuestion(engine, live, store, pool, telemetry, max_batch=8)
-
-
-@pytest.fixture
-def swap_index(engine: RagEngine, live: LiveIndex, store: IndexStore, telemetry: Telemetry) -> Iterator[SwapIndex]:
-    swap_index = SwapIndex(
-        store,
-        live,
-        telemetry,
-        encoder_fingerprint=engine.encoder_fingerprint,
-        dimension=engine.dimension,
-        free_memory=lambda: sys.maxsize,
-    )
-    yield swap_index
-    swap_index.close()

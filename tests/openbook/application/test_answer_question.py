@@ -171,7 +171,7 @@ def test_every_answer_during_swaps_is_wholly_from_the_version_that_it_names(
 ) -> None:
     pool = WorkPool(workers=3, max_queue=3)
     answer_question = AnswerQuestion(engine, live, store, pool, telemetry, max_batch=8)
-    options = AnswerOptions(n_docs=12, num_beams=2, max_new_tokens=4)
+    options = AnswerOptions(n_docs=12, num_beams=1, max_new_tokens=2)
     seen: dict[str, set[int]] = {"tiny-2016": set(), "tiny-2018": set()}
 
     async def client(swapping: asyncio.Task[None]) -> None:
@@ -182,7 +182,7 @@ def test_every_answer_during_swaps_is_wholly_from_the_version_that_it_names(
             seen[answer.source.index.version].add(answer.source.index.generation)
 
     async def swaps() -> None:
-        for swap in range(30):
+        for swap in range(16):
             version = ("tiny-2018", "tiny-2016")[swap % 2]
             await asyncio.wrap_future(swap_index.begin(version))
             await asyncio.sleep(0.02)
@@ -195,7 +195,7 @@ def test_every_answer_during_swaps_is_wholly_from_the_version_that_it_names(
     asyncio.run(main())
     assert len(seen["tiny-2016"]) > 3
     assert len(seen["tiny-2018"]) > 3
-    assert [resident.index for resident in live.residents()] == [IndexVersion("tiny-2016", 30, "2016-12-21")]
+    assert [resident.index for resident in live.residents()] == [IndexVersion("tiny-2016", 16, "2016-12-21")]
 
 
 def test_a_pinned_question_whose_version_is_replaced_while_it_waits_is_refused(

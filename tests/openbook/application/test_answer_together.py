@@ -3,7 +3,9 @@
 import asyncio
 import random
 import threading
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,10 +14,10 @@ from openbook.application.answer_question import AnswerQuestion
 from openbook.application.live_index import LiveIndex
 from openbook.application.telemetry import Telemetry
 from openbook.entities import Answer, AnswerOptions, Retrieval
-from openbook.errors import InvalidRequest, OpenbookError, SearchParameterUnknown, TooManyDocs
+from openbook.errors import InvalidRequest, SearchParameterUnknown, TooManyDocs
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
-from tests.openbook.application.test_telemetry import samples
+from tests.openbook.application.conftest import samples
 
 LONG = 60.0
 FOUR = AnswerOptions(n_docs=4)
@@ -23,7 +25,7 @@ QUESTIONS = ("who is the president of peru ?", "the long river", "gdp of ghana ?
 OPTIONS = (
     AnswerOptions(max_new_tokens=6),
     AnswerOptions(max_new_tokens=6, num_answers=3),
-    # what RAG-Token does not read keeps nobody apart
+    # RAG-Token does not read `decoding`, which keeps no two questions apart
     AnswerOptions(max_new_tokens=6, decoding="fast"),
     AnswerOptions(max_new_tokens=6, num_beams=1),
     AnswerOptions(n_docs=3, model="sequence", num_beams=2, max_new_tokens=4),
@@ -39,10 +41,14 @@ class Crowd:
         self.pool = WorkPool(1, 100, observe=self.telemetry.observe_batch)
         self.ask = AnswerQuestion(engine, live, store, self.pool, self.telemetry, max_batch=max_batch)
 
-    async def gather(self, *asked: object) -> list[object]:
+    def gather(self, *asked: Coroutine[Any, Any, object]) -> list[object]:
+        """What each question came to, all of which wait when the first is taken up."""
+        return asyncio.run(self._gather(asked))
+
+    async def _gather(self, asked: Sequence[Coroutine[Any, Any, object]]) -> list[object]:
         go_on = threading.Event()
         busy = asyncio.ensure_future(self.pool.run(lambda batch: [go_on.wait(30)], None, timeout_s=LONG))
-        tasks = [asyncio.ensure_future(one) for one in asked]  # type: ignore[arg-type]
+        tasks = [asyncio.ensure_future(one) for one in asked]
         while self.pool.waiting() < len(tasks):
             await asyncio.sleep(0.005)
         go_on.set()
@@ -52,8 +58,13 @@ class Crowd:
         return found
 
     def n_batches(self) -> int:
-        """But the one that kept the thread busy."""
+        """Without the one that kept the thread busy."""
         return int(samples(self.telemetry)["openbook_batch_size_count"]) - 1
+
+
+@pytest.fixture
+def crowd(engine: RagEngine, live: LiveIndex, store: IndexStore) -> Crowd:
+    return Crowd(engine, live, store)
 
 
 def assert_same(found: object, alone: Answer) -> None:
@@ -66,16 +77,12 @@ def assert_same(found: object, alone: Answer) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_random_mixture_is_answered_as_each_question_alone(
-    engine: RagEngine, live: LiveIndex, store: IndexStore, answer_question: AnswerQuestion, seed: int
+    crowd: Crowd, answer_question: AnswerQuestion, seed: int
 ) -> None:
     draw = random.Random(seed)
     mixture = [(draw.choice(QUESTIONS), draw.choice(OPTIONS)) for _ in range(12)]
-    crowd = Crowd(engine, live, store)
-
-    async def main() -> list[object]:
-        return await crowd.gather(*(crowd.ask.answer(text, options, timeout_s=LONG) for text, options in mixture))
-
-    for found, (text, options) in zip(asyncio.run(main()), mixture, strict=True):
+    answers = crowd.gather(*(crowd.ask.answer(text, options, timeout_s=LONG) for text, options in mixture))
+    for found, (text, options) in zip(answers, mixture, strict=True):
         assert_same(found, asyncio.run(answer_question.answer(text, options, timeout_s=LONG)))
     assert crowd.n_batches() <= 4
 
@@ -92,50 +99,38 @@ def test_questions_are_computed_together_under_one_lease_up_to_the_setting(
 
     monkeypatch.setattr(RagEngine, "answer", counted)
     crowd = Crowd(engine, live, store, max_batch=3)
-
-    async def main() -> list[object]:
-        return await crowd.gather(*(crowd.ask.answer(text, OPTIONS[0], timeout_s=LONG) for text in QUESTIONS))
-
-    found = asyncio.run(main())
+    found = crowd.gather(*(crowd.ask.answer(text, OPTIONS[0], timeout_s=LONG) for text in QUESTIONS))
     assert leases == [(3, 1), (2, 1)]
     assert [answer.source.index.version for answer in found if isinstance(answer, Answer)] == ["tiny-2016"] * 5
     assert sum(one.leases for one in live.residents()) == 0
 
 
-def test_large_questions_go_fewer_together(engine: RagEngine, live: LiveIndex, store: IndexStore) -> None:
+def test_large_questions_go_fewer_together(crowd: Crowd) -> None:
     large = AnswerOptions(n_docs=10, num_beams=8, max_new_tokens=2)
-    crowd = Crowd(engine, live, store, max_batch=8)
-
-    async def main() -> list[object]:
-        return await crowd.gather(*(crowd.ask.answer(text, large, timeout_s=LONG) for text in QUESTIONS[:4]))
-
-    assert all(isinstance(answer, Answer) for answer in asyncio.run(main()))
+    found = crowd.gather(*(crowd.ask.answer(text, large, timeout_s=LONG) for text in QUESTIONS[:4]))
+    assert all(isinstance(answer, Answer) for answer in found)
     assert crowd.n_batches() == 2
 
 
 def test_a_question_that_cannot_be_answered_hears_so_and_its_neighbours_are_answered(
-    engine: RagEngine, live: LiveIndex, store: IndexStore, answer_question: AnswerQuestion
+    crowd: Crowd, answer_question: AnswerQuestion
 ) -> None:
-    crowd = Crowd(engine, live, store)
-    texts = (QUESTIONS[0], "long " * 400, QUESTIONS[1])
-
-    async def main() -> list[object]:
-        return await crowd.gather(*(crowd.ask.answer(text, OPTIONS[0], timeout_s=LONG) for text in texts))
-
-    first, too_long, last = asyncio.run(main())
-    assert isinstance(too_long, InvalidRequest)
-    for found, text in ((first, texts[0]), (last, texts[2])):
+    texts = (QUESTIONS[0], "long " * 400, *QUESTIONS[1:])
+    ends = crowd.gather(*(crowd.ask.answer(text, OPTIONS[0], timeout_s=LONG) for text in texts))
+    assert isinstance(ends[1], InvalidRequest)
+    for found, text in ((ends[0], texts[0]), (ends[2], texts[2])):
         assert_same(found, asyncio.run(answer_question.answer(text, OPTIONS[0], timeout_s=LONG)))
+    # each is counted once, however it ends
+    told = samples(crowd.telemetry)
+    # one more kept the thread busy
+    assert told["openbook_batch_size_sum"] == told["openbook_queue_wait_seconds_count"] == len(texts) + 1
+    assert told['openbook_stage_seconds_count{stage="total"}'] == len(QUESTIONS)
+    assert told["openbook_answer_log_prob_count"] == len(QUESTIONS)
 
 
-def test_passages_are_found_together_too(engine: RagEngine, live: LiveIndex, store: IndexStore) -> None:
-    crowd = Crowd(engine, live, store)
-
-    async def main() -> list[object]:
-        asked = [crowd.ask.retrieve(text, FOUR, timeout_s=LONG) for text in QUESTIONS]
-        return await crowd.gather(*asked, crowd.ask.retrieve(QUESTIONS[0], AnswerOptions(n_docs=13), timeout_s=LONG))
-
-    *found, too_many = asyncio.run(main())
+def test_passages_are_found_together_too(crowd: Crowd, engine: RagEngine, live: LiveIndex) -> None:
+    asked = [crowd.ask.retrieve(text, FOUR, timeout_s=LONG) for text in QUESTIONS]
+    *found, too_many = crowd.gather(*asked, crowd.ask.retrieve(QUESTIONS[0], AnswerOptions(n_docs=13), timeout_s=LONG))
     assert isinstance(too_many, TooManyDocs)
     for one, text in zip(found, QUESTIONS, strict=True):
         assert isinstance(one, Retrieval)
@@ -145,36 +140,13 @@ def test_passages_are_found_together_too(engine: RagEngine, live: LiveIndex, sto
     assert crowd.n_batches() == 2
 
 
-def test_every_question_is_counted_once_however_it_ends(engine: RagEngine, live: LiveIndex, store: IndexStore) -> None:
-    crowd = Crowd(engine, live, store)
-    texts = [*QUESTIONS, "long " * 400]
-
-    async def main() -> list[object]:
-        return await crowd.gather(*(crowd.ask.answer(text, OPTIONS[0], timeout_s=LONG) for text in texts))
-
-    ends = asyncio.run(main())
-    assert sum(isinstance(end, OpenbookError) for end in ends) == 1
-    told = samples(crowd.telemetry)
-    # one more kept the thread busy
-    assert told["openbook_batch_size_sum"] == told["openbook_queue_wait_seconds_count"] == len(texts) + 1
-    assert told['openbook_stage_seconds_count{stage="total"}'] == len(QUESTIONS)
-    assert told["openbook_answer_log_prob_count"] == len(QUESTIONS)
-
-
-def test_questions_that_search_otherwise_are_not_searched_together(
-    engine: RagEngine, live: LiveIndex, store: IndexStore
-) -> None:
-    """The live index is flat and refuses the one; what is refused is not its neighbours'."""
-    crowd = Crowd(engine, live, store)
-
-    async def main() -> list[object]:
-        asked = [AnswerOptions(max_new_tokens=2, search=search) for search in ((), (("nprobe", 1),), ())]
-        return await crowd.gather(
-            *(crowd.ask.retrieve(QUESTIONS[0], options, timeout_s=LONG) for options in asked),
-            *(crowd.ask.answer(QUESTIONS[0], options, timeout_s=LONG) for options in asked),
-        )
-
-    found = asyncio.run(main())
+def test_questions_that_search_otherwise_are_not_searched_together(crowd: Crowd) -> None:
+    """The live index is flat and refuses `nprobe`, which only fails the question that asks for it."""
+    asked = [AnswerOptions(max_new_tokens=2, search=search) for search in ((), (("nprobe", 1),), ())]
+    found = crowd.gather(
+        *(crowd.ask.retrieve(QUESTIONS[0], options, timeout_s=LONG) for options in asked),
+        *(crowd.ask.answer(QUESTIONS[0], options, timeout_s=LONG) for options in asked),
+    )
     kinds = [Retrieval, SearchParameterUnknown, Retrieval, Answer, SearchParameterUnknown, Answer]
     assert [type(one) for one in found] == kinds
     assert crowd.n_batches() == 4

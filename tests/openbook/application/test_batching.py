@@ -66,7 +66,7 @@ def asking(pool: WorkPool, kitchen: Kitchen) -> Ask:
 
 
 async def busy(pool: WorkPool, kitchen: Kitchen) -> tuple[Ask, "asyncio.Task[str]"]:
-    """Somebody who asks, and the question "a", which the one thread has begun to compute."""
+    """A way to ask, and the question "a", which the one thread has begun to compute."""
     ask = asking(pool, kitchen)
     first = ask("a")
     await kitchen.begins("a")
@@ -90,40 +90,28 @@ def test_a_lone_question_is_a_batch_of_one_at_once(pool: WorkPool, kitchen: Kitc
     assert kitchen.batches == [("a",)]
 
 
-def test_what_waits_when_the_thread_becomes_free_is_computed_together(pool: WorkPool, kitchen: Kitchen) -> None:
+@pytest.mark.parametrize(
+    ("asked", "limit", "batches"),
+    [
+        pytest.param("b c d", 8, ["b c d"], id="what waits is computed together"),
+        pytest.param("b c d e f", 2, ["b c", "d e", "f"], id="a batch has at most so many questions"),
+        pytest.param("R b c S d", 8, ["R S", "b c d"], id="the oldest leads, whatever others ask for"),
+    ],
+)
+def test_what_waits_when_the_thread_becomes_free_is_computed_together(
+    pool: WorkPool, kitchen: Kitchen, asked: str, limit: int, batches: list[str]
+) -> None:
+    """Capital letters have another key."""
+
     async def main() -> list[str]:
         ask, first = await busy(pool, kitchen)
-        waiting = [ask("b"), ask("c"), ask("d")]
-        await queued(pool, 3)
+        waiting = [ask(one, limit=limit, key="rare" if one.isupper() else "") for one in asked.split()]
+        await queued(pool, len(waiting))
         kitchen.let_go()
         return await asyncio.gather(first, *waiting)
 
-    assert asyncio.run(main()) == ["A", "B", "C", "D"]
-    assert kitchen.batches == [("a",), ("b", "c", "d")]
-
-
-def test_a_batch_has_at_most_so_many_questions(pool: WorkPool, kitchen: Kitchen) -> None:
-    async def main() -> None:
-        ask, first = await busy(pool, kitchen)
-        waiting = [ask(one, limit=2) for one in "bcdef"]
-        await queued(pool, 5)
-        kitchen.let_go()
-        await asyncio.gather(first, *waiting)
-
-    asyncio.run(main())
-    assert kitchen.batches == [("a",), ("b", "c"), ("d", "e"), ("f",)]
-
-
-def test_the_oldest_job_leads_the_next_batch_whatever_others_ask_for(pool: WorkPool, kitchen: Kitchen) -> None:
-    async def main() -> None:
-        ask, first = await busy(pool, kitchen)
-        waiting = [ask("r", key="rare"), ask("b"), ask("c"), ask("s", key="rare"), ask("d")]
-        await queued(pool, 5)
-        kitchen.let_go()
-        await asyncio.gather(first, *waiting)
-
-    asyncio.run(main())
-    assert kitchen.batches == [("a",), ("r", "s"), ("b", "c", "d")]
+    assert asyncio.run(main()) == ["A", *asked.upper().split()]
+    assert kitchen.batches == [("a",), *(tuple(batch.split()) for batch in batches)]
 
 
 def test_an_error_of_one_question_never_hits_its_neighbours(pool: WorkPool, kitchen: Kitchen) -> None:
@@ -169,7 +157,7 @@ def test_a_job_that_leaves_frees_its_place_and_the_others_go_on(pool: WorkPool, 
 
     asyncio.run(main())
     assert kitchen.whole == [("a",), ("stays", "goes")]
-    # three steps of "a", and those of the batch: whose rows need no computing is said at each
+    # three steps of "a", and three of the batch: each step says which rows need no computing
     assert kitchen.gone == [(), (), (), (), (1,), (1,)]
 
 
@@ -199,7 +187,7 @@ def test_a_full_queue_refuses_at_once_also_while_a_batch_is_computed(kitchen: Ki
     pool.stop()
 
 
-def test_a_batch_in_which_nobody_is_left_ends_at_its_next_step(pool: WorkPool, kitchen: Kitchen) -> None:
+def test_a_batch_without_clients_ends_at_its_next_step(pool: WorkPool, kitchen: Kitchen) -> None:
     kitchen.steps = 3
 
     async def main() -> None:
@@ -239,7 +227,7 @@ def test_the_end_of_the_service_ends_a_batch_and_drops_what_waits(pool: WorkPool
     assert kitchen.batches == [("a",)]
 
 
-def test_results_that_are_too_few_are_an_error_and_leave_nobody_waiting(pool: WorkPool) -> None:
+def test_results_that_are_too_few_are_an_error_and_end_the_wait(pool: WorkPool) -> None:
     with pytest.raises(ValueError, match="zip"):
         asyncio.run(pool.run(lambda batch: [], "a", timeout_s=LONG))
     assert pool.running() == 0
@@ -274,7 +262,7 @@ def test_a_batch_is_told_how_many_are_computed_when_it_begins(kitchen: Kitchen) 
         await until(lambda: len(told) == 2)
         kitchen.let_go()
         await asyncio.gather(first, second)
-        await asyncio.sleep(0.05)  # who has its answer may be quicker than the thread that has given it
+        await asyncio.sleep(0.05)  # a client may go on before the thread that answered it
         await ask("c")
 
     asyncio.run(main())

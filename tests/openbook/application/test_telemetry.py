@@ -6,14 +6,12 @@ import pytest
 from openbook.application.admission import WorkPool
 from openbook.application.answer_question import AnswerQuestion
 from openbook.application.live_index import LiveIndex
-from openbook.application.telemetry import Telemetry
+from openbook.application.telemetry import SECONDS, Telemetry
 from openbook.entities import AnswerOptions
 from openbook.storage.index_store import IndexStore
+from tests.openbook.application.conftest import samples
 
-
-def samples(telemetry: Telemetry) -> dict[str, float]:
-    lines = telemetry.render().decode().splitlines()
-    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+GAUGES = ("openbook_index", "openbook_queue_depth", "openbook_questions", "openbook_memory", "openbook_following")
 
 
 def test_two_services_in_one_process_do_not_share_a_number() -> None:
@@ -23,9 +21,7 @@ def test_two_services_in_one_process_do_not_share_a_number() -> None:
     assert 'openbook_requests_total{outcome="ok",route="/answer"}' not in samples(second)
 
 
-def test_an_answer_is_seen_in_every_histogram_once(
-    answer_question: AnswerQuestion, telemetry: Telemetry, live: LiveIndex, pool: WorkPool
-) -> None:
+def test_an_answer_is_seen_in_every_histogram_once(answer_question: AnswerQuestion, telemetry: Telemetry) -> None:
     answer = asyncio.run(answer_question.answer("who is the king ?", AnswerOptions(), timeout_s=60))
     found = samples(telemetry)
     for stage in ("queue", "encode", "retrieve", "generate", "total"):
@@ -48,16 +44,28 @@ def test_a_question_without_generation_is_not_counted_as_generated(
     assert 'openbook_stage_seconds_count{stage="generate"}' not in found
 
 
-def test_gauges_tell_what_is_live_and_what_is_open(live: LiveIndex, store: IndexStore, pool: WorkPool) -> None:
+@pytest.mark.parametrize("starts", [1, 2])
+def test_gauges_tell_what_is_live_and_what_is_open(
+    live: LiveIndex, store: IndexStore, pool: WorkPool, starts: int
+) -> None:
+    """Also where an application begins again: what it watched before has gone."""
     telemetry = Telemetry()
+    if starts == 2:
+        gone = LiveIndex(store.open("tiny-2018"))
+        telemetry.watch(gone, pool)
+        telemetry.watch_memory(lambda: 1)
+        telemetry.watch_following(lambda: "a problem")
+        gone.close()
     telemetry.watch(live, pool)
     size = sum(file.bytes for file in store.info("tiny-2016").files.values())
     before = samples(telemetry)
-    assert before['openbook_index_info{snapshot_date="2016-12-21",version="tiny-2016"}'] == 1
-    assert before["openbook_index_generation"] == 0
-    assert before['openbook_index_resident_bytes{version="tiny-2016"}'] == size
-    assert before["openbook_queue_depth"] == 0
-    assert before["openbook_questions_running"] == 0
+    assert {name: value for name, value in before.items() if name.startswith(GAUGES)} == {
+        'openbook_index_info{snapshot_date="2016-12-21",version="tiny-2016"}': 1,
+        "openbook_index_generation": 0,
+        'openbook_index_resident_bytes{version="tiny-2016"}': size,
+        "openbook_queue_depth": 0,
+        "openbook_questions_running": 0,
+    }
     with live.lease():
         live.flip(store.open("tiny-2018"))
         during = samples(telemetry)
@@ -74,8 +82,6 @@ def test_the_process_is_measured_too() -> None:
 
 
 def test_buckets_tell_a_fast_answer_from_a_slow_one() -> None:
-    from openbook.application.telemetry import SECONDS
-
     assert sum(bound < 0.02 for bound in SECONDS) >= 3
     assert sum(0.02 <= bound < 20 for bound in SECONDS) >= 8
     assert sum(bound > 20 for bound in SECONDS) >= 2
@@ -88,7 +94,7 @@ def test_the_memory_that_is_left_is_read_at_each_scrape() -> None:
     assert [samples(telemetry)["openbook_memory_free_bytes"] for _ in range(2)] == [3, 2]
 
 
-def test_whoever_listens_hears_of_every_swap_and_its_version_is_no_label() -> None:
+def test_a_listener_hears_of_every_swap_and_its_version_is_no_label() -> None:
     telemetry = Telemetry()
     heard: list[object] = []
     telemetry.on_swap(lambda *told: heard.append(told))

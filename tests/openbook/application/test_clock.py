@@ -1,0 +1,95 @@
+"""The system's clock is set, by hours and in both directions: what is awaited takes as long as it would have."""
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from openbook.application.admission import WorkPool
+from openbook.application.batching import Batch
+from openbook.errors import DeadlineExceeded, DrainTimedOut, IndexFileSizeWrong, Overloaded
+from openbook.storage.snapshot import IndexSnapshot
+from tests.fixtures.replicas import Start
+from tests.openbook.application.conftest import NEW, OLD, TIMEOUT, samples, soon
+
+FAILED = 'openbook_current_follow_failures_total{code="index_corrupt"}'
+
+
+@pytest.fixture(autouse=True)
+def clock_is_set_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, now_ns = time.time, time.time_ns
+    # forth and back, further each time
+    jumps = (hours * 3600 * (-1) ** hours for hours in itertools.count())
+    monkeypatch.setattr(time, "time", lambda: now() + next(jumps))
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns() + next(jumps) * 10**9)
+
+
+@pytest.fixture
+def pool() -> Iterator[WorkPool]:
+    pool = WorkPool(workers=1, max_queue=1)
+    yield pool
+    pool.stop()
+
+
+def test_deadlines_and_admission_do_not_change(pool: WorkPool) -> None:
+    go_on, began = threading.Event(), threading.Event()
+
+    def compute(batch: Batch[None]) -> list[float]:
+        began.set()
+        while not go_on.wait(0.005):
+            batch.check()
+        return [job.queue_seconds for job in batch.jobs]
+
+    async def main() -> None:
+        first = asyncio.ensure_future(pool.run(compute, None, timeout_s=TIMEOUT))
+        assert await asyncio.to_thread(began.wait, TIMEOUT)
+        assert await pool.responds(within_s=0.05)
+        started = time.monotonic()
+        with pytest.raises(DeadlineExceeded):
+            await pool.run(compute, None, timeout_s=0.1)
+        assert 0.1 <= time.monotonic() - started < 5
+        second = asyncio.ensure_future(pool.run(compute, None, timeout_s=TIMEOUT))
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded) as refused:
+            await pool.run(compute, None, timeout_s=TIMEOUT)
+        assert refused.value.data["retry_after_s"] == 1
+        closing = asyncio.ensure_future(pool.close(within_s=TIMEOUT))
+        await asyncio.sleep(0.05)
+        go_on.set()
+        assert all(0 <= waited < 5 for waited in await asyncio.gather(first, second))
+        assert await closing
+
+    asyncio.run(main())
+
+
+def test_leases_drains_and_the_times_of_a_swap_do_not_change(start: Start) -> None:
+    replica = start(drain_s=0.2)
+    with replica.live.lease() as lease:
+        started = time.monotonic()
+        with pytest.raises(DrainTimedOut):
+            replica.swap_index.begin("tiny-2018", policy="resource").result(TIMEOUT)
+        assert 0.2 <= time.monotonic() - started < 5
+        assert lease.snapshot.passages([0])
+        assert replica.live.now() == OLD
+    assert 0 < replica.swap_index.begin("tiny-2018").result(TIMEOUT).seconds["total"] < 5
+    assert replica.live.now() == NEW
+
+
+def test_following_does_not_change(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: IndexSnapshot, report: object = None) -> None:
+        raise IndexFileSizeWrong(version=self.info.version, file="index.faiss", found=1, expected=2)
+
+    replica = start(follow_every_s=0.01)
+    replica.store.set_current("tiny-2018")
+    assert soon(lambda: replica.version() == "tiny-2018")
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexSnapshot, "warm", fail)
+        replica.store.set_current("tiny-2016")
+        assert soon(lambda: samples(replica.telemetry).get(FAILED))
+        # the first pause is of a second
+        time.sleep(0.2)
+        assert samples(replica.telemetry)[FAILED] == 1
+    assert soon(lambda: replica.version() == "tiny-2016")
