@@ -5,7 +5,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from ipaddress import IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv6Address, IPv6Network
 from secrets import compare_digest
 from typing import Annotated
 
@@ -13,11 +13,15 @@ from fastapi import Depends, Header, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from openbook.api.composition import Services
+from openbook.api.hosts import address_in
 from openbook.errors import AdminDisabled, InvalidRequest, TooManyAttempts, Unauthorized
 from openbook.settings import Settings
 
 ACTOR = "x-openbook-actor"
 MAX_ACTOR = 64
+# The actor of a swap that follows CURRENT, and of a client whose address nothing tells.
+FOLLOWER = "current"
+UNKNOWN = "unknown"
 MOST_ATTEMPTS = 10
 WINDOW_S = 60.0
 MAX_PLACES = 1024
@@ -78,13 +82,10 @@ class FailedAttempts:
 
 
 def place_of(address: str) -> str:
-    """The place that an address belongs to. What is no IP address, as the name of a socket file, is its own place."""
-    try:
-        read = ip_address(address)
-    except ValueError:
-        return address
+    """The place that an address belongs to. Clients without an IP address share one place."""
+    read = address_in(address)
     if not isinstance(read, IPv6Address):
-        return str(read)
+        return str(read or UNKNOWN)
     if read.ipv4_mapped is not None:
         return str(read.ipv4_mapped)
     return str(IPv6Network((int(read), IPV6_PREFIX_BITS), strict=False))
@@ -141,11 +142,15 @@ def actor(
         raise InvalidRequest(field=ACTOR, reason=f"must have at most {MAX_ACTOR} characters")
     if not name.isprintable():
         raise InvalidRequest(field=ACTOR, reason="holds a character that cannot be printed")
+    if name.casefold() in (FOLLOWER, UNKNOWN) or address_in(name) is not None:
+        raise InvalidRequest(field=ACTOR, reason="must be a name: the history keeps this for those who give none")
     return name or _address(request)
 
 
 def _address(request: Request) -> str:
-    return request.client.host if request.client is not None else ""
+    """Never a text that a client chose: a proxy may pass on any X-Forwarded-For."""
+    read = address_in(request.client.host) if request.client is not None else None
+    return str(read) if read is not None else UNKNOWN
 
 
 def _utf8(sent: bytes) -> str | None:

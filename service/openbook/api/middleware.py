@@ -16,10 +16,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openbook.api import problems
+from openbook.api.hosts import AllowedHosts
 from openbook.api.logs import FACTS
 from openbook.api.tracing import Traces
+from openbook.application.admission import SHUTTING_DOWN
 from openbook.application.telemetry import Telemetry
-from openbook.errors import OpenbookError
+from openbook.errors import NoLiveIndex, OpenbookError
 
 T = TypeVar("T")
 
@@ -37,6 +39,7 @@ DEFAULTS = {
 }
 REQUEST_ID = "x-request-id"
 SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+MAX_METHOD = 20
 CLIENT_GONE = 499  # nginx's number; no client sees it
 OK = "ok"
 CANCELLED = "cancelled"
@@ -58,8 +61,9 @@ class ClientGone(Exception):
 class RequestContext:
     """The outermost middleware. Every request gets one response, one log line and one count, whatever fails inside."""
 
-    def __init__(self, app: ASGIApp, telemetry: Telemetry, traces: Traces | None = None) -> None:
+    def __init__(self, app: ASGIApp, telemetry: Telemetry, hosts: AllowedHosts, traces: Traces | None = None) -> None:
         self._app = app
+        self._hosts = hosts
         self._telemetry = telemetry
         self._traces = traces
 
@@ -88,8 +92,8 @@ class RequestContext:
             await send(message)
 
         try:
-            if _head_bytes(scope) > MAX_HEAD_BYTES:
-                await problems.respond(HEAD_TOO_LARGE, request)(scope, receive, send_marked)
+            if (refusal := self._refusal(request)) is not None:
+                await problems.respond(refusal, request)(scope, receive, send_marked)
             else:
                 await self._app(scope, receive, send_marked)
         except (ClientGone, ClientDisconnect):
@@ -97,8 +101,10 @@ class RequestContext:
             if not status:
                 await Response(status_code=CLIENT_GONE)(scope, receive, send_marked)
         except asyncio.CancelledError:
-            request.state.outcome = CANCELLED
-            raise
+            # the grace of a service that ends is over: nothing else cancels a request
+            response = problems.respond(problems.of_error(NoLiveIndex(hint=SHUTTING_DOWN)), request)
+            if not status:
+                await response(scope, receive, send_marked)
         except Exception:
             logger.exception("unexpected error", extra={FACTS: {"request_id": request_id}})
             response = problems.respond(problems.of_error(OpenbookError()), request)
@@ -107,13 +113,21 @@ class RequestContext:
         finally:
             self._account(request, status, time.perf_counter() - started)
 
+    def _refusal(self, request: Request) -> problems.Problem | None:
+        if _head_bytes(request.scope) > MAX_HEAD_BYTES:
+            return HEAD_TOO_LARGE
+        error = self._hosts.refusal(request)
+        return problems.of_error(error) if error is not None else None
+
     def _account(self, request: Request, status: int, seconds: float) -> None:
         route = getattr(request.scope.get("route"), "path", "unmatched")
         outcome = getattr(request.state, "outcome", OK)
         self._telemetry.count_request(route, outcome)
+        # a client chooses the method; the longest that is registered has 17 letters
+        method = request.method[:MAX_METHOD]
         facts = {
             "request_id": request.state.request_id,
-            "method": request.method,
+            "method": method,
             "route": route,
             "status": status,
             "outcome": outcome,
@@ -124,7 +138,7 @@ class RequestContext:
         if self._traces is not None and not probed:
             facts["trace_id"] = self._traces.request(facts, request.headers)
         level = logging.DEBUG if probed else logging.INFO
-        access.log(level, "%s %s %d", request.method, route, status, extra={FACTS: facts})
+        access.log(level, "%s %s %d", method, route, status, extra={FACTS: facts})
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:

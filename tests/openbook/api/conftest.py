@@ -25,6 +25,7 @@ from openbook.rag.retriever import DenseRetriever
 from openbook.settings import Settings
 
 Serve = Callable[..., str]
+MakeClient = Callable[..., TestClient]
 
 TOKEN = "open sesame"
 ADMIN = {"authorization": f"Bearer {TOKEN}"}
@@ -47,9 +48,13 @@ def app(settings: Settings, engine: RagEngine) -> FastAPI:
     return create_app(settings, engine=engine)
 
 
+def client_of(app: FastAPI) -> TestClient:
+    return TestClient(app, base_url="http://localhost", client=("127.0.0.1", 50000))
+
+
 @pytest.fixture
 def client(app: FastAPI) -> Iterator[TestClient]:
-    with TestClient(app) as client:
+    with client_of(app) as client:
         yield client
 
 
@@ -60,7 +65,7 @@ def make_client(settings: Settings, engine: RagEngine) -> Iterator[Callable[...,
 
         def make(**changed: object) -> TestClient:
             app = create_app(settings.model_copy(update=changed), engine=engine)
-            return stack.enter_context(TestClient(app))
+            return stack.enter_context(client_of(app))
 
         yield make
 
@@ -142,12 +147,12 @@ class SlowSearch:
         for _ in range(count):
             assert self.begun.acquire(timeout=30)
 
-    def ask(self, server: str, body: dict[str, object]) -> socket.socket:
+    def ask(self, server: str, body: dict[str, object], path: str = "/answer", **headers: object) -> socket.socket:
         """A client that has asked and reads nothing."""
         client = connect(server)
         self._clients.append(client)
         content = json.dumps(body).encode()
-        client.sendall(head(content_length=len(content)) + content)
+        client.sendall(head(path, content_length=len(content), **headers) + content)
         return client
 
     def __enter__(self) -> Self:
@@ -177,7 +182,12 @@ def connect(server: str) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=60)
 
 
-def head(**headers: object) -> bytes:
-    """The head of a question with these headers."""
+def head(path: str = "/answer", **headers: object) -> bytes:
+    """The head of a question, or of another call, with these headers."""
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-    return f"POST /answer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{lines}\r\n".encode()
+    return f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{lines}\r\n".encode()
+
+
+def received(client: socket.socket) -> bytes:
+    """All until the other side closes; `timeout` where it does not."""
+    return b"".join(iter(lambda: client.recv(65_536), b""))

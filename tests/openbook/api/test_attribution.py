@@ -10,6 +10,7 @@ from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny
+from tests.openbook.api.conftest import client_of
 from tests.openbook.api.test_search import BODIES
 
 ATTRIBUTION = "From an encyclopedia, by its contributors"
@@ -20,7 +21,7 @@ def test_every_answer_carries_the_attribution_of_its_own_version(
     indexes_folder: Path, settings: Settings, engine: RagEngine, call: str
 ) -> None:
     publish_tiny(IndexStore(indexes_folder), "tiny-2016", attribution=ATTRIBUTION, replace=True)
-    with TestClient(create_app(settings, engine=engine)) as client:
+    with client_of(create_app(settings, engine=engine)) as client:
         found = client.post(call, json=BODIES[call]).json()
         if call == "/compare":
             assert [one["attribution"] for one in found["answers"]] == [ATTRIBUTION, ""]

@@ -7,9 +7,13 @@ import pytest
 from fastapi import Request
 from starlette.testclient import TestClient
 
+from openbook import errors
 from openbook.api import problems
 from openbook.api.schemas import AnswerRequest, SearchParameters, SwapRequest
+from openbook.entities import IndexInfo
 from openbook.errors import InvalidRequest, OpenbookError, TooManyDocs
+from openbook.storage.index_store import IndexStore
+from tests.openbook.api.conftest import ADMIN, MakeClient, until
 from tests.places import ROOT
 
 MISSING = ("/nowhere", "/static/nothing.js", "/static/..%2fquestions.py")
@@ -140,3 +144,46 @@ def test_the_document_lists_every_metric(client: TestClient) -> None:
     served = {name for name, _ in types if not name.endswith("_created")}
     section = DOCUMENT.read_text(encoding="utf-8").split("\n## GET /metrics\n")[1].split("\n## ")[0]
     assert set(re.findall(r"`(openbook_\w+)`", section)) == served
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[Errno 13] Permission denied: '/srv/my books/CURRENT'", "[Errno 13] Permission denied: 'CURRENT'"),
+        ("""PosixPath("/srv/it's/here"), '/indexes/'""", """PosixPath("here"), 'indexes'"""),
+        ("Error: could not open /srv/books/a/index.faiss for reading", "Error: could not open index.faiss for reading"),
+        ("(/srv/books/) =/a/b", "() =b"),
+        # none of these is a path of the disk
+        (
+            "see /docs, https://example.org/a/b and application/json",
+            "see /docs, https://example.org/a/b and application/json",
+        ),
+        ("two\nlines,\ttwo\rtabs", "two lines, two tabs"),
+        ("x" * 500, "x" * 500),
+        ("x" * 501, "x" * 496 + " ..."),
+    ],
+)
+def test_a_text_is_shown_on_one_bounded_line_without_paths(text: str, told: str) -> None:
+    assert problems.shown(text) == told
+
+
+def test_what_anyone_may_read_is_bounded_and_the_log_has_the_whole(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reason = f"could not open /srv/books/tiny-2018/index.faiss:\n{'x' * 5000}"
+    told = f"{'index.faiss:'} {'x' * 5000}"
+
+    def info(store: IndexStore, version: str) -> IndexInfo:
+        raise errors.IndexCorrupt(version=version, reason=reason)
+
+    client = make_client(follow_s=0.01)
+    monkeypatch.setattr(IndexStore, "info", info)
+    details = [client.get("/index/tiny-2018").json()["detail"]]
+    assert client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN).status_code == 500
+    details.append(client.get("/index/swap").json()["detail"])
+    (client.app.state.services.store.folder / "CURRENT").write_text("tiny-2018\n")  # type: ignore[attr-defined]
+    until(lambda: not client.get("/readyz").json()["following"]["ok"])
+    details.append(client.get("/readyz").json()["following"]["detail"])
+    assert details == [f"The index 'tiny-2018' cannot be read: could not open {told}"[:496] + " ..."] * 3
+    for name in (problems.__name__, "openbook.application.swap_index", "openbook.application.follow_current"):
+        assert reason in "\n".join(record.getMessage() for record in caplog.records if record.name == name)

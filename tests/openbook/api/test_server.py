@@ -2,20 +2,24 @@
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.testclient import TestClient
 
+from openbook.api import composition
+from openbook.api import server as api_server
 from openbook.api.app import create_app
+from openbook.api.logs import FACTS
 from openbook.api.server import serve
 from openbook.application.live_index import LiveIndex
 from openbook.errors import CheckpointNotFound, IndexIncompatible, NoIndexes, OpenbookError, UnknownIndex
@@ -23,7 +27,19 @@ from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny, tiny_passages
-from tests.openbook.api.conftest import ADMIN, Serve, SlowSearch, connect, ended_with, get, head, post, serving, until
+from tests.openbook.api.conftest import (
+    ADMIN,
+    Serve,
+    SlowSearch,
+    connect,
+    ended_with,
+    get,
+    head,
+    post,
+    received,
+    serving,
+    until,
+)
 
 QUESTION = {"question": "who is the president of peru ?"}
 TEXTS = {version: {passage.text for passage in tiny_passages(version)} for version in ("tiny-2016", "tiny-2018")}
@@ -205,38 +221,98 @@ def test_a_service_that_cannot_start_says_why_in_one_line(
     assert "Traceback" not in caplog.text
 
 
-def test_a_process_told_to_end_ends_well_with_json_in_its_log(settings: Settings) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """For a test that configures logging: what it changes is put back."""
+    root, quiet = logging.getLogger(), logging.getLogger("uvicorn.access")
+    before = root.level, root.handlers[:], quiet.disabled
+    yield
+    level, root.handlers[:], quiet.disabled = before
+    root.setLevel(level)
+
+
+def test_a_signal_ends_the_service_well_with_json_in_its_log(
+    settings: Settings, capfd: pytest.CaptureFixture[str], own_logging: None
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    program = "from openbook.api.server import serve; from openbook.settings import Settings; exit(serve(Settings()))"
-    environment = {
-        **os.environ,
-        "OPENBOOK_PORT": str(port),
-        "OPENBOOK_INDEXES": str(settings.indexes),
-        "OPENBOOK_CHECKPOINT": settings.checkpoint,
-        "OPENBOOK_THREADS": "1",
-    }
-    process = subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True)
+    again = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: again.set())
+    address = f"http://127.0.0.1:{port}"
+
+    def client() -> None:
+        try:
+            until(lambda: is_ready(address))
+            assert post(f"{address}/answer", json=QUESTION).status_code == 200
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=client)
+    thread.start()
     try:
-
-        def ready() -> bool:
-            try:
-                return get(f"http://127.0.0.1:{port}/readyz").status_code == 200
-            except httpx.TransportError:
-                assert process.poll() is None
-                return False
-
-        until(ready, 240)
-        assert post(f"http://127.0.0.1:{port}/answer", json=QUESTION).status_code == 200
-        process.send_signal(signal.SIGTERM)
-        _, log = process.communicate(timeout=60)
+        assert serve(settings.model_copy(update={"port": port})) == 0
     finally:
-        process.kill()
-    assert process.returncode == 0
-    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+        thread.join()
+        signal.signal(signal.SIGTERM, before)
+    # raised again, the signal would end a process with another status
+    assert not again.is_set()
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
     requests = [line for line in lines if line["logger"] == "openbook.access" and line["route"] == "/answer"]
     assert [(line["status"], line["outcome"], line["index"]) for line in requests] == [(200, "ok", "tiny-2016")]
+
+
+def is_ready(address: str) -> bool:
+    try:
+        return get(f"{address}/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_what_outlasts_the_grace_is_told_to_come_back(
+    settings: Settings,
+    engine: RagEngine,
+    slow_search: SlowSearch,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(composition, "SHUTDOWN_S", 0.5)
+    monkeypatch.setattr(api_server, "LAST_STEP_S", 0.3)
+    settings = settings.model_copy(update={"workers": 1, "residents": 1})
+    app = create_app(settings, engine=engine)
+    with serving(app, settings) as server:
+        logging.getLogger("openbook.access").addHandler(caplog.handler)
+        clients = {"running": slow_search.ask(server, QUESTION)}
+        slow_search.wait(1)
+        clients["waiting"] = slow_search.ask(server, QUESTION)
+        until(lambda: app.state.services.pool.waiting() == 1)
+        swap = {"version": "tiny-2018", "policy": "resource"}
+        clients["swap"] = slow_search.ask(server, swap, "/index/swap", **ADMIN)
+        until(lambda: app.state.services.swap_index.progress().stage == "drain")
+        clients["body"] = connect(server)
+        clients["body"].sendall(head(content_length=99) + b"{")
+    logging.getLogger("openbook.access").removeHandler(caplog.handler)
+    for name, client in clients.items():
+        with client:
+            response = received(client).lower()
+        assert response.startswith(b"http/1.1 503 "), name
+        assert b"\r\nretry-after: 5\r\n" in response, name
+        assert b"\r\ncontent-type: application/problem+json\r\n" in response, name
+        assert b'"code":"not_ready"' in response, name
+    facts = [vars(record)[FACTS] for record in caplog.records if record.name == "openbook.access"]
+    ended = [(one["status"], one["outcome"]) for one in facts if one["method"] == "POST"]
+    assert ended == [(503, "not_ready")] * len(clients)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_service_that_ends_is_not_ready_and_admits_nothing(client: TestClient, app: FastAPI) -> None:
+    assert client.portal is not None
+    client.portal.call(app.state.end_work)
+    calls = [client.get("/readyz"), client.post("/answer", json=QUESTION)]
+    calls.append(client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN))
+    for response in calls:
+        assert (*ended_with(response), response.headers["retry-after"]) == (503, "not_ready", "5")
+    # what is read keeps being served
+    assert client.get("/index").json()["live"]["version"] == "tiny-2016"
 
 
 def test_a_client_that_hangs_up_in_the_middle_of_its_body_is_no_error(
