@@ -5,6 +5,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from ipaddress import IPv6Address, IPv6Network
 from secrets import compare_digest
 from typing import Annotated
@@ -32,6 +33,7 @@ bearer = HTTPBearer(auto_error=False, description="The setting OPENBOOK_ADMIN_TO
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class FailedAttempts:
     """Counts wrong tokens by the place that sent them: an IPv4 address, or an IPv6 network of one customer.
 
@@ -40,45 +42,37 @@ class FailedAttempts:
     window began first is forgotten. Not locked: only the event loop uses it.
     """
 
-    def __init__(
-        self,
-        *,
-        most: int = MOST_ATTEMPTS,
-        window_s: float = WINDOW_S,
-        max_places: int = MAX_PLACES,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._most = most
-        self._window_s = window_s
-        self._max_places = max_places
-        self._clock = clock
-        # place -> (end of its window, failures), in the order in which the windows began
-        self._windows: OrderedDict[str, tuple[float, int]] = OrderedDict()
+    most: int = MOST_ATTEMPTS
+    window_s: float = WINDOW_S
+    max_places: int = MAX_PLACES
+    clock: Callable[[], float] = time.monotonic
+    # place -> (end of its window, failures), in the order in which the windows began
+    _windows: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict)
 
     def __len__(self) -> int:
         return len(self._windows)
 
     def check(self, address: str) -> None:
         """Raises TooManyAttempts while the place of `address` is refused."""
-        now = self._clock()
+        now = self.clock()
         ends, failures = self._window(place_of(address), now)
-        if failures >= self._most:
-            raise TooManyAttempts(most=self._most, retry_after_s=math.ceil(ends - now))
+        if failures >= self.most:
+            raise TooManyAttempts(most=self.most, retry_after_s=math.ceil(ends - now))
 
     def fail(self, address: str) -> None:
         """Count a wrong token."""
-        now, place = self._clock(), place_of(address)
+        now, place = self.clock(), place_of(address)
         ends, failures = self._window(place, now)
         self._windows[place] = (ends, failures + 1)
-        if failures + 1 == self._most:
-            logger.warning("%d wrong admin tokens from %s: refused for %.0f s", self._most, address, ends - now)
-        while len(self._windows) > self._max_places:
+        if failures + 1 == self.most:
+            logger.warning("%d wrong admin tokens from %s: refused for %.0f s", self.most, address, ends - now)
+        while len(self._windows) > self.max_places:
             self._windows.popitem(last=False)
 
     def _window(self, place: str, now: float) -> tuple[float, int]:
         while self._windows and next(iter(self._windows.values()))[0] <= now:
             self._windows.popitem(last=False)
-        return self._windows.get(place, (now + self._window_s, 0))
+        return self._windows.get(place, (now + self.window_s, 0))
 
 
 def place_of(address: str) -> str:

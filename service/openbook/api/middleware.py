@@ -5,6 +5,7 @@ import logging
 import re
 import time
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any, TypeVar
 
@@ -58,22 +59,20 @@ class ClientGone(Exception):
     """The client hung up while its question was being answered."""
 
 
+@dataclass(frozen=True, slots=True)
 class RequestContext:
     """The outermost middleware. Every request gets one response, one log line and one count, whatever fails inside."""
 
-    def __init__(self, app: ASGIApp, telemetry: Telemetry, hosts: AllowedHosts, traces: Traces | None = None) -> None:
-        self._app = app
-        self._hosts = hosts
-        self._telemetry = telemetry
-        self._traces = traces
+    app: ASGIApp
+    telemetry: Telemetry
+    hosts: AllowedHosts
+    traces: Traces | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await self._serve(scope, receive, send)
-        elif scope["type"] == "lifespan":
-            await self._app(scope, receive, _with_plain_failure(scope, send))
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, _with_plain_failure(scope, send))
         else:
-            await self._app(scope, receive, send)
+            await self._serve(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
@@ -95,7 +94,7 @@ class RequestContext:
             if (refusal := self._refusal(request)) is not None:
                 await problems.respond(refusal, request)(scope, receive, send_marked)
             else:
-                await self._app(scope, receive, send_marked)
+                await self.app(scope, receive, send_marked)
         except (ClientGone, ClientDisconnect):
             request.state.outcome = CANCELLED
             if not status:
@@ -116,13 +115,13 @@ class RequestContext:
     def _refusal(self, request: Request) -> problems.Problem | None:
         if _head_bytes(request.scope) > MAX_HEAD_BYTES:
             return HEAD_TOO_LARGE
-        error = self._hosts.refusal(request)
+        error = self.hosts.refusal(request)
         return problems.of_error(error) if error is not None else None
 
     def _account(self, request: Request, status: int, seconds: float) -> None:
         route = getattr(request.scope.get("route"), "path", "unmatched")
         outcome = getattr(request.state, "outcome", OK)
-        self._telemetry.count_request(route, outcome)
+        self.telemetry.count_request(route, outcome)
         # a client chooses the method; the longest that is registered has 17 letters
         method = request.method[:MAX_METHOD]
         facts = {
@@ -135,8 +134,8 @@ class RequestContext:
             **getattr(request.state, FACTS, {}),
         }
         probed = route in PROBES and outcome == OK
-        if self._traces is not None and not probed:
-            facts["trace_id"] = self._traces.request(facts, request.headers)
+        if self.traces is not None and not probed:
+            facts["trace_id"] = self.traces.request(facts, request.headers)
         level = logging.DEBUG if probed else logging.INFO
         access.log(level, "%s %s %d", method, route, status, extra={FACTS: facts})
 

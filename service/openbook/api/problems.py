@@ -115,8 +115,7 @@ def of_error(error: OpenbookError) -> Problem:
 
 def of_http(error: HTTPException) -> Problem:
     code = HTTP_CODES.get(error.status_code, HTTPStatus(error.status_code).phrase.lower().replace(" ", "_"))
-    headers = dict(error.headers or {})
-    detail = error.detail
+    headers, detail = dict(error.headers or {}), error.detail
     if error.status_code == 404:
         detail = "There is nothing at this address. /docs lists every call."
     elif error.status_code == 405:

@@ -55,7 +55,7 @@ def _each_once(versions: list[str]) -> list[str]:
     return versions
 
 
-Question = Annotated[
+Asked = Annotated[
     str,
     Field(max_length=MAX_QUESTION, description="1 to 2,000 characters, outer space ignored."),
     BeforeValidator(_sayable),
@@ -64,6 +64,10 @@ Question = Annotated[
 Target = Annotated[str, Field(max_length=MAX_TARGET), BeforeValidator(_sayable), AfterValidator(_not_blank)]
 Version = Annotated[str, Field(max_length=MAX_VERSION), BeforeValidator(_sayable), AfterValidator(_not_blank)]
 Count = Annotated[int, Field(strict=True, ge=1)]
+
+
+def _examples(*examples: dict[str, Any]) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": list(examples)})
 
 
 class _Body(BaseModel):
@@ -89,8 +93,8 @@ class SearchParameters(_Body):
     ] = None
 
 
-class _Question(_Body):
-    question: Question
+class Question(_Body):
+    question: Asked
     n_docs: Annotated[Count, Field(description="K: passages to retrieve and to marginalise over.")] = 5
     retriever: Annotated[
         RetrieverKind | None,
@@ -137,14 +141,14 @@ class _Question(_Body):
         return self.timeout_s or settings.timeout_s
 
 
-class _Pinned(_Question):
+class _Pinned(Question):
     index: Annotated[
         Version | None,
         Field(description="Answer from this version, which must be open, or not at all; null: from the live one."),
     ] = None
 
 
-class _Answered(_Question):
+class _Answered(Question):
     model: Annotated[
         ModelKind,
         Field(
@@ -184,29 +188,17 @@ class _Answered(_Question):
 
 
 class AnswerRequest(_Answered, _Pinned):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"question": "Who is the President of Peru?"},
-                {
-                    "question": "Who is the President of Peru?",
-                    "n_docs": 5,
-                    "model": "sequence",
-                    "decoding": "thorough",
-                    "num_beams": 4,
-                    "num_answers": 2,
-                },
-            ]
-        }
+    model_config = _examples(
+        {"question": "Who is the President of Peru?"},
+        {
+            **{"question": "Who is the President of Peru?", "n_docs": 5, "model": "sequence", "decoding": "thorough"},
+            **{"num_beams": 4, "num_answers": 2},
+        },
     )
 
 
 class CompareRequest(_Answered):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"question": "Who is the President of Peru?", "versions": ["wiki-2016", "wiki-2018"]}]
-        }
-    )
+    model_config = _examples({"question": "Who is the President of Peru?", "versions": ["wiki-2016", "wiki-2018"]})
 
     versions: Annotated[
         list[Version],
@@ -220,10 +212,8 @@ class CompareRequest(_Answered):
 
 
 class ScoreRequest(_Pinned):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"question": "Lima is the capital of Peru.", "targets": ["true", "false"], "model": "token"}]
-        }
+    model_config = _examples(
+        {"question": "Lima is the capital of Peru.", "targets": ["true", "false"], "model": "token"}
     )
 
     targets: Annotated[
@@ -242,13 +232,9 @@ class ScoreRequest(_Pinned):
 
 
 class RetrieveRequest(_Pinned):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"question": "Who is the President of Peru?"}]})
+    model_config = _examples({"question": "Who is the President of Peru?"})
 
 
-Verify = Annotated[
-    Literal["manifest", "checksum"],
-    Field(description="manifest compares sizes, counts and dimension; checksum reads every byte as well."),
-]
 Policy = Annotated[
     Literal["availability", "resource"] | None,
     Field(
@@ -258,42 +244,42 @@ Policy = Annotated[
         )
     ),
 ]
-Wait = Annotated[
-    bool,
-    Field(strict=True, description="false: answer 202 once it has begun; GET /index/swap tells how it goes and ends."),
-]
 
 
-class SwapRequest(_Body):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"version": "wiki-2018"},
-                {"version": "wiki-2018", "policy": "availability", "verify": "checksum", "wait": False},
-            ]
-        }
+class _Change(_Body):
+    verify: Annotated[
+        Literal["manifest", "checksum"],
+        Field(description="manifest compares sizes, counts and dimension; checksum reads every byte as well."),
+    ] = "manifest"
+    wait: Annotated[
+        bool,
+        Field(
+            strict=True,
+            description="false: answer 202 once it has begun; GET /index/swap tells how it goes and ends.",
+        ),
+    ] = True
+
+
+class SwapRequest(_Change):
+    model_config = _examples(
+        {"version": "wiki-2018"},
+        {"version": "wiki-2018", "policy": "availability", "verify": "checksum", "wait": False},
     )
 
     version: Version
     policy: Policy = None
-    verify: Verify = "manifest"
-    wait: Wait = True
 
 
-class RollbackRequest(_Body):
-    model_config = ConfigDict(json_schema_extra={"examples": [{}, {"verify": "checksum", "wait": False}]})
+class RollbackRequest(_Change):
+    model_config = _examples({}, {"verify": "checksum", "wait": False})
 
     policy: Policy = None
-    verify: Verify = "manifest"
-    wait: Wait = True
 
 
-class LoadRequest(_Body):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"version": "wiki-2016"}]})
+class LoadRequest(_Change):
+    model_config = _examples({"version": "wiki-2016"})
 
     version: Version
-    verify: Verify = "manifest"
-    wait: Wait = True
 
 
 class HistoryQuery(_Body):

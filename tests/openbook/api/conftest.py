@@ -30,6 +30,15 @@ MakeClient = Callable[..., TestClient]
 TOKEN = "open sesame"
 ADMIN = {"authorization": f"Bearer {TOKEN}"}
 
+PERU = "who is the president of peru ?"
+# Small questions that name no version, and those with a comparison.
+PINNED: dict[str, dict[str, Any]] = {
+    "/answer": {"question": PERU, "n_docs": 4, "num_beams": 1, "max_new_tokens": 4},
+    "/score": {"question": PERU, "n_docs": 4, "targets": ["peru", "the sea"]},
+    "/retrieve": {"question": PERU, "n_docs": 4},
+}
+BODIES = PINNED | {"/compare": PINNED["/answer"] | {"versions": ["tiny-2016", "tiny-2018"]}}
+
 
 @pytest.fixture(scope="session")
 def engine(tiny_checkpoint: Path) -> RagEngine:
@@ -54,6 +63,18 @@ def client_of(app: FastAPI) -> TestClient:
 
 @pytest.fixture
 def client(app: FastAPI) -> Iterator[TestClient]:
+    with client_of(app) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def reader(tiny_indexes: Path, tiny_checkpoint: Path, engine: RagEngine) -> Iterator[TestClient]:
+    """A client of one service, for all tests that change nothing in it."""
+    settings = Settings(
+        indexes=tiny_indexes, checkpoint=str(tiny_checkpoint), admin_token=SecretStr(TOKEN), follow_s=0.0, max_docs=20
+    )
+    app = create_app(settings, engine=engine)
+    app.state.attempts = FailedAttempts(most=10**9)
     with client_of(app) as client:
         yield client
 
@@ -112,6 +133,14 @@ def hasty_after(app: FastAPI, settings: Settings, monkeypatch: pytest.MonkeyPatc
 def ended_with(response: httpx.Response) -> tuple[int, str]:
     """Its status, and the code of its problem."""
     return response.status_code, response.json()["code"]
+
+
+def refused(response: httpx.Response) -> tuple[int, str, list[tuple[str, str]]]:
+    """Its status, the code of its problem, and the field and reason of each error."""
+    body = response.json()
+    assert response.headers["content-type"] == "application/problem+json"
+    assert body["status"] == response.status_code
+    return response.status_code, body["code"], [(one["field"], one["reason"]) for one in body.get("errors", [])]
 
 
 def get(url: str, *, headers: Any = None) -> httpx.Response:

@@ -87,34 +87,6 @@ def test_a_version_that_is_not_open_is_not_compared(settings: Settings, engine: 
         assert (response.status_code, response.json()["code"]) == (409, "index_not_resident")
 
 
-@pytest.mark.parametrize(
-    ("versions", "field", "reason"),
-    [
-        (["tiny-2016"], "versions", "must have at least 2 entries"),
-        ([], "versions", "must have at least 2 entries"),
-        ([f"tiny-{year}" for year in range(9)], "versions", "must have at most 8 entries"),
-        (["tiny-2016", "tiny-2018", " tiny-2016 "], "versions", "holds the same version twice"),
-        (["tiny-2016", " "], "versions[1]", "must not be empty or blank"),
-        (["tiny-2016", "x" * 65], "versions[1]", "must have at most 64 characters"),
-        (["tiny-2016", 2018], "versions[1]", None),
-        ("tiny-2016", "versions", None),
-    ],
-)
-def test_two_to_eight_different_versions_are_compared(
-    server: str, versions: object, field: str, reason: str | None
-) -> None:
-    response = post(f"{server}/compare", json={**PARTING, "versions": versions})
-    assert (response.status_code, response.json()["code"]) == (422, "invalid_request")
-    [error] = response.json()["errors"]
-    assert error["field"] == field
-    assert reason in (None, error["reason"])
-
-
-def test_a_comparison_is_pinned_by_its_versions_alone(server: str) -> None:
-    response = post(f"{server}/compare", json={**PARTING, "versions": VERSIONS, "index": "tiny-2016"})
-    assert response.json()["errors"] == [{"field": "index", "reason": "there is no such field"}]
-
-
 def test_the_access_log_names_all_the_versions(app: FastAPI, server: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "openbook.access"):
         post(f"{server}/compare", json={**PARTING, "versions": VERSIONS})

@@ -125,8 +125,8 @@ def test_the_addresses_of_one_customer_are_counted_together() -> None:
 @pytest.mark.parametrize(
     "path", ["/healthz", "/metrics", "/openapi.json", "/index", HISTORY, "/nowhere", "/answer", "/index/..%2f..%2fetc"]
 )
-def test_every_response_is_hardened(client: TestClient, path: str) -> None:
-    headers = client.get(path).headers
+def test_every_response_is_hardened(reader: TestClient, path: str) -> None:
+    headers = reader.get(path).headers
     assert dict(headers) | DEFAULTS == dict(headers)
 
 
@@ -138,17 +138,17 @@ def test_a_bug_is_told_with_the_same_headers(client: TestClient, app: FastAPI) -
 
 
 @pytest.mark.parametrize("path", ["/", "/docs"])
-def test_a_page_keeps_its_own_policy(client: TestClient, path: str) -> None:
-    headers = client.get(path).headers
+def test_a_page_keeps_its_own_policy(reader: TestClient, path: str) -> None:
+    headers = reader.get(path).headers
     assert dict(headers) | DEFAULTS | HEADERS == dict(headers)
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
 
 
-def test_a_head_that_comes_in_one_piece_is_bounded_too(client: TestClient) -> None:
+def test_a_head_that_comes_in_one_piece_is_bounded_too(reader: TestClient) -> None:
     for response in (
-        client.get("/healthz", headers={"x-padding": "x" * MAX_HEAD_BYTES}),
-        client.get("/healthz?" + "x" * MAX_HEAD_BYTES),
-        client.get("/" + "x" * MAX_HEAD_BYTES),
+        reader.get("/healthz", headers={"x-padding": "x" * MAX_HEAD_BYTES}),
+        reader.get("/healthz?" + "x" * MAX_HEAD_BYTES),
+        reader.get("/" + "x" * MAX_HEAD_BYTES),
     ):
         assert (response.status_code, response.json()["code"]) == (431, "head_too_large")
         assert response.headers["connection"] == "close"
@@ -156,9 +156,9 @@ def test_a_head_that_comes_in_one_piece_is_bounded_too(client: TestClient) -> No
 
 
 @pytest.mark.parametrize("origin", ["null", "http://elsewhere.example"])
-def test_no_other_site_may_read_an_answer(client: TestClient, origin: str) -> None:
+def test_no_other_site_may_read_an_answer(reader: TestClient, origin: str) -> None:
     preflight = {"origin": origin, "access-control-request-method": "POST"}
-    for response in (client.options("/answer", headers=preflight), client.get("/index", headers={"origin": origin})):
+    for response in (reader.options("/answer", headers=preflight), reader.get("/index", headers={"origin": origin})):
         assert not [name for name in response.headers if name.startswith("access-control-")]
 
 

@@ -32,8 +32,8 @@ def test_addresses_and_known_names_are_answered(make_client: MakeClient, host: s
 
 @pytest.mark.parametrize("path", ["/", "/healthz", "/metrics", "/index", "/nowhere"])
 @pytest.mark.parametrize("host", [REBOUND, "localhost.elsewhere.example", "127.0.0.1.elsewhere.example", "x:80:80"])
-def test_a_name_that_is_not_known_is_refused(client: TestClient, host: str, path: str) -> None:
-    response = client.get(path, headers={"host": host})
+def test_a_name_that_is_not_known_is_refused(reader: TestClient, host: str, path: str) -> None:
+    response = reader.get(path, headers={"host": host})
     assert ended_with(response) == (421, "host_refused")
     name = repr(host)
     assert response.json()["detail"] == (
@@ -42,10 +42,10 @@ def test_a_name_that_is_not_known_is_refused(client: TestClient, host: str, path
     )
 
 
-def test_a_page_that_rebinds_its_name_cannot_swap(client: TestClient) -> None:
+def test_a_page_that_rebinds_its_name_cannot_swap(reader: TestClient) -> None:
     headers = {**ADMIN, "host": REBOUND, "origin": f"http://{REBOUND}", "sec-fetch-site": "same-origin"}
-    assert ended_with(client.post("/index/swap", json=SWAP, headers=headers)) == (421, "host_refused")
-    assert client.get("/index").json()["live"]["generation"] == 0
+    assert ended_with(reader.post("/index/swap", json=SWAP, headers=headers)) == (421, "host_refused")
+    assert reader.get("/index").json()["live"]["generation"] == 0
 
 
 @pytest.mark.parametrize(
