@@ -1,6 +1,5 @@
 """What comes in over HTTP: stripped, bounded, and nothing in it that is not known."""
 
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -29,6 +28,8 @@ MAX_HISTORY = 1000
 # Of each number of `search`: a search is not ended by the time that its question allows.
 MAX_SEARCH = 4_096
 
+# The options that a question passes on as they are, where its call has them.
+AS_ASKED = ("n_docs", "model", "decoding", "num_beams", "max_new_tokens", "num_answers")
 HALF_A_PAIR = "holds half of a surrogate pair, which is no character"
 
 
@@ -132,9 +133,10 @@ class Question(_Body):
             if value is not None and value > most:
                 raise InvalidRequest(field=field, reason=f"must be at most {most}, not {value}")
         # under the names of the manifest
-        given = self.search.model_dump(by_alias=True, exclude_none=True) if self.search is not None else {}
+        search = self.search.model_dump(by_alias=True, exclude_none=True) if self.search is not None else {}
+        given = {name: getattr(self, name) for name in AS_ASKED if hasattr(self, name)}
         return AnswerOptions(
-            n_docs=self.n_docs, retriever=self.retriever or settings.retriever, search=tuple(sorted(given.items()))
+            retriever=self.retriever or settings.retriever, search=tuple(sorted(search.items())), **given
         )
 
     def timeout(self, settings: Settings) -> float:
@@ -176,16 +178,6 @@ class _Answered(Question):
             raise ValueError(f"must be at most num_beams, which is {num_beams}, not {num_answers}")
         return num_answers
 
-    def options(self, settings: Settings) -> AnswerOptions:
-        return replace(
-            super().options(settings),
-            model=self.model,
-            decoding=self.decoding,
-            num_beams=self.num_beams,
-            max_new_tokens=self.max_new_tokens,
-            num_answers=self.num_answers,
-        )
-
 
 class AnswerRequest(_Answered, _Pinned):
     model_config = _examples(
@@ -226,9 +218,6 @@ class ScoreRequest(_Pinned):
         if len(set(self.targets)) < len(self.targets):
             raise ValueError("targets holds the same target twice, which would halve its probability")
         return self
-
-    def options(self, settings: Settings) -> AnswerOptions:
-        return replace(super().options(settings), model=self.model)
 
 
 class RetrieveRequest(_Pinned):

@@ -185,10 +185,10 @@ def _raise_startup_failure(app: FastAPI) -> None:
 @contextmanager
 def _access_log_to_nowhere() -> Iterator[None]:
     logger = logging.getLogger("openbook.access")
+    before = logger.level, logger.propagate
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         handler = logging.StreamHandler(nowhere)
         handler.setFormatter(JsonFormatter())
-        before = logger.level, logger.propagate
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False
