@@ -44,12 +44,12 @@ class AllowedHosts:
         if host and not (ANY in self._named or _host_of(host) in self._known or address_in(host)):
             return HostRefused(host=host)
         origin = request.headers.get("origin")
-        site = origin.partition("://")[2] if origin is not None else host
-        if request.method in READS or _host_of(site) in self._named:
-            return None
-        if site.lower() != host.lower() or request.headers.get("sec-fetch-site") == "cross-site":
-            return OriginRefused(origin=origin or "another site")
-        return None
+        foreign = request.headers.get("sec-fetch-site") == "cross-site"
+        if origin is not None:
+            # "null" has no site
+            site = origin.partition("://")[2]
+            foreign = (foreign or not site or site.lower() != host.lower()) and _host_of(site) not in self._named
+        return OriginRefused(origin=origin or "another site") if foreign and request.method not in READS else None
 
 
 def _host_of(authority: str) -> str:

@@ -212,11 +212,15 @@ def test_a_question_that_takes_longer_than_a_head_may_is_answered(hasty: str, sl
         assert client.recv(12) == b"HTTP/1.1 200"
 
 
+@pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("sent", [b"\r\n", head(content_length=2) + b"{}"], ids=["two bytes", "a request"])
-def test_a_hang_up_is_seen_behind_what_was_sent_ahead(server: str, slow_search: SlowSearch, sent: bytes) -> None:
-    client = slow_search.ask(server, {"question": "who is the king ?"})
+def test_a_hang_up_is_seen_behind_what_was_sent_ahead(
+    server: str, slow_search: SlowSearch, sent: bytes, at_once: bool
+) -> None:
+    client = slow_search.ask(server, {"question": "who is the king ?"}, after=sent if at_once else b"")
     slow_search.wait(1)
-    client.sendall(sent)
+    if not at_once:
+        client.sendall(sent)
     client.close()
     until(lambda: 'outcome="cancelled",route="/answer"' in get(f"{server}/metrics").text, 10)
 

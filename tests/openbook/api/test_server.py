@@ -1,6 +1,5 @@
 """What only a socket can show: clients that hang up, a full queue, deadlines, the beginning and the end."""
 
-import asyncio
 import json
 import logging
 import os
@@ -9,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -119,30 +119,27 @@ def test_a_deadline_is_kept_and_the_slot_is_free_again_soon(serve: Serve, slow_s
 
 
 def test_questions_during_swaps_are_answered_from_the_version_that_they_name(server: str) -> None:
-    async def client(http: httpx.AsyncClient, swapping: "asyncio.Task[None]", seen: set[str]) -> None:
-        while not swapping.done():
+    swapped = threading.Event()
+
+    def versions_seen(_: int) -> set[str]:
+        seen = set()
+        while not swapped.is_set():
             body = {**QUESTION, "n_docs": 12, "num_beams": 1, "max_new_tokens": 3}
-            response = await http.post("/answer", json=body, timeout=60)
-            assert response.status_code == 200
-            answer = response.json()
+            answer = post(f"{server}/answer", json=body).raise_for_status().json()
             assert {one["text"] for one in answer["passages"]} == TEXTS[answer["index"]["version"]]
             seen.add(answer["index"]["version"])
-
-    async def swaps(http: httpx.AsyncClient) -> None:
-        for swap in range(20):
-            version = ("tiny-2018", "tiny-2016")[swap % 2]
-            response = await http.post("/index/swap", json={"version": version}, headers=ADMIN, timeout=60)
-            assert (response.status_code, response.json()["generation"]) == (200, swap + 1)
-            await asyncio.sleep(0.02)
-
-    async def main() -> set[str]:
-        seen: set[str] = set()
-        async with httpx.AsyncClient(base_url=server) as http:
-            swapping = asyncio.ensure_future(swaps(http))
-            await asyncio.gather(swapping, *(client(http, swapping, seen) for _ in range(4)))
         return seen
 
-    assert asyncio.run(main()) == {"tiny-2016", "tiny-2018"}
+    with ThreadPoolExecutor(4) as clients:
+        seen = clients.map(versions_seen, range(4))
+        try:
+            for swap in range(20):
+                body = {"version": ("tiny-2018", "tiny-2016")[swap % 2]}
+                assert post(f"{server}/index/swap", json=body, headers=ADMIN).json()["generation"] == swap + 1
+                time.sleep(0.02)
+        finally:
+            swapped.set()
+    assert set.union(*seen) == {"tiny-2016", "tiny-2018"}
 
 
 def test_the_end_waits_for_questions_and_closes_the_index(
