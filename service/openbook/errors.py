@@ -251,6 +251,25 @@ class AdminDisabled(OpenbookError):
     message = "Administration is off: the service was started without OPENBOOK_ADMIN_TOKEN."
 
 
+# --- who calls ---------------------------------------------------------------------------------------------
+
+
+class HostRefused(OpenbookError):
+    code = "host_refused"
+    message = (
+        "The service does not answer to the name {host!r:.80}. Call it by its address, or add the name to the setting "
+        "OPENBOOK_ALLOWED_HOSTS."
+    )
+
+
+class OriginRefused(OpenbookError):
+    code = "origin_refused"
+    message = (
+        "A browser sent this from {origin!r:.80}. Use the page of the service itself, or add the host of the other "
+        "page to the setting OPENBOOK_ALLOWED_HOSTS."
+    )
+
+
 # --- load --------------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,15 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address to listen on. 0.0.0.0 opens the service to the network.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 lets the system choose.")
+    allowed_hosts: str = Field(
+        "",
+        description="Names that clients call the service by, with commas between them; addresses, localhost and the "
+        "name in OPENBOOK_HOST need no entry. * allows any name.",
+    )
+    trusted_proxies: str = Field(
+        "",
+        description="Addresses and networks of proxies whose X-Forwarded-For is believed, with commas between them.",
+    )
     checkpoint: str = Field(
         DEFAULT_CHECKPOINT,
         description="Folder of a Hugging Face RAG checkpoint, an installed one such as openbook-mini, or a hub id such "

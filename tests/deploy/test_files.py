@@ -46,7 +46,7 @@ def test_the_environment_holds_settings_that_are_there() -> None:
 def test_the_defaults_of_compose_are_those_of_the_settings_and_the_token_is_the_demos() -> None:
     defaults = {}
     for name, value in SERVICES["openbook"]["environment"].items():
-        default = re.fullmatch(rf"\$\{{{name}:-(.*)\}}", value)
+        default = re.fullmatch(rf"(?:openbook,openbook-2,)?\$\{{{name}:-(.*)\}}", value)
         assert default is not None, name
         defaults[name] = default[1]
     assert defaults.pop("OPENBOOK_ADMIN_TOKEN") == "openbook-demo"
@@ -64,6 +64,10 @@ def test_all_name_the_same_port() -> None:
     assert job["static_configs"] == [{"targets": [f"openbook:{port}"]}]
     assert [(one["names"], one["port"]) for one in job["dns_sd_configs"]] == [(["openbook-2"], int(port))]
     assert re.findall(r"listen (\d+)", NGINX) == [SERVICES["proxy"]["ports"][0].rpartition(":")[2]]
+
+
+def test_the_replicas_answer_to_the_names_that_prometheus_calls() -> None:
+    assert SERVICES["openbook"]["environment"]["OPENBOOK_ALLOWED_HOSTS"].startswith("openbook,openbook-2,")
 
 
 def test_the_replicas_share_their_indexes_and_only_their_profile_begins_them() -> None:
@@ -123,7 +127,9 @@ def test_kubernetes_runs_the_image_as_it_is() -> None:
     assert security["fsGroup"] == int(user[2])
     assert container["image"] == f"openbook:{openbook.__version__}"
     assert [port["containerPort"] for port in container["ports"]] == [int(environment_of_the_image()["OPENBOOK_PORT"])]
-    assert {one["name"].removeprefix("OPENBOOK_").lower() for one in container["env"]} <= set(Settings.model_fields)
+    given = {one["name"]: one.get("value") for one in container["env"]}
+    assert {name.removeprefix("OPENBOOK_").lower() for name in given} <= {*Settings.model_fields, "namespace"}
+    assert given["OPENBOOK_ALLOWED_HOSTS"].split(",")[0] == kinds["Service"]["metadata"]["name"]
     assert {one["mountPath"] for one in container["volumeMounts"]} == {"/indexes", "/checkpoints", "/tmp"}
     assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
     assert container["securityContext"]["readOnlyRootFilesystem"] is True

@@ -51,7 +51,7 @@ async def ask(port: int, turn: int) -> Told:
     """One question over a connection of its own; status 0 where it was closed without an answer."""
     content = json.dumps({**body_of(QUESTIONS[turn % len(QUESTIONS)]), **HEAVY}).encode()
     head = (
-        "POST /answer HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n"
+        "POST /answer HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
         f"content-length: {len(content)}\r\n\r\n"
     )
     began = time.monotonic()

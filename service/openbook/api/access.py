@@ -5,7 +5,8 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from ipaddress import IPv6Address, IPv6Network, ip_address
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, IPv6Network
 from secrets import compare_digest
 from typing import Annotated
 
@@ -13,11 +14,15 @@ from fastapi import Depends, Header, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from openbook.api.composition import Services
+from openbook.api.hosts import address_in
 from openbook.errors import AdminDisabled, InvalidRequest, TooManyAttempts, Unauthorized
 from openbook.settings import Settings
 
 ACTOR = "x-openbook-actor"
 MAX_ACTOR = 64
+# The actor of a swap that follows CURRENT, and of a client whose address nothing tells.
+FOLLOWER = "current"
+UNKNOWN = "unknown"
 MOST_ATTEMPTS = 10
 WINDOW_S = 60.0
 MAX_PLACES = 1024
@@ -28,6 +33,7 @@ bearer = HTTPBearer(auto_error=False, description="The setting OPENBOOK_ADMIN_TO
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class FailedAttempts:
     """Counts wrong tokens by the place that sent them: an IPv4 address, or an IPv6 network of one customer.
 
@@ -36,55 +42,44 @@ class FailedAttempts:
     window began first is forgotten. Not locked: only the event loop uses it.
     """
 
-    def __init__(
-        self,
-        *,
-        most: int = MOST_ATTEMPTS,
-        window_s: float = WINDOW_S,
-        max_places: int = MAX_PLACES,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._most = most
-        self._window_s = window_s
-        self._max_places = max_places
-        self._clock = clock
-        # place -> (end of its window, failures), in the order in which the windows began
-        self._windows: OrderedDict[str, tuple[float, int]] = OrderedDict()
+    most: int = MOST_ATTEMPTS
+    window_s: float = WINDOW_S
+    max_places: int = MAX_PLACES
+    clock: Callable[[], float] = time.monotonic
+    # place -> (end of its window, failures), in the order in which the windows began
+    _windows: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict)
 
     def __len__(self) -> int:
         return len(self._windows)
 
     def check(self, address: str) -> None:
         """Raises TooManyAttempts while the place of `address` is refused."""
-        now = self._clock()
+        now = self.clock()
         ends, failures = self._window(place_of(address), now)
-        if failures >= self._most:
-            raise TooManyAttempts(most=self._most, retry_after_s=math.ceil(ends - now))
+        if failures >= self.most:
+            raise TooManyAttempts(most=self.most, retry_after_s=math.ceil(ends - now))
 
     def fail(self, address: str) -> None:
         """Count a wrong token."""
-        now, place = self._clock(), place_of(address)
+        now, place = self.clock(), place_of(address)
         ends, failures = self._window(place, now)
         self._windows[place] = (ends, failures + 1)
-        if failures + 1 == self._most:
-            logger.warning("%d wrong admin tokens from %s: refused for %.0f s", self._most, address, ends - now)
-        while len(self._windows) > self._max_places:
+        if failures + 1 == self.most:
+            logger.warning("%d wrong admin tokens from %s: refused for %.0f s", self.most, address, ends - now)
+        while len(self._windows) > self.max_places:
             self._windows.popitem(last=False)
 
     def _window(self, place: str, now: float) -> tuple[float, int]:
         while self._windows and next(iter(self._windows.values()))[0] <= now:
             self._windows.popitem(last=False)
-        return self._windows.get(place, (now + self._window_s, 0))
+        return self._windows.get(place, (now + self.window_s, 0))
 
 
 def place_of(address: str) -> str:
-    """The place that an address belongs to. What is no IP address, as the name of a socket file, is its own place."""
-    try:
-        read = ip_address(address)
-    except ValueError:
-        return address
+    """The place that an address belongs to. Clients without an IP address share one place."""
+    read = address_in(address)
     if not isinstance(read, IPv6Address):
-        return str(read)
+        return str(read or UNKNOWN)
     if read.ipv4_mapped is not None:
         return str(read.ipv4_mapped)
     return str(IPv6Network((int(read), IPV6_PREFIX_BITS), strict=False))
@@ -141,11 +136,15 @@ def actor(
         raise InvalidRequest(field=ACTOR, reason=f"must have at most {MAX_ACTOR} characters")
     if not name.isprintable():
         raise InvalidRequest(field=ACTOR, reason="holds a character that cannot be printed")
+    if name.casefold() in (FOLLOWER, UNKNOWN) or address_in(name) is not None:
+        raise InvalidRequest(field=ACTOR, reason="must be a name: the history keeps this for those who give none")
     return name or _address(request)
 
 
 def _address(request: Request) -> str:
-    return request.client.host if request.client is not None else ""
+    """Never a text that a client chose: a proxy may pass on any X-Forwarded-For."""
+    read = address_in(request.client.host) if request.client is not None else None
+    return str(read) if read is not None else UNKNOWN
 
 
 def _utf8(sent: bytes) -> str | None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -11,7 +12,8 @@ from starlette.exceptions import HTTPException
 from openbook import __version__
 from openbook.api import indexes, openapi, operations, questions
 from openbook.api.access import FailedAttempts
-from openbook.api.composition import close_services, open_services
+from openbook.api.composition import end_work, open_services
+from openbook.api.hosts import AllowedHosts
 from openbook.api.middleware import RequestContext
 from openbook.api.page import page_router
 from openbook.api.problems import handle_error
@@ -45,10 +47,14 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
             app.state.startup_failure = error
             raise
         app.state.services = services
+        # once, whether the server or the end of the lifespan calls it first
+        end = cache(lambda: asyncio.create_task(end_work(services)))
+        app.state.end_work = end
         try:
             yield
         finally:
-            await close_services(services)
+            await end()
+            services.live.close()
             if traces is not None:
                 await asyncio.to_thread(traces.close)
 
@@ -71,7 +77,7 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
     app.include_router(page_router())
     for error in (OpenbookError, HTTPException, RequestValidationError):
         app.add_exception_handler(error, handle_error)
-    app.add_middleware(RequestContext, telemetry=telemetry, traces=traces)
+    app.add_middleware(RequestContext, telemetry=telemetry, hosts=AllowedHosts(settings), traces=traces)
     document = openapi.document(app, settings)
     app.openapi = lambda: document  # type: ignore[method-assign]
     return app

@@ -24,7 +24,7 @@ from openbook.storage.current import NO_CURRENT
 from openbook.storage.history import SwapHistory
 from openbook.storage.index_store import IndexStore
 
-# Admitted questions and a swap may go on for this long once the service is told to end.
+# Running requests, admitted questions and a swap may go on for this long once the service is told to end.
 SHUTDOWN_S = 20.0
 
 logger = logging.getLogger(__name__)
@@ -142,8 +142,11 @@ def open_residents(settings: Settings, store: IndexStore, swap_index: SwapIndex,
                 room -= 1
 
 
-async def close_services(services: Services) -> None:
-    """Let admitted questions and a running swap finish, for SHUTDOWN_S at most, then close the index."""
+async def end_work(services: Services) -> None:
+    """Admit nothing more; let questions and a swap finish within SHUTDOWN_S, and end them at their next step after it.
+
+    What is live stays open meanwhile.
+    """
     # together: the follower waits for a swap that it has begun, and a drain waits for questions
     following = asyncio.to_thread(services.follower.close) if services.follower is not None else asyncio.sleep(0)
     questions_ended, *_ = await asyncio.gather(
@@ -153,4 +156,9 @@ async def close_services(services: Services) -> None:
     )
     if not questions_ended:
         logger.warning("some questions did not end in time; the index stays open under them")
+
+
+async def close_services(services: Services) -> None:
+    """End the work, then close the index."""
+    await end_work(services)
     services.live.close()

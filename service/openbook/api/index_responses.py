@@ -6,11 +6,15 @@ A route returns the data of the rooms below. FastAPI reads the fields of these m
 from dataclasses import asdict
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
+from openbook.api.problems import shown
 from openbook.api.responses import Index
 from openbook.application.follow_current import FollowProblem
 from openbook.application.live_index import Resident
+
+# Anyone may read these: bounded, and without a path of the disk. The log has the whole.
+Shown = Annotated[str, AfterValidator(shown)]
 
 
 class FileResponse(BaseModel):
@@ -93,7 +97,7 @@ class SwapProgressResponse(BaseModel):
 
     # no actor: anyone may read this, and only a client with the token may know who asked
     state: Literal["idle", "running", "done", "failed"]
-    version: Annotated[str | None, Field(description="The version to make live, or to load.")]
+    version: Annotated[Shown | None, Field(description="The version to make live, or to load.")]
     previous: Annotated[str | None, Field(description="The version that was live when the swap began.")]
     policy: Annotated[
         str | None, Field(description="availability, resource, or load: beside the live one, without a flip.")
@@ -105,7 +109,7 @@ class SwapProgressResponse(BaseModel):
     seconds: Annotated[dict[str, float], Field(description="Of each stage so far, and in total.")]
     started_at: Annotated[str | None, Field(description="ISO 8601, UTC.")]
     code: Annotated[str | None, Field(validation_alias="error", description="Of the error that ended it.")]
-    detail: str
+    detail: Shown
 
 
 class SwapRecordResponse(BaseModel):
@@ -131,9 +135,9 @@ class FollowingResponse(BaseModel):
     """Whether this service serves what CURRENT names. It keeps trying a version that it cannot serve."""
 
     ok: bool
-    wanted: Annotated[str | None, Field(description="The version that CURRENT names and that cannot be served.")]
+    wanted: Annotated[Shown | None, Field(description="The version that CURRENT names and that cannot be served.")]
     code: Annotated[str | None, Field(description="Why it cannot: a code of the table of errors.")]
-    detail: str
+    detail: Shown
     since: Annotated[str | None, Field(description="Since when: ISO 8601, UTC.")]
 
     @classmethod

@@ -1,10 +1,12 @@
 """The calls about the index: what there is, what is live, and what becomes live."""
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Body, Depends, Query
+from pydantic import BaseModel
 from starlette.responses import JSONResponse
 
 from openbook import errors
@@ -28,25 +30,27 @@ from openbook.application.swap_progress import SwapProgress
 from openbook.entities import IndexInfo
 from openbook.storage.history import SwapRecord
 
+C = TypeVar("C", bound=Callable[..., Any])
 T = TypeVar("T")
 
 ADMIN = [Depends(admin)]
 ADMIN_PROBLEMS = (errors.InvalidRequest, errors.Unauthorized, errors.TooManyAttempts, errors.AdminDisabled)
 LOAD_PROBLEMS = (
-    *ADMIN_PROBLEMS,
-    errors.UnknownIndex,
-    errors.IndexCorrupt,
-    errors.IndexIncompatible,
-    errors.IndexTooLarge,
-    errors.SwapInProgress,
-    errors.NoLiveIndex,
+    *(*ADMIN_PROBLEMS, errors.UnknownIndex, errors.IndexCorrupt, errors.IndexIncompatible, errors.IndexTooLarge),
+    *(errors.SwapInProgress, errors.NoLiveIndex),
 )
 SWAP_PROBLEMS = (*LOAD_PROBLEMS, errors.RetrieverUnavailable, errors.DrainTimedOut)
-BEGUN: dict[int | str, dict[str, Any]] = {
-    202: {"model": SwapProgressResponse, "description": "With `wait` false: it has begun."}
-}
 
 router = APIRouter(route_class=JsonRoute, tags=["index"])
+
+
+def change(name: str, report: type[BaseModel], *problems: type[errors.OpenbookError]) -> Callable[[C], C]:
+    """The decorator of a call that changes what is open, and ends with `report` or with one of `problems`."""
+    begun: dict[int | str, dict[str, Any]] = {
+        202: {"model": SwapProgressResponse, "description": "With `wait` false: it has begun."}
+    }
+    responses = begun | problem_responses(*problems, http=BODY_PROBLEMS)
+    return router.post(f"/index/{name}", dependencies=ADMIN, response_model=report, responses=responses)
 
 
 @router.get("/index", responses=problem_responses())
@@ -69,10 +73,7 @@ async def swap_progress(services: TheServices) -> SwapProgress:
 
 
 @router.get(
-    "/index/history",
-    dependencies=ADMIN,
-    response_model=HistoryResponse,
-    responses=problem_responses(*ADMIN_PROBLEMS),
+    "/index/history", dependencies=ADMIN, response_model=HistoryResponse, responses=problem_responses(*ADMIN_PROBLEMS)
 )
 async def history(services: TheServices, asked: Annotated[HistoryQuery, Query()]) -> dict[str, tuple[SwapRecord, ...]]:
     """Who swapped what, when and with which outcome, newest first: every service on the folder, restarts included."""
@@ -90,32 +91,19 @@ async def manifest(version: str, services: TheServices) -> IndexInfo:
     return await asyncio.to_thread(services.store.info, version)
 
 
-@router.post(
-    "/index/swap",
-    dependencies=ADMIN,
-    response_model=SwapResponse,
-    responses=BEGUN | problem_responses(*SWAP_PROBLEMS, http=BODY_PROBLEMS),
-)
+@change("swap", SwapResponse, *SWAP_PROBLEMS)
 async def swap(
     body: SwapRequest, services: TheServices, settings: TheSettings, actor: TheActor
 ) -> SwapReport | JSONResponse:
     """Replace the live index without a restart. A client that hangs up does not stop it."""
+    policy = body.policy or settings.swap_policy
     begun = await asyncio.to_thread(
-        services.swap_index.begin,
-        body.version,
-        policy=body.policy or settings.swap_policy,
-        verify=body.verify,
-        actor=actor,
+        services.swap_index.begin, body.version, policy=policy, verify=body.verify, actor=actor
     )
     return await _ended_or_begun(services, begun, wait=body.wait)
 
 
-@router.post(
-    "/index/rollback",
-    dependencies=ADMIN,
-    response_model=SwapResponse,
-    responses=BEGUN | problem_responses(*SWAP_PROBLEMS, errors.NothingToRollBackTo, http=BODY_PROBLEMS),
-)
+@change("rollback", SwapResponse, *SWAP_PROBLEMS, errors.NothingToRollBackTo)
 async def rollback(
     body: Annotated[RollbackRequest, Body(default_factory=RollbackRequest)],
     services: TheServices,
@@ -129,12 +117,7 @@ async def rollback(
     return await _ended_or_begun(services, begun, wait=body.wait)
 
 
-@router.post(
-    "/index/load",
-    dependencies=ADMIN,
-    response_model=LoadResponse,
-    responses=BEGUN | problem_responses(*LOAD_PROBLEMS, http=BODY_PROBLEMS),
-)
+@change("load", LoadResponse, *LOAD_PROBLEMS)
 async def load(body: LoadRequest, services: TheServices, actor: TheActor) -> LoadReport | JSONResponse:
     """Open a version beside the live one: questions may name it, and a swap to it is a flip and no more."""
     begun = await asyncio.to_thread(services.swap_index.load, body.version, verify=body.verify, actor=actor)

@@ -5,6 +5,7 @@ import logging
 import re
 import time
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any, TypeVar
 
@@ -16,10 +17,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openbook.api import problems
+from openbook.api.hosts import AllowedHosts
 from openbook.api.logs import FACTS
 from openbook.api.tracing import Traces
+from openbook.application.admission import SHUTTING_DOWN
 from openbook.application.telemetry import Telemetry
-from openbook.errors import OpenbookError
+from openbook.errors import NoLiveIndex, OpenbookError
 
 T = TypeVar("T")
 
@@ -37,6 +40,7 @@ DEFAULTS = {
 }
 REQUEST_ID = "x-request-id"
 SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+MAX_METHOD = 20
 CLIENT_GONE = 499  # nginx's number; no client sees it
 OK = "ok"
 CANCELLED = "cancelled"
@@ -55,21 +59,20 @@ class ClientGone(Exception):
     """The client hung up while its question was being answered."""
 
 
+@dataclass(frozen=True, slots=True)
 class RequestContext:
     """The outermost middleware. Every request gets one response, one log line and one count, whatever fails inside."""
 
-    def __init__(self, app: ASGIApp, telemetry: Telemetry, traces: Traces | None = None) -> None:
-        self._app = app
-        self._telemetry = telemetry
-        self._traces = traces
+    app: ASGIApp
+    telemetry: Telemetry
+    hosts: AllowedHosts
+    traces: Traces | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await self._serve(scope, receive, send)
-        elif scope["type"] == "lifespan":
-            await self._app(scope, receive, _with_plain_failure(scope, send))
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, _with_plain_failure(scope, send))
         else:
-            await self._app(scope, receive, send)
+            await self._serve(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
@@ -88,17 +91,19 @@ class RequestContext:
             await send(message)
 
         try:
-            if _head_bytes(scope) > MAX_HEAD_BYTES:
-                await problems.respond(HEAD_TOO_LARGE, request)(scope, receive, send_marked)
+            if (refusal := self._refusal(request)) is not None:
+                await problems.respond(refusal, request)(scope, receive, send_marked)
             else:
-                await self._app(scope, receive, send_marked)
+                await self.app(scope, receive, send_marked)
         except (ClientGone, ClientDisconnect):
             request.state.outcome = CANCELLED
             if not status:
                 await Response(status_code=CLIENT_GONE)(scope, receive, send_marked)
         except asyncio.CancelledError:
-            request.state.outcome = CANCELLED
-            raise
+            # the grace of a service that ends is over: nothing else cancels a request
+            response = problems.respond(problems.of_error(NoLiveIndex(hint=SHUTTING_DOWN)), request)
+            if not status:
+                await response(scope, receive, send_marked)
         except Exception:
             logger.exception("unexpected error", extra={FACTS: {"request_id": request_id}})
             response = problems.respond(problems.of_error(OpenbookError()), request)
@@ -107,13 +112,21 @@ class RequestContext:
         finally:
             self._account(request, status, time.perf_counter() - started)
 
+    def _refusal(self, request: Request) -> problems.Problem | None:
+        if _head_bytes(request.scope) > MAX_HEAD_BYTES:
+            return HEAD_TOO_LARGE
+        error = self.hosts.refusal(request)
+        return problems.of_error(error) if error is not None else None
+
     def _account(self, request: Request, status: int, seconds: float) -> None:
         route = getattr(request.scope.get("route"), "path", "unmatched")
         outcome = getattr(request.state, "outcome", OK)
-        self._telemetry.count_request(route, outcome)
+        self.telemetry.count_request(route, outcome)
+        # a client chooses the method; the longest that is registered has 17 letters
+        method = request.method[:MAX_METHOD]
         facts = {
             "request_id": request.state.request_id,
-            "method": request.method,
+            "method": method,
             "route": route,
             "status": status,
             "outcome": outcome,
@@ -121,10 +134,10 @@ class RequestContext:
             **getattr(request.state, FACTS, {}),
         }
         probed = route in PROBES and outcome == OK
-        if self._traces is not None and not probed:
-            facts["trace_id"] = self._traces.request(facts, request.headers)
+        if self.traces is not None and not probed:
+            facts["trace_id"] = self.traces.request(facts, request.headers)
         level = logging.DEBUG if probed else logging.INFO
-        access.log(level, "%s %s %d", request.method, route, status, extra={FACTS: facts})
+        access.log(level, "%s %s %d", method, route, status, extra={FACTS: facts})
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:

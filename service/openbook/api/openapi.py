@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from openbook.api import problems
 from openbook.api.responses import ProblemResponse
 from openbook.api.schemas import limits
-from openbook.errors import OpenbookError
+from openbook.errors import HostRefused, OpenbookError, OriginRefused
 from openbook.settings import Settings
 
 SCHEMA = "ProblemResponse"
@@ -17,8 +17,10 @@ BODY_PROBLEMS = (400, 408, 413, 415)
 
 
 def problem_responses(*errors: type[OpenbookError], http: tuple[int, ...] = ()) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route that can end in these errors, or in these statuses of HTTP itself."""
-    raised: tuple[type[OpenbookError], ...] = (*errors, OpenbookError)
+    """The `responses` of a route that can end in these errors, or in these statuses of HTTP itself: those of a body."""
+    raised: list[type[OpenbookError]] = [*errors, HostRefused, OpenbookError]
+    if http:
+        raised.append(OriginRefused)
     codes: dict[int, list[str]] = {}
     for error in raised:
         codes.setdefault(problems.status_of(error), []).append(error.code)

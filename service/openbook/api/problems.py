@@ -5,7 +5,9 @@ to see that each has one.
 """
 
 import json
+import logging
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -17,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from openbook import errors
+from openbook.api.logs import FACTS
 from openbook.api.schemas import HALF_A_PAIR
 from openbook.errors import InvalidRequest, NoLiveIndex, OpenbookError, Overloaded, TooManyAttempts, Unauthorized
 
@@ -37,6 +40,8 @@ STATUSES: Mapping[type[OpenbookError], int] = {
     errors.SwapInProgress: 409,
     errors.NothingToRollBackTo: 409,
     errors.DrainTimedOut: 504,
+    errors.HostRefused: 421,
+    errors.OriginRefused: 403,
     errors.Unauthorized: 401,
     errors.AdminDisabled: 403,
     errors.TooManyAttempts: 429,
@@ -66,7 +71,19 @@ HTTP_CODES: Mapping[int, str] = {
 # A client may try again after this while nothing is live: a swap that lets the old index go first takes about as long.
 NOT_READY_RETRY_S = 5
 MAX_TEXT = 500
+CUT = " ..."
+# Of a text: its paths may be long, and become short.
+MAX_READ = 20 * MAX_TEXT
+# Absolute paths of the disk, each with its last part as a group. Without quotes a path has two parts or more: /docs is
+# an address of ours.
+PATHS = (
+    re.compile(r"(?<=')/(?:[^']*/)?([^'/]+)/?(?=')"),
+    re.compile(r'(?<=")/(?:[^"]*/)?([^"/]+)/?(?=")'),
+    re.compile(r"""(?<![^\s(=,;:])/(?:[^\s'"/]+/)+([^\s'"/]*)"""),
+)
 MAX_ERRORS = 20
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +115,7 @@ def of_error(error: OpenbookError) -> Problem:
 
 def of_http(error: HTTPException) -> Problem:
     code = HTTP_CODES.get(error.status_code, HTTPStatus(error.status_code).phrase.lower().replace(" ", "_"))
-    headers = dict(error.headers or {})
-    detail = error.detail
+    headers, detail = dict(error.headers or {}), error.detail
     if error.status_code == 404:
         detail = "There is nothing at this address. /docs lists every call."
     elif error.status_code == 405:
@@ -121,12 +137,12 @@ def respond(problem: Problem, request: Request) -> Response:
         "type": f"urn:openbook:problem:{problem.code}",
         "title": problem.code.replace("_", " ").capitalize(),
         "status": problem.status,
-        "detail": _printable(problem.detail),
+        "detail": shown(problem.detail),
         "code": problem.code,
         "request_id": getattr(request.state, "request_id", None),
     }
     if problem.errors:
-        body["errors"] = [{name: _printable(text) for name, text in one.items()} for one in problem.errors]
+        body["errors"] = [{name: shown(text) for name, text in one.items()} for one in problem.errors]
     content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
     return Response(content, problem.status, dict(problem.headers), MEDIA_TYPE)
 
@@ -134,7 +150,10 @@ def respond(problem: Problem, request: Request) -> Response:
 async def handle_error(request: Request, error: Exception) -> Response:
     """The exception handler of OpenbookError, HTTPException and RequestValidationError."""
     if isinstance(error, OpenbookError):
-        return respond(of_error(error), request)
+        problem = of_error(error)
+        if problem.status == 500:
+            logger.warning("%s", error, extra={FACTS: {"request_id": request.state.request_id}})
+        return respond(problem, request)
     if isinstance(error, HTTPException):
         return respond(of_http(error), request)
     if isinstance(error, RequestValidationError):
@@ -185,7 +204,12 @@ def _reason(error: Mapping[str, Any]) -> str:
     return str(error["msg"]).replace("Input should", "must", 1).replace("String should", "must", 1)
 
 
-def _printable(text: str) -> str:
-    """Bounded, and valid UTF-8: a lone surrogate of a request comes back as its escape."""
-    text = text.encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + " ..."
+def shown(text: str) -> str:
+    """`text` as anyone may read it: one line of at most 500 characters, in which a path is only its last part.
+
+    A lone surrogate of a request comes back as its escape.
+    """
+    line = " ".join(text[:MAX_READ].encode("utf-8", "backslashreplace").decode().split())
+    for path in PATHS:
+        line = path.sub(r"\1", line)
+    return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - len(CUT)] + CUT

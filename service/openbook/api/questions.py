@@ -1,33 +1,27 @@
 """The calls that ask: validate, one use case, respond."""
 
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
 from fastapi import APIRouter, Request
 
+from openbook import errors
 from openbook.api.access import TheServices, TheSettings, settings_of
 from openbook.api.body import JsonRoute
 from openbook.api.logs import FACTS
 from openbook.api.middleware import while_connected
 from openbook.api.openapi import BODY_PROBLEMS, problem_responses
 from openbook.api.responses import AnswerResponse, CompareResponse, RetrieveResponse, ScoreResponse
-from openbook.api.schemas import AnswerRequest, CompareRequest, RetrieveRequest, ScoreRequest
-from openbook.entities import Source
-from openbook.errors import (
-    DeadlineExceeded,
-    IndexNotResident,
-    InvalidRequest,
-    NoLiveIndex,
-    Overloaded,
-    RetrieverUnavailable,
-    UnknownIndex,
-)
+from openbook.api.schemas import AnswerRequest, CompareRequest, Question, RetrieveRequest, ScoreRequest
+from openbook.application.comparison import Comparison
+from openbook.entities import Answer, Retrieval, Scores
 
+F = TypeVar("F", Answer, Scores, Retrieval, Comparison)
+
+COMPUTED = ("encode", "retrieve", "generate")
 QUESTION_PROBLEMS = problem_responses(
-    InvalidRequest,
-    UnknownIndex,
-    IndexNotResident,
-    RetrieverUnavailable,
-    Overloaded,
-    NoLiveIndex,
-    DeadlineExceeded,
+    *(errors.InvalidRequest, errors.UnknownIndex, errors.IndexNotResident, errors.RetrieverUnavailable),
+    *(errors.Overloaded, errors.NoLiveIndex, errors.DeadlineExceeded),
     http=BODY_PROBLEMS,
 )
 
@@ -40,9 +34,7 @@ async def answer(body: AnswerRequest, request: Request, services: TheServices, s
     asked = services.answer_question.answer(
         body.question, body.options(settings), timeout_s=body.timeout(settings), index=body.index
     )
-    found = await while_connected(request, asked)
-    _note(request, body.question, found.source)
-    return AnswerResponse.model_validate(found)
+    return AnswerResponse.model_validate(await _found(request, body, asked))
 
 
 @router.post("/compare", responses=QUESTION_PROBLEMS)
@@ -53,9 +45,7 @@ async def compare(
     asked = services.answer_question.compare(
         body.question, body.options(settings), body.versions, timeout_s=body.timeout(settings)
     )
-    found = await while_connected(request, asked)
-    _note(request, body.question, *(one.source for one in found.answers))
-    return CompareResponse.model_validate(found)
+    return CompareResponse.model_validate(await _found(request, body, asked))
 
 
 @router.post("/score", responses=QUESTION_PROBLEMS)
@@ -64,9 +54,7 @@ async def score(body: ScoreRequest, request: Request, services: TheServices, set
     asked = services.answer_question.score(
         body.question, body.targets, body.options(settings), timeout_s=body.timeout(settings), index=body.index
     )
-    found = await while_connected(request, asked)
-    _note(request, body.question, found.source)
-    return ScoreResponse.model_validate(found)
+    return ScoreResponse.model_validate(await _found(request, body, asked))
 
 
 @router.post("/retrieve", responses=QUESTION_PROBLEMS)
@@ -77,22 +65,21 @@ async def retrieve(
     asked = services.answer_question.retrieve(
         body.question, body.options(settings), timeout_s=body.timeout(settings), index=body.index
     )
+    return RetrieveResponse.model_validate(await _found(request, body, asked))
+
+
+async def _found(request: Request, body: Question, asked: Coroutine[Any, Any, F]) -> F:
+    """What was asked for. Leaves for the access log which versions answered, and the seconds of each stage."""
     found = await while_connected(request, asked)
-    _note(request, body.question, found.source)
-    return RetrieveResponse.model_validate(found)
-
-
-def _note(request: Request, question: str, *sources: Source) -> None:
-    """For the access log: which versions answered, and how long each stage took; what was asked only if it may."""
+    sources = [one.source for one in found.answers] if isinstance(found, Comparison) else [found.source]
     seconds = [source.seconds for source in sources]
-    facts = {
+    facts: dict[str, object] = {
         "index": ",".join(source.index.version for source in sources),
         "generation": sources[0].index.generation,
         "queue_s": round(seconds[0].queue, 6),
-        "encode_s": round(sum(one.encode for one in seconds), 6),
-        "retrieve_s": round(sum(one.retrieve for one in seconds), 6),
-        "generate_s": round(sum(one.generate for one in seconds), 6),
+        **{f"{stage}_s": round(sum(getattr(one, stage) for one in seconds), 6) for stage in COMPUTED},
     }
     if settings_of(request).log_questions:
-        facts["question"] = question
+        facts["question"] = body.question
     setattr(request.state, FACTS, facts)
+    return found

@@ -1,6 +1,5 @@
 """What comes in over HTTP: stripped, bounded, and nothing in it that is not known."""
 
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -29,6 +28,8 @@ MAX_HISTORY = 1000
 # Of each number of `search`: a search is not ended by the time that its question allows.
 MAX_SEARCH = 4_096
 
+# The options that a question passes on as they are, where its call has them.
+AS_ASKED = ("n_docs", "model", "decoding", "num_beams", "max_new_tokens", "num_answers")
 HALF_A_PAIR = "holds half of a surrogate pair, which is no character"
 
 
@@ -55,7 +56,7 @@ def _each_once(versions: list[str]) -> list[str]:
     return versions
 
 
-Question = Annotated[
+Asked = Annotated[
     str,
     Field(max_length=MAX_QUESTION, description="1 to 2,000 characters, outer space ignored."),
     BeforeValidator(_sayable),
@@ -64,6 +65,10 @@ Question = Annotated[
 Target = Annotated[str, Field(max_length=MAX_TARGET), BeforeValidator(_sayable), AfterValidator(_not_blank)]
 Version = Annotated[str, Field(max_length=MAX_VERSION), BeforeValidator(_sayable), AfterValidator(_not_blank)]
 Count = Annotated[int, Field(strict=True, ge=1)]
+
+
+def _examples(*examples: dict[str, Any]) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": list(examples)})
 
 
 class _Body(BaseModel):
@@ -89,8 +94,8 @@ class SearchParameters(_Body):
     ] = None
 
 
-class _Question(_Body):
-    question: Question
+class Question(_Body):
+    question: Asked
     n_docs: Annotated[Count, Field(description="K: passages to retrieve and to marginalise over.")] = 5
     retriever: Annotated[
         RetrieverKind | None,
@@ -128,23 +133,24 @@ class _Question(_Body):
             if value is not None and value > most:
                 raise InvalidRequest(field=field, reason=f"must be at most {most}, not {value}")
         # under the names of the manifest
-        given = self.search.model_dump(by_alias=True, exclude_none=True) if self.search is not None else {}
+        search = self.search.model_dump(by_alias=True, exclude_none=True) if self.search is not None else {}
+        given = {name: getattr(self, name) for name in AS_ASKED if hasattr(self, name)}
         return AnswerOptions(
-            n_docs=self.n_docs, retriever=self.retriever or settings.retriever, search=tuple(sorted(given.items()))
+            retriever=self.retriever or settings.retriever, search=tuple(sorted(search.items())), **given
         )
 
     def timeout(self, settings: Settings) -> float:
         return self.timeout_s or settings.timeout_s
 
 
-class _Pinned(_Question):
+class _Pinned(Question):
     index: Annotated[
         Version | None,
         Field(description="Answer from this version, which must be open, or not at all; null: from the live one."),
     ] = None
 
 
-class _Answered(_Question):
+class _Answered(Question):
     model: Annotated[
         ModelKind,
         Field(
@@ -172,41 +178,19 @@ class _Answered(_Question):
             raise ValueError(f"must be at most num_beams, which is {num_beams}, not {num_answers}")
         return num_answers
 
-    def options(self, settings: Settings) -> AnswerOptions:
-        return replace(
-            super().options(settings),
-            model=self.model,
-            decoding=self.decoding,
-            num_beams=self.num_beams,
-            max_new_tokens=self.max_new_tokens,
-            num_answers=self.num_answers,
-        )
-
 
 class AnswerRequest(_Answered, _Pinned):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"question": "Who is the President of Peru?"},
-                {
-                    "question": "Who is the President of Peru?",
-                    "n_docs": 5,
-                    "model": "sequence",
-                    "decoding": "thorough",
-                    "num_beams": 4,
-                    "num_answers": 2,
-                },
-            ]
-        }
+    model_config = _examples(
+        {"question": "Who is the President of Peru?"},
+        {
+            **{"question": "Who is the President of Peru?", "n_docs": 5, "model": "sequence", "decoding": "thorough"},
+            **{"num_beams": 4, "num_answers": 2},
+        },
     )
 
 
 class CompareRequest(_Answered):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"question": "Who is the President of Peru?", "versions": ["wiki-2016", "wiki-2018"]}]
-        }
-    )
+    model_config = _examples({"question": "Who is the President of Peru?", "versions": ["wiki-2016", "wiki-2018"]})
 
     versions: Annotated[
         list[Version],
@@ -220,10 +204,8 @@ class CompareRequest(_Answered):
 
 
 class ScoreRequest(_Pinned):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"question": "Lima is the capital of Peru.", "targets": ["true", "false"], "model": "token"}]
-        }
+    model_config = _examples(
+        {"question": "Lima is the capital of Peru.", "targets": ["true", "false"], "model": "token"}
     )
 
     targets: Annotated[
@@ -237,18 +219,11 @@ class ScoreRequest(_Pinned):
             raise ValueError("targets holds the same target twice, which would halve its probability")
         return self
 
-    def options(self, settings: Settings) -> AnswerOptions:
-        return replace(super().options(settings), model=self.model)
-
 
 class RetrieveRequest(_Pinned):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"question": "Who is the President of Peru?"}]})
+    model_config = _examples({"question": "Who is the President of Peru?"})
 
 
-Verify = Annotated[
-    Literal["manifest", "checksum"],
-    Field(description="manifest compares sizes, counts and dimension; checksum reads every byte as well."),
-]
 Policy = Annotated[
     Literal["availability", "resource"] | None,
     Field(
@@ -258,42 +233,42 @@ Policy = Annotated[
         )
     ),
 ]
-Wait = Annotated[
-    bool,
-    Field(strict=True, description="false: answer 202 once it has begun; GET /index/swap tells how it goes and ends."),
-]
 
 
-class SwapRequest(_Body):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"version": "wiki-2018"},
-                {"version": "wiki-2018", "policy": "availability", "verify": "checksum", "wait": False},
-            ]
-        }
+class _Change(_Body):
+    verify: Annotated[
+        Literal["manifest", "checksum"],
+        Field(description="manifest compares sizes, counts and dimension; checksum reads every byte as well."),
+    ] = "manifest"
+    wait: Annotated[
+        bool,
+        Field(
+            strict=True,
+            description="false: answer 202 once it has begun; GET /index/swap tells how it goes and ends.",
+        ),
+    ] = True
+
+
+class SwapRequest(_Change):
+    model_config = _examples(
+        {"version": "wiki-2018"},
+        {"version": "wiki-2018", "policy": "availability", "verify": "checksum", "wait": False},
     )
 
     version: Version
     policy: Policy = None
-    verify: Verify = "manifest"
-    wait: Wait = True
 
 
-class RollbackRequest(_Body):
-    model_config = ConfigDict(json_schema_extra={"examples": [{}, {"verify": "checksum", "wait": False}]})
+class RollbackRequest(_Change):
+    model_config = _examples({}, {"verify": "checksum", "wait": False})
 
     policy: Policy = None
-    verify: Verify = "manifest"
-    wait: Wait = True
 
 
-class LoadRequest(_Body):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"version": "wiki-2016"}]})
+class LoadRequest(_Change):
+    model_config = _examples({"version": "wiki-2016"})
 
     version: Version
-    verify: Verify = "manifest"
-    wait: Wait = True
 
 
 class HistoryQuery(_Body):

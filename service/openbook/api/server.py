@@ -3,11 +3,12 @@
 import asyncio
 import logging
 import os
-import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -15,48 +16,67 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from openbook.api import composition
 from openbook.api.app import create_app
-from openbook.api.composition import SHUTDOWN_S
+from openbook.api.hosts import names_in
 from openbook.api.logs import JsonFormatter, configure_logging
 from openbook.api.middleware import MAX_HEAD_BYTES
-from openbook.errors import OpenbookError
+from openbook.errors import OpenbookError, SettingInvalid
 from openbook.settings import Settings
 
 # From the connection, or from the last response, to the end of the next head.
 HEAD_TIMEOUT_S = 30.0
 # Connections that a client keeps open without asking anything.
 KEEP_ALIVE_S = 30
+# Of what a client sends while its request runs: more than a whole request of the usual largest size.
+MAX_AHEAD_BYTES = 131_072
+# After the end of the grace: a question ends between two steps of its computation.
+LAST_STEP_S = 2.0
 LOOK_EVERY_S = 0.01
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's protocol with a limit on the time to the next whole head.
+    """uvicorn's protocol with a limit on the time to the next whole head, and on what comes ahead of its turn.
 
-    uvicorn's own limit ends with the first byte after a response, and there is none before the first request.
+    uvicorn's own limit on time ends with the first byte after a response, and there is none before the first request.
+    uvicorn stops reading when bytes follow a request that is still running, and then never sees that the client has
+    hung up. This protocol keeps such bytes until the response is complete, and closes a connection that sends too many.
     """
 
     head_timeout_s = HEAD_TIMEOUT_S
     _watch: asyncio.TimerHandle | None = None
+    _ahead = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._look()
 
     def data_received(self, data: bytes) -> None:
+        if self._running() and not self.cycle.more_body:
+            self._ahead += data
+            if len(self._ahead) > MAX_AHEAD_BYTES:
+                self.transport.close()
+            return
         super().data_received(data)
         self._look()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self._ahead and not self._running() and not self.transport.is_closing():
+            ahead, self._ahead = self._ahead, b""
+            self.data_received(ahead)
         self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._end_watch()
 
-    def _look(self) -> None:
+    def _running(self) -> bool:
         cycle: Any = self.cycle
-        if cycle is not None and not cycle.response_complete:
+        return cycle is not None and not cycle.response_complete
+
+    def _look(self) -> None:
+        if self._running():
             # a request is running: its body and its answer have time limits of their own
             self._end_watch()
         elif self._watch is None and not self.transport.is_closing():
@@ -68,8 +88,37 @@ class BoundedProtocol(H11Protocol):
             self._watch = None
 
 
+class Server(uvicorn.Server):
+    """uvicorn's server, which also ends our work from the moment of the signal, and ends with status 0.
+
+    uvicorn alone first waits for HTTP and then tells the application. Here a question or a swap that does not end
+    within `composition.SHUTDOWN_S` is told to end while its client can still hear why. uvicorn cancels a request that
+    goes on for LAST_STEP_S after that, and `RequestContext` answers it.
+    """
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.config.app.state.end_work()  # type: ignore[union-attr]
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        with super().capture_signals():
+            yield
+            # uvicorn would raise them again, which ends a process with another status than 0
+            self._captured_signals.clear()
+
+
 def server_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
-    """No access log of uvicorn's own, no `server` header; limits on heads, on silence and on the end."""
+    """No access log of uvicorn's own, no `server` header; limits on heads, on silence and on the end.
+
+    Raises SettingInvalid for a proxy that is no address and no network.
+    """
+    proxies = names_in(settings.trusted_proxies)
+    for proxy in proxies:
+        try:
+            ip_network(proxy)
+        except ValueError as error:
+            raise SettingInvalid(setting="OPENBOOK_TRUSTED_PROXIES", reason=str(error)) from error
     return uvicorn.Config(
         app,
         host=settings.host,
@@ -82,8 +131,11 @@ def server_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        # both named: by default uvicorn believes X-Forwarded-For from loopback and from FORWARDED_ALLOW_IPS
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=int(SHUTDOWN_S),
+        timeout_graceful_shutdown=composition.SHUTDOWN_S + LAST_STEP_S,  # type: ignore[arg-type]
     )
 
 
@@ -94,10 +146,8 @@ def serve(settings: Settings) -> int:
     """
     configure_logging(settings.log_level, settings.log_format)
     app = create_app(settings)
-    server = uvicorn.Server(server_config(app, settings))
     try:
-        with _ending_is_no_error():
-            server.run()
+        Server(server_config(app, settings)).run()
     except SystemExit as ended:
         # uvicorn exits when the lifespan fails or the address is taken
         _raise_startup_failure(app)
@@ -112,7 +162,7 @@ def serving(app: FastAPI, settings: Settings) -> Iterator[int]:
     The access log is formatted as always, since that is a part of what a request costs, and dropped.
     Raises the OpenbookError that kept the service from starting.
     """
-    server = uvicorn.Server(server_config(app, settings))
+    server = Server(server_config(app, settings))
     thread = threading.Thread(target=server.run, daemon=True)
     with _access_log_to_nowhere():
         thread.start()
@@ -133,25 +183,12 @@ def _raise_startup_failure(app: FastAPI) -> None:
 
 
 @contextmanager
-def _ending_is_no_error() -> Iterator[None]:
-    """Let the process end with status 0: uvicorn ends in good order, and then raises the signal again for the handlers
-    that it found, which are these."""
-    ends = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(one, lambda *_: None) for one in ends]
-    try:
-        yield
-    finally:
-        for one, handler in zip(ends, before, strict=True):
-            signal.signal(one, handler)
-
-
-@contextmanager
 def _access_log_to_nowhere() -> Iterator[None]:
     logger = logging.getLogger("openbook.access")
+    before = logger.level, logger.propagate
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         handler = logging.StreamHandler(nowhere)
         handler.setFormatter(JsonFormatter())
-        before = logger.level, logger.propagate
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False

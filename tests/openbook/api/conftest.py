@@ -25,9 +25,19 @@ from openbook.rag.retriever import DenseRetriever
 from openbook.settings import Settings
 
 Serve = Callable[..., str]
+MakeClient = Callable[..., TestClient]
 
 TOKEN = "open sesame"
 ADMIN = {"authorization": f"Bearer {TOKEN}"}
+
+PERU = "who is the president of peru ?"
+# Small questions that name no version, and those with a comparison.
+PINNED: dict[str, dict[str, Any]] = {
+    "/answer": {"question": PERU, "n_docs": 4, "num_beams": 1, "max_new_tokens": 4},
+    "/score": {"question": PERU, "n_docs": 4, "targets": ["peru", "the sea"]},
+    "/retrieve": {"question": PERU, "n_docs": 4},
+}
+BODIES = PINNED | {"/compare": PINNED["/answer"] | {"versions": ["tiny-2016", "tiny-2018"]}}
 
 
 @pytest.fixture(scope="session")
@@ -47,9 +57,25 @@ def app(settings: Settings, engine: RagEngine) -> FastAPI:
     return create_app(settings, engine=engine)
 
 
+def client_of(app: FastAPI) -> TestClient:
+    return TestClient(app, base_url="http://localhost", client=("127.0.0.1", 50000))
+
+
 @pytest.fixture
 def client(app: FastAPI) -> Iterator[TestClient]:
-    with TestClient(app) as client:
+    with client_of(app) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def reader(tiny_indexes: Path, tiny_checkpoint: Path, engine: RagEngine) -> Iterator[TestClient]:
+    """A client of one service, for all tests that change nothing in it."""
+    settings = Settings(
+        indexes=tiny_indexes, checkpoint=str(tiny_checkpoint), admin_token=SecretStr(TOKEN), follow_s=0.0, max_docs=20
+    )
+    app = create_app(settings, engine=engine)
+    app.state.attempts = FailedAttempts(most=10**9)
+    with client_of(app) as client:
         yield client
 
 
@@ -60,7 +86,7 @@ def make_client(settings: Settings, engine: RagEngine) -> Iterator[Callable[...,
 
         def make(**changed: object) -> TestClient:
             app = create_app(settings.model_copy(update=changed), engine=engine)
-            return stack.enter_context(TestClient(app))
+            return stack.enter_context(client_of(app))
 
         yield make
 
@@ -109,13 +135,21 @@ def ended_with(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["code"]
 
 
+def refused(response: httpx.Response) -> tuple[int, str, list[tuple[str, str]]]:
+    """Its status, the code of its problem, and the field and reason of each error."""
+    body = response.json()
+    assert response.headers["content-type"] == "application/problem+json"
+    assert body["status"] == response.status_code
+    return response.status_code, body["code"], [(one["field"], one["reason"]) for one in body.get("errors", [])]
+
+
 def get(url: str, *, headers: Any = None) -> httpx.Response:
-    # patient: the machine that runs the tests may be busy with other things
-    return httpx.get(url, headers=headers, timeout=60)
+    # patient: the machine that runs the tests may be busy with other things; and no certificates are read for http
+    return httpx.get(url, headers=headers, timeout=60, verify=False)
 
 
 def post(url: str, *, json: object, headers: Any = None) -> httpx.Response:
-    return httpx.post(url, json=json, headers=headers, timeout=60)
+    return httpx.post(url, json=json, headers=headers, timeout=60, verify=False)
 
 
 class SlowSearch:
@@ -142,12 +176,14 @@ class SlowSearch:
         for _ in range(count):
             assert self.begun.acquire(timeout=30)
 
-    def ask(self, server: str, body: dict[str, object]) -> socket.socket:
-        """A client that has asked and reads nothing."""
+    def ask(
+        self, server: str, body: dict[str, object], path: str = "/answer", *, after: bytes = b"", **headers: object
+    ) -> socket.socket:
+        """A client that has asked, has sent `after` behind its question, and reads nothing."""
         client = connect(server)
         self._clients.append(client)
         content = json.dumps(body).encode()
-        client.sendall(head(content_length=len(content)) + content)
+        client.sendall(head(path, content_length=len(content), **headers) + content + after)
         return client
 
     def __enter__(self) -> Self:
@@ -177,7 +213,12 @@ def connect(server: str) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=60)
 
 
-def head(**headers: object) -> bytes:
-    """The head of a question with these headers."""
+def head(path: str = "/answer", **headers: object) -> bytes:
+    """The head of a question, or of another call, with these headers."""
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-    return f"POST /answer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{lines}\r\n".encode()
+    return f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{lines}\r\n".encode()
+
+
+def received(client: socket.socket) -> bytes:
+    """All until the other side closes; `timeout` where it does not."""
+    return b"".join(iter(lambda: client.recv(65_536), b""))

@@ -107,7 +107,12 @@ def _is_whole(received: bytes) -> bool:
 
 
 def _request(body: bytes, path: str = "/answer", method: str = "POST", *headers: bytes) -> bytes:
-    lines = (f"{method} {path} HTTP/1.1".encode("latin-1"), b"host: x", b"content-type: application/json", *headers)
+    lines = (
+        f"{method} {path} HTTP/1.1".encode("latin-1"),
+        b"host: localhost",
+        b"content-type: application/json",
+        *headers,
+    )
     return b"\r\n".join((*lines, b"content-length: %d" % len(body), b"", body))
 
 
@@ -120,7 +125,7 @@ def _bad_line(random: Random) -> Hostile:
         )
     )
     version = random.choice(("HTTP/1.1", "HTTP/1.0", "HTTP/9.9", "HTTP/2", "", "http/1.1", "RTSP/1.0"))
-    return Hostile("request line", (f"{method} {target} {version}\r\nhost: x\r\n\r\n".encode("latin-1"),))
+    return Hostile("request line", (f"{method} {target} {version}\r\nhost: localhost\r\n\r\n".encode("latin-1"),))
 
 
 def _bad_headers(random: Random) -> Hostile:
@@ -138,7 +143,7 @@ def _bad_headers(random: Random) -> Hostile:
 
 def _bad_framing(random: Random) -> Hostile:
     framing, body = random.choice(FRAMINGS)
-    head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % random.choice(PATHS).encode()
+    head = b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n" % random.choice(PATHS).encode()
     return Hostile("framing", (head + framing + b"\r\n\r\n" + body,))
 
 
@@ -186,7 +191,7 @@ def _wrong_types(random: Random) -> Hostile:
 def _huge(random: Random) -> Hostile:
     size = random.choice((65_537, 200_000, 2_000_000))
     if random.random() < 0.5:
-        head = b"POST /answer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        head = b"POST /answer HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         head += b"transfer-encoding: chunked\r\n\r\n"
         chunk = b"2710\r\n" + b"x" * 10_000 + b"\r\n"
         return Hostile("huge", (head + chunk * (size // 10_000 + 1) + b"0\r\n\r\n",))

@@ -7,103 +7,128 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
+from openbook.api.schemas import MAX_SEARCH
+from tests.openbook.api.conftest import ADMIN, refused
+
 QUESTION = {"question": "who is the king ?"}
+SWAP = {"version": "tiny-2018"}
 JSON = {"content-type": "application/json"}
+BLANK = "must not be empty or blank"
+UNKNOWN = "there is no such field"
+HALF = "holds half of a surrogate pair, which is no character"
+AT_LEAST_1 = "must be greater than or equal to 1"
+NO_STRING = "must be a valid string"
+NO_INTEGER = "must be a valid integer"
+NO_NUMBER = "must be a valid number"
+NO_OBJECT = "must be a JSON object"
+LONG_NAME = "must have at most 64 characters"
 
-
-def refused(response: httpx.Response) -> tuple[int, str, list[tuple[str, str]]]:
-    body = response.json()
-    assert response.headers["content-type"] == "application/problem+json"
-    assert body["status"] == response.status_code
-    return response.status_code, body["code"], [(one["field"], one["reason"]) for one in body.get("errors", [])]
+OF_ANSWER: list[tuple[object, str, str]] = [
+    ({}, "question", "is required"),
+    *(({"question": blank}, "question", BLANK) for blank in ("", " \n\t  ")),
+    *(({"question": wrong}, "question", NO_STRING) for wrong in (None, ["who"])),
+    ({"question": "x" * 2001}, "question", "must have at most 2000 characters"),
+    ({"question": "who\0am"}, "question", "holds a NUL character"),
+    ({"question": "\ud800"}, "question", HALF),
+    ({**QUESTION, "qestion": 1}, "qestion", UNKNOWN),
+    ({**QUESTION, "n_docs": 21}, "n_docs", "must be at most 20, not 21"),
+    *(({**QUESTION, "n_docs": few}, "n_docs", AT_LEAST_1) for few in (0, -5)),
+    *(({**QUESTION, "n_docs": wrong}, "n_docs", NO_INTEGER) for wrong in (2.5, "5", True, None)),
+    ({**QUESTION, "model": "words"}, "model", "must be 'token' or 'sequence'"),
+    ({**QUESTION, "decoding": "slow"}, "decoding", "must be 'thorough' or 'fast'"),
+    *(({**QUESTION, name: 0}, name, AT_LEAST_1) for name in ("num_beams", "max_new_tokens", "num_answers")),
+    ({**QUESTION, "num_beams": 17}, "num_beams", "must be at most 16, not 17"),
+    ({**QUESTION, "max_new_tokens": 129}, "max_new_tokens", "must be at most 128, not 129"),
+    ({**QUESTION, "num_answers": 5}, "num_answers", "must be at most num_beams, which is 4, not 5"),
+    ({**QUESTION, "timeout_s": 0}, "timeout_s", "must be greater than 0"),
+    ({**QUESTION, "timeout_s": 601}, "timeout_s", "must be less than or equal to 600"),
+    *(({**QUESTION, "timeout_s": wrong}, "timeout_s", NO_NUMBER) for wrong in ("soon", "5", True, [5])),
+    ({**QUESTION, "index": ""}, "index", BLANK),
+    ({**QUESTION, "index": "x" * 65}, "index", LONG_NAME),
+    *((wrong, "body", NO_OBJECT) for wrong in ([], "who", None)),
+    # more than the index holds
+    (
+        {**QUESTION, "n_docs": 13},
+        "n_docs",
+        "13 passages were asked for, the index 'tiny-2016' holds 12. Ask for fewer.",
+    ),
+]
+OF_TARGETS: list[tuple[object, str, str]] = [
+    ([], "targets", "must have at least 1 entry"),
+    (["yes"] * 2, "body", "targets holds the same target twice, which would halve its probability"),
+    (["yes", " "], "targets[1]", BLANK),
+    (["yes", "\0"], "targets[1]", "holds a NUL character"),
+    (["yes", "x" * 501], "targets[1]", "must have at most 500 characters"),
+    ([str(number) for number in range(101)], "targets", "must have at most 100 entries"),
+    ("yes", "targets", "must be a valid list"),
+]
+OF_VERSIONS: list[tuple[object, str, str]] = [
+    *((few, "versions", "must have at least 2 entries") for few in ([], ["tiny-2016"])),
+    ([f"tiny-{year}" for year in range(9)], "versions", "must have at most 8 entries"),
+    (["tiny-2016", "tiny-2018", " tiny-2016 "], "versions", "holds the same version twice"),
+    (["tiny-2016", " "], "versions[1]", BLANK),
+    (["tiny-2016", "x" * 65], "versions[1]", LONG_NAME),
+    (["tiny-2016", 2018], "versions[1]", NO_STRING),
+    ("tiny-2016", "versions", "must be a valid list"),
+]
+OF_SEARCH: list[tuple[object, str, str]] = [
+    ({"nprobe": 0}, "search.nprobe", AT_LEAST_1),
+    ({"candidates": MAX_SEARCH + 1}, "search.candidates", f"must be less than or equal to {MAX_SEARCH}"),
+    ({"efSearch": "9"}, "search.efSearch", NO_INTEGER),
+    *(({"nprobe": wrong}, "search.nprobe", NO_INTEGER) for wrong in (2.5, True)),
+    ({"ef_search": 9}, "search.ef_search", UNKNOWN),
+    ([], "search", NO_OBJECT),
+]
+OF_CHANGES: list[tuple[str, object, str, str]] = [
+    ("swap", {}, "version", "is required"),
+    ("swap", {**SWAP, "wait": "no"}, "wait", "must be a valid boolean"),
+    ("swap", {**SWAP, "policy": "hope"}, "policy", "must be 'availability' or 'resource'"),
+    ("rollback", SWAP, "version", UNKNOWN),
+    ("rollback", {"verify": "eyes"}, "verify", "must be 'manifest' or 'checksum'"),
+    ("load", {"version": "x" * 65}, "version", LONG_NAME),
+    ("load", {**SWAP, "policy": "resource"}, "policy", UNKNOWN),
+]
 
 
 @pytest.mark.parametrize(
-    ("body", "field", "reason"),
+    ("path", "body", "field", "reason"),
     [
-        ({}, "question", "is required"),
-        ({"question": ""}, "question", "must not be empty or blank"),
-        ({"question": " \n\t  "}, "question", "must not be empty or blank"),
-        ({"question": None}, "question", "must be a valid string"),
-        ({"question": ["who"]}, "question", "must be a valid string"),
-        ({"question": "x" * 2001}, "question", "must have at most 2000 characters"),
-        ({"question": "who\0am"}, "question", "holds a NUL character"),
-        ({"question": "\ud800"}, "question", "holds half of a surrogate pair, which is no character"),
-        ({**QUESTION, "qestion": 1}, "qestion", "there is no such field"),
-        ({**QUESTION, "n_docs": 0}, "n_docs", "must be greater than or equal to 1"),
-        ({**QUESTION, "n_docs": -5}, "n_docs", "must be greater than or equal to 1"),
-        ({**QUESTION, "n_docs": 21}, "n_docs", "must be at most 20, not 21"),
-        ({**QUESTION, "n_docs": 2.5}, "n_docs", "must be a valid integer"),
-        ({**QUESTION, "n_docs": "5"}, "n_docs", "must be a valid integer"),
-        ({**QUESTION, "n_docs": True}, "n_docs", "must be a valid integer"),
-        ({**QUESTION, "n_docs": None}, "n_docs", "must be a valid integer"),
-        ({**QUESTION, "model": "words"}, "model", "must be 'token' or 'sequence'"),
-        ({**QUESTION, "decoding": "slow"}, "decoding", "must be 'thorough' or 'fast'"),
-        ({**QUESTION, "num_beams": 0}, "num_beams", "must be greater than or equal to 1"),
-        ({**QUESTION, "num_beams": 17}, "num_beams", "must be at most 16, not 17"),
-        ({**QUESTION, "max_new_tokens": 0}, "max_new_tokens", "must be greater than or equal to 1"),
-        ({**QUESTION, "max_new_tokens": 129}, "max_new_tokens", "must be at most 128, not 129"),
-        ({**QUESTION, "num_answers": 0}, "num_answers", "must be greater than or equal to 1"),
-        ({**QUESTION, "num_answers": 5}, "num_answers", "must be at most num_beams, which is 4, not 5"),
-        ({**QUESTION, "timeout_s": 0}, "timeout_s", "must be greater than 0"),
-        ({**QUESTION, "timeout_s": 601}, "timeout_s", "must be less than or equal to 600"),
-        ({**QUESTION, "timeout_s": "soon"}, "timeout_s", "must be a valid number"),
-        ({**QUESTION, "index": ""}, "index", "must not be empty or blank"),
-        ({**QUESTION, "index": "x" * 65}, "index", "must have at most 64 characters"),
-        ([], "body", "must be a JSON object"),
-        ("who", "body", "must be a JSON object"),
-        (None, "body", "must be a JSON object"),
+        *(("/answer", *row) for row in OF_ANSWER),
+        *(("/score", {**QUESTION, "targets": targets}, *row) for targets, *row in OF_TARGETS),
+        *(("/compare", {**QUESTION, "versions": versions}, *row) for versions, *row in OF_VERSIONS),
+        # a comparison is pinned by its versions alone
+        ("/compare", {**QUESTION, "versions": ["tiny-2016", "tiny-2018"], "index": "tiny-2016"}, "index", UNKNOWN),
+        *(("/retrieve", {**QUESTION, "search": search}, *row) for search, *row in OF_SEARCH),
+        *(
+            ("/retrieve", {**QUESTION, "retriever": wrong}, "retriever", "must be 'dense' or 'bm25'")
+            for wrong in ("BM25", "tfidf", "", 1)
+        ),
+        *((f"/index/{call}", *row) for call, *row in OF_CHANGES),
     ],
 )
 def test_a_body_that_does_not_validate_says_which_field_and_why(
-    client: TestClient, body: object, field: str, reason: str
+    reader: TestClient, path: str, body: object, field: str, reason: str
 ) -> None:
-    response = client.post("/answer", content=json.dumps(body), headers=JSON)
+    response = reader.post(path, content=json.dumps(body), headers=JSON | ADMIN)
     assert refused(response) == (422, "invalid_request", [(field, reason)])
     assert response.json()["detail"] == f"{field}: {reason}"
+    assert reader.get("/index").json()["live"]["generation"] == 0
 
 
-def test_every_field_at_fault_is_named(client: TestClient) -> None:
-    response = client.post("/answer", json={"question": " ", "n_docs": 0, "x": 1})
-    assert refused(response)[2] == [
-        ("question", "must not be empty or blank"),
-        ("n_docs", "must be greater than or equal to 1"),
-        ("x", "there is no such field"),
-    ]
+def test_every_field_at_fault_is_named(reader: TestClient) -> None:
+    response = reader.post("/answer", json={"question": " ", "n_docs": 0, "x": 1})
+    assert refused(response)[2] == [("question", BLANK), ("n_docs", AT_LEAST_1), ("x", UNKNOWN)]
 
 
-def test_a_field_whose_name_is_no_text_is_refused(client: TestClient) -> None:
-    response = client.post("/answer", content=b'{"question":"who","x\\ud800":1}', headers=JSON)
-    assert refused(response)[2] == [("body", "holds half of a surrogate pair, which is no character")]
+def test_a_field_whose_name_is_no_text_is_refused(reader: TestClient) -> None:
+    response = reader.post("/answer", content=b'{"question":"who","x\\ud800":1}', headers=JSON)
+    assert refused(response)[2] == [("body", HALF)]
 
 
-def test_a_thousand_unknown_fields_do_not_make_a_long_answer(client: TestClient) -> None:
-    response = client.post("/answer", json={**QUESTION, **{f"field{number}": 1 for number in range(1000)}})
+def test_a_thousand_unknown_fields_do_not_make_a_long_answer(reader: TestClient) -> None:
+    response = reader.post("/answer", json={**QUESTION, **{f"field{number}": 1 for number in range(1000)}})
     assert len(refused(response)[2]) == 20
     assert len(response.content) < 5000
-
-
-def test_more_passages_than_the_index_holds(client: TestClient) -> None:
-    response = client.post("/answer", json={**QUESTION, "n_docs": 13})
-    reason = "13 passages were asked for, the index 'tiny-2016' holds 12. Ask for fewer."
-    assert refused(response) == (422, "invalid_request", [("n_docs", reason)])
-
-
-@pytest.mark.parametrize(
-    ("targets", "field", "reason"),
-    [
-        ([], "targets", "must have at least 1 entry"),
-        (["yes"] * 2, "body", "targets holds the same target twice, which would halve its probability"),
-        (["yes", " "], "targets[1]", "must not be empty or blank"),
-        (["yes", "\0"], "targets[1]", "holds a NUL character"),
-        (["yes", "x" * 501], "targets[1]", "must have at most 500 characters"),
-        ([str(number) for number in range(101)], "targets", "must have at most 100 entries"),
-        ("yes", "targets", "must be a valid list"),
-    ],
-)
-def test_targets_that_cannot_be_scored(client: TestClient, targets: object, field: str, reason: str) -> None:
-    response = client.post("/score", json={**QUESTION, "targets": targets})
-    assert refused(response) == (422, "invalid_request", [(field, reason)])
 
 
 @pytest.mark.parametrize(
@@ -122,27 +147,27 @@ def test_targets_that_cannot_be_scored(client: TestClient, targets: object, fiel
         (b'{"n_docs": ' + b"9" * 5000 + b"}", "The body is not JSON: a number or a nesting in it is out of bounds."),
     ],
 )
-def test_a_body_that_is_not_json_in_utf8(client: TestClient, content: bytes, detail: str) -> None:
-    response = client.post("/answer", content=content, headers=JSON)
+def test_a_body_that_is_not_json_in_utf8(reader: TestClient, content: bytes, detail: str) -> None:
+    response = reader.post("/answer", content=content, headers=JSON)
     assert refused(response) == (400, "malformed_body", [])
     assert response.json()["detail"] == detail
 
 
 @pytest.mark.parametrize("content_type", [None, "text/plain", "application/x-www-form-urlencoded", "json"])
-def test_a_body_of_another_type(client: TestClient, content_type: str | None) -> None:
+def test_a_body_of_another_type(reader: TestClient, content_type: str | None) -> None:
     headers = {"content-type": content_type} if content_type else {}
-    response = client.post("/answer", content=json.dumps(QUESTION), headers=headers)
+    response = reader.post("/answer", content=json.dumps(QUESTION), headers=headers)
     assert refused(response) == (415, "unsupported_media_type", [])
     assert response.json()["detail"] == "Send the body as application/json."
 
 
-def test_a_content_type_with_a_character_set_will_do(client: TestClient) -> None:
+def test_a_content_type_with_a_character_set_will_do(reader: TestClient) -> None:
     headers = {"content-type": "application/json; charset=utf-8"}
-    assert client.post("/retrieve", content=json.dumps(QUESTION), headers=headers).status_code == 200
+    assert reader.post("/retrieve", content=json.dumps(QUESTION), headers=headers).status_code == 200
 
 
-def test_a_question_of_100_kb_is_refused_before_it_is_read(client: TestClient) -> None:
-    response = client.post("/answer", json={"question": "x" * 100_000})
+def test_a_question_of_100_kb_is_refused_before_it_is_read(reader: TestClient) -> None:
+    response = reader.post("/answer", json={"question": "x" * 100_000})
     assert refused(response) == (413, "body_too_large", [])
     assert response.json()["detail"] == "The request body has more than 65536 bytes."
     assert response.headers["connection"] == "close"
@@ -163,18 +188,18 @@ def test_a_body_in_pieces_is_bounded_too(server: str) -> None:
     assert refused(response) == (413, "body_too_large", [])
 
 
-def test_a_body_of_the_largest_size_is_read(client: TestClient) -> None:
+def test_a_body_of_the_largest_size_is_read(reader: TestClient) -> None:
     content = json.dumps(QUESTION).encode()
-    assert client.post("/retrieve", content=content.ljust(65_536), headers=JSON).status_code == 200
-    assert client.post("/retrieve", content=content.ljust(65_537), headers=JSON).status_code == 413
+    assert reader.post("/retrieve", content=content.ljust(65_536), headers=JSON).status_code == 200
+    assert reader.post("/retrieve", content=content.ljust(65_537), headers=JSON).status_code == 413
 
 
-def test_the_outer_space_of_a_question_is_no_part_of_it(client: TestClient) -> None:
-    bare = client.post("/retrieve", json={"question": "who is the king ?"}).json()["passages"]
-    assert client.post("/retrieve", json={"question": "  who is the king ?\n"}).json()["passages"] == bare
+def test_the_outer_space_of_a_question_is_no_part_of_it(reader: TestClient) -> None:
+    bare = reader.post("/retrieve", json={"question": "who is the king ?"}).json()["passages"]
+    assert reader.post("/retrieve", json={"question": "  who is the king ?\n"}).json()["passages"] == bare
 
 
-def test_any_sayable_question_is_answered(client: TestClient) -> None:
+def test_any_sayable_question_is_answered(reader: TestClient) -> None:
     for question in ("?", "é" * 2000, "誰", "🙂", "\u202e", "a\nb", "[MASK] [SEP] </s>", "' OR 1=1 --", "<script>"):
-        response = client.post("/answer", json={"question": question, "max_new_tokens": 2, "num_beams": 1})
+        response = reader.post("/answer", json={"question": question, "max_new_tokens": 2, "num_beams": 1})
         assert response.status_code == 200, question

@@ -2,19 +2,17 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from starlette.testclient import TestClient
 
-from tests.openbook.api.conftest import Serve, SlowSearch, get, post, until
+from tests.openbook.api.conftest import MakeClient, Serve, SlowSearch, get, post, until
 from tests.openbook.api.test_server import counted
 
 QUESTIONS = [
     f"{start} {end} ?"
-    for start in ("who is the president of", "what is the gdp of", "the long river in", "king")
+    for start in ("who is the president of", "the long river in")
     for end in ("peru", "ghana", "the green island in the north sea")
 ]
 BODIES: list[dict[str, object]] = [
@@ -32,9 +30,7 @@ def queued(server: str, questions: int) -> None:
     until(lambda: counted(server, "openbook_queue_depth") == questions)
 
 
-def test_eight_clients_get_the_answers_that_one_client_gets(
-    server: str, make_client: Callable[..., TestClient]
-) -> None:
+def test_eight_clients_get_the_answers_that_one_client_gets(server: str, make_client: MakeClient) -> None:
     alone = make_client(max_batch=1)
     expected = [alone.post("/answer", json=body).json() for body in BODIES]
     with ThreadPoolExecutor(8) as clients:

@@ -1,7 +1,7 @@
 """Clients that guess, wait, trickle and frame: the service ends each within a limit, and no other client feels it."""
 
 import logging
-import socket
+import re
 import time
 from collections.abc import Callable
 
@@ -13,8 +13,9 @@ from openbook.api import access
 from openbook.api.access import MOST_ATTEMPTS, WINDOW_S, FailedAttempts, place_of
 from openbook.api.middleware import DEFAULTS, MAX_HEAD_BYTES
 from openbook.api.page import HEADERS
+from openbook.api.server import MAX_AHEAD_BYTES
 from openbook.errors import TooManyAttempts
-from tests.openbook.api.conftest import ADMIN, TOKEN, SlowSearch, connect, get, head
+from tests.openbook.api.conftest import ADMIN, TOKEN, SlowSearch, connect, get, head, received, until
 
 WRONG = {"authorization": "Bearer open says me"}
 HISTORY = "/index/history"
@@ -76,7 +77,7 @@ def test_the_log_says_once_where_guesses_came_from(client: TestClient, caplog: p
         guess(client, MOST_ATTEMPTS)
         client.get(HISTORY, headers=WRONG)
     assert [record.getMessage() for record in caplog.records if record.name == access.__name__] == [
-        "10 wrong admin tokens from testclient: refused for 60 s"
+        "10 wrong admin tokens from 127.0.0.1: refused for 60 s"
     ]
     assert "open says me" not in caplog.text
 
@@ -117,14 +118,15 @@ def test_the_addresses_of_one_customer_are_counted_together() -> None:
     assert place_of("2001:db8:1:2::1") == place_of("2001:db8:1:2:ffff::9") == "2001:db8:1:2::/64"
     assert place_of("2001:db8:1:3::1") != place_of("2001:db8:1:2::1")
     assert place_of("::ffff:192.0.2.1") == place_of("192.0.2.1") == "192.0.2.1"
-    assert place_of("testclient") == "testclient"
+    assert place_of("fe80::1%eth0") == "fe80::/64"
+    assert place_of("a socket file") == place_of("") == "unknown"
 
 
 @pytest.mark.parametrize(
     "path", ["/healthz", "/metrics", "/openapi.json", "/index", HISTORY, "/nowhere", "/answer", "/index/..%2f..%2fetc"]
 )
-def test_every_response_is_hardened(client: TestClient, path: str) -> None:
-    headers = client.get(path).headers
+def test_every_response_is_hardened(reader: TestClient, path: str) -> None:
+    headers = reader.get(path).headers
     assert dict(headers) | DEFAULTS == dict(headers)
 
 
@@ -136,17 +138,17 @@ def test_a_bug_is_told_with_the_same_headers(client: TestClient, app: FastAPI) -
 
 
 @pytest.mark.parametrize("path", ["/", "/docs"])
-def test_a_page_keeps_its_own_policy(client: TestClient, path: str) -> None:
-    headers = client.get(path).headers
+def test_a_page_keeps_its_own_policy(reader: TestClient, path: str) -> None:
+    headers = reader.get(path).headers
     assert dict(headers) | DEFAULTS | HEADERS == dict(headers)
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
 
 
-def test_a_head_that_comes_in_one_piece_is_bounded_too(client: TestClient) -> None:
+def test_a_head_that_comes_in_one_piece_is_bounded_too(reader: TestClient) -> None:
     for response in (
-        client.get("/healthz", headers={"x-padding": "x" * MAX_HEAD_BYTES}),
-        client.get("/healthz?" + "x" * MAX_HEAD_BYTES),
-        client.get("/" + "x" * MAX_HEAD_BYTES),
+        reader.get("/healthz", headers={"x-padding": "x" * MAX_HEAD_BYTES}),
+        reader.get("/healthz?" + "x" * MAX_HEAD_BYTES),
+        reader.get("/" + "x" * MAX_HEAD_BYTES),
     ):
         assert (response.status_code, response.json()["code"]) == (431, "head_too_large")
         assert response.headers["connection"] == "close"
@@ -154,18 +156,10 @@ def test_a_head_that_comes_in_one_piece_is_bounded_too(client: TestClient) -> No
 
 
 @pytest.mark.parametrize("origin", ["null", "http://elsewhere.example"])
-def test_no_other_site_may_read_an_answer(client: TestClient, origin: str) -> None:
+def test_no_other_site_may_read_an_answer(reader: TestClient, origin: str) -> None:
     preflight = {"origin": origin, "access-control-request-method": "POST"}
-    for response in (client.options("/answer", headers=preflight), client.get("/index", headers={"origin": origin})):
+    for response in (reader.options("/answer", headers=preflight), reader.get("/index", headers={"origin": origin})):
         assert not [name for name in response.headers if name.startswith("access-control-")]
-
-
-def received(client: socket.socket) -> bytes:
-    """All until the other side closes; `timeout` where it does not."""
-    parts = []
-    while part := client.recv(65_536):
-        parts.append(part)
-    return b"".join(parts)
 
 
 @pytest.fixture
@@ -173,7 +167,7 @@ def hasty(hasty_after: Callable[[float], str]) -> str:
     return hasty_after(0.3)
 
 
-@pytest.mark.parametrize("sent", [b"", b"P", b"POST /answer HTTP/1.1\r\nhost: x\r\n"])
+@pytest.mark.parametrize("sent", [b"", b"P", b"POST /answer HTTP/1.1\r\nhost: localhost\r\n"])
 def test_a_head_that_never_ends_is_not_waited_for(hasty: str, sent: bytes) -> None:
     with connect(hasty) as client:
         client.sendall(sent)
@@ -186,7 +180,7 @@ def test_a_head_that_trickles_is_not_waited_for_either(hasty: str, answered: boo
     began = time.monotonic()
     with connect(hasty) as client:
         if answered:
-            client.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert client.recv(12) == b"HTTP/1.1 200"
         with pytest.raises(OSError, match=r"."):  # noqa: PT012
             for byte in head() * 100:
@@ -216,6 +210,37 @@ def test_a_question_that_takes_longer_than_a_head_may_is_answered(hasty: str, sl
         time.sleep(0.6)
         slow_search.go_on.set()
         assert client.recv(12) == b"HTTP/1.1 200"
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("sent", [b"\r\n", head(content_length=2) + b"{}"], ids=["two bytes", "a request"])
+def test_a_hang_up_is_seen_behind_what_was_sent_ahead(
+    server: str, slow_search: SlowSearch, sent: bytes, at_once: bool
+) -> None:
+    client = slow_search.ask(server, {"question": "who is the king ?"}, after=sent if at_once else b"")
+    slow_search.wait(1)
+    if not at_once:
+        client.sendall(sent)
+    client.close()
+    until(lambda: 'outcome="cancelled",route="/answer"' in get(f"{server}/metrics").text, 10)
+
+
+def test_requests_sent_ahead_are_answered_in_turn(server: str, slow_search: SlowSearch) -> None:
+    client = slow_search.ask(server, {"question": "who is the king ?"})
+    slow_search.wait(1)
+    client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n" * 2)
+    client.sendall(b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+    slow_search.go_on.set()
+    assert re.findall(rb"HTTP/1.1 (\d+) ", received(client)) == [b"200", b"200", b"200", b"404"]
+
+
+def test_a_client_that_sends_much_ahead_is_cut_off(server: str, slow_search: SlowSearch) -> None:
+    client = slow_search.ask(server, {"question": "who is the king ?"})
+    slow_search.wait(1)
+    with pytest.raises(OSError, match=r"."):  # noqa: PT012
+        while True:
+            client.sendall(b"x" * MAX_AHEAD_BYTES)
+    until(lambda: 'outcome="cancelled",route="/answer"' in get(f"{server}/metrics").text, 10)
 
 
 def test_a_head_that_is_too_large_is_refused(server: str) -> None:

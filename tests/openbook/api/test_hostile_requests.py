@@ -13,7 +13,7 @@ import pytest
 from tests.openbook.api.conftest import get, post
 from tests.openbook.api.hostile import Hostile, answered, hostile_requests, statuses
 
-CLIENTS = 4
+CLIENTS = 12
 PATIENCE_S = 120.0
 # What says that the inside shows.
 TELLTALES = (b"Traceback", b'File "', b".py", b"site-packages", b"0x7f")
@@ -23,7 +23,7 @@ CONTINUE = 100
 
 @pytest.fixture
 def port(hasty_after: Callable[[float], str]) -> int:
-    return int(hasty_after(2.0).rpartition(":")[2])
+    return int(hasty_after(1.0).rpartition(":")[2])
 
 
 def fault_of(hostile: Hostile, received: bytes) -> str | None:

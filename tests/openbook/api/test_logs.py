@@ -1,12 +1,12 @@
 import json
 import logging
 import sys
-from collections.abc import Callable
 
 import pytest
 from starlette.testclient import TestClient
 
 from openbook.api.logs import JsonFormatter, TextFormatter
+from tests.openbook.api.conftest import MakeClient
 
 
 def line_of(**changed: object) -> dict[str, object]:
@@ -58,7 +58,7 @@ def test_nobody_can_write_a_line_of_text_that_was_never_logged(said: str) -> Non
 
 @pytest.mark.parametrize("log_questions", [False, True])
 def test_the_access_log_has_the_question_only_where_the_setting_says_so(
-    make_client: Callable[..., TestClient], caplog: pytest.LogCaptureFixture, log_questions: bool
+    make_client: MakeClient, caplog: pytest.LogCaptureFixture, log_questions: bool
 ) -> None:
     client = make_client(log_questions=log_questions)
     with caplog.at_level(logging.INFO, "openbook.access"):
@@ -75,11 +75,11 @@ def test_the_access_log_has_the_question_only_where_the_setting_says_so(
     assert ("the secret king" in str([vars(record) for record in caplog.records])) is log_questions
 
 
-def test_probes_that_go_well_are_no_news(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_probes_that_go_well_are_no_news(reader: TestClient, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "openbook.access"):
         for path in ("/healthz", "/readyz", "/metrics", "/index", "/nowhere"):
-            client.get(path)
-        client.post("/readyz")
+            reader.get(path)
+        reader.post("/readyz")
     lines = [record for record in caplog.records if "facts" in vars(record)]
     levels = [(record.levelname, vars(record)["facts"]["status"]) for record in lines]
     assert levels == [("DEBUG", 200)] * 3 + [("INFO", 200), ("INFO", 404), ("INFO", 405)]

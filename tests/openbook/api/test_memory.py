@@ -7,6 +7,7 @@ import pytest
 from openbook.api.memory import MEMINFO as MEMINFO_OF_THE_SYSTEM
 from openbook.api.memory import free_memory
 
+AVAILABLE = 2_000_000 * 1024
 MEMINFO = "MemTotal:       24000000 kB\nMemFree:         1000000 kB\nMemAvailable:    2000000 kB\n"
 
 
@@ -29,17 +30,14 @@ def cgroup(
     return folder
 
 
-def test_without_a_container_it_is_what_the_system_calls_available(meminfo: Path, tmp_path: Path) -> None:
-    assert free_memory(meminfo, tmp_path / "none") == 2_000_000 * 1024
-    assert free_memory(meminfo, cgroup(tmp_path / "cgroup", "max\n")) == 2_000_000 * 1024
-
-
-def test_a_containers_limit_counts_without_the_pages_that_can_be_dropped(meminfo: Path, tmp_path: Path) -> None:
-    assert free_memory(meminfo, cgroup(tmp_path / "cgroup", "4000\n")) == 4000 - 3000 + 540
-
-
-def test_a_container_above_its_limit_has_nothing_left(meminfo: Path, tmp_path: Path) -> None:
-    assert free_memory(meminfo, cgroup(tmp_path / "cgroup", "1000\n")) == 0
+@pytest.mark.parametrize(
+    ("limit", "free"), [(None, AVAILABLE), ("max\n", AVAILABLE), ("4000\n", 4000 - 3000 + 540), ("1000\n", 0)]
+)
+def test_a_limit_counts_without_the_pages_that_can_be_dropped(
+    meminfo: Path, tmp_path: Path, limit: str | None, free: int
+) -> None:
+    group = tmp_path / "cgroup"
+    assert free_memory(meminfo, cgroup(group, limit) if limit is not None else group) == free
 
 
 def test_where_the_system_does_not_say_nothing_is_refused(tmp_path: Path) -> None:
@@ -80,4 +78,4 @@ def test_the_first_version_of_control_groups_counts_as_well(meminfo: Path, tmp_p
         (group / f"memory.{name}").write_text(text, encoding="ascii")
     assert free_memory(meminfo, tmp_path / "cgroup", membership) == 4000 - 3000 + 540
     (group / "memory.limit_in_bytes").write_text("9223372036854771712\n", encoding="ascii")
-    assert free_memory(meminfo, tmp_path / "cgroup", membership) == 2_000_000 * 1024
+    assert free_memory(meminfo, tmp_path / "cgroup", membership) == AVAILABLE

@@ -7,12 +7,18 @@ import pytest
 from fastapi import Request
 from starlette.testclient import TestClient
 
+from openbook import errors
 from openbook.api import problems
 from openbook.api.schemas import AnswerRequest, SearchParameters, SwapRequest
-from openbook.errors import InvalidRequest, OpenbookError, TooManyDocs
+from openbook.entities import IndexInfo
+from openbook.errors import InvalidRequest, OpenbookError
+from openbook.storage.index_store import IndexStore
+from tests.openbook.api.conftest import ADMIN, MakeClient, until
 from tests.places import ROOT
 
 MISSING = ("/nowhere", "/static/nothing.js", "/static/..%2fquestions.py")
+CALLS = "/docs lists every call."
+ON_DISK = "Versions on disk: tiny-2016, tiny-2018."
 DOCUMENT = ROOT / "docs" / "http.md"
 
 
@@ -56,57 +62,34 @@ def test_the_documents_table_is_the_codes_table() -> None:
     assert documented == expected
 
 
-def test_a_problem_says_which_field_is_at_fault() -> None:
-    problem = problems.of_error(InvalidRequest(field="n_docs", reason="must be at most 20, not 50"))
-    assert problem.detail == "n_docs: must be at most 20, not 50"
-    assert problem.errors == ({"field": "n_docs", "reason": "must be at most 20, not 50"},)
-    problem = problems.of_error(TooManyDocs(n_docs=13, version="tiny-2016", n_passages=12))
-    reason = "13 passages were asked for, the index 'tiny-2016' holds 12. Ask for fewer."
-    assert problem.errors == ({"field": "n_docs", "reason": reason},)
-
-
-def test_an_error_comes_as_one_exact_body(client: TestClient) -> None:
-    response = client.get("/index/wiki-1999", headers={"x-request-id": "abc-1"})
-    assert response.status_code == 404
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code", "detail"),
+    [
+        *(("GET", path, 404, "not_found", f"There is nothing at this address. {CALLS}") for path in MISSING),
+        ("POST", "/answer/", 404, "not_found", f"There is nothing at this address. {CALLS}"),
+        ("GET", "/answer", 405, "method_not_allowed", f"This address takes POST. {CALLS}"),
+        ("DELETE", "/index", 405, "method_not_allowed", f"This address takes GET. {CALLS}"),
+        ("GET", "/index/wiki-1999", 404, "unknown_index", f"There is no index version 'wiki-1999'. {ON_DISK}"),
+    ],
+)
+def test_every_error_comes_as_one_exact_body(
+    reader: TestClient, method: str, path: str, status: int, code: str, detail: str
+) -> None:
+    response = reader.request(method, path, headers={"x-request-id": "abc-1"})
     assert response.headers["content-type"] == "application/problem+json"
+    assert response.status_code == status
     assert response.json() == {
-        "type": "urn:openbook:problem:unknown_index",
-        "title": "Unknown index",
-        "status": 404,
-        "detail": "There is no index version 'wiki-1999'. Versions on disk: tiny-2016, tiny-2018.",
-        "code": "unknown_index",
+        "type": f"urn:openbook:problem:{code}",
+        "title": code.replace("_", " ").capitalize(),
+        "status": status,
+        "detail": detail,
+        "code": code,
         "request_id": "abc-1",
     }
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status", "code", "detail"),
-    [
-        *(("GET", path, 404, "not_found", "There is nothing at this address.") for path in MISSING),
-        ("POST", "/answer/", 404, "not_found", "There is nothing at this address."),
-        ("GET", "/answer", 405, "method_not_allowed", "This address takes POST."),
-        ("DELETE", "/index", 405, "method_not_allowed", "This address takes GET."),
-    ],
-)
-def test_what_http_finds_wrong_has_the_same_body(
-    client: TestClient, method: str, path: str, status: int, code: str, detail: str
-) -> None:
-    response = client.request(method, path)
-    assert response.status_code == status
-    assert response.headers["content-type"] == "application/problem+json"
-    body = response.json()
-    assert body.pop("request_id") == response.headers["x-request-id"]
-    assert body == {
-        "type": f"urn:openbook:problem:{code}",
-        "title": code.replace("_", " ").capitalize(),
-        "status": status,
-        "detail": f"{detail} /docs lists every call.",
-        "code": code,
-    }
-
-
-def test_a_long_name_is_not_repeated_at_length(client: TestClient) -> None:
-    response = client.get("/index/" + "x" * 5000)
+def test_a_long_name_is_not_repeated_at_length(reader: TestClient) -> None:
+    response = reader.get("/index/" + "x" * 5000)
     assert response.status_code == 404
     assert len(response.json()["detail"]) < 600
 
@@ -128,8 +111,8 @@ def test_the_document_explains_every_field_of_a_request() -> None:
     assert fields_of("POST /index/swap") == set(SwapRequest.model_fields)
 
 
-def test_the_document_lists_every_call(client: TestClient) -> None:
-    paths = client.get("/openapi.json").json()["paths"]
+def test_the_document_lists_every_call(reader: TestClient) -> None:
+    paths = reader.get("/openapi.json").json()["paths"]
     calls = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
     overview = DOCUMENT.read_text(encoding="utf-8").split("\n## ")[0]
     assert set(re.findall(r"`((?:GET|POST) /[^`]*)`", overview)) == calls | {"GET /", "GET /docs"}
@@ -140,3 +123,44 @@ def test_the_document_lists_every_metric(client: TestClient) -> None:
     served = {name for name, _ in types if not name.endswith("_created")}
     section = DOCUMENT.read_text(encoding="utf-8").split("\n## GET /metrics\n")[1].split("\n## ")[0]
     assert set(re.findall(r"`(openbook_\w+)`", section)) == served
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[Errno 13] Permission denied: '/srv/my books/CURRENT'", "[Errno 13] Permission denied: 'CURRENT'"),
+        ("""PosixPath("/srv/it's/here"), '/indexes/'""", """PosixPath("here"), 'indexes'"""),
+        ("Error: could not open /srv/books/a/index.faiss for reading", "Error: could not open index.faiss for reading"),
+        ("(/srv/books/) =/a/b", "() =b"),
+        # none of these is a path of the disk
+        ("see /docs, https://a.example/b/c, text/html", "see /docs, https://a.example/b/c, text/html"),
+        ("two\nlines,\ttwo\rtabs", "two lines, two tabs"),
+        ("x" * 500, "x" * 500),
+        ("x" * 501, "x" * 496 + " ..."),
+    ],
+)
+def test_a_text_is_shown_on_one_bounded_line_without_paths(text: str, told: str) -> None:
+    assert problems.shown(text) == told
+
+
+def test_what_anyone_may_read_is_bounded_and_the_log_has_the_whole(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reason = f"could not open /srv/books/tiny-2018/index.faiss:\n{'x' * 5000}"
+
+    def info(store: IndexStore, version: str) -> IndexInfo:
+        raise errors.IndexCorrupt(version=version, reason=reason)
+
+    client = make_client(follow_s=0.01)
+    monkeypatch.setattr(IndexStore, "info", info)
+    details = [client.get("/index/tiny-2018").json()["detail"]]
+    assert client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN).status_code == 500
+    details.append(client.get("/index/swap").json()["detail"])
+    (client.app.state.services.store.folder / "CURRENT").write_text("tiny-2018\n")  # type: ignore[attr-defined]
+    until(lambda: not client.get("/readyz").json()["following"]["ok"])
+    details.append(client.get("/readyz").json()["following"]["detail"])
+    assert (
+        details == [f"The index 'tiny-2018' cannot be read: could not open index.faiss: {'x' * 500}"[:496] + " ..."] * 3
+    )
+    for name in (problems.__name__, "openbook.application.swap_index", "openbook.application.follow_current"):
+        assert reason in "\n".join(record.getMessage() for record in caplog.records if record.name == name)

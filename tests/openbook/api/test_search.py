@@ -1,31 +1,18 @@
 """How thoroughly the index is searched, as a question asks for it in place of the manifest."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from openbook.api.schemas import MAX_SEARCH
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.indexing.index_spec import choose_index
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import DIMENSION, publish_tiny
-from tests.openbook.api.conftest import ADMIN
+from tests.openbook.api.conftest import ADMIN, BODIES, PERU, MakeClient, refused
 
-QUESTION = "who is the president of peru ?"
-QUESTIONS = (QUESTION, "the long river", "gdp of ghana ?", "who is king ?", "what language ?", "is it an island ?")
-BODIES: dict[str, dict[str, Any]] = {
-    "/answer": {"question": QUESTION, "n_docs": 2, "num_beams": 1, "max_new_tokens": 4},
-    "/score": {"question": QUESTION, "n_docs": 2, "targets": ["peru", "the sea"]},
-    "/retrieve": {"question": QUESTION, "n_docs": 2},
-    "/compare": {
-        **{"question": QUESTION, "n_docs": 2, "num_beams": 1, "max_new_tokens": 4},
-        "versions": ["tiny-2016", "tiny-2018"],
-    },
-}
+QUESTIONS = (PERU, "the long river", "gdp of ghana ?", "who is king ?", "what language ?", "is it an island ?")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +27,7 @@ def lists_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def lists(lists_folder: Path, make_client: Callable[..., TestClient], tmp_path: Path) -> TestClient:
+def lists(lists_folder: Path, make_client: MakeClient, tmp_path: Path) -> TestClient:
     """A client of a service that serves them."""
     return make_client(indexes=shutil.copytree(lists_folder, tmp_path / "lists"))
 
@@ -74,15 +61,11 @@ def test_what_was_asked_for_is_said_again_with_the_answer(lists: TestClient, cal
 
 
 @pytest.mark.parametrize("call", BODIES)
-def test_a_number_that_the_index_does_not_have_is_refused_with_what_to_do(client: TestClient, call: str) -> None:
-    response = client.post(call, json=BODIES[call] | {"search": {"efSearch": 64}})
-    assert (response.status_code, response.json()["code"]) == (422, "invalid_request")
-    (error,) = response.json()["errors"]
-    assert error["field"] == "search.efSearch"
-    assert error["reason"] == (
-        "means nothing to the index 'tiny-2016' of type flat, which has: none. "
-        "Leave it out, or ask where it has a meaning."
-    )
+def test_a_number_that_the_index_does_not_have_is_refused_with_what_to_do(reader: TestClient, call: str) -> None:
+    response = reader.post(call, json=BODIES[call] | {"search": {"efSearch": 64}})
+    reason = "means nothing to the index 'tiny-2016' of type flat, which has: none."
+    reason += " Leave it out, or ask where it has a meaning."
+    assert refused(response) == (422, "invalid_request", [("search.efSearch", reason)])
 
 
 def test_bm25_has_no_such_number(indexes_folder: Path, client: TestClient) -> None:
@@ -95,26 +78,12 @@ def test_bm25_has_no_such_number(indexes_folder: Path, client: TestClient) -> No
     assert "means nothing to retriever bm25" in response.json()["detail"]
 
 
-def test_what_is_out_of_bounds_is_refused(lists: TestClient) -> None:
-    for search, field, reason in (
-        ({"nprobe": 0}, "search.nprobe", "must be greater than or equal to 1"),
-        ({"nprobe": 5}, "search.nprobe", "must be from 1 to 4 for 'tiny-2016', not 5"),
-        ({"candidates": MAX_SEARCH + 1}, "search.candidates", f"must be less than or equal to {MAX_SEARCH}"),
-        ({"efSearch": "9"}, "search.efSearch", "must be a valid integer"),
-        ({"nprobe": 2.5}, "search.nprobe", "must be a valid integer"),
-        ({"nprobe": True}, "search.nprobe", "must be a valid integer"),
-        ({"ef_search": 9}, "search.ef_search", "there is no such field"),
-        ([], "search", "must be a JSON object"),
-    ):
-        response = lists.post("/retrieve", json=BODIES["/retrieve"] | {"search": search})
-        assert (response.status_code, response.json()["code"]) == (422, "invalid_request")
-        assert response.json()["errors"] == [{"field": field, "reason": reason}]
+def test_more_lists_than_there_are_cannot_be_searched(lists: TestClient) -> None:
+    response = lists.post("/retrieve", json=BODIES["/retrieve"] | {"search": {"nprobe": 5}})
+    reason = "must be from 1 to 4 for 'tiny-2016', not 5"
+    assert refused(response) == (422, "invalid_request", [("search.nprobe", reason)])
 
 
-def test_a_timeout_is_a_number_and_nothing_is_converted_to_one(client: TestClient) -> None:
-    for timeout_s in ("5", True, [5]):
-        response = client.post("/retrieve", json=BODIES["/retrieve"] | {"timeout_s": timeout_s})
-        assert (response.status_code, response.json()["code"]) == (422, "invalid_request")
-        assert response.json()["errors"] == [{"field": "timeout_s", "reason": "must be a valid number"}]
+def test_a_timeout_may_be_any_number(reader: TestClient) -> None:
     for timeout_s in (5, 5.5, None):
-        assert client.post("/retrieve", json=BODIES["/retrieve"] | {"timeout_s": timeout_s}).status_code == 200
+        assert reader.post("/retrieve", json=BODIES["/retrieve"] | {"timeout_s": timeout_s}).status_code == 200

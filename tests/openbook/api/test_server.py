@@ -1,21 +1,25 @@
 """What only a socket can show: clients that hang up, a full queue, deadlines, the beginning and the end."""
 
-import asyncio
 import json
+import logging
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.testclient import TestClient
 
+from openbook.api import composition
+from openbook.api import server as api_server
 from openbook.api.app import create_app
+from openbook.api.logs import FACTS
 from openbook.api.server import serve
 from openbook.application.live_index import LiveIndex
 from openbook.errors import CheckpointNotFound, IndexIncompatible, NoIndexes, OpenbookError, UnknownIndex
@@ -23,7 +27,19 @@ from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny, tiny_passages
-from tests.openbook.api.conftest import ADMIN, Serve, SlowSearch, connect, ended_with, get, head, post, serving, until
+from tests.openbook.api.conftest import (
+    ADMIN,
+    Serve,
+    SlowSearch,
+    connect,
+    ended_with,
+    get,
+    head,
+    post,
+    received,
+    serving,
+    until,
+)
 
 QUESTION = {"question": "who is the president of peru ?"}
 TEXTS = {version: {passage.text for passage in tiny_passages(version)} for version in ("tiny-2016", "tiny-2018")}
@@ -88,79 +104,42 @@ def test_a_full_queue_refuses_at_once_while_the_service_stays_quick(serve: Serve
 
 
 def test_a_deadline_is_kept_and_the_slot_is_free_again_soon(serve: Serve, slow_search: SlowSearch) -> None:
-    server = serve(workers=1, max_queue=0)
+    server = serve(workers=1, max_queue=0, timeout_s=0.2)
     with slow_search:
         started = time.perf_counter()
-        late = post(f"{server}/answer", json={**QUESTION, "timeout_s": 0.2})
+        late = post(f"{server}/answer", json=QUESTION)
         assert 0.2 <= time.perf_counter() - started < 10
         assert ended_with(late) == (504, "deadline_exceeded")
         assert late.json()["detail"].startswith("No answer within 0.2 s.")
         assert post(f"{server}/answer", json=QUESTION).status_code == 503
         slow_search.go_on.set()
         until(lambda: counted(server, "openbook_questions_running") == 0)
-        assert post(f"{server}/answer", json=QUESTION).status_code == 200
-
-
-def test_the_timeout_of_the_settings_is_for_questions_that_name_none(serve: Serve, slow_search: SlowSearch) -> None:
-    server = serve(timeout_s=0.1)
-    with slow_search:
-        assert post(f"{server}/answer", json=QUESTION).json()["detail"].startswith("No answer within 0.1 s.")
-        slow_search.go_on.set()
+        # a question that names its own time
+        assert post(f"{server}/answer", json={**QUESTION, "timeout_s": 60}).status_code == 200
 
 
 def test_questions_during_swaps_are_answered_from_the_version_that_they_name(server: str) -> None:
-    async def client(http: httpx.AsyncClient, swapping: "asyncio.Task[None]", seen: set[str]) -> None:
-        while not swapping.done():
+    swapped = threading.Event()
+
+    def versions_seen(_: int) -> set[str]:
+        seen = set()
+        while not swapped.is_set():
             body = {**QUESTION, "n_docs": 12, "num_beams": 1, "max_new_tokens": 3}
-            response = await http.post("/answer", json=body, timeout=60)
-            assert response.status_code == 200
-            answer = response.json()
+            answer = post(f"{server}/answer", json=body).raise_for_status().json()
             assert {one["text"] for one in answer["passages"]} == TEXTS[answer["index"]["version"]]
             seen.add(answer["index"]["version"])
-
-    async def swaps(http: httpx.AsyncClient) -> None:
-        for swap in range(20):
-            version = ("tiny-2018", "tiny-2016")[swap % 2]
-            response = await http.post("/index/swap", json={"version": version}, headers=ADMIN, timeout=60)
-            assert (response.status_code, response.json()["generation"]) == (200, swap + 1)
-            await asyncio.sleep(0.02)
-
-    async def main() -> set[str]:
-        seen: set[str] = set()
-        async with httpx.AsyncClient(base_url=server) as http:
-            swapping = asyncio.ensure_future(swaps(http))
-            await asyncio.gather(swapping, *(client(http, swapping, seen) for _ in range(4)))
         return seen
 
-    assert asyncio.run(main()) == {"tiny-2016", "tiny-2018"}
-
-
-def test_a_second_swap_is_refused_while_one_is_under_way(serve: Serve, slow_search: SlowSearch) -> None:
-    # a version that is open already needs no room, and so nothing would drain
-    server = serve(residents=1)
-    with slow_search:
-        client = slow_search.ask(server, QUESTION)
-        slow_search.wait(1)
-        answers: list[httpx.Response] = []
-
-        def swap() -> None:
-            body = {"version": "tiny-2018", "policy": "resource"}
-            answers.append(post(f"{server}/index/swap", json=body, headers=ADMIN))
-
-        thread = threading.Thread(target=swap)
-        thread.start()
-        until(lambda: get(f"{server}/readyz").status_code == 503)
-        # at once, although the one thread is taken
-        refused = post(f"{server}/answer", json=QUESTION)
-        assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "not_ready", "5")
-        second = post(f"{server}/index/swap", json={"version": "tiny-2016"}, headers=ADMIN)
-        assert ended_with(second) == (409, "swap_in_progress")
-        slow_search.go_on.set()
-        thread.join(30)
-        assert [answer.status_code for answer in answers] == [200]
-        assert client.recv(12) == b"HTTP/1.1 200"
-        client.close()
-        assert get(f"{server}/readyz").json()["index"]["version"] == "tiny-2018"
+    with ThreadPoolExecutor(4) as clients:
+        seen = clients.map(versions_seen, range(4))
+        try:
+            for swap in range(20):
+                body = {"version": ("tiny-2018", "tiny-2016")[swap % 2]}
+                assert post(f"{server}/index/swap", json=body, headers=ADMIN).json()["generation"] == swap + 1
+                time.sleep(0.02)
+        finally:
+            swapped.set()
+    assert set.union(*seen) == {"tiny-2016", "tiny-2018"}
 
 
 def test_the_end_waits_for_questions_and_closes_the_index(
@@ -205,38 +184,98 @@ def test_a_service_that_cannot_start_says_why_in_one_line(
     assert "Traceback" not in caplog.text
 
 
-def test_a_process_told_to_end_ends_well_with_json_in_its_log(settings: Settings) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """For a test that configures logging: what it changes is put back."""
+    root, quiet = logging.getLogger(), logging.getLogger("uvicorn.access")
+    before = root.level, root.handlers[:], quiet.disabled
+    yield
+    level, root.handlers[:], quiet.disabled = before
+    root.setLevel(level)
+
+
+def test_a_signal_ends_the_service_well_with_json_in_its_log(
+    settings: Settings, capfd: pytest.CaptureFixture[str], own_logging: None
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    program = "from openbook.api.server import serve; from openbook.settings import Settings; exit(serve(Settings()))"
-    environment = {
-        **os.environ,
-        "OPENBOOK_PORT": str(port),
-        "OPENBOOK_INDEXES": str(settings.indexes),
-        "OPENBOOK_CHECKPOINT": settings.checkpoint,
-        "OPENBOOK_THREADS": "1",
-    }
-    process = subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True)
+    again = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: again.set())
+    address = f"http://127.0.0.1:{port}"
+
+    def client() -> None:
+        try:
+            until(lambda: is_ready(address))
+            assert post(f"{address}/answer", json=QUESTION).status_code == 200
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=client)
+    thread.start()
     try:
-
-        def ready() -> bool:
-            try:
-                return get(f"http://127.0.0.1:{port}/readyz").status_code == 200
-            except httpx.TransportError:
-                assert process.poll() is None
-                return False
-
-        until(ready, 240)
-        assert post(f"http://127.0.0.1:{port}/answer", json=QUESTION).status_code == 200
-        process.send_signal(signal.SIGTERM)
-        _, log = process.communicate(timeout=60)
+        assert serve(settings.model_copy(update={"port": port})) == 0
     finally:
-        process.kill()
-    assert process.returncode == 0
-    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+        thread.join()
+        signal.signal(signal.SIGTERM, before)
+    # raised again, the signal would end a process with another status
+    assert not again.is_set()
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
     requests = [line for line in lines if line["logger"] == "openbook.access" and line["route"] == "/answer"]
     assert [(line["status"], line["outcome"], line["index"]) for line in requests] == [(200, "ok", "tiny-2016")]
+
+
+def is_ready(address: str) -> bool:
+    try:
+        return get(f"{address}/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_what_outlasts_the_grace_is_told_to_come_back(
+    settings: Settings,
+    engine: RagEngine,
+    slow_search: SlowSearch,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(composition, "SHUTDOWN_S", 0.5)
+    monkeypatch.setattr(api_server, "LAST_STEP_S", 0.3)
+    settings = settings.model_copy(update={"workers": 1, "residents": 1})
+    app = create_app(settings, engine=engine)
+    with serving(app, settings) as server:
+        logging.getLogger("openbook.access").addHandler(caplog.handler)
+        clients = {"running": slow_search.ask(server, QUESTION)}
+        slow_search.wait(1)
+        clients["waiting"] = slow_search.ask(server, QUESTION)
+        until(lambda: app.state.services.pool.waiting() == 1)
+        swap = {"version": "tiny-2018", "policy": "resource"}
+        clients["swap"] = slow_search.ask(server, swap, "/index/swap", **ADMIN)
+        until(lambda: app.state.services.swap_index.progress().stage == "drain")
+        clients["body"] = connect(server)
+        clients["body"].sendall(head(content_length=99) + b"{")
+    logging.getLogger("openbook.access").removeHandler(caplog.handler)
+    for name, client in clients.items():
+        with client:
+            response = received(client).lower()
+        assert response.startswith(b"http/1.1 503 "), name
+        assert b"\r\nretry-after: 5\r\n" in response, name
+        assert b"\r\ncontent-type: application/problem+json\r\n" in response, name
+        assert b'"code":"not_ready"' in response, name
+    facts = [vars(record)[FACTS] for record in caplog.records if record.name == "openbook.access"]
+    ended = [(one["status"], one["outcome"]) for one in facts if one["method"] == "POST"]
+    assert ended == [(503, "not_ready")] * len(clients)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_service_that_ends_is_not_ready_and_admits_nothing(client: TestClient, app: FastAPI) -> None:
+    assert client.portal is not None
+    client.portal.call(app.state.end_work)
+    calls = [client.get("/readyz"), client.post("/answer", json=QUESTION)]
+    calls.append(client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN))
+    for response in calls:
+        assert (*ended_with(response), response.headers["retry-after"]) == (503, "not_ready", "5")
+    # what is read keeps being served
+    assert client.get("/index").json()["live"]["version"] == "tiny-2016"
 
 
 def test_a_client_that_hangs_up_in_the_middle_of_its_body_is_no_error(

@@ -10,14 +10,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from openbook.api.app import create_app
 from openbook.api.tracing import EXPORT_TIMEOUT_S, Traces, traces_to
 from openbook.errors import SettingInvalid
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
-from tests.openbook.api.conftest import ADMIN
+from tests.openbook.api.conftest import ADMIN, client_of
 from tests.places import ROOT
 
 export = pytest.importorskip("opentelemetry.sdk.trace.export", reason="the extra tracing is not installed")
@@ -142,7 +141,7 @@ def test_a_collector_gets_the_spans_of_questions_and_swaps_and_no_question(
     url, came = collector
     app = create_app(settings.model_copy(update={"traces_url": url, "log_questions": True}), engine=engine)
     # what is left is sent at the end
-    with TestClient(app) as client:
+    with client_of(app) as client:
         answered = client.post("/answer", json={"question": "the secret king ?", "max_new_tokens": 2})
         swapped = client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
         assert (answered.status_code, swapped.status_code) == (200, 200)

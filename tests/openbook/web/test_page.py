@@ -18,7 +18,7 @@ SCRIPTS = [file for file in FILES if file.suffix == ".js"]
 @pytest.fixture(scope="module")
 def client() -> TestClient:
     """Of a service whose lifespan has not begun: the pages need no checkpoint and no index."""
-    return TestClient(create_app(Settings(indexes=Path("nowhere"))))
+    return TestClient(create_app(Settings(indexes=Path("nowhere"))), base_url="http://localhost")
 
 
 def text_of(file: Path) -> str:
