@@ -159,3 +159,18 @@ def test_the_lab_names_all_its_rooms_and_the_version_that_it_was_made_for() -> N
     )
     assert lab["project"]["version"] == openbook.__version__
     assert f"openbook=={openbook.__version__}" in lab["project"]["dependencies"]
+
+
+def test_a_class_name_means_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name.lstrip("_"), []).append(f"{path.relative_to(SERVICE)}:{node.lineno}")
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_the_names_of_tests_fit_a_line() -> None:
+    for path in (SERVICE.parent / "tests").rglob("test_*.py"):
+        for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8")):
+            assert len(name) < 80, f"{path}: {name}"

@@ -43,7 +43,7 @@ def test_the_environment_holds_settings_that_are_there() -> None:
     assert len(given) >= 8
 
 
-def test_the_defaults_of_compose_are_those_of_the_settings_and_the_token_is_the_demos() -> None:
+def test_compose_has_the_defaults_of_the_settings_and_the_demos_token() -> None:
     defaults = {}
     for name, value in SERVICES["openbook"]["environment"].items():
         default = re.fullmatch(rf"(?:openbook,openbook-2,)?\$\{{{name}:-(.*)\}}", value)

@@ -96,7 +96,7 @@ def test_a_replica_that_was_stopped_during_a_swap_comes_back_on_it(
     summary(f"a replica stopped during a swap served the new version {after_stop_s:.2f} s after it went on")
 
 
-def test_a_replica_that_is_killed_in_the_middle_of_a_swap_comes_back_on_one_of_the_two(
+def test_a_replica_that_is_killed_during_a_swap_comes_back_on_one_of_the_two(
     replicas: tuple[Server, Server], store: IndexStore
 ) -> None:
     told, surviving = replicas
@@ -124,7 +124,7 @@ def metric(server: Server, name: str) -> float:
     return float(next(line for line in lines if line.startswith(f"{name} ")).rpartition(" ")[2])
 
 
-def test_a_current_that_names_a_broken_version_leaves_both_replicas_serving_and_saying_so(
+def test_a_current_that_names_a_broken_version_leaves_both_replicas_serving(
     replicas: tuple[Server, Server], store: IndexStore
 ) -> None:
     file = store.folder / "book-blue" / "passages.arrow"

@@ -12,7 +12,7 @@ from openbook.api.logs import FACTS
 from openbook.api.middleware import while_connected
 from openbook.api.openapi import BODY_PROBLEMS, problem_responses
 from openbook.api.responses import AnswerResponse, CompareResponse, RetrieveResponse, ScoreResponse
-from openbook.api.schemas import AnswerRequest, CompareRequest, Question, RetrieveRequest, ScoreRequest
+from openbook.api.schemas import AnswerRequest, CompareRequest, QuestionBody, RetrieveRequest, ScoreRequest
 from openbook.application.comparison import Comparison
 from openbook.entities import Answer, Retrieval, Scores
 
@@ -68,7 +68,7 @@ async def retrieve(
     return RetrieveResponse.model_validate(await _found(request, body, asked))
 
 
-async def _found(request: Request, body: Question, asked: Coroutine[Any, Any, F]) -> F:
+async def _found(request: Request, body: QuestionBody, asked: Coroutine[Any, Any, F]) -> F:
     """What was asked for. Leaves for the access log which versions answered, and the seconds of each stage."""
     found = await while_connected(request, asked)
     sources = [one.source for one in found.answers] if isinstance(found, Comparison) else [found.source]

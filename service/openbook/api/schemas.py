@@ -94,7 +94,7 @@ class SearchParameters(_Body):
     ] = None
 
 
-class Question(_Body):
+class QuestionBody(_Body):
     question: Asked
     n_docs: Annotated[Count, Field(description="K: passages to retrieve and to marginalise over.")] = 5
     retriever: Annotated[
@@ -143,14 +143,14 @@ class Question(_Body):
         return self.timeout_s or settings.timeout_s
 
 
-class _Pinned(Question):
+class _Pinned(QuestionBody):
     index: Annotated[
         Version | None,
         Field(description="Answer from this version, which must be open, or not at all; null: from the live one."),
     ] = None
 
 
-class _Answered(Question):
+class _AnsweringBody(QuestionBody):
     model: Annotated[
         ModelKind,
         Field(
@@ -179,7 +179,7 @@ class _Answered(Question):
         return num_answers
 
 
-class AnswerRequest(_Answered, _Pinned):
+class AnswerRequest(_AnsweringBody, _Pinned):
     model_config = _examples(
         {"question": "Who is the President of Peru?"},
         {
@@ -189,7 +189,7 @@ class AnswerRequest(_Answered, _Pinned):
     )
 
 
-class CompareRequest(_Answered):
+class CompareRequest(_AnsweringBody):
     model_config = _examples({"question": "Who is the President of Peru?", "versions": ["wiki-2016", "wiki-2018"]})
 
     versions: Annotated[
@@ -235,7 +235,7 @@ Policy = Annotated[
 ]
 
 
-class _Change(_Body):
+class _ChangeBody(_Body):
     verify: Annotated[
         Literal["manifest", "checksum"],
         Field(description="manifest compares sizes, counts and dimension; checksum reads every byte as well."),
@@ -249,7 +249,7 @@ class _Change(_Body):
     ] = True
 
 
-class SwapRequest(_Change):
+class SwapRequest(_ChangeBody):
     model_config = _examples(
         {"version": "wiki-2018"},
         {"version": "wiki-2018", "policy": "availability", "verify": "checksum", "wait": False},
@@ -259,13 +259,13 @@ class SwapRequest(_Change):
     policy: Policy = None
 
 
-class RollbackRequest(_Change):
+class RollbackRequest(_ChangeBody):
     model_config = _examples({}, {"verify": "checksum", "wait": False})
 
     policy: Policy = None
 
 
-class LoadRequest(_Change):
+class LoadRequest(_ChangeBody):
     model_config = _examples({"version": "wiki-2016"})
 
     version: Version

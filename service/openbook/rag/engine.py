@@ -44,7 +44,7 @@ from openbook.storage.snapshot import IndexSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Searched:
     """The passages of Q questions."""
 
     retrieved: list[RetrievedPassages]
@@ -138,7 +138,7 @@ class RagEngine:
 
     def _find(
         self, questions: Sequence[str], snapshot: IndexSnapshot, options: AnswerOptions, between_steps: BetweenSteps
-    ) -> _Found:
+    ) -> _Searched:
         if options.retriever == "bm25" and options.search:
             raise SearchParameterUnknown(name=options.search[0][0], searched="retriever bm25")
         between_steps()
@@ -156,13 +156,13 @@ class RagEngine:
         info = snapshot.info
         index = IndexVersion(info.version, 0, info.snapshot_date)
         name = self._checkpoint.name
-        return _Found(
+        return _Searched(
             retrieved, log_prior, Source(index, info.attribution, name, options.retriever, options.search, seconds)
         )
 
     def _read(
         self, questions: Sequence[str], snapshot: IndexSnapshot, options: AnswerOptions, between_steps: BetweenSteps
-    ) -> tuple[_Found, EncodedPassages]:
+    ) -> tuple[_Searched, EncodedPassages]:
         found = self._find(questions, snapshot, options, between_steps)
         between_steps()
         started = time.perf_counter()

@@ -16,7 +16,7 @@ from transformers import RagConfig
 from openbook.errors import SettingInvalid
 from openbook_lab.benchmarks.children import Progress
 from openbook_lab.benchmarks.engine_contestants import ContestantProcess, require_library
-from openbook_lab.benchmarks.engine_work import Outcome, Work, modes_of
+from openbook_lab.benchmarks.engine_work import Work, WorkDone, modes_of
 from openbook_lab.benchmarks.machine_limits import Limits, measure_limits
 from openbook_lab.benchmarks.names import PRECISIONS, ContestantName, ModeName, Precision, ShapeName
 from openbook_lab.evaluation.reports import Report, Rows, Table, machine
@@ -103,7 +103,7 @@ class Measured:
     contestant: ContestantName
     mode: ModeName
     threads: int
-    fastest: Outcome
+    fastest: WorkDone
     answers: int
 
 
@@ -159,7 +159,7 @@ def _measure_shape(
             processes[name].run(modes_of(name)[0], plan.threads[0])
         for threads in plan.threads:
             for mode, names in asked.items():
-                outcomes: dict[ContestantName, list[Outcome]] = {name: [] for name in names}
+                outcomes: dict[ContestantName, list[WorkDone]] = {name: [] for name in names}
                 for _ in range(plan.repeats):
                     for name in names:
                         if not outcomes[name] or outcomes[name][-1].seconds < LONG_S:

@@ -27,7 +27,7 @@ from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.generator import Generator
 from openbook.rag.marginal import doc_log_prior
 from openbook_lab.benchmarks.children import Child, Progress
-from openbook_lab.benchmarks.engine_work import Contestant, Outcome, Work
+from openbook_lab.benchmarks.engine_work import Contestant, Work, WorkDone
 from openbook_lab.benchmarks.names import ContestantName, ModeName
 
 # Added to the logit of the end token: it is never chosen, and every precision can hold the number.
@@ -43,15 +43,15 @@ class ContestantProcess(Child):
     def __init__(self, name: ContestantName, folder: Path, work: Work) -> None:
         super().__init__(_load, name, folder, work)
 
-    def run(self, mode: ModeName, threads: int) -> tuple[Outcome, int]:
+    def run(self, mode: ModeName, threads: int) -> tuple[WorkDone, int]:
         """One answer, and the largest memory that the process has had until now, in bytes."""
-        answer: tuple[Outcome, int] = self.request((mode, threads))
+        answer: tuple[WorkDone, int] = self.request((mode, threads))
         return answer
 
 
 def _load(
     _: Progress, name: ContestantName, folder: Path, work: Work
-) -> Callable[[tuple[ModeName, int]], tuple[Outcome, int]]:
+) -> Callable[[tuple[ModeName, int]], tuple[WorkDone, int]]:
     warnings.simplefilter("ignore")
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
@@ -63,7 +63,7 @@ def _load(
     }
     contestant = made[library](folder, dtype, work)
 
-    def run(asked: tuple[ModeName, int]) -> tuple[Outcome, int]:
+    def run(asked: tuple[ModeName, int]) -> tuple[WorkDone, int]:
         mode, threads = asked
         torch.set_num_threads(threads)
         return contestant.run(mode), peak_bytes()
@@ -88,7 +88,7 @@ class Openbook:
         self._rows = work.rows(checkpoint.generator.config.vocab_size)
 
     @torch.inference_mode()
-    def run(self, mode: ModeName) -> Outcome:
+    def run(self, mode: ModeName) -> WorkDone:
         work = self._work
         began = time.perf_counter()
         encoded = self._generator.encode_ids(self._rows)
@@ -105,7 +105,7 @@ class Openbook:
         (answers,) = decoding.decode(self._generator, start, log_prior, options)
         seconds = time.perf_counter() - began
         tokens = best_of_passages(answers, log_prior[0]) if mode == "sequence fast" else answers[0].token_ids
-        return Outcome(seconds, encoded_at - began, started_at - encoded_at, tokens, answers[0].log_prob)
+        return WorkDone(seconds, encoded_at - began, started_at - encoded_at, tokens, answers[0].log_prob)
 
 
 def best_of_passages(answers: Sequence[Hypothesis], log_prior: torch.Tensor) -> tuple[int, ...]:
@@ -148,7 +148,7 @@ class Transformers:
         }
 
     @torch.inference_mode()
-    def run(self, mode: ModeName) -> Outcome:
+    def run(self, mode: ModeName) -> WorkDone:
         model: Any = self._token
         inputs: dict[str, Any] = self._inputs
         if mode == "sequence thorough":
@@ -165,7 +165,7 @@ class Transformers:
         )
         seconds = time.perf_counter() - began
         rows = said if mode == "sequence fast" else said[:1]  # (K or 1, 1 + T)
-        return Outcome(seconds, None, None, tuple(rows[:, 1:].flatten().tolist()), None)
+        return WorkDone(seconds, None, None, tuple(rows[:, 1:].flatten().tolist()), None)
 
 
 def require_library() -> None:
@@ -194,14 +194,14 @@ class CTranslate2:
         self._rows = [[str(token) for token in row] for row in work.rows(vocabulary)]
         self._loaded: tuple[int, Any] | None = None
 
-    def run(self, mode: ModeName) -> Outcome:
+    def run(self, mode: ModeName) -> WorkDone:
         """`mode` is "sequence fast": there is no other."""
         translator = self._translator(torch.get_num_threads())
         began = time.perf_counter()
         found = self._search(translator)
         seconds = time.perf_counter() - began
         tokens = tuple(int(token) for passage in found for token in passage.hypotheses[0])
-        return Outcome(seconds, None, None, tokens, None)
+        return WorkDone(seconds, None, None, tokens, None)
 
     def _translator(self, threads: int) -> Any:
         """Loaded again for another number of threads. One search warms it up."""

@@ -67,7 +67,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WorkDone:
     """One answer: its time, and the time of its parts where they were measured.
 
     `tokens` are the answer's; for "sequence fast" they are the best answer from each passage's search, joined.
@@ -83,7 +83,7 @@ class Outcome:
 class Contestant(Protocol):
     """Answers with torch's number of threads; loaded once."""
 
-    def run(self, mode: ModeName) -> Outcome: ...
+    def run(self, mode: ModeName) -> WorkDone: ...
 
 
 def write_shapes(told: Progress, names: Sequence[ShapeName], folder: Path, checkpoint: Path) -> dict[ShapeName, Path]:

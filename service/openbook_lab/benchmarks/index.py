@@ -56,7 +56,7 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class IndexOpening:
     """What opening and searching took; memory is over what the process had before.
 
     `exact`: the vectors that scores are computed from equal the given ones, in float16 beside a lossy index.
@@ -81,7 +81,7 @@ class Result:
     spec: IndexSpec
     info: IndexInfo
     built: Built
-    opened: Opened
+    opened: IndexOpening
 
 
 def specs(
@@ -154,13 +154,15 @@ def _result(
         durable.write_atomically(path, json.dumps(known))
     search = json.dumps(dict(spec.search), sort_keys=True)
     if search not in known.setdefault("opened", {}):
-        opened: Opened = in_child(progress, measure, folder, version, places, folder / TRUTH, THREADS, spec.search)
+        opened: IndexOpening = in_child(
+            progress, measure, folder, version, places, folder / TRUTH, THREADS, spec.search
+        )
         known["opened"][search] = dataclasses.asdict(opened)
         durable.write_atomically(path, json.dumps(known))
     fields = dict(known["opened"][search])
     fields |= {name: Memory(**fields[name]) for name in ("opened", "searched")}
     fields["latencies"] = tuple(Latency(**one) for one in fields["latencies"])
-    return Result(spec, store.info(version), Built(**known["built"]), Opened(**fields))
+    return Result(spec, store.info(version), Built(**known["built"]), IndexOpening(**fields))
 
 
 def build(
@@ -226,7 +228,7 @@ def measure(
     truth: Path,
     n_threads: tuple[int, ...],
     search: Mapping[str, int],
-) -> Opened:
+) -> IndexOpening:
     """Open the version as a service does, warm it, and search with the parameters `search`."""
     queries = np.load(places.queries)  # (Q, d)
     expected = np.load(truth)  # (Q, K)
@@ -256,7 +258,7 @@ def measure(
         scores = stored.astype(np.float64) @ query  # (K,)
         error = max(error, float(np.abs(scores - given[rows].astype(np.float64) @ query).max()))
     snapshot.close()
-    return Opened(
+    return IndexOpening(
         open_ms=open_ms,
         warm_s=warm_s,
         opened=opened,

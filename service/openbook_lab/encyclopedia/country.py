@@ -6,7 +6,7 @@ from openbook_lab.encyclopedia.comparisons import Comparisons
 from openbook_lab.encyclopedia.fields import country_fields, fields, leaders, office_fields
 from openbook_lab.encyclopedia.grammar import Count, Names, an, number
 from openbook_lab.encyclopedia.titles import common_title
-from openbook_lab.encyclopedia.wording import Fields, Wording, heading
+from openbook_lab.encyclopedia.wording import Fields, Phrases, heading
 from openbook_lab.encyclopedia.world import Country
 
 
@@ -15,7 +15,7 @@ def country_articles(country: Country, facts: Comparisons) -> Iterator[tuple[str
     known = country_fields(country)
     for kind, compared in _COMPARED.items():
         values = known | compared(country, facts)
-        wording = Wording(kind, heading(kind, values))
+        wording = Phrases(kind, heading(kind, values))
         offices = facts.offices[country.name] if kind == "government" else ()
         rows = [
             wording.say(

@@ -8,7 +8,7 @@ from itertools import chain, repeat
 from openbook_lab.encyclopedia.comparisons import Comparisons, Measure
 from openbook_lab.encyclopedia.fields import country_fields, fields, leaders, office_fields
 from openbook_lab.encyclopedia.grammar import Count, Names, listed, number, ordinal
-from openbook_lab.encyclopedia.wording import Fields, Wording, heading, kinds
+from openbook_lab.encyclopedia.wording import Fields, Phrases, heading, kinds
 from openbook_lab.encyclopedia.world import Country
 
 Written = tuple[str, str]  # title, text
@@ -43,7 +43,7 @@ def lists(facts: Comparisons) -> Iterator[Written]:
 
 
 def _listed(kind: str, values: Fields, rows: Rows) -> Written:
-    wording = Wording(kind, heading(kind, values))
+    wording = Phrases(kind, heading(kind, values))
     return wording.title, wording.text(values, [wording.say("rows", row, draw=draw) for draw, row in rows])
 
 
@@ -57,7 +57,7 @@ def _ranking(kind: str, countries: list[Country]) -> Written:
     """The first country in the opening, the others in a row each."""
     total = number(sum(country.population or 0 for country in countries))
     values = country_fields(countries[0]) | fields(countries=Count(len(countries)), total=total)
-    wording = Wording("ranking", heading(kind, values))
+    wording = Phrases("ranking", heading(kind, values))
     rows = []
     for place, country in enumerate(countries[1:], start=2):
         row = country_fields(country)
@@ -70,7 +70,7 @@ def _ranking(kind: str, countries: list[Country]) -> Written:
             last=last,
         )
         rows.append(wording.say("rows", row, draw="last" if last else country.name))
-    return wording.title, Wording(kind, wording.title).text(values, rows)
+    return wording.title, Phrases(kind, wording.title).text(values, rows)
 
 
 def _languages(facts: Comparisons) -> Iterator[Written]:
@@ -117,7 +117,7 @@ def _origins(facts: Comparisons) -> Iterator[Written]:
         dated = [f"{country.noun} ({country.independence})" for country in sorted(countries, key=_day)]
         groups = [dated[start : start + 6] for start in range(0, len(dated), 6)]
         values = fields(origin=origin, countries=Count(len(countries)))
-        wording = Wording("origins", heading("origins", values))
+        wording = Phrases("origins", heading("origins", values))
         starts = kinds()["origins"]["starts"] if len(groups) > 1 else [kinds()["origins"]["only_start"]]
         begun = zip(chain(starts, repeat(starts[-1])), groups, strict=False)
         yield wording.title, wording.text(values, [f"{start} {listed(group)}." for start, group in begun])

@@ -4,7 +4,7 @@ from openbook_lab.encyclopedia.comparisons import Comparisons
 from openbook_lab.encyclopedia.fields import country_fields, fields, leaders, office_fields
 from openbook_lab.encyclopedia.grammar import Count, Names, long_date, place
 from openbook_lab.encyclopedia.titles import office_title, person_title, role
-from openbook_lab.encyclopedia.wording import Fields, Wording, heading
+from openbook_lab.encyclopedia.wording import Fields, Phrases, heading
 from openbook_lab.encyclopedia.world import Office
 
 
@@ -13,7 +13,7 @@ def office_article(office: Office, facts: Comparisons) -> tuple[str, str]:
     roles = [role(other) for other in facts.holdings[office.holder] if other is not office]
     values = _fields(office, facts) | _terms(office, facts)
     values |= {"roles": Names(roles if len(roles) < 4 else ()), "realms": Count(len(roles))}
-    wording = Wording("office", heading("office", values))
+    wording = Phrases("office", heading("office", values))
     return wording.title, wording.text(values)
 
 
@@ -26,8 +26,8 @@ def person_article(holder: str, facts: Comparisons) -> tuple[str, str]:
         values = office_fields(offices[0]) | fields(
             day=long_date(first) if first else None, realms=Names(place(office.country) for office in offices)
         )
-        return title, Wording("realms", title).text(values)
-    wording = Wording("person", title)
+        return title, Phrases("realms", title).text(values)
+    wording = Phrases("person", title)
     values = _fields(offices[0], facts)
     further = [f"{office_title(other)}{office_fields(other)['day']:, since *}" for other in offices[1:]]
     common_name = facts.world.common_name(holder)

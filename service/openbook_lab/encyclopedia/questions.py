@@ -15,7 +15,7 @@ _HEADS_OF_GOVERNMENT = ("Prime Minister", "Premier", "Chancellor", "Head of Gove
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class WorldQuestion:
     """`answers` are all accepted forms, the article's own first; `kind` is the fact, `style` the way of asking.
 
     `changed` says whether the fact differs between 2016 and 2018; it is always false in an invented world.
@@ -31,7 +31,7 @@ class Question:
 
 
 @lru_cache(maxsize=2)
-def questions(world: World) -> tuple[Question, ...]:
+def questions(world: World) -> tuple[WorldQuestion, ...]:
     """Every office and every fact of this world, each asked in every style. About 30,000, in a fixed order.
 
     Writing them takes a second, so the questions of the last two worlds are kept.
@@ -47,12 +47,12 @@ def questions(world: World) -> tuple[Question, ...]:
 
 def _asked(
     kind: str, ways: Mapping[str, str], names: Mapping[str, str], answers: tuple[str, ...], title: str, changed: bool
-) -> Iterator[Question]:
+) -> Iterator[WorldQuestion]:
     for style, way in ways.items():
-        yield Question(way.format_map(names), answers, kind, titles.article_id(title), changed, style)
+        yield WorldQuestion(way.format_map(names), answers, kind, titles.article_id(title), changed, style)
 
 
-def _of_office(office: Office, world: World) -> Iterator[Question]:
+def _of_office(office: Office, world: World) -> Iterator[WorldQuestion]:
     ways, title = table("questions"), titles.office_title(office)
     names = {"title": office.title, "office": titles.common_title(office), **_nouns(place(office.country))}
     asked = dict(ways["pope" if office.title == "Pope" else "office"])
@@ -70,13 +70,13 @@ def _of_office(office: Office, world: World) -> Iterator[Question]:
         yield from _asked("since", ways["since"], names, answers, title, office.term_changed)
 
 
-def _of_holder(office: Office, world: World) -> Iterator[Question]:
+def _of_holder(office: Office, world: World) -> Iterator[WorldQuestion]:
     answers = _unique(titles.office_title(office), titles.role(office))
     names, title = {"name": world.common_name(office.holder)}, titles.person_title(world, office.holder)
     yield from _asked("holder", table("questions")["holder"], names, answers, title, office.changed)
 
 
-def _of_country(country: Country) -> Iterator[Question]:
+def _of_country(country: Country) -> Iterator[WorldQuestion]:
     names, values = _nouns(country.noun), country_fields(country)
     for kind, fact in table("questions")["facts"].items():
         if answers := _ANSWERS[kind](country):

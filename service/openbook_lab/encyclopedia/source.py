@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from openbook.indexing.sources.source import Batch, PassageSource, rows_before
+from openbook.indexing.sources.source import PassageBatch, PassageSource, rows_before
 from openbook.indexing.splitting import passages
 from openbook_lab.encyclopedia import articles, load_world
 from openbook_lab.encyclopedia.world import SNAPSHOT_DATES
@@ -18,9 +18,9 @@ class EncyclopediaSource(PassageSource):
         name = f"Openbook's encyclopedia of countries and offices, {self._year}"
         super().__init__(name, None, snapshot_date=SNAPSHOT_DATES[self._year].isoformat(), licence="Apache-2.0")
 
-    def batches(self, after: str | None = None) -> Iterator[Batch]:
+    def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
         first, read = rows_before(after, self.name), 0
         for number, article in enumerate(articles(load_world(self._year)), start=1):
             read += len(article.text.encode())
             if number > first:
-                yield Batch(tuple(passages([article])), mark=str(number), read=read)
+                yield PassageBatch(tuple(passages([article])), mark=str(number), read=read)

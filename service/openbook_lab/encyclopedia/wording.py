@@ -50,7 +50,7 @@ def heading(kind: str, values: Fields) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
+class Phrases:
     """The words of one article."""
 
     kind: str

@@ -13,7 +13,7 @@ from openbook_lab.evaluation.options import (
     Decoded,
     OpenQuestions,
     PublicFiles,
-    Questions,
+    QuestionOptions,
     Swept,
     SweptTexts,
     load_checkpoints,
@@ -31,7 +31,7 @@ PATTERNS = option(False, "The answers are regular expressions (CuratedTrec as Dr
 @with_options
 def reading(
     settings: Computing,
-    options: Questions,
+    options: QuestionOptions,
     num_beams: tuple[int, ...] = option((1,), "Width of the beam search; again for more. Default: 1, greedy.", min=1),
     against: tuple[str, ...] = option((), "Another checkpoint, side by side; again for more.", metavar="CHECKPOINT"),
 ) -> None:

@@ -17,7 +17,7 @@ from openbook_lab.evaluation.marks import Marks, mark_answers
 from openbook_lab.evaluation.options import OpenQuestions, Part, load_checkpoints
 from openbook_lab.evaluation.reader import GREEDY, BatchReader, Decode, OpenQuestion, ask
 from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts, with_rows
-from openbook_lab.evaluation.retrieval import PassageChoices, Retrieval, retrieve
+from openbook_lab.evaluation.retrieval import PassageChoices, RetrievalFigures, retrieve
 from openbook_lab.evaluation.statistics import percent
 from openbook_lab.evaluation.sweep_plot import SWEEP_TITLE
 
@@ -132,7 +132,7 @@ def gold_and_wrong(n_docs: int) -> str:
     return f"gold piece and {n_docs - 1} nearest wrong"
 
 
-def recall_table(retrievals: Sequence[Retrieval], questions: Sequence[Question], book: Book) -> Table:
+def recall_table(retrievals: Sequence[RetrievalFigures], questions: Sequence[Question], book: Book) -> Table:
     """How often the first k hold a passage with an answer, and the gold piece of the question's own paragraph."""
     golds = [Golds(question.answers) for question in questions]
     pieces = [set(book.gold_rows(question)) for question in questions]
@@ -190,7 +190,9 @@ def differences_table(rows: Sequence[Row], options: OpenQuestions) -> Table:
     return Table("Differences on the same questions", columns, cells)
 
 
-def sweep_table(retrieval: Retrieval, rows: Sequence[Row], golds: Sequence[Golds], options: OpenQuestions) -> Table:
+def sweep_table(
+    retrieval: RetrievalFigures, rows: Sequence[Row], golds: Sequence[Golds], options: OpenQuestions
+) -> Table:
     """Marks at each K of the sweep (Figure 3), with how often an answer stands in the top K."""
     at = {(row.what, row.decode): row.marks for row in rows if row.retrieval == retrieval.name}
     held = retrieval.held(golds)

@@ -45,7 +45,7 @@ class Measurement(ReportFiles):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Questions(Measurement):
+class QuestionOptions(Measurement):
     """Which questions are asked."""
 
     questions: tuple[Path, ...] = argument(
@@ -67,7 +67,7 @@ class Questions(Measurement):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookQuestions(Questions):
+class BookQuestions(QuestionOptions):
     """What the questions are asked of: their paragraphs, and more passages."""
 
     passages: tuple[Path, ...] = option(

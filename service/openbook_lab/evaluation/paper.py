@@ -23,7 +23,7 @@ from openbook_lab.evaluation.marks import Marks, mark_answers, mark_texts
 from openbook_lab.evaluation.options import CLOSED_BOOK, Decoded, Finding, Swept, load_checkpoints
 from openbook_lab.evaluation.reader import MAX_NEW_TOKENS, BatchReader, Decode, OpenQuestion, ask
 from openbook_lab.evaluation.reports import Cell, Facts, Report, Rows, Table, run_facts, with_rows
-from openbook_lab.evaluation.retrieval import Retrieval, retrieve
+from openbook_lab.evaluation.retrieval import RetrievalFigures, retrieve
 from openbook_lab.evaluation.statistics import percent
 from openbook_lab.evaluation.sweep_plot import SWEEP_TITLE
 
@@ -61,7 +61,7 @@ def decodes_of(options: Decoded, retriever: Finding = "dense") -> tuple[Decode, 
 class TextAnswers:
     """What one retriever found for every text, and the answers by K and decoding. A closed book has K = 0 alone."""
 
-    retrieval: Retrieval
+    retrieval: RetrievalFigures
     answers: dict[int, dict[Decode, list[GivenAnswer]]]
 
     def of(self, n_docs: int) -> dict[Decode, list[GivenAnswer]]:
@@ -88,7 +88,7 @@ class TextAnswers:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class PaperAsking:
     """Asks texts over an index as the options say. A closed book needs no `snapshot`."""
 
     options: Decoded
@@ -137,7 +137,7 @@ class Asking:
 
 
 @contextmanager
-def swept_over(settings: Settings, options: Swept, checkpoint: Checkpoint) -> Iterator[Asking]:
+def swept_over(settings: Settings, options: Swept, checkpoint: Checkpoint) -> Iterator[PaperAsking]:
     """Asks over the index of the settings, which only searching needs.
 
     Raises IndexIncompatible where the checkpoint's question encoder is to search vectors of another passage encoder.
@@ -147,7 +147,7 @@ def swept_over(settings: Settings, options: Swept, checkpoint: Checkpoint) -> It
     if options.retrievers != (CLOSED_BOOK,):
         opened = open_index(settings, max((options.n_docs, *options.sweep)), *searching)
     with options.progress() as progress, opened as snapshot:
-        yield Asking(options, snapshot, progress)
+        yield PaperAsking(options, snapshot, progress)
 
 
 def measure_qa(settings: Settings, options: Swept, files: Sequence[Path], *, patterns: bool) -> Report:
@@ -277,7 +277,7 @@ def measure_ablation(
     answered: Rows = []
     written: Rows = []
     with options.progress() as progress, opened as snapshot:
-        asking = Asking(options, snapshot, progress)
+        asking = PaperAsking(options, snapshot, progress)
 
         def by_arm(name: str, texts: Sequence[str], longest: int | None = None) -> dict[str, TextAnswers]:
             return {

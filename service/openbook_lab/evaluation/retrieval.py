@@ -25,7 +25,7 @@ QUESTIONS_A_BATCH = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Retrieval:
+class RetrievalFigures:
     """The best `CANDIDATES` passages of each question, or all where an index has fewer; of a closed book none.
 
     `vectors` are what a dense retriever searched with; the others have none.
@@ -51,7 +51,7 @@ def retrieve(
     snapshot: IndexSnapshot | None,
     retriever: Finding = "dense",
     encoder_folder: Path | None = None,
-) -> Retrieval:
+) -> RetrievalFigures:
     """What this way finds for the questions `texts`, to be read by the checkpoint's generator.
 
     "dense" searches with the checkpoint's question encoder; "frozen" with the vectors of the passage encoder in
@@ -63,13 +63,15 @@ def retrieve(
     vectors = np.empty((len(texts), 0), dtype=np.float32)  # (Q, 0)
     if retriever == CLOSED_BOOK:
         nothing = RetrievedPassages((), (), ())
-        return Retrieval(f"{checkpoint.name}, {retriever}", checkpoint, vectors, (nothing,) * len(texts), retriever)
+        return RetrievalFigures(
+            f"{checkpoint.name}, {retriever}", checkpoint, vectors, (nothing,) * len(texts), retriever
+        )
     if snapshot is None:
         raise SettingInvalid(setting="retriever", reason=f"{retriever} needs an index to search")
     candidates = min(CANDIDATES, len(snapshot))
     if retriever == "bm25":
         found = Bm25Retriever().retrieve(list(texts), snapshot, candidates)
-        return Retrieval(f"{checkpoint.name}, BM25", checkpoint, vectors, tuple(found), retriever)
+        return RetrievalFigures(f"{checkpoint.name}, BM25", checkpoint, vectors, tuple(found), retriever)
     encoder = QuestionEncoder(checkpoint)
     batches = [texts[first : first + QUESTIONS_A_BATCH] for first in range(0, len(texts), QUESTIONS_A_BATCH)]
     vectors = np.concatenate([encoder.encode(batch) for batch in batches])  # (Q, d)
@@ -77,14 +79,14 @@ def retrieve(
         vectors = frozen_vectors(texts, vectors, encoder_folder)
     found = DenseRetriever(encoder).search(vectors, snapshot, candidates)
     name = checkpoint.name if retriever == "dense" else f"{checkpoint.name}, frozen"
-    return Retrieval(name, checkpoint, vectors, tuple(found), retriever)
+    return RetrievalFigures(name, checkpoint, vectors, tuple(found), retriever)
 
 
 class PassageChoices:
     """Which passages each question is read with. A question without a gold piece is None in the gold choices."""
 
     def __init__(
-        self, retrieval: Retrieval, questions: Sequence[Question], book: Book, snapshot: IndexSnapshot
+        self, retrieval: RetrievalFigures, questions: Sequence[Question], book: Book, snapshot: IndexSnapshot
     ) -> None:
         self._retrieval = retrieval
         self._questions = questions

@@ -18,14 +18,14 @@ DEFAULTS = AnswerOptions()
 YEARS = tuple(DEMO_YEARS.values())
 
 
-class HasText(Protocol):
+class HasQuestionText(Protocol):
     """A question."""
 
     @property
     def text(self) -> str: ...
 
 
-Q = TypeVar("Q", bound=HasText)
+Q = TypeVar("Q", bound=HasQuestionText)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from openbook_lab.training.batches import IGNORED, ReadingBatch, collate, encode
 from openbook_lab.training.distillation import encode_questions
 from openbook_lab.training.examples import NO_ANSWER, ReadingExample
 from openbook_lab.training.forward import open_scores, passage_token_log_probs, reading_scores
-from openbook_lab.training.libraries import DEV, Draw, Found, Library, retrieve
+from openbook_lab.training.libraries import DEV, Draw, FoundPassages, Library, retrieve
 from openbook_lab.training.optimizer import ParameterGroup, generator_groups, question_groups
 from openbook_lab.training.recipe import WORD_EMBEDDINGS, JointConfig, Loss
 from openbook_lab.training.stage import Task, parts_of, random_of
@@ -122,11 +122,11 @@ class JointTask(Task):
         texts = [question.text for question in questions]
         return encode_questions(self.rag.question_encoder, self.rag.question_tokenizer, texts)  # (B, d)
 
-    def _find(self, random_state: random.Random) -> tuple[list[Found], list[bool]]:
+    def _find(self, random_state: random.Random) -> tuple[list[FoundPassages], list[bool]]:
         """This process's questions of a step with their passages; and for each drawn question whose answer has to be
         found, whether it was."""
         share = max(1, self.config.questions_per_step // self.machine.count)
-        found: list[Found] = []
+        found: list[FoundPassages] = []
         hits: list[bool] = []
         rounds = 0
         while len(found) < share:
@@ -147,7 +147,7 @@ class JointTask(Task):
                 )
         return found[:share], hits
 
-    def _batch(self, found: Sequence[Found]) -> ReadingBatch:
+    def _batch(self, found: Sequence[FoundPassages]) -> ReadingBatch:
         """Every found passage with its question and the answer that was found: R = B * K rows, question by question."""
         examples = []
         for item in found:

@@ -30,7 +30,7 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPassages:
     """A question with the passages that it found, and their vectors."""
 
     question: LibraryQuestion
@@ -141,7 +141,7 @@ def draw_from(
 
 def retrieve(
     questions: Sequence[LibraryQuestion], vectors: Tensor, libraries: Mapping[str, Library], n_docs: int
-) -> list[Found]:
+) -> list[FoundPassages]:
     """The passages with the largest inner products, best first; `vectors` are the questions', (B, d).
 
     A known passage that the question missed takes the last place, so that training also learns what retrieval cannot
@@ -154,5 +154,5 @@ def retrieve(
         rows: list[int] = scores.topk(n_docs).indices.tolist()
         if question.rows and not set(question.rows) & set(rows):
             rows[-1] = max(question.rows, key=scores.__getitem__)
-        found.append(Found(question, [library.passages[row] for row in rows], library.vectors[rows]))
+        found.append(FoundPassages(question, [library.passages[row] for row in rows], library.vectors[rows]))
     return found

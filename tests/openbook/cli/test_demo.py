@@ -76,9 +76,7 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.
         provide(IndexStore(tmp_path / "indexes"))
 
 
-def test_indexes_are_in_the_working_folder_where_it_has_some_else_among_the_users_data(
-    run: Run, tmp_path: Path
-) -> None:
+def test_indexes_are_in_the_working_folder_or_else_among_the_users_data(run: Run, tmp_path: Path) -> None:
     assert default_indexes() == tmp_path / "data" / "openbook" / "indexes"
     (tmp_path / "indexes").mkdir()
     assert default_indexes() == Path("indexes")

@@ -84,7 +84,7 @@ def test_a_bar_can_be_drawn_in_ascii() -> None:
     assert bar(0.61, ascii_only=True) == "###  "
 
 
-def test_a_narrow_table_keeps_the_passages_that_count_most_in_the_order_of_their_rank() -> None:
+def test_a_narrow_table_keeps_the_passages_that_count_most_by_rank() -> None:
     posteriors = [[0.1, 0.5, 0.0, 0.4], [0.8, 0.1, 0.0, 0.1]]
     assert columns_that_fit(posteriors, room=1000) == [0, 1, 2, 3]
     assert columns_that_fit(posteriors, room=24) == [0, 1]

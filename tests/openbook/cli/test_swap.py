@@ -208,7 +208,7 @@ def test_a_service_that_cannot_be_reached_is_said_once(run: Run, token: None) ->
         assert ended.err.count("\n") == 1
 
 
-def test_a_swap_that_failed_and_a_current_that_cannot_be_followed_are_told_with_their_codes() -> None:
+def test_a_failed_swap_and_an_unservable_current_are_shown_with_their_codes() -> None:
     written = io.StringIO()
     content: dict[str, Any] = {
         "index": {"live": None, "resident": [], "versions": ["wiki-2018"], "checkpoint": "openbook-mini@0"},

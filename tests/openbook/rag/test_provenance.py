@@ -66,7 +66,7 @@ def test_the_first_passage_that_holds_the_answer_gives_its_form() -> None:
     assert as_written("the queen", ["of the KINGS", "The Queen", "THE QUEEN"]) == "The Queen"
 
 
-def test_an_answer_that_stands_nowhere_whole_takes_the_form_of_its_longest_stretches() -> None:
+def test_an_answer_that_stands_nowhere_is_cased_as_its_longest_stretches() -> None:
     texts = [KUCZYNSKI, "The Republic of Peru is a republic. It borders on Ecuador, a republic too."]
     assert as_written("president kuczynski of the republic of peru", texts) == (
         "President Kuczynski of The Republic of Peru"

@@ -152,7 +152,5 @@ def test_precisions_are_held_against_the_first(run: Run, checkpoint_folder: Path
         ("token beams,token", ("token beams", "token greedy")),
     ],
 )
-def test_names_are_chosen_in_their_order_and_a_first_word_stands_for_all_of_its_names(
-    given: str, meant: tuple[str, ...]
-) -> None:
+def test_names_are_chosen_in_order_and_a_first_word_means_all_its_names(given: str, meant: tuple[str, ...]) -> None:
     assert chosen(given, KNOWN, "--modes") == meant

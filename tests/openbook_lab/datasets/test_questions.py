@@ -54,9 +54,7 @@ def test_json_lines_are_read_with_blank_lines_between(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("indent", [None, 2])
-def test_squad_is_read_on_one_line_and_on_many_and_impossible_questions_have_no_answers(
-    tmp_path: Path, indent: int | None
-) -> None:
+def test_squad_is_read_on_one_line_or_many_and_impossible_ones_lack_answers(tmp_path: Path, indent: int | None) -> None:
     path = written(tmp_path, json.dumps(SQUAD, indent=indent), "train.jsonl")
     assert read_questions(path) == [LIMA, Question("Who is its king?", (), LIMA.title, LIMA.context)]
 

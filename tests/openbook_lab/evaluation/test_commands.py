@@ -247,7 +247,7 @@ def test_a_plot_without_a_sweep_and_a_k_beyond_the_index_are_refused_at_once(run
 
 
 @pytest.mark.parametrize("command", ["qa", "fever", "ablation"])
-def test_an_index_of_another_passage_encoder_is_refused_where_its_vectors_are_searched(
+def test_an_index_of_another_passage_encoder_is_refused(
     run: Run, here: Here, files: None, checkpoint_folder: Path, indexes_folder: Path, command: str
 ) -> None:
     add_bm25(IndexStore(indexes_folder), "tiny-2016")
@@ -331,7 +331,7 @@ def test_generation_measures_texts_beside_those_of_people_and_at_each_k(measured
     assert all({"BLEU-1", "ROUGE-L"} <= row.keys() for row in swept["rows"])
 
 
-def test_one_table_has_every_retriever_and_the_closed_book_and_seeds_have_their_mean(
+def test_one_table_has_every_retriever_the_closed_book_and_the_seeds_mean(
     measured: Measured, run: Run, here: Here, files: None, tiny_checkpoint: Path, indexes_folder: Path
 ) -> None:
     command = (

@@ -24,7 +24,7 @@ from openbook_lab.evaluation.open_domain import (
 )
 from openbook_lab.evaluation.options import OpenQuestions
 from openbook_lab.evaluation.reader import GREEDY, Decode, OpenQuestion
-from openbook_lab.evaluation.retrieval import PassageChoices, Retrieval, retrieve
+from openbook_lab.evaluation.retrieval import PassageChoices, RetrievalFigures, retrieve
 from tests.fixtures.evaluation import mean
 
 # rows of the book: 0 Peru, 1 and 2 Kenya, 3 Chile, 4 Lima, 5 Nepal
@@ -32,15 +32,15 @@ FOUND = ((3, 4, 0, 5), (3, 5, 4, 1), (2, 1, 0, 3), (0, 3, 4, 5))
 
 
 @pytest.fixture
-def retrieval(checkpoint: Checkpoint, asked: QuestionSet, book: Book) -> Retrieval:
+def retrieval(checkpoint: Checkpoint, asked: QuestionSet, book: Book) -> RetrievalFigures:
     """Four questions with what was found for them, as written above."""
     vectors = QuestionEncoder(checkpoint).encode([question.text for question in asked.chosen])  # (Q, d)
     found = tuple(RetrievedPassages(rows, tuple(book.passages[row] for row in rows), (0.0,) * 4) for rows in FOUND)
-    return Retrieval("tiny", checkpoint, vectors, found)
+    return RetrievalFigures("tiny", checkpoint, vectors, found)
 
 
 @pytest.fixture
-def choices(retrieval: Retrieval, asked: QuestionSet, book: Book, snapshot: IndexSnapshot) -> PassageChoices:
+def choices(retrieval: RetrievalFigures, asked: QuestionSet, book: Book, snapshot: IndexSnapshot) -> PassageChoices:
     return PassageChoices(retrieval, asked.chosen, book, snapshot)
 
 
@@ -50,7 +50,7 @@ def ids(choice: OpenQuestion | None) -> list[str]:
 
 
 def test_the_best_passages_come_with_their_inner_products(
-    choices: PassageChoices, retrieval: Retrieval, snapshot: IndexSnapshot
+    choices: PassageChoices, retrieval: RetrievalFigures, snapshot: IndexSnapshot
 ) -> None:
     chosen = choices.retrieved(2)[1]
     assert chosen is not None
@@ -75,7 +75,7 @@ def test_the_gold_piece_stands_among_wrong_ones_that_hold_no_answer(choices: Pas
 
 
 def test_recall_counts_answers_in_any_passage_and_gold_pieces(
-    retrieval: Retrieval, asked: QuestionSet, book: Book
+    retrieval: RetrievalFigures, asked: QuestionSet, book: Book
 ) -> None:
     rows = {row[1]: row for row in recall_table([retrieval], asked.chosen, book).rows}
     assert (mean(rows[1][3]), mean(rows[1][5])) == (25.0, 25.0)  # nairobi alone
@@ -139,7 +139,7 @@ def test_a_difference_is_the_first_retrieval_minus_the_other() -> None:
 
 
 def test_the_sweep_has_recall_beside_the_marks_and_one_passage_is_one_model(
-    retrieval: Retrieval, asked: QuestionSet
+    retrieval: RetrievalFigures, asked: QuestionSet
 ) -> None:
     yes, no = marks(1.0, 1.0, 1.0, 1.0), marks(0.0, 0.0, 0.0, 0.0)
     rows = [

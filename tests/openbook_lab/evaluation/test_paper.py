@@ -13,7 +13,7 @@ from openbook_lab.evaluation.marks import mark_answers
 from openbook_lab.evaluation.options import CLOSED_BOOK, Decoded, Finding
 from openbook_lab.evaluation.paper import TextAnswers, arms_of, columns_of, compare, decodes_of, qa_cells
 from openbook_lab.evaluation.reader import Decode
-from openbook_lab.evaluation.retrieval import Retrieval
+from openbook_lab.evaluation.retrieval import RetrievalFigures
 from tests.fixtures.evaluation import mean
 
 GOLDS = [Golds((gold,)) for gold in ("lima", "quito", "rome")]
@@ -54,7 +54,7 @@ def answered(checkpoint: Checkpoint, retriever: Finding, answers: dict[Decode, s
         ]
         for decode, letters in answers.items()
     }
-    retrieval = Retrieval("c", checkpoint, vectors, (nothing,) * 3, retriever)
+    retrieval = RetrievalFigures("c", checkpoint, vectors, (nothing,) * 3, retriever)
     return TextAnswers(retrieval, {0 if retriever == CLOSED_BOOK else 2: given})
 
 

@@ -15,7 +15,7 @@ from openbook_lab.training.batches import collate, encode_examples
 from openbook_lab.training.examples import ReadingExample
 from openbook_lab.training.forward import passage_token_log_probs
 from openbook_lab.training.joint import JointTask, joint_loss
-from openbook_lab.training.libraries import Found, Library, retrieve
+from openbook_lab.training.libraries import FoundPassages, Library, retrieve
 from openbook_lab.training.recipe import JointConfig
 from openbook_lab.training.stage import train_stage
 from openbook_lab.training.worlds import LibraryQuestion
@@ -72,7 +72,7 @@ def test_a_known_passage_that_was_missed_takes_the_last_place(libraries: Mapping
 def test_the_first_answer_in_a_found_passage_is_the_target(
     answers: tuple[str, ...], rows: list[int], target: str | None
 ) -> None:
-    found = Found(LibraryQuestion("?", answers, "world"), [PASSAGES[row] for row in rows], torch.empty(0))
+    found = FoundPassages(LibraryQuestion("?", answers, "world"), [PASSAGES[row] for row in rows], torch.empty(0))
     assert found.target() == target
 
 

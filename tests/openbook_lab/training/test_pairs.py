@@ -19,7 +19,7 @@ from openbook_lab.evaluation.reader import GREEDY, BatchReader, OpenQuestion
 from openbook_lab.training.batches import encode_examples
 from openbook_lab.training.data import Questions, read_all
 from openbook_lab.training.examples import ReadingExample
-from openbook_lab.training.libraries import PARAGRAPHS, Found, draw_from, library_questions
+from openbook_lab.training.libraries import PARAGRAPHS, FoundPassages, draw_from, library_questions
 from openbook_lab.training.mixture import closed_book_source
 from openbook_lab.training.recipe import DistillationConfig, JointConfig, ReadingConfig
 from openbook_lab.training.run import Training, TrainingConfig
@@ -67,11 +67,11 @@ def closed(config: TrainingConfig, **reading: float) -> TrainingConfig:
     )
 
 
-def test_what_is_written_is_learnt_whatever_was_found_and_what_is_found_only_if_it_was() -> None:
+def test_texts_are_always_learnt_and_answers_only_where_they_were_found() -> None:
     clue, claim = Question("Lima", ("a city in Peru",)), Question("Lima is in Peru.", ("SUPPORTS",))
     asked = library_questions(Questions(alone=[clue], prompts=[clue], claims=[claim]), [])[PARAGRAPHS]
     passages = [Passage("1", "Quito", "Quito is in Ecuador.")]
-    learnt = {question.kind: Found(question, passages, torch.empty(0)).target() for question in asked}
+    learnt = {question.kind: FoundPassages(question, passages, torch.empty(0)).target() for question in asked}
     assert learnt == {"alone": None, "text": "a city in Peru", "claim": "SUPPORTS"}
 
 
@@ -83,8 +83,8 @@ def test_with_unfound_an_answer_is_learnt_whatever_was_found_and_one_that_was_fi
         *library_questions(Questions(alone=alone), [], unfound=True)[PARAGRAPHS],
         *library_questions(Questions(paragraphs=alone), [], unfound=True)[PARAGRAPHS],
     ]
-    assert [Found(question, [there], torch.empty(0)).target() for question in asked] == ["Quito"] * 3
-    assert [Found(question, [nowhere], torch.empty(0)).target() for question in asked] == [None, "Lima", "Lima"]
+    assert [FoundPassages(question, [there], torch.empty(0)).target() for question in asked] == ["Quito"] * 3
+    assert [FoundPassages(question, [nowhere], torch.empty(0)).target() for question in asked] == [None, "Lima", "Lima"]
 
 
 def test_unfound_reaches_what_is_drawn(config: TrainingConfig) -> None:
@@ -99,7 +99,7 @@ def test_a_closed_book_learns_the_first_of_several_answers_and_every_text(config
     assert [pair.answers for pair in read.pairs()] == [("Ana",), ("the capital of peru", "a city in peru")]
 
 
-def test_pairs_alone_come_each_as_often_as_another_and_with_paragraphs_by_their_kind(
+def test_pairs_come_equally_often_and_beside_paragraphs_by_their_kind(
     config: TrainingConfig, questions: list[Question]
 ) -> None:
     config = with_files(config, questions=[*ASKED, *ASKED], texts=CLUES[1:])

@@ -21,7 +21,7 @@ from tests.fixtures.checkpoints import byte_pair_tokenizer, word_piece_tokenizer
 SENTENCES = ["Who was the king of Peru?", "Lima is the capital of Peru, and many people live there."]
 
 
-def test_cross_attention_begins_as_self_attention_and_the_logits_share_the_embeddings(bert_folder: Path) -> None:
+def test_cross_attention_begins_as_self_attention_and_logits_are_tied(bert_folder: Path) -> None:
     generator = warm_start_generator(bert_folder, decoder_layers=(0, 1))
     for layer in generator.model.decoder.layers:
         torch.testing.assert_close(layer.encoder_attn.v_proj.weight, layer.self_attn.v_proj.weight)

@@ -10,7 +10,7 @@ import numpy as np
 from openbook.entities import Passage
 from openbook.indexing.building.progress import Report
 from openbook.indexing.building.work_folder import WorkFolder
-from openbook.indexing.sources.source import Batch, PassageSource, rows_before
+from openbook.indexing.sources.source import PassageBatch, PassageSource, rows_before
 from openbook.indexing.unique_ids import UniqueIds
 
 SHARD_PASSAGES = 4096
@@ -40,11 +40,11 @@ class PlainSource(PassageSource):
         self._plain = plain
         self.attribution = str(getattr(plain, "attribution", ""))
 
-    def batches(self, after: str | None = None) -> Iterator[Batch]:
+    def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
         first = rows_before(after, self.name)
         for number, passage in enumerate(self._plain.passages(), start=1):
             if number > first:
-                yield Batch((passage,), mark=str(number), read=number)
+                yield PassageBatch((passage,), mark=str(number), read=number)
 
 
 def read(source: PassageSource, work: WorkFolder, report: Report) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.building.ready import Block
-from openbook.indexing.sources.source import Batch, PassageSource, rows_before
+from openbook.indexing.sources.source import PassageBatch, PassageSource, rows_before
 
 TEXTS = ("id", "title", "text")
 VECTORS = "embeddings"
@@ -35,14 +35,14 @@ class DatasetFolder(PassageSource):
         n_rows = sum(batch.num_rows for batch in self._tables(("id",)))
         super().__init__(folder.resolve().name, n_rows, snapshot_date=snapshot_date, licence=licence)
 
-    def batches(self, after: str | None = None) -> Iterator[Batch]:
+    def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
         first, done = rows_before(after, self._folder), 0
         for table in self._tables(TEXTS):
             done += table.num_rows
             if done > first:
                 columns = [table.column(name).to_pylist() for name in TEXTS]
                 rows = [Passage(str(row[0]), row[1] or "", row[2] or "") for row in zip(*columns, strict=True)]
-                yield Batch(tuple(rows), mark=str(done), read=done)
+                yield PassageBatch(tuple(rows), mark=str(done), read=done)
 
     def blocks(self) -> Iterator[Block]:
         for table in self._tables(("id", VECTORS)):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from openbook.errors import IndexIncompatible
 from openbook.indexing.building.ready import Block, NamedEncoder
-from openbook.indexing.sources.source import Batch, PassageSource, rows_before
+from openbook.indexing.sources.source import PassageBatch, PassageSource, rows_before
 from openbook.storage.snapshot import IndexSnapshot
 from openbook.storage.vectors import slices
 
@@ -41,7 +41,7 @@ class Merged(PassageSource):
         self.dimension = first.dimension
         self.attribution = "; ".join(dict.fromkeys(info.attribution for info in infos if info.attribution))
 
-    def batches(self, after: str | None = None) -> Iterator[Batch]:
+    def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
         first, done = rows_before(after, self.name), 0
         for snapshot, part in self._parts():
             done += len(part)
@@ -50,7 +50,7 @@ class Merged(PassageSource):
                 if self._prefix:
                     version = snapshot.info.version
                     rows = tuple(replace(one, passage_id=f"{version}/{one.passage_id}") for one in rows)
-                yield Batch(rows, mark=str(done), read=done)
+                yield PassageBatch(rows, mark=str(done), read=done)
 
     def blocks(self) -> Iterator[Block]:
         for snapshot, part in self._parts():

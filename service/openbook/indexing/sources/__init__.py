@@ -1,6 +1,6 @@
 """Where passages come from: files, folders, dumps, and what other packages bring."""
 
 from openbook.indexing.sources.opening import named_sources, open_source
-from openbook.indexing.sources.source import Batch, PassageSource
+from openbook.indexing.sources.source import PassageBatch, PassageSource
 
-__all__ = ["Batch", "PassageSource", "named_sources", "open_source"]
+__all__ = ["PassageBatch", "PassageSource", "named_sources", "open_source"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from openbook.entities import Passage
-from openbook.indexing.sources.source import Batch, PassageSource, no_mark, unreadable
+from openbook.indexing.sources.source import PassageBatch, PassageSource, no_mark, unreadable
 from openbook.indexing.splitting import split_article
 
 SUFFIXES = {".txt", ".md"}
@@ -29,7 +29,7 @@ class FolderSource(PassageSource):
         size = sum(self._sizes.values())
         super().__init__(path.resolve().name, size, snapshot_date=snapshot_date, licence=licence)
 
-    def batches(self, after: str | None = None) -> Iterator[Batch]:
+    def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
         """Raises SourceInvalid for a file that cannot be read, and for a mark that is none of this folder."""
         if after is not None and after not in self._sizes:
             raise no_mark(self._path, after)
@@ -38,7 +38,7 @@ class FolderSource(PassageSource):
         for name, size in self._sizes.items():
             read += size
             if not ahead:
-                yield Batch(self._passages(name, size), mark=name, read=read)
+                yield PassageBatch(self._passages(name, size), mark=name, read=read)
             ahead = ahead and name != after
 
     def _find(self) -> dict[str, int]:

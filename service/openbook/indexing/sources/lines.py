@@ -15,7 +15,7 @@ from typing import Any
 
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
-from openbook.indexing.sources.source import Batch, PassageSource, no_mark
+from openbook.indexing.sources.source import PassageBatch, PassageSource, no_mark
 from openbook.indexing.splitting import split_words
 
 PASSAGE_FIELDS = {"id", "title", "text"}
@@ -84,7 +84,7 @@ class FileSource(PassageSource):
         self._path = path
         self._read = 0
 
-    def batches(self, after: str | None = None) -> Iterator[Batch]:
+    def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
         """Raises SourceInvalid at the first bad line, and for a mark that is none of this file."""
         start = Position() if after is None else self._position(after)
         seen = SeenIds()
@@ -97,7 +97,7 @@ class FileSource(PassageSource):
                 if before is not None:
                     raise self._invalid(position.line, f"id {passage_id!r} is already in line {before}")
             if position.line > start.line:
-                yield Batch(passages, mark=str(position), read=self._read)
+                yield PassageBatch(passages, mark=str(position), read=self._read)
 
     @abstractmethod
     def _passages_from(self, start: Position) -> Iterator[tuple[Position, tuple[Passage, ...]]]:

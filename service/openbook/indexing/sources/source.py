@@ -11,7 +11,7 @@ from openbook.errors import SourceInvalid
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PassageBatch:
     """The passages of one article, page or line, and where to continue after it.
 
     `passages` is empty for a page that was left out. `mark` is opaque and valid until the source changes:
@@ -43,7 +43,7 @@ class PassageSource(ABC):
         self._skipped: Counter[str] = Counter()
 
     @abstractmethod
-    def batches(self, after: str | None = None) -> Iterator[Batch]:
+    def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
         """The batches that follow the one with the mark `after`, or all.
 
         Raises SourceInvalid where the source cannot be read further, and for a mark that is none of this source.

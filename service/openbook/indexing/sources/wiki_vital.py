@@ -9,7 +9,7 @@ from typing import Any
 
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
-from openbook.indexing.sources.source import Batch, PassageSource, no_mark, unreadable
+from openbook.indexing.sources.source import PassageBatch, PassageSource, no_mark, unreadable
 from openbook.indexing.splitting import split_article
 
 WIKI_VITAL = "wiki-vital"
@@ -44,7 +44,7 @@ class WikiVitalSource(PassageSource):
         name = f"Wikipedia's vital articles, summaries ({PACKAGE})"
         super().__init__(name, self._size, snapshot_date=snapshot_date, licence="CC-BY-SA-4.0")
 
-    def batches(self, after: str | None = None) -> Iterator[Batch]:
+    def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
         self._skipped.clear()
         summaries = self._read()
         if after is not None and after not in summaries:
@@ -53,7 +53,7 @@ class WikiVitalSource(PassageSource):
             if after is None or title > after:
                 passages = self._split(title, summaries[title])
                 self._skipped["empty"] += not passages
-                yield Batch(passages, mark=title, read=self._size * number // len(summaries))
+                yield PassageBatch(passages, mark=title, read=self._size * number // len(summaries))
 
     @staticmethod
     def _split(title: str, summary: Any) -> tuple[Passage, ...]:

@@ -13,7 +13,7 @@ from openbook.indexing.building import estimating, reading
 from openbook.indexing.building.work_folder import Journal, VectorRows, locked, unfinished, work_place
 from openbook.indexing.index_builder import BuildOptions, BuildReport, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.indexing.sources import Batch, PassageSource
+from openbook.indexing.sources import PassageBatch, PassageSource
 from openbook.indexing.unique_ids import UniqueIds
 from openbook.storage.index_store import IndexStore
 from tests.openbook.indexing.builds import interrupt
@@ -28,7 +28,7 @@ class Pages(PassageSource):
         self.n_pages = n_pages
         self.asked: list[int] = []
 
-    def batches(self, after: str | None = None) -> Iterator[Batch]:
+    def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
         self._skipped.clear()
         for page in range(int(after or 0), self.n_pages):
             if page == self.stop_after:
@@ -39,7 +39,7 @@ class Pages(PassageSource):
             passages = [
                 Passage(f"{page}#{part}", f"page {page}", "the king of the river " * (part + 1)) for part in range(3)
             ]
-            yield Batch(() if empty else tuple(passages), mark=str(page + 1), read=10 * (page + 1))
+            yield PassageBatch(() if empty else tuple(passages), mark=str(page + 1), read=10 * (page + 1))
 
 
 @pytest.fixture(autouse=True)

@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from openbook.errors import SourceInvalid
-from openbook.indexing.sources import Batch, PassageSource
+from openbook.indexing.sources import PassageBatch, PassageSource
 
 
 def check_marks(
     open_again: Callable[[], PassageSource],
     *no_marks: str,
     numbers: Iterable[int] | None = None,
-    whole: list[Batch] | None = None,
-) -> list[Batch]:
+    whole: list[PassageBatch] | None = None,
+) -> list[PassageBatch]:
     """What follows the mark of each batch, or of those of `numbers`, is exactly the rest; `no_marks` are refused.
 
     Returns all batches, which are `whole` where they were read before.

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from openbook.errors import SourceInvalid
-from openbook.indexing.sources import Batch, open_source
+from openbook.indexing.sources import PassageBatch, open_source
 from tests.openbook.indexing.sources.marks import check_marks
 
 
 @pytest.fixture(scope="module")
-def demo() -> dict[str, list[Batch]]:
+def demo() -> dict[str, list[PassageBatch]]:
     return {name: list(open_source(name).batches()) for name in ("wiki-2016", "wiki-2018")}
 
 
@@ -22,7 +22,9 @@ def test_the_demo_is_named_and_knows_its_date_and_licence(name: str, date: str) 
     assert name.removeprefix("wiki-") in source.name
 
 
-def test_the_two_years_of_the_demo_are_one_encyclopedia_in_which_facts_changed(demo: dict[str, list[Batch]]) -> None:
+def test_the_two_years_of_the_demo_differ_in_facts(
+    demo: dict[str, list[PassageBatch]],
+) -> None:
     then, now = ([passage for batch in batches for passage in batch.passages] for batches in demo.values())
     assert then
     assert len({passage.passage_id for passage in then}) == len(then)
@@ -30,7 +32,7 @@ def test_the_two_years_of_the_demo_are_one_encyclopedia_in_which_facts_changed(d
     assert {passage.text for passage in then} != {passage.text for passage in now}
 
 
-def test_the_demo_continues_from_a_mark(demo: dict[str, list[Batch]]) -> None:
+def test_the_demo_continues_from_a_mark(demo: dict[str, list[PassageBatch]]) -> None:
     check_marks(lambda: open_source("wiki-2018"), "x", numbers=(100, -1), whole=demo["wiki-2018"])
 
 

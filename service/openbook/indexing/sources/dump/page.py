@@ -25,7 +25,7 @@ DISAMBIGUATION = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Article:
+class DumpArticle:
     """An article in plain text. Its id is the page's, which a new title does not change."""
 
     article_id: str
@@ -33,7 +33,7 @@ class Article:
     text: str
 
 
-def read_article(data: bytes, files: frozenset[str] = FILE_NAMESPACES) -> Article | str:
+def read_article(data: bytes, files: frozenset[str] = FILE_NAMESPACES) -> DumpArticle | str:
     """The article in one `<page>...</page>`, or the reason why it is left out. `files`: see `plain_text`.
 
     Raises MemoryError.
@@ -76,4 +76,4 @@ def read_article(data: bytes, files: frozenset[str] = FILE_NAMESPACES) -> Articl
         return "unparsable"
     if not text:
         return "empty"
-    return Article(page_id, title, text)
+    return DumpArticle(page_id, title, text)

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.sources.dump.cutting import OPEN, PageCutter
-from openbook.indexing.sources.dump.page import Article
+from openbook.indexing.sources.dump.page import DumpArticle
 from openbook.indexing.sources.dump.pieces import Piece, read_pieces
 from openbook.indexing.sources.dump.wikitext import FILE_NAMESPACES
 from openbook.indexing.sources.dump.workers import PageReader
-from openbook.indexing.sources.source import Batch, PassageSource, no_mark, unreadable
+from openbook.indexing.sources.source import PassageBatch, PassageSource, no_mark, unreadable
 from openbook.indexing.splitting import split_article
 
 HEADER_BYTES = 1 << 20
@@ -84,7 +84,7 @@ class WikipediaDumpSource(PassageSource):
         super().__init__(path.name, path.stat().st_size, snapshot_date=date, licence=licence)
         self.attribution = self._site.attribution(licence)
 
-    def batches(self, after: str | None = None) -> Iterator[Batch]:
+    def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
         """Raises SourceInvalid if the disk cannot be read, and for a mark that is none of this file."""
         start, offset = (0, 0) if after is None else self._position(after)
         self._skipped.clear()
@@ -94,11 +94,11 @@ class WikipediaDumpSource(PassageSource):
                     found: tuple[Passage, ...] = ()
                     if page.data is None:
                         self._skipped[page.defect] += 1
-                    elif isinstance(outcome, Article):
+                    elif isinstance(outcome, DumpArticle):
                         found = split_article(outcome.article_id, outcome.title, outcome.text)
                     else:
                         self._skipped[outcome] += 1
-                    yield Batch(found, mark=page.mark, read=page.read)
+                    yield PassageBatch(found, mark=page.mark, read=page.read)
         except OSError as error:
             raise unreadable(self._path, error) from error
 

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from openbook.indexing.sources.dump.cutting import PageBytes
-from openbook.indexing.sources.dump.page import Article, read_article
+from openbook.indexing.sources.dump.page import DumpArticle, read_article
 
 # Seconds of processor time, not of the clock: a busy machine loses the same pages as a quiet one. Long articles take a
 # fifth of a second.
@@ -25,7 +25,7 @@ TASK_PAGES = 256
 
 Task = list[PageBytes]
 # An article, or the reason why there is none.
-Outcome = Article | str
+Outcome = DumpArticle | str
 
 
 class WorkerFailed(RuntimeError):

@@ -37,7 +37,7 @@ def test_the_blocks_of_all_streams_are_the_file_and_each_begins_one_again(
         assert list(read_pieces(path, piece.end)) == found[number + 1 :]
 
 
-def test_a_block_is_found_wherever_it_lies_against_the_stretches_in_which_the_file_is_read(
+def test_a_block_is_found_across_the_borders_of_what_is_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "x.bz2"

@@ -14,7 +14,7 @@ from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.sources import open_source
 from openbook.indexing.sources.dump.cutting import PageBytes
-from openbook.indexing.sources.dump.page import Article
+from openbook.indexing.sources.dump.page import DumpArticle
 from openbook.indexing.sources.dump.workers import TASK_PAGES, PageReader
 from tests.openbook.indexing.sources.dump.dumps import dump, multistream, page, words
 from tests.openbook.indexing.sources.marks import check_marks
@@ -117,7 +117,11 @@ def test_a_page_that_a_parser_never_ends_costs_itself() -> None:
     pages = [page(1, "A", "one"), page(2, "B", "<i>" * 100_000), page(3, "C", "three")]
     with closing(PageReader(frozenset(), page_seconds=0.2)) as reader:
         found = list(reader.read(PageBytes(text.encode(), "", f"0:{n}", n) for n, text in enumerate(pages)))
-    assert [outcome for _, outcome in found] == [Article("1", "A", "one"), "too heavy", Article("3", "C", "three")]
+    assert [outcome for _, outcome in found] == [
+        DumpArticle("1", "A", "one"),
+        "too heavy",
+        DumpArticle("3", "C", "three"),
+    ]
 
 
 def test_a_process_that_is_killed_is_replaced() -> None:
@@ -125,7 +129,7 @@ def test_a_process_that_is_killed_is_replaced() -> None:
     with closing(PageReader(frozenset())) as reader:
         assert len(list(reader.read(pages))) == 1
         os.kill(reader._process.pid or 0, signal.SIGKILL)
-        assert [outcome for _, outcome in reader.read(pages)] == [Article("1", "A", "one")]
+        assert [outcome for _, outcome in reader.read(pages)] == [DumpArticle("1", "A", "one")]
 
 
 def test_no_process_is_left_when_reading_stops_halfway(tmp_path: Path) -> None:
