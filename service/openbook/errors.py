@@ -6,6 +6,8 @@ and every message stands on this page. `openbook.api.problems` gives each class 
 
 from typing import Any, ClassVar
 
+MAX_SAID = 500
+
 
 class OpenbookError(Exception):
     """The root. `code` is a promise to clients; `data` is what the message is made from."""
@@ -16,6 +18,14 @@ class OpenbookError(Exception):
     def __init__(self, **data: Any) -> None:
         self.data = data
         super().__init__(self.message.format(**data))
+
+
+class _OnDisk(OpenbookError):
+    """Something about files that anyone may have written: its sentence is one line of at most MAX_SAID characters."""
+
+    def __init__(self, **data: Any) -> None:
+        super().__init__(**data)
+        self.args = (" ".join(str(self).split())[:MAX_SAID],)
 
 
 def code_of(error: BaseException) -> str:
@@ -49,7 +59,7 @@ class SearchParameterUnknown(InvalidRequest):
         super().__init__(field=f"search.{name}", name=name, searched=searched, known=", ".join(known) or "none")
 
 
-class UnknownIndex(OpenbookError):
+class UnknownIndex(_OnDisk):
     code = "unknown_index"
     message = "There is no index version {version!r}. Versions on disk: {available}."
 
@@ -103,7 +113,7 @@ class ShuttingDown(NoLiveIndex):
 # --- an index on disk is not what it says ------------------------------------------------------------------
 
 
-class IndexCorrupt(OpenbookError):
+class IndexCorrupt(_OnDisk):
     """One subclass for each defect, one code for clients, since no defect lets the version be served."""
 
     code = "index_corrupt"
@@ -150,7 +160,7 @@ class CanaryFailed(IndexCorrupt):
     message = "The index {version!r} does not find passage row {row} by its own vector; it found row {found}."
 
 
-class IndexIncompatible(OpenbookError):
+class IndexIncompatible(_OnDisk):
     code = "index_incompatible"
     message = (
         "The index {version!r} was built with passage encoder {index_encoder}, the checkpoint expects "
