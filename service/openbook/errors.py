@@ -10,22 +10,20 @@ MAX_SAID = 500
 
 
 class OpenbookError(Exception):
-    """The root. `code` is a promise to clients; `data` is what the message is made from."""
+    """The root. `code` is a promise to clients; `data` is what the message is made from.
+
+    Files that anyone may have written decide the data of an error that is `about_files`: its message is one line of at
+    most MAX_SAID characters.
+    """
 
     code: ClassVar[str] = "internal_error"
     message: ClassVar[str] = "Something broke inside the service. This is a bug: please report it."
+    about_files: ClassVar[bool] = False
 
     def __init__(self, **data: Any) -> None:
         self.data = data
-        super().__init__(self.message.format(**data))
-
-
-class _OnDisk(OpenbookError):
-    """Something about files that anyone may have written: its sentence is one line of at most MAX_SAID characters."""
-
-    def __init__(self, **data: Any) -> None:
-        super().__init__(**data)
-        self.args = (" ".join(str(self).split())[:MAX_SAID],)
+        said = self.message.format(**data)
+        super().__init__(" ".join(said.split())[:MAX_SAID] if self.about_files else said)
 
 
 def code_of(error: BaseException) -> str:
@@ -59,8 +57,9 @@ class SearchParameterUnknown(InvalidRequest):
         super().__init__(field=f"search.{name}", name=name, searched=searched, known=", ".join(known) or "none")
 
 
-class UnknownIndex(_OnDisk):
+class UnknownIndex(OpenbookError):
     code = "unknown_index"
+    about_files = True
     message = "There is no index version {version!r}. Versions on disk: {available}."
 
     def __init__(self, *, version: str, available: tuple[str, ...] = ()) -> None:
@@ -113,10 +112,11 @@ class ShuttingDown(NoLiveIndex):
 # --- an index on disk is not what it says ------------------------------------------------------------------
 
 
-class IndexCorrupt(_OnDisk):
+class IndexCorrupt(OpenbookError):
     """One subclass for each defect, one code for clients, since no defect lets the version be served."""
 
     code = "index_corrupt"
+    about_files = True
     message = "The index {version!r} cannot be read: {reason}"
 
 
@@ -160,8 +160,9 @@ class CanaryFailed(IndexCorrupt):
     message = "The index {version!r} does not find passage row {row} by its own vector; it found row {found}."
 
 
-class IndexIncompatible(_OnDisk):
+class IndexIncompatible(OpenbookError):
     code = "index_incompatible"
+    about_files = True
     message = (
         "The index {version!r} was built with passage encoder {index_encoder}, the checkpoint expects "
         "{checkpoint_encoder}: their vectors cannot be compared. Build the index with the checkpoint's encoder."

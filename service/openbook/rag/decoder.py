@@ -13,9 +13,9 @@ from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-# Log-probs of a whole vocabulary that teacher forcing holds at once: 128 MB of float32. Targets and passages come
+# Log-probs of a whole vocabulary that teacher forcing holds at once: 64 MB of float32. Targets and passages come
 # from outside, and must not decide how much memory they take.
-MAX_NUMBERS = 32 << 20
+MAX_NUMBERS = 16 << 20
 # Hypotheses that are computed at a time: those of a full batch of usual questions, 8 with 5 passages and 4 beams.
 # A question may ask for more than those, and must not decide how much memory they take.
 MAX_HYPOTHESES = 160
