@@ -220,7 +220,8 @@ def _best(found: list[_Found], count: int) -> list[_Found]:
 
 
 def _found(tokens: Tensor, score: Tensor, history: Tensor) -> _Found:
-    return _Found(tuple(tokens.tolist()), float(score), history)
+    # a copy: a view would keep the history of all groups of its step
+    return _Found(tuple(tokens.tolist()), float(score), history.clone())
 
 
 # --- hypotheses --------------------------------------------------------------------------------------------
