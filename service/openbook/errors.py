@@ -6,16 +6,24 @@ and every message stands on this page. `openbook.api.problems` gives each class 
 
 from typing import Any, ClassVar
 
+MAX_SAID = 500
+
 
 class OpenbookError(Exception):
-    """The root. `code` is a promise to clients; `data` is what the message is made from."""
+    """The root. `code` is a promise to clients; `data` is what the message is made from.
+
+    Files that anyone may have written decide the data of an error that is `about_files`: its message is one line of at
+    most MAX_SAID characters.
+    """
 
     code: ClassVar[str] = "internal_error"
     message: ClassVar[str] = "Something broke inside the service. This is a bug: please report it."
+    about_files: ClassVar[bool] = False
 
     def __init__(self, **data: Any) -> None:
         self.data = data
-        super().__init__(self.message.format(**data))
+        said = self.message.format(**data)
+        super().__init__(" ".join(said.split())[:MAX_SAID] if self.about_files else said)
 
 
 def code_of(error: BaseException) -> str:
@@ -51,6 +59,7 @@ class SearchParameterUnknown(InvalidRequest):
 
 class UnknownIndex(OpenbookError):
     code = "unknown_index"
+    about_files = True
     message = "There is no index version {version!r}. Versions on disk: {available}."
 
     def __init__(self, *, version: str, available: tuple[str, ...] = ()) -> None:
@@ -107,6 +116,7 @@ class IndexCorrupt(OpenbookError):
     """One subclass for each defect, one code for clients, since no defect lets the version be served."""
 
     code = "index_corrupt"
+    about_files = True
     message = "The index {version!r} cannot be read: {reason}"
 
 
@@ -152,6 +162,7 @@ class CanaryFailed(IndexCorrupt):
 
 class IndexIncompatible(OpenbookError):
     code = "index_incompatible"
+    about_files = True
     message = (
         "The index {version!r} was built with passage encoder {index_encoder}, the checkpoint expects "
         "{checkpoint_encoder}: their vectors cannot be compared. Build the index with the checkpoint's encoder."

@@ -10,7 +10,7 @@ from openbook.api.openapi import problem_responses
 from openbook.api.problems import NOT_READY_RETRY_S
 from openbook.api.responses import Index
 from openbook.application.telemetry import Telemetry
-from openbook.errors import NoLiveIndex
+from openbook.errors import IndexCorrupt, NoLiveIndex
 
 # A free thread picks up a no-op in much less time.
 WORKER_ANSWERS_IN_S = 1.0
@@ -32,6 +32,10 @@ async def readyz(services: TheServices) -> ReadyResponse:
     """
     with services.live.lease() as lease:
         index = lease.index
+        try:
+            lease.snapshot.check_whole()
+        except IndexCorrupt as error:
+            raise NoLiveIndex(hint=str(error)) from error
     if not await services.pool.responds(within_s=WORKER_ANSWERS_IN_S):
         raise HTTPException(503, "No thread takes up work.", {"retry-after": str(NOT_READY_RETRY_S)})
     follower = services.follower

@@ -12,6 +12,7 @@ Y layers. The arithmetic is BART's own (post-layer-norm), with the model's own p
 """
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -20,13 +21,21 @@ from torch import Tensor
 from transformers import BartForConditionalGeneration, PreTrainedModel
 
 from openbook.rag.attention import attend, hide
-from openbook.rag.decoder import BetweenSteps, Targets, next_token_logits, nothing, slices
+from openbook.rag.decoder import (
+    MAX_HYPOTHESES,
+    BetweenSteps,
+    Targets,
+    groups_of,
+    next_token_logits,
+    nothing,
+    slices,
+)
 from openbook.rag.linear import Linear, make_linear
 from openbook.rag.target_tree import grow_trees
 
 TYPICAL_ROWS = 20
 TYPICAL_TOKENS = 800
-FIRST_CAPACITY = 32
+FIRST_SLOTS = 32
 
 
 def can_step(model: PreTrainedModel) -> bool:
@@ -81,8 +90,10 @@ class BartDecoder:
 class BartState:
     """A `DecoderState` of a BartForConditionalGeneration.
 
-    The self-attention cache of all layers is one tensor, (capacity, Y, 2, N, H, dh). Time comes first: the part in use
-    is one piece, and following the beams is one copy into a second tensor of that shape.
+    The hypotheses of a row are the paths of a tree of tokens: they share their beginning. The self-attention cache
+    keeps the keys and values of each token once, in one of the S slots of its row, and a path lists the slots of its
+    tokens. Following the beams copies paths, not keys. A token that no path holds gives its slot to a new one, so the
+    cache grows with the tokens of the tree and not with R * B * t.
     """
 
     def __init__(self, decoder: BartDecoder, prefix: tuple[int, ...], states: Tensor, mask: Tensor) -> None:
@@ -91,33 +102,33 @@ class BartState:
         self._hidden = hide(mask.bool()[:, None, None, :], states.dtype) if padded else None  # (R, 1, 1, L)
         self._cross = _read_passages(decoder, states, mask if padded else None)
         self._length = 0  # t
-        rows = states.shape[0]
-        self._cache = self._room(states, rows, max(FIRST_CAPACITY, len(prefix)))  # (c, Y, 2, N, H, dh)
-        self._spare: Tensor | None = None
+        rows, _, d = states.shape
+        slots = max(FIRST_SLOTS, len(prefix))
+        self._cache = states.new_empty(len(decoder.layers), 2, slots, rows, d)  # (Y, 2, S, R, d)
+        self._paths: Tensor | None = None  # (R, B, t); None while B is 1, and token i is in slot i
         tokens = torch.tensor([prefix] * rows, device=states.device)[:, None]  # (R, 1, P)
         self.logits = self._words(self._step(tokens)[:, :, -1])  # (R, 1, V)
 
     def advance(self, sources: Tensor, tokens: Tensor) -> None:
-        rows, beams = tokens.shape
-        self._reorder(sources)
-        self.logits = self._words(self._step(tokens[..., None])).view(rows, beams, -1)  # (R, B, V)
+        if self._paths is not None or sources.shape[1] > 1:
+            self._follow_beams(sources)
+        # two of the largest tensor of a step are never in memory together
+        self.logits = self.logits.new_empty(0)
+        self.logits = self._words(self._step(tokens[..., None])[:, :, 0])  # (R, B, V)
 
     def branch(self, rows: Sequence[int]) -> "BartState":
         first, count = rows[0], len(rows)
         together = list(rows) == list(range(first, first + count))
         # rows that stand together are looked at where they are; others are copied
         chosen = slice(first, first + count) if together else list(rows)
-        beams = self.logits.shape[1]
-        other = BartState.__new__(BartState)
-        other._decoder = self._decoder
+        other = copy(self)
         other._hidden = None if self._hidden is None else self._hidden[chosen]
         other._cross = [(keys[chosen], values[chosen]) for keys, values in self._cross]
-        other._length = self._length
-        # a step writes into the cache: that alone is copied
-        cached = self._cache.view(*self._cache.shape[:3], -1, beams, *self._cache.shape[4:])[:, :, :, chosen]
-        cached = cached.flatten(3, 4)  # (c, Y, 2, R' * B, H, dh)
-        other._cache = cached.clone() if together else cached
-        other._spare = None
+        other._paths = None if self._paths is None else self._paths[chosen]
+        # a step writes into the cache: that alone is always copied
+        used = self._length if self._paths is None else self._cache.shape[2]
+        other._cache = self._cache.new_empty(*self._cache.shape[:3], count, self._cache.shape[-1])
+        other._cache[:, :, :used] = self._cache[:, :, :used, chosen]
         other.logits = self.logits[chosen]
         return other
 
@@ -134,7 +145,7 @@ class BartState:
         before = self._length
         for tree in grow_trees(targets):
             self._length = before
-            self._make_room(len(tree.tokens))
+            self._make_room(before + len(tree.tokens))
             tokens = torch.tensor(tree.tokens, device=first.device).expand(rows, 1, -1)  # (R, 1, M)
             positions = torch.tensor(tree.depths, device=first.device) + before  # (M,)
             ancestors = tree.ancestors().to(first.device)  # (M, M)
@@ -157,71 +168,89 @@ class BartState:
         """(..., d) -> logits (..., V)."""
         return next_token_logits(self._decoder.words(x))
 
-    def _room(self, like: Tensor, hypotheses: int, capacity: int) -> Tensor:
-        heads = self._decoder.heads
-        return like.new_empty(
-            capacity, len(self._decoder.layers), 2, hypotheses, heads, like.shape[-1] // heads
-        )  # (c, Y, 2, N, H, dh)
+    def _make_room(self, slots: int) -> None:
+        """Let each row have this many slots at least."""
+        before = self._cache.shape[2]
+        if slots > before:
+            layers, _, _, rows, d = self._cache.shape
+            larger = self._cache.new_empty(layers, 2, max(slots, 2 * before), rows, d)
+            larger[:, :, :before] = self._cache
+            self._cache = larger
 
-    def _make_room(self, new: int) -> None:
-        """Let the cache hold `new` more tokens."""
-        needed = self._length + new
-        if needed > self._cache.shape[0]:
-            larger = self._cache.new_empty(max(needed, 2 * self._cache.shape[0]), *self._cache.shape[1:])
-            larger[: self._length] = self._cache[: self._length]
-            self._cache, self._spare = larger, None
-
-    def _reorder(self, sources: Tensor) -> None:
-        """Let each hypothesis take the cache of the one that it continues: sources (R, B)."""
+    def _follow_beams(self, sources: Tensor) -> None:
+        """Let each hypothesis continue the path of its source, sources (R, B), with a slot for its next token."""
         rows, beams = sources.shape
-        before = self.logits.shape[1]
-        if before == beams == 1:
-            return
-        chosen = (sources + torch.arange(rows, device=sources.device)[:, None] * before).flatten()  # (N,)
-        if self._spare is None or self._spare.shape[3] != len(chosen) or len(self._spare) != len(self._cache):
-            self._spare = self._cache.new_empty(*self._cache.shape[:3], len(chosen), *self._cache.shape[4:])
-        torch.index_select(self._cache[: self._length], 3, chosen, out=self._spare[: self._length])
-        self._cache, self._spare = self._spare, self._cache
+        before = self._paths
+        if before is None:
+            before = torch.arange(self._length, device=sources.device).expand(rows, 1, -1)  # (R, 1, t)
+        paths = before.gather(1, sources[..., None].expand(-1, -1, self._length))  # (R, B, t)
+        taken = torch.zeros(rows, self._cache.shape[2], dtype=torch.uint8, device=sources.device)  # (R, S)
+        taken.scatter_(1, paths.flatten(1), 1)
+        self._make_room(int(taken.sum(dim=1).max()) + beams)
+        taken = F.pad(taken, (0, self._cache.shape[2] - taken.shape[1]))
+        free = taken.argsort(dim=1, stable=True)[:, :beams]  # (R, B), the lowest first
+        self._paths = torch.cat([paths, free[..., None]], dim=-1)  # (R, B, t + 1)
 
     def _step(self, tokens: Tensor, positions: Tensor | None = None, visible: Tensor | None = None) -> Tensor:
-        """Read T new tokens of each hypothesis: (R, B, T) -> (R, B, T, d).
+        """Read T new tokens of each hypothesis: (R, B, T) -> (R, B, T, d). T is 1 where B is not.
 
         Each follows the one before it and sees all before it, unless `positions` (T,) and `visible` (T, t + T) say
-        otherwise.
+        otherwise. At most MAX_HYPOTHESES are read at a time, which bounds what attention holds in memory.
         """
         rows, beams, new = tokens.shape
-        self._make_room(new)
         end = self._length + new
+        self._make_room(end)
         if positions is None:
             positions = torch.arange(self._length, end, device=tokens.device)  # (T,)
             if new > 1:  # a lone new token sees all that is cached and itself
                 visible = positions[:, None] >= torch.arange(end, device=tokens.device)  # (T, t + T)
-        x = self._decoder.embed(tokens, positions).view(rows, beams * new, -1)  # (R, B * T, d)
-        hidden = None if visible is None else hide(visible, x.dtype)  # (T, t + T)
-        for number, layer in enumerate(self._decoder.layers):
-            x = layer.own_norm(layer.own_out(self._read_own(number, layer, x, new, hidden)).add_(x))
-            x = layer.cross_norm(layer.cross_out(self._read_passage(number, layer, x)).add_(x))
-            inner = layer.fc1(x)  # (R, B * T, 4 d)
-            x = layer.norm(layer.fc2(inner if layer.activation is None else layer.activation(inner)).add_(x))
+        hidden = None if visible is None else hide(visible, self._cache.dtype)  # (T, t + T)
+        parts = [
+            self._step_rows(slice(some.start, some.stop), tokens, positions, hidden)
+            for some in groups_of(range(rows), MAX_HYPOTHESES // beams)
+        ]
         self._length = end
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _step_rows(self, some: slice, tokens: Tensor, positions: Tensor, hidden: Tensor | None) -> Tensor:
+        """The same of R' rows of all: tokens (R, B, T) -> (R', B, T, d)."""
+        tokens = tokens[some]
+        rows, beams, new = tokens.shape
+        slots = None if self._paths is None else self._slots_in_cache(self._paths[some], some.start)  # (t + 1, N)
+        x = self._decoder.embed(tokens, positions).view(rows, beams * new, -1)  # (R', B * T, d)
+        for cache, cross, layer in zip(self._cache, self._cross, self._decoder.layers, strict=True):
+            own = layer.own_queries_keys_values(x).view(rows * beams, new, 3, -1)  # (N, T, 3, d)
+            if slots is None:
+                keys_values = cache[:, : self._length + new, some]  # (2, t + T, R', d)
+                keys_values[:, self._length :] = own[:, :, 1:].permute(2, 1, 0, 3)
+            else:
+                flat = cache.flatten(1, 2)  # (2, S * R, d)
+                flat[:, slots[-1]] = own[:, 0, 1:].transpose(0, 1)  # (2, N, d)
+                keys_values = flat[:, slots]  # (2, t + 1, N, d)
+            keys, values = self._heads(keys_values).permute(0, 2, 3, 1, 4)  # (N, H, t + T, dh) each
+            queries = self._heads(own[:, :, 0]).transpose(1, 2)  # (N, H, T, dh)
+            read = attend(queries, keys, values, hidden).transpose(1, 2).reshape(x.shape)
+            x = layer.own_norm(layer.own_out(read).add_(x))
+            x = layer.cross_norm(layer.cross_out(self._read_passage(layer, cross, some, x)).add_(x))
+            inner = layer.fc1(x)  # (R', B * T, 4 d)
+            x = layer.norm(layer.fc2(inner if layer.activation is None else layer.activation(inner)).add_(x))
         return x.view(rows, beams, new, -1)
 
-    def _read_own(self, number: int, layer: _Layer, x: Tensor, new: int, hidden: Tensor | None) -> Tensor:
-        """(R, B * T, d) -> (R, B * T, d), over what the hypothesis has said so far."""
-        end = self._length + new
-        projected = layer.own_queries_keys_values(x).view(-1, new, 3, self._decoder.heads, self._cache.shape[-1])
-        self._cache[self._length : end, number] = projected[:, :, 1:].permute(1, 2, 0, 3, 4)  # (T, 2, N, H, dh)
-        keys, values = self._cache[:end, number].permute(1, 2, 3, 0, 4)  # (N, H, t + T, dh) each
-        read = attend(projected[:, :, 0].transpose(1, 2), keys, values, hidden)  # (N, H, T, dh)
-        return read.transpose(1, 2).reshape(x.shape)
+    def _slots_in_cache(self, paths: Tensor, first_row: int) -> Tensor:
+        """Where the tokens of paths (R', B, t) lie among the S * R of the cache: (t, R' * B)."""
+        rows = torch.arange(first_row, first_row + len(paths), device=paths.device)  # (R',)
+        return (paths * self._cache.shape[3] + rows[:, None, None]).permute(2, 0, 1).flatten(1)
 
-    def _read_passage(self, number: int, layer: _Layer, x: Tensor) -> Tensor:
-        """(R, B * T, d) -> (R, B * T, d), over the row's passage, all hypotheses at once."""
-        keys, values = self._cross[number]  # (R, H, L, dh)
-        queries = (
-            layer.cross_queries(x).view(*x.shape[:2], self._decoder.heads, -1).transpose(1, 2)
-        )  # (R, H, B * T, dh)
-        read = attend(queries, keys, values, self._hidden)  # (R, H, B * T, dh)
+    def _heads(self, x: Tensor) -> Tensor:
+        """(..., d) -> (..., H, dh)."""
+        return x.view(*x.shape[:-1], self._decoder.heads, -1)
+
+    def _read_passage(self, layer: _Layer, cross: tuple[Tensor, Tensor], some: slice, x: Tensor) -> Tensor:
+        """(R', B * T, d) -> (R', B * T, d), over the row's passage, all hypotheses at once."""
+        keys, values = cross  # (R, H, L, dh)
+        queries = self._heads(layer.cross_queries(x)).transpose(1, 2)  # (R', H, B * T, dh)
+        hidden = None if self._hidden is None else self._hidden[some]  # (R', 1, 1, L)
+        read = attend(queries, keys[some], values[some], hidden)  # (R', H, B * T, dh)
         return read.transpose(1, 2).reshape(x.shape)
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from openbook.rag import marginal
+from openbook.rag.decoder import MAX_HYPOTHESES, groups_of
 
 # The largest of a piece stands for the piece: a first look at C / 128 numbers finds the pieces worth a second one.
 PIECE = 128
@@ -38,20 +39,24 @@ def best_continuations(
     `excluded` is a token that may not come now; the others keep the probability that they have. Fewer than `count`
     come back where there are fewer in all.
     """
-    groups, _, beams, vocabulary = logits.shape
+    groups, n_docs, beams, vocabulary = logits.shape
     count = min(count, beams * vocabulary)
-    # one pass; a bare exponential is slow where the result is too small for a normal float32
-    shares = torch.softmax(logits, dim=-1)  # (G, K, B, V)
     best_score = scores.amax(dim=-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).min)  # (G, 1)
     weights = (log_prior[..., None] + (scores - best_score)[:, None]).exp()  # (G, K, B)
-    joint = torch.matmul(weights.transpose(1, 2)[:, :, None], shares.transpose(1, 2))[:, :, 0]  # (G, B, V)
+    joint = logits.new_zeros(groups, beams, vocabulary)
+    norms = logits.new_empty(groups, n_docs, beams)  # log sum exp of the logits
+    for some in groups_of(range(n_docs), MAX_HYPOTHESES // (groups * beams)):
+        docs = slice(some.start, some.stop)
+        # one pass; a bare exponential is slow where the result is too small for a normal float32
+        shares = torch.softmax(logits[:, docs], dim=-1)  # (G, K', B, V)
+        joint += torch.matmul(weights[:, docs].transpose(1, 2)[:, :, None], shares.transpose(1, 2))[:, :, 0]
+        # from the likeliest token's share
+        norms[:, docs] = logits[:, docs].amax(dim=-1) - shares.amax(dim=-1).log()
     if excluded is not None:
         joint[..., excluded] = 0.0
     values, places = _largest(joint.flatten(1), count)  # (G, n)
-    # log sum exp of the logits, from the likeliest token's share
-    norms = logits.amax(dim=-1) - shares.amax(dim=-1).log()  # (G, K, B)
     if bool((values < SMALLEST_SUM).any()):
-        places = _largest_logarithms(logits - norms[..., None], log_prior, scores, count, excluded)
+        places = _largest_logarithms(logits, norms, log_prior, scores, count, excluded)
     group = torch.arange(groups, device=logits.device)[:, None]  # (G, 1)
     sources, tokens = places // vocabulary, places % vocabulary  # (G, n)
     log_probs = logits[group, :, sources, tokens] - norms[group, :, sources]  # (G, n, K)
@@ -78,10 +83,14 @@ def _largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _largest_logarithms(
-    log_probs: Tensor, log_prior: Tensor, scores: Tensor, count: int, excluded: int | None
+    logits: Tensor, norms: Tensor, log_prior: Tensor, scores: Tensor, count: int, excluded: int | None
 ) -> Tensor:
     """The same in log space throughout, for candidates that are too unlikely for a float32: places (G, n)."""
-    step = marginal.token_marginal(log_probs.transpose(1, 2), log_prior[:, None])  # (G, B, V)
+    of_beams = [
+        score[:, None] + marginal.token_marginal(of_beam - norm[..., None], log_prior)  # (G, V)
+        for score, of_beam, norm in zip(scores.unbind(1), logits.unbind(2), norms.unbind(2), strict=True)
+    ]
+    sums = torch.stack(of_beams, dim=1)  # (G, B, V)
     if excluded is not None:
-        step[..., excluded] = -torch.inf
-    return (scores[..., None] + step).flatten(1).topk(count, dim=1).indices
+        sums[..., excluded] = -torch.inf
+    return sums.flatten(1).topk(count, dim=1).indices

@@ -13,9 +13,12 @@ from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-# Log-probs of a whole vocabulary that teacher forcing holds at once: 128 MB of float32. Targets and passages come
+# Log-probs of a whole vocabulary that teacher forcing holds at once: 64 MB of float32. Targets and passages come
 # from outside, and must not decide how much memory they take.
-MAX_NUMBERS = 32 << 20
+MAX_NUMBERS = 16 << 20
+# Hypotheses that are computed at a time: those of a full batch of usual questions, 8 with 5 passages and 4 beams.
+# A question may ask for more than those, and must not decide how much memory they take.
+MAX_HYPOTHESES = 160
 # Targets that the general way scores in one pass.
 TARGETS_A_PASS = 8
 
@@ -126,6 +129,11 @@ class TransformersState:
             use_cache=True,
         )
         return next_token_logits(output.logits)
+
+
+def groups_of(rows: range, most: int) -> list[range]:
+    """Cuts `rows` into groups of `most` rows, or of one where `most` is less."""
+    return [rows[start : start + max(1, most)] for start in range(0, len(rows), max(1, most))]
 
 
 def slices(length: int, numbers_a_token: int) -> list[slice]:

@@ -26,8 +26,11 @@ from torch import Tensor
 from openbook.entities import AnswerOptions, Hypothesis, ModelKind
 from openbook.rag import marginal
 from openbook.rag.continuations import best_continuations
-from openbook.rag.decoder import BetweenSteps, DecoderState, nothing
+from openbook.rag.decoder import MAX_HYPOTHESES, BetweenSteps, DecoderState, groups_of, nothing
 from openbook.rag.generator import Generator
+
+# Passages that score targets at a time, each of them all nodes of a tree.
+MAX_FOLLOWED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +49,18 @@ def decode(
     options: AnswerOptions,
     between_steps: BetweenSteps = nothing,
 ) -> list[tuple[Hypothesis, ...]]:
-    """The answers to each question: log_prior (Q, K) -> Q tuples, best first.
+    """The best `options.num_answers` to each question: log_prior (Q, K) -> Q tuples, best first.
 
-    RAG-Token gives the best `num_beams`, RAG-Sequence all candidates. `start` is `generator.start(encoded)`, and is
-    used up.
+    RAG-Token has `num_beams` answers at most, RAG-Sequence as many as candidates. `start` is
+    `generator.start(encoded)`, and is used up.
     """
     if options.model == "token":
-        found = _search(generator, start, log_prior, options, between_steps, len(log_prior))
+        found = _search(generator, start, log_prior, options, between_steps, range(len(log_prior)))
         return [
-            tuple(_token_hypothesis(one.token_ids, one.token_log_probs, prior, one.log_prob) for one in of_question)
+            tuple(
+                _token_hypothesis(one.token_ids, one.token_log_probs, prior, one.log_prob)
+                for one in of_question[: options.num_answers]
+            )
             for of_question, prior in zip(found, log_prior, strict=True)
         ]
     return _rag_sequence(generator, start, log_prior, options, between_steps)
@@ -67,56 +73,15 @@ def score(
     model: ModelKind,
     between_steps: BetweenSteps = nothing,
 ) -> list[tuple[Hypothesis, ...]]:
-    """log p(target | x) of given targets (end-of-sequence included): log_prior (Q, K) -> Q tuples of the targets.
-
-    `start` as for `decode`.
-    """
+    """log p(target | x) of given targets (end-of-sequence included): log_prior (Q, K) -> Q tuples of the targets."""
     build = _sequence_hypothesis if model == "sequence" else _token_hypothesis
-    return [
-        tuple(
-            build(target, token_log_probs.to(prior), prior)
-            for target, token_log_probs in zip(
-                targets, _of_question(start, number, log_prior).follow(targets, between_steps), strict=True
-            )
-        )
-        for number, prior in enumerate(log_prior)
-    ]
-
-
-def _rag_sequence(
-    generator: Generator,
-    start: DecoderState,
-    log_prior: Tensor,
-    options: AnswerOptions,
-    between_steps: BetweenSteps,
-) -> list[tuple[Hypothesis, ...]]:
-    """A beam search for each passage gives the candidates Y. Thorough decoding scores every y of Y with every passage;
-    fast decoding takes p(y | x, z) as 0 where the beam of z did not hold y. An abandoned question is scored fast."""
-    n_questions, n_docs = log_prior.shape
-    alone = log_prior.new_zeros(n_questions * n_docs, 1)  # (R, 1): a passage alone is certain
-    every = start.branch(range(n_questions * n_docs))
-    beams = _search(generator, every, alone, options, between_steps, n_questions)
+    n_docs = log_prior.shape[1]
     answers = []
     for number, prior in enumerate(log_prior):
-        of_question = beams[number * n_docs : (number + 1) * n_docs]
-        # first-come order keeps the candidates' order, and so the answer, the same from run to run
-        candidates = list(dict.fromkeys(one.token_ids for beam in of_question for one in beam))
-        if options.decoding == "thorough" and number not in (between_steps() or ()):
-            per_passage = _of_question(start, number, log_prior).follow(candidates, between_steps)
-        else:
-            per_passage = [_beam_log_probs(of_question, candidate) for candidate in candidates]
-        hypotheses = [
-            _sequence_hypothesis(candidate, token_log_probs.to(prior), prior)
-            for candidate, token_log_probs in zip(candidates, per_passage, strict=True)
-        ]
-        answers.append(tuple(sorted(hypotheses, key=lambda one: -one.log_prob)))
+        followed = _follow(start, _rows_of(number, n_docs), targets, between_steps)
+        both = zip(targets, followed, strict=True)
+        answers.append(tuple(build(target, log_probs.to(prior), prior) for target, log_probs in both))
     return answers
-
-
-def _of_question(start: DecoderState, number: int, log_prior: Tensor) -> DecoderState:
-    """The rows of one question: log_prior (Q, K)."""
-    n_questions, n_docs = log_prior.shape
-    return start if n_questions == 1 else start.branch(range(number * n_docs, (number + 1) * n_docs))
 
 
 def empty_log_prob(start: DecoderState, log_prior: Tensor, eos: int) -> Tensor:
@@ -130,6 +95,53 @@ def empty_log_prob(start: DecoderState, log_prior: Tensor, eos: int) -> Tensor:
     return marginal.token_marginal(log_probs.to(log_prior)[..., None], log_prior)[..., 0]  # (Q,)
 
 
+def _rag_sequence(
+    generator: Generator,
+    start: DecoderState,
+    log_prior: Tensor,
+    options: AnswerOptions,
+    between_steps: BetweenSteps,
+) -> list[tuple[Hypothesis, ...]]:
+    """A beam search for each passage gives the candidates Y. Thorough decoding scores every y of Y with every passage;
+    fast decoding takes p(y | x, z) as 0 where the beam of z did not hold y. An abandoned question is scored fast.
+
+    Passages are searched and scored in groups: no passage knows of another until their probabilities are summed.
+    """
+    n_questions, n_docs = log_prior.shape
+    beams: list[list[_Found]] = []
+    for rows in groups_of(range(n_questions * n_docs), MAX_HYPOTHESES // options.num_beams):
+        certain = log_prior.new_zeros(len(rows), 1)  # (R', 1), the prior of a passage alone
+        questions = [row // n_docs for row in rows]
+        beams += _search(generator, start.branch(rows), certain, options, between_steps, questions)
+    answers = []
+    for number, prior in enumerate(log_prior):
+        rows = _rows_of(number, n_docs)
+        of_question = beams[rows.start : rows.stop]
+        # first-come order keeps the candidates' order, and so the answer, the same from run to run
+        candidates = list(dict.fromkeys(one.token_ids for beam in of_question for one in beam))
+        if options.decoding == "thorough" and number not in (between_steps() or ()):
+            followed = _follow(start, rows, candidates, between_steps)
+        else:
+            followed = [_beam_log_probs(of_question, candidate) for candidate in candidates]
+        followed = [log_probs.to(prior) for log_probs in followed]  # (K, T) each
+        scores = [float(marginal.sequence_marginal(log_probs, prior)[-1]) for log_probs in followed]
+        best = sorted(range(len(candidates)), key=lambda y: -scores[y])[: options.num_answers]
+        answers.append(tuple(_sequence_hypothesis(candidates[y], followed[y], prior) for y in best))
+    return answers
+
+
+def _rows_of(question: int, n_docs: int) -> range:
+    return range(question * n_docs, (question + 1) * n_docs)
+
+
+def _follow(
+    start: DecoderState, rows: range, targets: Sequence[tuple[int, ...]], between_steps: BetweenSteps
+) -> list[Tensor]:
+    """log p of each token of each target under each passage of `rows`, a tensor (K, T) a target."""
+    parts = [start.branch(some).follow(targets, between_steps) for some in groups_of(rows, MAX_FOLLOWED)]
+    return [torch.cat(of_target) for of_target in zip(*parts, strict=True)]
+
+
 # --- the search --------------------------------------------------------------------------------------------
 
 
@@ -139,12 +151,12 @@ def _search(
     log_prior: Tensor,
     options: AnswerOptions,
     between_steps: BetweenSteps,
-    n_questions: int,
+    questions: Sequence[int],
 ) -> list[list[_Found]]:
     """Beam search over each group's marginal: log_prior (G, K) -> G lists of at most B, best first.
 
     A group that is done leaves, and its rows are computed no more. The groups of an abandoned question leave as well,
-    with what they have found.
+    with what they have found: `questions` (G,) tells whose each group is.
     """
     groups, n_docs = log_prior.shape
     num_beams, max_new_tokens = options.num_beams, options.max_new_tokens
@@ -185,7 +197,7 @@ def _search(
             held = finished[left[g]]
             if len(held) == num_beams and best_alive <= held[-1].log_prob:
                 continue
-            if step + 1 < max_new_tokens and left[g] * n_questions // groups not in abandoned:
+            if step + 1 < max_new_tokens and questions[left[g]] not in abandoned:
                 going_on.append(g)
                 continue
             alive = [b for b in range(num_beams) if scores[g, b] > -torch.inf]
@@ -208,7 +220,8 @@ def _best(found: list[_Found], count: int) -> list[_Found]:
 
 
 def _found(tokens: Tensor, score: Tensor, history: Tensor) -> _Found:
-    return _Found(tuple(tokens.tolist()), float(score), history)
+    # a copy: a view would keep the history of all groups of its step
+    return _Found(tuple(tokens.tolist()), float(score), history.clone())
 
 
 # --- hypotheses --------------------------------------------------------------------------------------------

@@ -89,10 +89,11 @@ class RagEngine:
         found, encoded = self._read(questions, snapshot, options, between_steps)
         started = time.perf_counter()
         start = self._generator.start(encoded)
+        del encoded  # the start has read it
         no_answer = decoding.empty_log_prob(start, found.log_prior, self._generator.eos).exp()  # (Q,)
         decoded = decoding.decode(self._generator, start, found.log_prior, options, between_steps)
         answers = [
-            self._answer(question, retrieved, log_prior, best[: options.num_answers], options, empty, found.source)
+            self._answer(question, retrieved, log_prior, best, options, empty, found.source)
             for question, retrieved, log_prior, best, empty in zip(
                 questions, found.retrieved, found.log_prior, decoded, no_answer.tolist(), strict=True
             )

@@ -49,10 +49,10 @@ class DenseRetriever:
     def search(
         self, vectors: NDArray[np.float32], snapshot: IndexSnapshot, n_docs: int, changes: SearchChanges = ()
     ) -> list[RetrievedPassages]:
-        """The same from question vectors (Q, d). `changes`: parameters in place of the manifest's; what they raise is
-        said at IndexSnapshot.search."""
-        if n_docs > len(snapshot):
-            raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
+        """The same from question vectors (Q, d), with `changes` in place of the manifest's parameters.
+
+        Raises what IndexSnapshot.search raises.
+        """
         found = snapshot.search(vectors, n_docs, parameters=dict(changes))  # (Q, K)
         return [self._exact(vector, rows, snapshot) for vector, rows in zip(vectors, found, strict=True)]
 

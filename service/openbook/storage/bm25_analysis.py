@@ -12,41 +12,10 @@ import regex
 import Stemmer
 
 # Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET. Question words are not among them.
-STOP_WORDS = [
-    "a",
-    "an",
-    "and",
-    "are",
-    "as",
-    "at",
-    "be",
-    "but",
-    "by",
-    "for",
-    "if",
-    "in",
-    "into",
-    "is",
-    "it",
-    "no",
-    "not",
-    "of",
-    "on",
-    "or",
-    "such",
-    "that",
-    "the",
-    "their",
-    "then",
-    "there",
-    "these",
-    "they",
-    "this",
-    "to",
-    "was",
-    "will",
-    "with",
-]
+STOP_WORDS = (
+    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
+    "to was will with"
+)
 # A longer word is cut into words of this length.
 MAX_WORD = 255
 SHORT = 2
@@ -58,7 +27,7 @@ class Analyser:
 
     def __init__(self) -> None:
         self._words = _word_pattern()
-        self._stop_words = frozenset(STOP_WORDS)
+        self._stop_words = frozenset(STOP_WORDS.split())
         self._stemmer = Stemmer.Stemmer("porter", maxCacheSize=0)
 
     def words(self, text: str) -> list[str]:

@@ -15,11 +15,13 @@ NO_CURRENT = CurrentMark(0, 0, 0)
 
 
 def mark(folder: Path) -> CurrentMark | None:
-    """None where there is no CURRENT. Raises OSError where the system does not say."""
+    """None where there is no CURRENT. Raises OSError, which names no path, where the system does not say."""
     try:
         return FileMark.of((folder / CURRENT).lstat())
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise OSError(error.errno, error.strerror) from error
 
 
 def read(folder: Path) -> str | None:

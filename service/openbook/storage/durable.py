@@ -66,27 +66,32 @@ def write_atomically(path: Path, text: str) -> FileMark:
 def read_small(path: Path, at_most: int) -> tuple[bytes, FileMark]:
     """The bytes of a regular file, and its mark.
 
-    Never waits, follows no link and reads `at_most` bytes: a pipe would block the service, a sparse file fill its
-    memory. Raises OSError, whose `strerror` names no path.
+    Opens it as `open_regular` does, and reads no more than `at_most` bytes: a sparse file would fill the memory.
+    Raises OSError, whose `strerror` names no path.
+    """
+    with os.fdopen(open_regular(path), "rb") as file:
+        content = file.read(at_most + 1)
+        mark = FileMark.of(os.fstat(file.fileno()))
+    if len(content) > at_most:
+        raise OSError(errno.EFBIG, f"it has more than {at_most:,} bytes")
+    return content, mark
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a regular file: never waits, as for the other end of a pipe, and follows no link.
+
+    Raises OSError, whose `strerror` names no path.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a symbolic link") from error
         raise
-    try:
-        state = os.fstat(descriptor)
-        if not stat.S_ISREG(state.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
-        content = b""
-        while len(content) <= at_most and (block := os.read(descriptor, at_most + 1 - len(content))):
-            content += block
-    finally:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-    if len(content) > at_most:
-        raise OSError(errno.EFBIG, f"it has more than {at_most:,} bytes")
-    return content, FileMark.of(state)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return descriptor
 
 
 def sha256_of(path: Path, progress: Callable[[int], None] | None = None) -> str:

@@ -7,11 +7,13 @@ quantizer; SQ; PQ; all but HNSW behind linear transforms such as OPQ or PCA.
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import faiss
 
 from openbook.errors import SettingInvalid
+from openbook.storage.mapped import reason_of
 
 IndexType = Literal["flat", "hnsw", "ivfpq", "factory"]
 
@@ -25,6 +27,8 @@ FLAT = (faiss.IndexFlat, faiss.IndexFlatIP, faiss.IndexFlatL2)
 # Bytes of a row number in a list; of a link, a level and an offset of a graph.
 ID_BYTES, LINK_BYTES, LEVEL_BYTES, OFFSET_BYTES = 8, 4, 4, 8
 HEAD_BYTES = 256
+# FAISS's parser recurses: a string of some 100,000 characters ends the process.
+LONGEST_FACTORY = 200
 _PLACE = re.compile(r"^Error in .* at \S+:\d+: ")
 
 
@@ -47,6 +51,8 @@ class Layout:
 
 def new_index(factory: str, dimension: int) -> Any:
     """An empty FAISS index. Raises SettingInvalid for what FAISS does not understand or Openbook does not serve."""
+    if len(factory) > LONGEST_FACTORY:
+        raise SettingInvalid(setting="index", reason=f"{factory[:20]!r}... has {len(factory):,} characters")
     try:
         made: Any = faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
     except (RuntimeError, TypeError, MemoryError) as error:
@@ -135,11 +141,9 @@ def transforms_of(index: Any) -> list[Any]:
     return [faiss.downcast_VectorTransform(index.chain.at(number)) for number in range(index.chain.size())]
 
 
-def essence(error: Exception) -> str:
-    """FAISS's own sentence without the C++ signature and source line before it."""
-    if not str(error):
-        return type(error).__name__
-    return _PLACE.sub("", str(error).splitlines()[0]).rpartition("Error: ")[2]
+def essence(error: Exception, path: Path = Path("-")) -> str:
+    """FAISS's own sentence without the C++ signature and source line before it, and without the folder of `path`."""
+    return _PLACE.sub("", reason_of(error, path)).rpartition("Error: ")[2]
 
 
 def _graph_bytes(index: Any) -> float:

@@ -89,7 +89,7 @@ class FaissIndex(Mapped[Any]):
             index = read_mapped(path)
         except (RuntimeError, MemoryError, OSError) as error:
             # OSError: the file may have gone since it was looked at, where its version is published again
-            raise IndexUnreadable(version=version, file=INDEX_FILE, reason=essence(error)) from error
+            raise IndexUnreadable(version=version, file=INDEX_FILE, reason=essence(error, path)) from error
         defect = not_served(index)
         if defect is not None:
             raise IndexUnreadable(version=version, file=INDEX_FILE, reason=defect)

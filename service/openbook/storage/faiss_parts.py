@@ -5,6 +5,7 @@ and a search reads memory that is not the index's, which ends the process. So be
 which FAISS finds something is compared with the others, and with the factory string where it is known.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openbook.errors import SettingInvalid
-from openbook.storage.faiss_factory import FAISS, FLAT, GRAPHS, LISTS, core_of, lists_of, new_index, transforms_of
+from openbook.storage.faiss_factory import (
+    FAISS,
+    FLAT,
+    GRAPHS,
+    LISTS,
+    LONGEST_FACTORY,
+    core_of,
+    lists_of,
+    new_index,
+    transforms_of,
+)
 
 # Numbers that a scalar quantizer learns for each dimension, or in all; others learn none.
 _LEARNED_BY_DIMENSION = ("QT_8bit", "QT_4bit", "QT_6bit")
@@ -22,6 +33,9 @@ _LEARNED_IN_ALL = ("QT_8bit_uniform", "QT_4bit_uniform")
 _LEARNED_NONE = ("QT_fp16", "QT_bf16", "QT_8bit_direct", "QT_8bit_direct_signed")
 # Lists lie one behind the other: their pages are one part, unless so much lies between that they cannot.
 BETWEEN = 1.1
+# No number of a factory string is larger, but for lists and dimensions; "x" stands before the bits of a code.
+LARGEST_NUMBER, MOST_BITS = 1024, 16
+_NUMBERS = re.compile(r"(x?)(\d+)", re.ASCII)
 # Small enough that gathering a block, which keeps the interpreter's lock, holds no question up.
 BLOCK_ROWS = 1 << 14
 
@@ -80,7 +94,7 @@ def _defect_of_codes(core: Any) -> str | None:
             pq.d != core.d
             or pq.M < 1
             or pq.dsub * pq.M != core.d
-            or not 1 <= pq.nbits <= 16
+            or not 1 <= pq.nbits <= MOST_BITS
             or pq.ksub != 1 << pq.nbits
             or pq.centroids.size() != core.d * pq.ksub
             or pq.code_size != (pq.nbits * pq.M + 7) // 8
@@ -124,10 +138,15 @@ def _defect_of_factory(index: Any, core: Any, factory: str) -> str | None:
     """A file may be sound in itself and yet another index than the manifest's."""
     if not factory:
         return None
+    # FAISS allocates what a string says, which may be more than there is: IVF1000000000, PQ1x24
+    most = max(getattr(core, "nlist", 0), LARGEST_NUMBER, 4 * index.d)
+    numbers = _NUMBERS.findall(factory[:LONGEST_FACTORY])
+    if any(int(number) > (MOST_BITS if bits else most) for bits, number in numbers):
+        return f"it is not what {factory[:LONGEST_FACTORY]!r} makes"
     try:
         expected = new_index(factory, index.d)
     except SettingInvalid:
-        return f"its manifest says that it was made by {factory!r}, which makes no index"
+        return f"its manifest says that it was made by {factory[:LONGEST_FACTORY]!r}, which makes no index"
     if _described(index, core) != _described(expected, core_of(expected)):
         return f"it is not what {factory!r} makes"
     return None

@@ -10,10 +10,13 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from openbook.storage.durable import open_regular
+
 HISTORY = "history.jsonl"
 BLOCK_BYTES = 1 << 16
 MAX_DETAIL = 500
 LONGEST_LINE = 1 << 16
+MAX_READ = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +52,11 @@ class SwapHistory:
         self._path = folder / HISTORY
 
     def append(self, record: SwapRecord) -> None:
-        """Bring one record to the disk. Raises OSError where the folder cannot be written."""
+        """Bring one record to the disk. Raises OSError where the folder or the file cannot be written."""
         kept = dataclasses.replace(record, detail=record.detail[:MAX_DETAIL])
         fields = {name: _sayable(value) for name, value in dataclasses.asdict(kept).items()}
         line = json.dumps(fields, separators=(",", ":")).encode() + b"\n"
-        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = open_regular(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             size = os.fstat(descriptor).st_size
             # a process that died in its write left half a line: it must not swallow this record
@@ -66,20 +69,24 @@ class SwapHistory:
             os.close(descriptor)
 
     def last(self, n: int) -> tuple[SwapRecord, ...]:
-        """The newest `n` records, newest first. Skips lines that are no record; without a file there are none."""
+        """The newest `n` records, newest first. Skips lines that are no record; without a file there are none.
+
+        Looks at the last MAX_READ bytes: a sparse file would keep it reading for hours.
+        """
         records = (record for line in self._lines_backwards() if (record := _read(line)) is not None)
         return tuple(islice(records, n))
 
     def _lines_backwards(self) -> Iterator[bytes]:
         """Whole lines from the end, read a block at a time: the file may have grown for years."""
         try:
-            file = self._path.open("rb")
+            file = os.fdopen(open_regular(self._path), "rb")
         except OSError:
             return
         with file:
             left = file.seek(0, os.SEEK_END)
+            end = max(0, left - MAX_READ)
             rest = b""
-            while left:
+            while left > end:
                 start = max(0, left - BLOCK_BYTES)
                 file.seek(start)
                 first, *lines = (file.read(left - start) + rest).split(b"\n")

@@ -1,6 +1,7 @@
 """What is mapped from a file of a version, and the end of it."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -27,6 +28,12 @@ class Mapped(Generic[T]):
         if mapped is None:
             raise IndexNotResident(version=self._version, resident=())
         return mapped
+
+
+def reason_of(error: Exception, path: Path) -> str:
+    """The first line of what an error says of a file, without the folder of the file."""
+    first, *_ = [*str(error).splitlines(), type(error).__name__]
+    return first.replace(f"{path.parent}/", "")
 
 
 def checked_rows(rows: Sequence[int] | NDArray[np.int64], n_rows: int) -> NDArray[np.int64]:

@@ -1,12 +1,20 @@
 """One opened version of the index: its vectors, its passages, its manifest."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openbook.entities import IndexInfo, Passage
-from openbook.errors import CanaryFailed, DimensionIncompatible, InvalidRequest, RetrieverUnavailable, TooManyDocs
+from openbook.errors import (
+    CanaryFailed,
+    DimensionIncompatible,
+    IndexFileSizeWrong,
+    InvalidRequest,
+    RetrieverUnavailable,
+    TooManyDocs,
+)
 from openbook.storage.bm25_index import Bm25Index
 from openbook.storage.durable import FileMark
 from openbook.storage.faiss_index import FaissIndex
@@ -36,12 +44,14 @@ class IndexSnapshot:
         index: FaissIndex,
         passages: PassageFile,
         *,
+        folder: Path = Path(),
         identity: Identity = (),
         bm25: Bm25Index | None = None,
         vectors: VectorFile | None = None,
     ) -> None:
         self.info = info
         self.identity = identity
+        self._folder = folder
         self._index = index
         self._passages = passages
         self._bm25 = bm25
@@ -71,6 +81,7 @@ class IndexSnapshot:
         if k > len(self):
             raise TooManyDocs(n_docs=k, version=self.info.version, n_passages=len(self))
         self._check_dimension(queries)
+        self.check_whole()
         chosen = search_parameters(self.info, parameters, n_lists=self._index.n_lists, has_graph=self._index.has_graph)
         if self._vectors is None:
             return self._index.search(queries, k, parameters=chosen, threads=threads)
@@ -92,12 +103,14 @@ class IndexSnapshot:
 
     def passages(self, rows: Sequence[int]) -> tuple[Passage, ...]:
         """The passages of these rows, in this order. Raises IndexError for a row that is not there."""
+        self.check_whole()
         return self._passages.take(rows)
 
     def bm25(self) -> Bm25Index:
         """The BM25 scores of the passages, row by row. Raises RetrieverUnavailable for a version without them."""
         if self._bm25 is None:
             raise RetrieverUnavailable(version=self.info.version)
+        self.check_whole()
         return self._bm25
 
     def resident_bytes(self) -> int:
@@ -120,6 +133,21 @@ class IndexSnapshot:
         for row in sorted({0, len(self) // 2, len(self) - 1}):
             self._check_canary(row)
         self.passages([0, len(self) - 1])
+
+    def check_whole(self) -> None:
+        """Raise IndexFileSizeWrong where a file has become shorter since it was mapped.
+
+        To read behind the end of a mapped file ends the process (SIGBUS). This look makes that an error in all cases
+        but one: the file shrinks between the look and the reading. A file that was removed or replaced keeps its
+        mapped bytes.
+        """
+        for name, mark in zip(self.info.files, self.identity[1:], strict=False):
+            try:
+                state = (self._folder / name).stat()
+            except OSError:
+                continue
+            if state.st_ino == mark.inode and state.st_size < mark.size:
+                raise IndexFileSizeWrong(version=self.info.version, file=name, found=state.st_size, expected=mark.size)
 
     def close(self) -> None:
         """Give the memory back. May be called again."""
@@ -164,6 +192,7 @@ class IndexSnapshot:
                 # the files hold a little more than what is mapped from them: their heads and feet
                 report(min(1.0, touched / max(1, self.resident_bytes())))
 
+        self.check_whole()
         # beside short codes, text and vectors are meant to stay on the disk
         if not is_lossy(self.info.index_type):
             self._passages.touch(count)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from openbook.errors import IndexUnreadable, SourceInvalid
 from openbook.storage.manifest import VECTORS_FILE
-from openbook.storage.mapped import Mapped, checked_rows
+from openbook.storage.mapped import Mapped, checked_rows, reason_of
 from openbook.storage.warming import advise
 
 SLICE_ROWS = 1 << 14
@@ -32,7 +32,7 @@ def map_array(path: Path, dtype: str, version: str) -> NDArray[Any]:
     try:
         array = np.lib.format.open_memmap(path, mode="r", max_header_size=HEAD_BYTES)
     except OSError as error:
-        raise IndexUnreadable(version=version, file=path.name, reason=error.strerror) from error
+        raise IndexUnreadable(version=version, file=path.name, reason=reason_of(error, path)) from error
     except Exception as error:
         # NumPy's parser raises anything for a damaged head
         raise IndexUnreadable(version=version, file=path.name, reason="it is no array of NumPy's") from error

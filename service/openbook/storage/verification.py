@@ -98,7 +98,7 @@ def open_checked(
         if info.bm25 is not None:
             bm25 = Bm25Index.open(folder, info.bm25, n_passages=info.n_passages, version=info.version)
         opened.pop_all()
-    return IndexSnapshot(info, index, passages, identity=identity, bm25=bm25, vectors=vectors)
+    return IndexSnapshot(info, index, passages, folder=folder, identity=identity, bm25=bm25, vectors=vectors)
 
 
 def _check_content(info: IndexInfo, index: FaissIndex, passages: PassageFile) -> None:

@@ -101,6 +101,7 @@ class Openbook:
             decoding="thorough" if mode == "sequence thorough" else "fast",
             num_beams=1 if mode == "token greedy" else work.num_beams,
             max_new_tokens=work.new_tokens,
+            num_answers=work.num_beams * work.n_docs,
         )
         (answers,) = decoding.decode(self._generator, start, log_prior, options)
         seconds = time.perf_counter() - began

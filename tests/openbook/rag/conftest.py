@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,8 @@ class Subject:
         return encoded, doc_log_prior(scores).float().to(encoded.states.device)
 
     def decode(self, *cases: Case, between_steps: BetweenSteps = nothing, **options: Any) -> list[Hypotheses]:
-        """The answers to all cases in one batch."""
+        """The answers to all cases in one batch; all that there are, where `num_answers` is not given."""
+        options = {"num_answers": sys.maxsize} | options
         encoded, log_prior = self.encode(*cases)
         start = self.generator.start(encoded)
         return decoding.decode(self.generator, start, log_prior, AnswerOptions(**options), between_steps)

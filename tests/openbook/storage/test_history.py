@@ -2,6 +2,7 @@ import json
 import multiprocessing
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,3 +135,25 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_the_system(tmp_path: Pat
     with pytest.raises(OSError, match="Is a directory"):
         SwapHistory(tmp_path).append(RECORD)
     assert SwapHistory(tmp_path).last(3) == ()
+
+
+def put_link(path: Path) -> None:
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, Path.mkdir, put_link])
+def test_what_is_no_regular_file_is_neither_read_nor_written(tmp_path: Path, put: Callable[[Path], None]) -> None:
+    put(tmp_path / HISTORY)
+    assert SwapHistory(tmp_path).last(5) == ()
+    with pytest.raises(OSError, match=r"regular|symbolic|directory"):
+        SwapHistory(tmp_path).append(RECORD)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_sparse_file_does_not_keep_a_reader_for_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MAX_READ", 1 << 20)
+    SwapHistory(tmp_path).append(numbered(1))
+    with (tmp_path / HISTORY).open("r+b") as file:
+        file.truncate(1 << 42)
+    SwapHistory(tmp_path).append(numbered(2))
+    assert numbers(SwapHistory(tmp_path).last(5)) == [2]

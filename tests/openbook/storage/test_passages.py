@@ -1,4 +1,5 @@
 from pathlib import Path
+from struct import pack
 
 import pyarrow as pa
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from openbook.entities import Passage
 from openbook.errors import IndexNotResident, IndexUnreadable
-from openbook.storage.passages import PassageFile, write_passages
+from openbook.storage.passages import SCHEMA, PassageFile, write_passages
 from tests.openbook.storage.mappings import unmapped_soon
 
 PASSAGES = [Passage(f"p{row}", f"Title {row}", f"text of passage {row}" + " and more" * row) for row in range(40)]
@@ -138,3 +139,49 @@ def test_the_file_is_mapped_and_its_descriptor_given_back(path: Path) -> None:
     file.touch()
     file.close()
     assert unmapped_soon(path)
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_compressed_passages_are_refused_before_they_are_unpacked(path: Path, codec: str) -> None:
+    """A thousand times smaller than its text: a gigabyte would fit into a file of this kind that nobody looks at."""
+    table = pa.table({"id": ["1"], "title": ["t"], "text": ["x" * (64 << 20)]}, schema=SCHEMA)
+    with (
+        pa.OSFile(str(path), "wb") as sink,
+        pa.ipc.new_file(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer,
+    ):
+        writer.write_table(table)
+    del table
+    assert path.stat().st_size < 1 << 20
+    before = pa.default_memory_pool().bytes_allocated()
+    with pytest.raises(IndexUnreadable, match="compressed"):
+        opened(path)
+    assert pa.default_memory_pool().bytes_allocated() - before < 1 << 20
+
+
+@pytest.mark.parametrize(("place", "value"), [("offset", 1 << 40), ("length", 1 << 40), ("offset", -8), ("length", -1)])
+def test_a_buffer_outside_the_file_is_refused(path: Path, place: str, value: int) -> None:
+    """The metadata of a batch has the offset and the length of each buffer, two numbers of eight bytes."""
+    content = bytearray(path.read_bytes())
+    with pa.memory_map(str(path)) as source:
+        text = pa.ipc.open_file(source).get_batch(0).column(2).buffers()[2]
+        at = text.address - source.read_buffer(1).address
+    length = sum(len(passage.text) for passage in PASSAGES)
+    body = next(start for start in range(at, 0, -8) if content.find(pack("<qq", at - start, length)) > 0)
+    found = content.find(pack("<qq", at - body, length))
+    struct_at = found + 8 * (place == "length")
+    content[struct_at : struct_at + 8] = pack("<q", value)
+    path.write_bytes(content)
+    with pytest.raises(IndexUnreadable):
+        opened(path)
+
+
+def test_a_footer_with_other_batches_than_the_file_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openbook.storage.passages.BATCH_ROWS", 20)
+    write_passages(path, PASSAGES)
+    content = path.read_bytes()
+    # the end of the stream in the place of the second batch
+    mark = b"\xff" * 4
+    second = [place for place in range(0, len(content), 8) if content.startswith(mark, place)][2]
+    path.write_bytes(content[:second] + b"\xff\xff\xff\xff" + b"\0" * 4 + content[second + 8 :])
+    with pytest.raises(IndexUnreadable, match="1 batches where its footer says 2"):
+        opened(path)

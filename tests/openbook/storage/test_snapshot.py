@@ -1,4 +1,7 @@
 import json
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +12,7 @@ from openbook.entities import Passage
 from openbook.errors import (
     CanaryFailed,
     DimensionIncompatible,
+    IndexFileSizeWrong,
     IndexNotResident,
     InvalidRequest,
     TooManyDocs,
@@ -171,3 +175,37 @@ def test_a_search_asks_hnsw_for_as_many_candidates_as_the_manifest_says(tmp_path
     with_many = right()
     manifest.write_bytes(sealed(json.loads(manifest.read_text()) | {"search": {"efSearch": 1}}))
     assert right() < with_many
+
+
+def test_a_file_that_shrinks_is_an_error_before_it_is_read(indexes_folder: Path) -> None:
+    """To read behind the end of a mapped file would end this process."""
+    store = IndexStore(indexes_folder)
+    for file in ("index.faiss", "passages.arrow"):
+        snapshot = store.open("tiny-2016")
+        path = store.file("tiny-2016", file)
+        sound = path.read_bytes()
+        os.truncate(path, 16)
+        reads = (lambda one: one.search(query(), 1), lambda one: one.passages([0]), IndexSnapshot.warm)
+        for read in reads:
+            with pytest.raises(IndexFileSizeWrong, match=f"'{file}' of index 'tiny-2016' has 16 bytes"):
+                read(snapshot)
+        with pytest.raises(IndexFileSizeWrong):
+            store.open("tiny-2016")
+        path.unlink()
+        path.write_bytes(sound)
+        snapshot.close()
+        assert store.open("tiny-2016").passages([0]) == tuple(tiny_passages("tiny-2016")[:1])
+
+
+def replaced(path: Path) -> None:
+    Path(shutil.copy(path, f"{path}-new")).replace(path)
+
+
+@pytest.mark.parametrize("change", [Path.unlink, replaced])
+def test_a_file_that_is_removed_or_replaced_is_read_on(indexes_folder: Path, change: Callable[[Path], None]) -> None:
+    store = IndexStore(indexes_folder)
+    snapshot = store.open("tiny-2016")
+    for file in snapshot.info.files:
+        change(store.file("tiny-2016", file))
+    assert snapshot.passages([0, 3]) == tuple(tiny_passages("tiny-2016")[row] for row in (0, 3))
+    assert snapshot.search(query(), 12).shape == (3, 12)

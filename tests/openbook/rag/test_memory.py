@@ -1,0 +1,97 @@
+"""Work in groups: a question with many passages and beams takes no more memory at a time, and has the same answers."""
+
+import sys
+
+import pytest
+import torch
+
+from openbook.entities import Hypothesis
+from openbook.rag import bart_decoder, continuations, decoding
+from openbook.rag.bart_decoder import BartState
+from openbook.rag.decoder import groups_of
+from tests.openbook.rag.conftest import Hypotheses, Subject, make_case
+
+MODES = {"token": ("token", "thorough"), "thorough": ("sequence", "thorough"), "fast": ("sequence", "fast")}
+
+
+def work_in_groups(monkeypatch: pytest.MonkeyPatch, hypotheses: int, followed: int) -> None:
+    for module in (bart_decoder, continuations, decoding):
+        monkeypatch.setattr(module, "MAX_HYPOTHESES", hypotheses)
+    monkeypatch.setattr(decoding, "MAX_FOLLOWED", followed)
+
+
+def assert_same(found: Hypotheses, expected: Hypotheses) -> None:
+    def by_tokens(one: Hypothesis) -> tuple[int, ...]:
+        return one.token_ids
+
+    assert len(found) == len(expected)
+    for one, other in zip(sorted(found, key=by_tokens), sorted(expected, key=by_tokens), strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-5)
+        assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-5)
+        for column, another in zip(one.posterior, other.posterior, strict=True):
+            assert column == pytest.approx(another, abs=1e-5)
+
+
+@pytest.mark.parametrize(("hypotheses", "followed"), [(1, 1), (7, 2), (9, 4)])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["tiny", "tiny_t5"])
+def test_answers_in_groups_are_those_of_all_passages_at_once(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    mode: str,
+    hypotheses: int,
+    followed: int,
+) -> None:
+    """Two questions with five passages and three beams each; groups end within a question, and reach into the next."""
+    subject: Subject = request.getfixturevalue(kind)
+    cases = [make_case(seed, 5, longest=12) for seed in (301, 302)]
+    model, how = MODES[mode]
+    options = {"model": model, "decoding": how, "num_beams": 3, "max_new_tokens": 6}
+    work_in_groups(monkeypatch, sys.maxsize, sys.maxsize)
+    at_once = subject.decode(*cases, **options)
+    work_in_groups(monkeypatch, hypotheses, followed)
+    for found, expected in zip(subject.decode(*cases, **options), at_once, strict=True):
+        assert_same(found, expected)
+
+
+def test_scores_in_groups_are_those_of_all_passages_at_once(tiny: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = make_case(303, 5)
+    targets = [(40, 41, 42, tiny.generator.eos), (40, 43), (50,)]
+    work_in_groups(monkeypatch, sys.maxsize, sys.maxsize)
+    at_once = tiny.score(case, targets, "sequence")
+    work_in_groups(monkeypatch, 1, 2)
+    assert_same(tiny.score(case, targets, "sequence"), at_once)
+
+
+def test_candidates_too_unlikely_for_a_float32_are_the_same_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    dice = torch.Generator().manual_seed(1)
+    logits = 60 * torch.randn(2, 5, 3, 300, generator=dice)  # (G, K, B, V)
+    log_prior = torch.log_softmax(torch.randn(2, 5, generator=dice), dim=-1)
+    scores = -90 * torch.rand(2, 3, generator=dice)
+    at_once = continuations.best_continuations(logits, log_prior, scores, 6)
+    monkeypatch.setattr(continuations, "MAX_HYPOTHESES", 12)
+    in_groups = continuations.best_continuations(logits, log_prior, scores, 6)
+    assert torch.equal(in_groups.tokens, at_once.tokens)
+    assert torch.equal(in_groups.sources, at_once.sources)
+    assert torch.allclose(in_groups.scores, at_once.scores)
+
+
+def test_groups_hold_each_row_once_in_order() -> None:
+    assert groups_of(range(3, 8), 2) == [range(3, 5), range(5, 7), range(7, 8)]
+    assert groups_of(range(2), 0) == [range(1), range(1, 2)]
+    assert groups_of(range(0), 4) == []
+
+
+@torch.no_grad()
+def test_the_cache_grows_with_the_tokens_that_beams_hold_and_not_with_all_that_were_read(tiny: Subject) -> None:
+    """Beams that all continue the first one share all but their last token."""
+    encoded, _ = tiny.encode(make_case(304, 2))
+    state = tiny.generator.start(encoded)
+    assert isinstance(state, BartState)
+    for step in range(60):
+        first_beam = torch.zeros(2, 8, dtype=torch.long)
+        state.advance(first_beam, torch.arange(40, 48).expand(2, -1) + step)
+    slots = state._cache.shape[2]
+    assert 61 + 7 <= slots <= 2 * (61 + 2 * 8)
