@@ -21,7 +21,7 @@ F = TypeVar("F", Answer, Scores, Retrieval, Comparison)
 COMPUTED = ("encode", "retrieve", "generate")
 QUESTION_PROBLEMS = problem_responses(
     *(errors.InvalidRequest, errors.UnknownIndex, errors.IndexNotResident, errors.RetrieverUnavailable),
-    *(errors.Overloaded, errors.NoLiveIndex, errors.DeadlineExceeded),
+    *(errors.NotCalibrated, errors.Overloaded, errors.NoLiveIndex, errors.DeadlineExceeded),
     http=BODY_PROBLEMS,
 )
 

@@ -61,7 +61,10 @@ class RetrievedPassage(_Response):
     title: Annotated[str, Field(validation_alias=AliasPath("passage", "title"))]
     text: Annotated[str, Field(validation_alias=AliasPath("passage", "text"))]
     doc_score: Annotated[
-        float, Field(description="Inner product of the question's and the passage's vectors, or the BM25 score.")
+        float,
+        Field(
+            description="Inner product of the question's and the passage's vectors, their BM25 score, or a sum of both."
+        ),
     ]
     prior: Annotated[float, Field(description="p(z | x): the softmax of doc_score over the passages retrieved.")]
 

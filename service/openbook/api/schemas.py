@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverKind
+from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoice
 from openbook.errors import InvalidRequest
 from openbook.settings import Settings
 
@@ -98,11 +98,12 @@ class QuestionBody(_Body):
     question: Asked
     n_docs: Annotated[Count, Field(description="K: passages to retrieve and to marginalise over.")] = 5
     retriever: Annotated[
-        RetrieverKind | None,
+        RetrieverChoice | None,
         Field(
             description=(
                 "dense: DPR, inner products of vectors. bm25: words, its scores as the logits of the prior; the "
-                "version must hold them. null: the setting OPENBOOK_RETRIEVER."
+                "version must hold them. hybrid: both, weighed as the checkpoint says. auto: hybrid where version and "
+                "checkpoint can, else dense. null: the setting OPENBOOK_RETRIEVER."
             )
         ),
     ] = None
@@ -110,8 +111,8 @@ class QuestionBody(_Body):
         SearchParameters | None,
         Field(
             description=(
-                "Of retriever dense: search this once more thoroughly, or less, than the version's manifest says. A "
-                "number that its index does not have is refused: flat has none."
+                "Of retrievers dense and hybrid: search this once more thoroughly, or less, than the version's "
+                "manifest says. A number that its index does not have is refused: flat has none."
             )
         ),
     ] = None

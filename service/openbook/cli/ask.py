@@ -9,7 +9,7 @@ from openbook.cli.consoles import messages, output, print_json, say
 from openbook.cli.heat_map import check_can_write, heat_map, write_drawing
 from openbook.cli.options import URL, argument, option, plot_to_write, with_options
 from openbook.cli.rendering import show_answer, show_comparison
-from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverKind
+from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoice
 from openbook.errors import ServerSilent, ServerUnreachable, SettingInvalid
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
@@ -29,8 +29,10 @@ class Asking:
     num_beams: int = option(DEFAULTS.num_beams, "Width of the beam search; 1 is greedy.")
     max_new_tokens: int = option(DEFAULTS.max_new_tokens, "Longest answer, in tokens.")
     num_answers: int = option(DEFAULTS.num_answers, "Answers to show, at most --num-beams.")
-    retriever: RetrieverKind | None = option(
-        None, "What finds the passages: dense is DPR, bm25 counts words. Without it, what the service is set to."
+    retriever: RetrieverChoice | None = option(
+        None,
+        "What finds the passages: dense is DPR, bm25 counts words, hybrid does both, auto takes hybrid where it can. "
+        "Without it, what the service is set to.",
     )
     timeout_s: float | None = option(None, "Seconds to wait for the answer.")
 

@@ -158,5 +158,6 @@ def _footer(answer: Body) -> str:
     index = answer["index"]
     seconds = ", ".join(f"{stage} {answer['seconds'][stage] * 1000:.0f} ms" for stage in STAGES)
     # an earlier Openbook names no retriever, and was dense
-    bm25 = ", retriever bm25" if answer.get("retriever") == "bm25" else ""
-    return printable(f"{dated(index)}, generation {index['generation']}, {answer['checkpoint']}{bm25}: {seconds}")
+    named = answer.get("retriever", "dense")
+    retriever = "" if named == "dense" else f", retriever {named}"
+    return printable(f"{dated(index)}, generation {index['generation']}, {answer['checkpoint']}{retriever}: {seconds}")

@@ -106,6 +106,7 @@ def test_the_index_route_tells_what_is_live_open_and_on_disk(
         ],
         "versions": ["tiny-2016", "tiny-2018"],
         "checkpoint": engine.checkpoint_name,
+        "prior": None,
     }
 
 

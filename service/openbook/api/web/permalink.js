@@ -5,7 +5,9 @@ export const DEFAULTS = {
   n_docs: 5, num_beams: 4, max_new_tokens: 32, num_answers: 1,
 };
 const NUMBERS = ["n_docs", "num_beams", "max_new_tokens", "num_answers"];
-const CHOICES = { model: ["token", "sequence"], decoding: ["thorough", "fast"], retriever: ["dense", "bm25"] };
+const CHOICES = {
+  model: ["token", "sequence"], decoding: ["thorough", "fast"], retriever: ["auto", "dense", "bm25", "hybrid"],
+};
 
 // `versions` are those to compare; none means to ask.
 export function toFragment({ question, options, versions = [] }) {
