@@ -59,7 +59,7 @@ class AnswerOptions:
     n_docs: int = 5
     model: ModelKind = "token"
     decoding: Decoding = "thorough"
-    num_beams: int = 4
+    num_beams: int = 1
     max_new_tokens: int = 32
     num_answers: int = 1
     retriever: RetrieverChoice = "dense"

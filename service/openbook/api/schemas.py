@@ -1,5 +1,6 @@
 """What comes in over HTTP: stripped, bounded, and nothing in it that is not known."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -135,7 +136,7 @@ class QuestionBody(_Body):
                 raise InvalidRequest(field=field, reason=f"must be at most {most}, not {value}")
         # under the names of the manifest
         search = self.search.model_dump(by_alias=True, exclude_none=True) if self.search is not None else {}
-        given = {name: getattr(self, name) for name in AS_ASKED if hasattr(self, name)}
+        given = {name: value for name in AS_ASKED if (value := getattr(self, name, None)) is not None}
         return AnswerOptions(
             retriever=self.retriever or settings.retriever, search=tuple(sorted(search.items())), **given
         )
@@ -167,17 +168,27 @@ class _AnsweringBody(QuestionBody):
             )
         ),
     ] = "thorough"
-    num_beams: Count = 4
+    num_beams: Annotated[
+        Count | None, Field(description="1 is greedy. null: num_answers, so that one answer is decoded greedily.")
+    ] = None
     max_new_tokens: Count = 32
     num_answers: Annotated[Count, Field(description="At most num_beams.")] = 1
 
     @field_validator("num_answers")
     @classmethod
     def _answers_come_from_beams(cls, num_answers: int, before: ValidationInfo) -> int:
-        num_beams = before.data.get("num_beams")  # absent where it is itself refused
+        num_beams = before.data.get("num_beams")  # None where it is not given, or itself refused
         if num_beams is not None and num_answers > num_beams:
             raise ValueError(f"must be at most num_beams, which is {num_beams}, not {num_answers}")
         return num_answers
+
+    def options(self, settings: Settings) -> AnswerOptions:
+        if self.num_beams is None:
+            most = limits(settings)["num_beams"]
+            if self.num_answers > most:
+                raise InvalidRequest(field="num_answers", reason=f"must be at most {most}, not {self.num_answers}")
+            return replace(super().options(settings), num_beams=self.num_answers)
+        return super().options(settings)
 
 
 class AnswerRequest(_AnsweringBody, _Pinned):

@@ -24,7 +24,8 @@ from openbook.storage.snapshot import IndexSnapshot
 F = TypeVar("F", Answer, Scores, Retrieval)
 Compute = Callable[[Sequence[str], IndexSnapshot, AnswerOptions, BetweenSteps], list[F]]
 
-USUAL = AnswerOptions()
+# The largest question of which `max_batch` are computed together.
+USUAL = AnswerOptions(num_beams=4)
 
 
 class AnswerQuestion:

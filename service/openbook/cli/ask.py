@@ -26,7 +26,7 @@ class Asking:
     decoding: Decoding = option(
         DEFAULTS.decoding, "How RAG-Sequence scores its candidates; RAG-Token has one decoding."
     )
-    num_beams: int = option(DEFAULTS.num_beams, "Width of the beam search; 1 is greedy.")
+    num_beams: int | None = option(None, "Width of the beam search; 1 is greedy. Without it, as many as --num-answers.")
     max_new_tokens: int = option(DEFAULTS.max_new_tokens, "Longest answer, in tokens.")
     num_answers: int = option(DEFAULTS.num_answers, "Answers to show, at most --num-beams.")
     retriever: RetrieverChoice | None = option(

@@ -39,7 +39,8 @@ OF_ANSWER: list[tuple[object, str, str]] = [
     *(({**QUESTION, name: 0}, name, AT_LEAST_1) for name in ("num_beams", "max_new_tokens", "num_answers")),
     ({**QUESTION, "num_beams": 17}, "num_beams", "must be at most 16, not 17"),
     ({**QUESTION, "max_new_tokens": 129}, "max_new_tokens", "must be at most 128, not 129"),
-    ({**QUESTION, "num_answers": 5}, "num_answers", "must be at most num_beams, which is 4, not 5"),
+    ({**QUESTION, "num_beams": 4, "num_answers": 5}, "num_answers", "must be at most num_beams, which is 4, not 5"),
+    ({**QUESTION, "num_answers": 17}, "num_answers", "must be at most 16, not 17"),
     ({**QUESTION, "timeout_s": 0}, "timeout_s", "must be greater than 0"),
     ({**QUESTION, "timeout_s": 601}, "timeout_s", "must be less than or equal to 600"),
     *(({**QUESTION, "timeout_s": wrong}, "timeout_s", NO_NUMBER) for wrong in ("soon", "5", True, [5])),
@@ -100,7 +101,7 @@ OF_CHANGES: list[tuple[str, object, str, str]] = [
         ("/compare", {**QUESTION, "versions": ["tiny-2016", "tiny-2018"], "index": "tiny-2016"}, "index", UNKNOWN),
         *(("/retrieve", {**QUESTION, "search": search}, *row) for search, *row in OF_SEARCH),
         *(
-            ("/retrieve", {**QUESTION, "retriever": wrong}, "retriever", "must be 'dense' or 'bm25'")
+            ("/retrieve", {**QUESTION, "retriever": wrong}, "retriever", "must be 'auto', 'dense', 'bm25' or 'hybrid'")
             for wrong in ("BM25", "tfidf", "", 1)
         ),
         *((f"/index/{call}", *row) for call, *row in OF_CHANGES),

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
+from openbook.api.schemas import AnswerRequest
 from openbook.entities import AnswerOptions
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
@@ -27,7 +28,7 @@ def test_an_answer_has_the_documented_body(
     assert response.status_code == 200
     body = response.json()
     snapshot = IndexStore(settings.indexes).open("tiny-2016")
-    options = AnswerOptions(n_docs=3, model=model, num_answers=2)  # type: ignore[arg-type]
+    options = AnswerOptions(n_docs=3, model=model, num_beams=2, num_answers=2)  # type: ignore[arg-type]
     (expected,) = engine.answer([PERU], snapshot, options)
     snapshot.close()
     seconds = body.pop("seconds")
@@ -65,6 +66,24 @@ def test_an_answer_has_the_documented_body(
     }
     for token in body["tokens"]:
         assert sum(token["posterior"]) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ({}, {"num_beams": 1}),
+        ({"num_answers": 3}, {"num_beams": 3, "num_answers": 3}),
+        ({"num_beams": None, "num_answers": 2}, {"num_beams": 2, "num_answers": 2}),
+        ({"num_beams": 4}, {"num_beams": 4, "num_answers": 1}),
+    ],
+)
+def test_a_question_is_decoded_greedily_unless_it_asks_for_beams_or_answers(
+    reader: TestClient, asked: dict[str, object], meant: dict[str, object]
+) -> None:
+    one, other = (reader.post("/answer", json={"question": PERU, **options}).json() for options in (asked, meant))
+    assert one["answers"] == other["answers"]
+    assert len(one["answers"]) == meant.get("num_answers", 1)
+    assert AnswerRequest.model_validate({"question": PERU, **asked}).options(Settings()).num_beams == meant["num_beams"]
 
 
 def test_scores_are_normalised_over_the_targets(reader: TestClient, engine: RagEngine) -> None:

@@ -63,7 +63,7 @@ def test_in_this_process_a_version_may_be_named(run: Run, here: Here) -> None:
     assert run("ask", QUESTION, *here, "--json", "--index", "tiny-2018").json["index"]["version"] == "tiny-2018"
 
 
-@pytest.mark.parametrize(("option", "value"), [("--n-docs", 51), ("--n-docs", 0), ("--num-answers", 5)])
+@pytest.mark.parametrize(("option", "value"), [("--n-docs", 51), ("--n-docs", 0), ("--num-answers", 17)])
 def test_in_this_process_the_same_is_refused(option: str, value: int, run: Run, here: Here) -> None:
     ended = run("ask", QUESTION, *here, option, value)
     assert (ended.code, ended.out) == (1, "")

@@ -66,7 +66,7 @@ function settle() {
   const form = fields();
   const sequence = form.model.value === "sequence";
   form.decoding.disabled = !sequence;
-  form.num_answers.max = form.num_beams.value;
+  form.num_answers.max = form.num_beams.max;
   if (form.num_answers.valueAsNumber > form.num_beams.valueAsNumber) form.num_answers.value = form.num_beams.value;
   const words = [sequence ? `RAG-Sequence, ${form.decoding.value}` : "RAG-Token", many(form.n_docs.value, "passage"),
     Number(form.num_beams.value) === 1 ? "greedy" : many(form.num_beams.value, "beam")];
@@ -75,12 +75,20 @@ function settle() {
   byId("chosen").textContent = words.join(", ");
 }
 
+// As many beams as answers: what was changed last decides.
+function widen(event) {
+  const form = fields();
+  if (event.target !== form.num_answers) return;
+  if (form.num_answers.valueAsNumber > form.num_beams.valueAsNumber) form.num_beams.value = form.num_answers.value;
+}
+
 function many(number, noun) {
   return `${number} ${noun}${Number(number) === 1 ? "" : "s"}`;
 }
 
 export function startForm() {
   for (const [name, value] of Object.entries(DEFAULTS)) fields()[name].value = value;
+  byId("options").addEventListener("input", widen);
   byId("options").addEventListener("input", settle);
   // what does not validate is not to be hidden when the browser points at it
   byId("ask").addEventListener("invalid", (event) => {

@@ -2,7 +2,7 @@
 
 export const DEFAULTS = {
   model: "token", decoding: "thorough", retriever: "", index: "",
-  n_docs: 5, num_beams: 4, max_new_tokens: 32, num_answers: 1,
+  n_docs: 5, num_beams: 1, max_new_tokens: 32, num_answers: 1,
 };
 const NUMBERS = ["n_docs", "num_beams", "max_new_tokens", "num_answers"];
 const CHOICES = {
@@ -29,6 +29,7 @@ export function fromFragment(fragment) {
     const value = Number(parameters.get(name));
     if (Number.isInteger(value) && value > 0) options[name] = value;
   }
+  if (!parameters.has("num_beams")) options.num_beams = options.num_answers;
   for (const [name, values] of Object.entries(CHOICES)) {
     if (values.includes(parameters.get(name))) options[name] = parameters.get(name);
   }
