@@ -12,6 +12,7 @@ from openbook.api.problems import shown
 from openbook.api.responses import Index
 from openbook.application.follow_current import FollowProblem
 from openbook.application.live_index import Resident
+from openbook.entities import ModelKind
 
 # Anyone may read these: bounded, and without a path of the disk. The log has the whole.
 Shown = Annotated[str, AfterValidator(shown)]
@@ -85,6 +86,7 @@ class IndexesResponse(BaseModel):
     ]
     versions: Annotated[list[str], Field(description="On disk, ready to be swapped in.")]
     checkpoint: str
+    model: Annotated[ModelKind, Field(description="Of the checkpoint: answers a question that names no model.")]
     prior: Annotated[
         PriorResponse | None,
         Field(description="What the checkpoint weighs retriever hybrid with; null: such questions are refused."),

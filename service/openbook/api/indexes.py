@@ -64,6 +64,7 @@ async def indexes(services: TheServices) -> IndexesResponse:
         resident=[ResidentIndex.of_resident(resident) for resident in services.live.residents()],
         versions=list(versions),
         checkpoint=services.engine.checkpoint_name,
+        model=services.engine.model,
         prior=PriorResponse.model_validate(services.engine.prior) if services.engine.prior is not None else None,
     )
 

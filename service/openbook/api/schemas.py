@@ -16,6 +16,7 @@ from pydantic import (
 
 from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoice
 from openbook.errors import InvalidRequest
+from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 
 MAX_QUESTION = 2_000
@@ -128,15 +129,16 @@ class QuestionBody(_Body):
         ),
     ] = None
 
-    def options(self, settings: Settings) -> AnswerOptions:
-        """Raises InvalidRequest for a number above what the settings allow."""
+    def options(self, settings: Settings, engine: RagEngine) -> AnswerOptions:
+        """What `engine` is asked for. Raises InvalidRequest for a number above what the settings allow."""
         for field, most in limits(settings).items():
             value = getattr(self, field, None)
             if value is not None and value > most:
                 raise InvalidRequest(field=field, reason=f"must be at most {most}, not {value}")
         # under the names of the manifest
         search = self.search.model_dump(by_alias=True, exclude_none=True) if self.search is not None else {}
-        given = {name: value for name in AS_ASKED if (value := getattr(self, name, None)) is not None}
+        given: dict[str, Any] = {"model": engine.model}
+        given |= {name: value for name in AS_ASKED if (value := getattr(self, name, None)) is not None}
         return AnswerOptions(
             retriever=self.retriever or settings.retriever, search=tuple(sorted(search.items())), **given
         )
@@ -154,11 +156,14 @@ class _Pinned(QuestionBody):
 
 class _AnsweringBody(QuestionBody):
     model: Annotated[
-        ModelKind,
+        ModelKind | None,
         Field(
-            description="RAG-Token marginalises over the passages at each token, RAG-Sequence once over whole answers."
+            description=(
+                "RAG-Token marginalises over the passages at each token, RAG-Sequence once over whole answers. null: "
+                "the checkpoint's own, which GET /index names."
+            )
         ),
-    ] = "token"
+    ] = None
     decoding: Annotated[
         Decoding,
         Field(
@@ -182,13 +187,14 @@ class _AnsweringBody(QuestionBody):
             raise ValueError(f"must be at most num_beams, which is {num_beams}, not {num_answers}")
         return num_answers
 
-    def options(self, settings: Settings) -> AnswerOptions:
+    def options(self, settings: Settings, engine: RagEngine) -> AnswerOptions:
+        options = super().options(settings, engine)
         if self.num_beams is None:
             most = limits(settings)["num_beams"]
             if self.num_answers > most:
                 raise InvalidRequest(field="num_answers", reason=f"must be at most {most}, not {self.num_answers}")
-            return replace(super().options(settings), num_beams=self.num_answers)
-        return super().options(settings)
+            options = replace(options, num_beams=self.num_answers)
+        return options
 
 
 class AnswerRequest(_AnsweringBody, _Pinned):
@@ -223,7 +229,7 @@ class ScoreRequest(_Pinned):
     targets: Annotated[
         list[Target], Field(min_length=1, max_length=MAX_TARGETS, description="The answers to choose from.")
     ]
-    model: ModelKind = "token"
+    model: ModelKind | None = None
 
     @model_validator(mode="after")
     def _targets_differ(self) -> "ScoreRequest":

@@ -22,7 +22,10 @@ class Asking:
     """Fields of the bodies of POST /answer and POST /compare."""
 
     n_docs: int = option(DEFAULTS.n_docs, "K: passages to retrieve and marginalise over.")
-    model: ModelKind = option(DEFAULTS.model, "RAG-Token marginalises at each token, RAG-Sequence over whole answers.")
+    model: ModelKind | None = option(
+        None,
+        "RAG-Token marginalises at each token, RAG-Sequence over whole answers. Without it, the checkpoint's own.",
+    )
     decoding: Decoding = option(
         DEFAULTS.decoding, "How RAG-Sequence scores its candidates; RAG-Token has one decoding."
     )

@@ -19,7 +19,7 @@ import math
 from copy import deepcopy
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from transformers import (
@@ -31,7 +31,7 @@ from transformers import (
     RagTokenForGeneration,
 )
 
-from openbook.entities import PriorWeights
+from openbook.entities import ModelKind, PriorWeights
 from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
 from openbook.extensions import checkpoint_folder
 from openbook.rag.hub import find_folder
@@ -51,7 +51,8 @@ GENERATOR_TOKENIZER = "generator_tokenizer"
 class Facts:
     """What openbook.json says beyond transformers' own files. All of it may be absent.
 
-    `prior`, the weights of the hybrid retriever, belongs here because p(z | x) is a part of the model.
+    `prior`, the weights of the hybrid retriever, belongs here because p(z | x) is a part of the model. `model` answers
+    best with this checkpoint.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Facts:
     uncased: bool | None = None
     base: BaseTensors | None = None
     prior: PriorWeights | None = None
+    model: ModelKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,8 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
         }
     if checkpoint.facts.prior is not None:
         facts["prior"] = asdict(checkpoint.facts.prior)
+    if checkpoint.facts.model is not None:
+        facts["model"] = checkpoint.facts.model
     (folder / FACTS_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
@@ -238,6 +242,7 @@ def _read_facts(folder: Path) -> Facts:
             uncased=content.get("uncased"),
             base=None if base is None else BaseTensors(**base),
             prior=_read_prior(content.get("prior")),
+            model=_read_model(content.get("model")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"{FACTS_FILE}: {error!r}") from error
@@ -252,6 +257,16 @@ def _read_prior(content: Any) -> PriorWeights | None:
     if not all(_is_number(one) and one >= 0 for one in weights) or not any(weights):
         raise ValueError(f"prior needs two weights, finite, not negative and not both 0, and has {content}")
     return prior
+
+
+def _read_model(content: Any) -> ModelKind | None:
+    """Raises ValueError for no model of ours."""
+    for model in get_args(ModelKind):
+        if content == model:
+            return model  # type: ignore[no-any-return]
+    if content is None:
+        return None
+    raise ValueError(f"model is one of {get_args(ModelKind)}, and is {content!r}")
 
 
 def _is_number(value: Any) -> bool:

@@ -25,6 +25,7 @@ from openbook.entities import (
     AnswerToken,
     Hypothesis,
     IndexVersion,
+    ModelKind,
     PriorWeights,
     Retrieval,
     RetrievedPassages,
@@ -75,6 +76,11 @@ class RagEngine:
     def encoder_fingerprint(self) -> str | None:
         """The passage encoder whose vectors the question encoder was trained against; None where it is not said."""
         return self._checkpoint.facts.encoder_fingerprint
+
+    @property
+    def model(self) -> ModelKind:
+        """The model of a question that names none."""
+        return self._checkpoint.facts.model or "token"
 
     @property
     def prior(self) -> PriorWeights | None:

@@ -74,6 +74,7 @@ SPOILT: list[tuple[str, Callable[[Path], object], str | None]] = [
             '{"name": "x"}',
             '{"format": 1}',
             '{"format": 1, "name": "x", "base": {}}',
+            *(f'{{"format": 1, "name": "x", "model": {model}}}' for model in ('"both"', '"Token"', '["token"]', "1")),
             *(
                 f'{{"format": 1, "name": "x", "prior": {prior}}}'
                 for prior in (

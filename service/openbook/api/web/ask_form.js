@@ -21,6 +21,7 @@ export function readForm() {
 export function fillForm({ question, options }) {
   const form = fields();
   form.question.value = question;
+  modelChosen = true;
   for (const [name, value] of Object.entries(options)) {
     // a version that was open when the link was made, and is not now: the service says so
     if (name === "index" && value) offer(form.index, value);
@@ -86,8 +87,21 @@ function many(number, noun) {
   return `${number} ${noun}${Number(number) === 1 ? "" : "s"}`;
 }
 
+// What the checkpoint answers best with, unless a link or somebody has said otherwise.
+let modelChosen = false;
+
+export function preselect({ model }) {
+  if (modelChosen || !model) return;
+  modelChosen = true;
+  fields().model.value = model;
+  settle();
+}
+
 export function startForm() {
   for (const [name, value] of Object.entries(DEFAULTS)) fields()[name].value = value;
+  byId("options").addEventListener("input", (event) => {
+    if (event.target === fields().model) modelChosen = true;
+  });
   byId("options").addEventListener("input", widen);
   byId("options").addEventListener("input", settle);
   // what does not validate is not to be hidden when the browser points at it
