@@ -53,7 +53,8 @@ class PriorWeights:
 class AnswerOptions:
     """How a question is answered, scored or searched for; the edge validates, all others believe.
 
-    Scores read `n_docs`, `model`, `retriever` and `search`; a retrieval reads all of these but `model`.
+    An answer is withheld where its `no_answer` is above `max_no_answer`; None never withholds one. Scores read
+    `n_docs`, `model`, `retriever` and `search`; a retrieval reads all of these but `model`.
     """
 
     n_docs: int = 5
@@ -64,6 +65,7 @@ class AnswerOptions:
     num_answers: int = 1
     retriever: RetrieverChoice = "dense"
     search: SearchChanges = ()
+    max_no_answer: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,12 @@ class Answer:
     posterior_kind: PosteriorKind
     no_answer: float
     source: Source
+    abstained: bool = False
+
+    @property
+    def text(self) -> str | None:
+        """The best answer; None where it is withheld, and then `answers` are candidates."""
+        return None if self.abstained else self.answers[0].text
 
 
 @dataclass(frozen=True, slots=True)

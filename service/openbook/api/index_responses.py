@@ -87,6 +87,9 @@ class IndexesResponse(BaseModel):
     versions: Annotated[list[str], Field(description="On disk, ready to be swapped in.")]
     checkpoint: str
     model: Annotated[ModelKind, Field(description="Of the checkpoint: answers a question that names no model.")]
+    max_no_answer: Annotated[
+        float | None, Field(description='What abstain "calibrated" means; null: such questions are refused.')
+    ]
     prior: Annotated[
         PriorResponse | None,
         Field(description="What the checkpoint weighs retriever hybrid with; null: such questions are refused."),

@@ -65,6 +65,7 @@ async def indexes(services: TheServices) -> IndexesResponse:
         versions=list(versions),
         checkpoint=services.engine.checkpoint_name,
         model=services.engine.model,
+        max_no_answer=services.engine.max_no_answer,
         prior=PriorResponse.model_validate(services.engine.prior) if services.engine.prior is not None else None,
     )
 

@@ -88,7 +88,10 @@ class Token(_Response):
 
 
 class AnswerResponse(_Response):
-    answer: Annotated[str, Field(validation_alias=AliasPath("answers", 0, "text"))]
+    answer: Annotated[
+        str | None, Field(validation_alias="text", description="null: withheld, since no_answer is above the limit.")
+    ]
+    abstained: Annotated[bool, Field(description="Whether the answer is withheld; answers then are candidates.")]
     log_prob: Annotated[float, Field(validation_alias=AliasPath("answers", 0, "log_prob"))]
     model: ModelKind
     retriever: Retriever
@@ -111,7 +114,7 @@ class AnswerResponse(_Response):
 
 
 class AnswerGroupResponse(_Response):
-    answer: Annotated[str, Field(description="As the first of the versions words it.")]
+    answer: Annotated[str | None, Field(description="As the first of the versions words it; null: they abstain.")]
     versions: list[str]
 
 

@@ -10,12 +10,14 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     field_validator,
     model_validator,
 )
 
 from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoice
-from openbook.errors import InvalidRequest
+from openbook.errors import InvalidRequest, NotCalibrated
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 
@@ -154,6 +156,19 @@ class _Pinned(QuestionBody):
     ] = None
 
 
+class AbstainAbove(_Body):
+    max_no_answer: Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
+
+
+def _limit_or_calibrated(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """Check against the one form that is meant, so that an error names its field and no other."""
+    if isinstance(value, dict):
+        return AbstainAbove.model_validate(value)
+    if value is None or value == "calibrated":
+        return value
+    raise ValueError('must be "calibrated" or {"max_no_answer": a number from 0 to 1}')
+
+
 class _AnsweringBody(QuestionBody):
     model: Annotated[
         ModelKind | None,
@@ -179,6 +194,17 @@ class _AnsweringBody(QuestionBody):
     max_new_tokens: Count = 32
     num_answers: Annotated[Count, Field(description="At most num_beams.")] = 1
 
+    abstain: Annotated[
+        AbstainAbove | Literal["calibrated"] | None,
+        WrapValidator(_limit_or_calibrated),
+        Field(
+            description=(
+                "Withhold the answer where no_answer is above max_no_answer. calibrated: above the checkpoint's own "
+                "threshold. null: never."
+            )
+        ),
+    ] = None
+
     @field_validator("num_answers")
     @classmethod
     def _answers_come_from_beams(cls, num_answers: int, before: ValidationInfo) -> int:
@@ -194,7 +220,12 @@ class _AnsweringBody(QuestionBody):
             if self.num_answers > most:
                 raise InvalidRequest(field="num_answers", reason=f"must be at most {most}, not {self.num_answers}")
             options = replace(options, num_beams=self.num_answers)
-        return options
+        if self.abstain == "calibrated":
+            if engine.max_no_answer is None:
+                asked, fact = "abstain 'calibrated'", "no_answer"
+                raise NotCalibrated(checkpoint=engine.checkpoint_name, asked=asked, fact=fact)
+            return replace(options, max_no_answer=engine.max_no_answer)
+        return options if self.abstain is None else replace(options, max_no_answer=self.abstain.max_no_answer)
 
 
 class AnswerRequest(_AnsweringBody, _Pinned):

@@ -58,6 +58,11 @@ def ask(
     compare: tuple[str, ...] = option(
         (), "Given twice or more: ask each of these versions, and see where they part.", metavar="VERSION"
     ),
+    abstain: str | None = option(
+        None,
+        "Withhold the answer where p(no answer) is above this number, from 0 to 1; calibrated: above the checkpoint's.",
+        metavar="NUMBER|calibrated",
+    ),
     as_json: bool = option(False, "Print the response of POST /answer, or of POST /compare, as it is.", "--json"),
     picture: Path | None = option(
         None,
@@ -89,6 +94,7 @@ def ask(
     body = {
         "question": question,
         **asdict(asking),
+        "abstain": _abstaining(abstain),
         "search": {name: value for name, value in search.items() if value is not None} or None,
         **({"versions": list(compare)} if compare else {"index": index}),
     }
@@ -101,6 +107,16 @@ def ask(
         show_comparison(answer, output())
     else:
         show_answer(answer, output())
+
+
+def _abstaining(value: str | None) -> Body | str | None:
+    """The field `abstain` of the body."""
+    if value is None or value == "calibrated":
+        return value
+    try:
+        return {"max_no_answer": float(value)}
+    except ValueError as error:
+        raise SettingInvalid(setting="--abstain", reason=f"takes a number or calibrated, not {value!r}") from error
 
 
 def _ask_there(settings: Settings, body: Body, url: str | None) -> Body:

@@ -52,7 +52,7 @@ class Facts:
     """What openbook.json says beyond transformers' own files. All of it may be absent.
 
     `prior`, the weights of the hybrid retriever, belongs here because p(z | x) is a part of the model. `model` answers
-    best with this checkpoint.
+    best with this checkpoint. An answer whose `no_answer` is above `max_no_answer` is more likely wrong than right.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Facts:
     base: BaseTensors | None = None
     prior: PriorWeights | None = None
     model: ModelKind | None = None
+    max_no_answer: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,8 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
         facts["prior"] = asdict(checkpoint.facts.prior)
     if checkpoint.facts.model is not None:
         facts["model"] = checkpoint.facts.model
+    if checkpoint.facts.max_no_answer is not None:
+        facts["no_answer"] = {"threshold": checkpoint.facts.max_no_answer}
     (folder / FACTS_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
@@ -243,6 +246,7 @@ def _read_facts(folder: Path) -> Facts:
             base=None if base is None else BaseTensors(**base),
             prior=_read_prior(content.get("prior")),
             model=_read_model(content.get("model")),
+            max_no_answer=_read_threshold(content.get("no_answer")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"{FACTS_FILE}: {error!r}") from error
@@ -267,6 +271,16 @@ def _read_model(content: Any) -> ModelKind | None:
     if content is None:
         return None
     raise ValueError(f"model is one of {get_args(ModelKind)}, and is {content!r}")
+
+
+def _read_threshold(content: Any) -> float | None:
+    """Raises ValueError, KeyError or TypeError for what holds no probability."""
+    if content is None:
+        return None
+    threshold = content["threshold"]
+    if not (_is_number(threshold) and 0 <= threshold <= 1):
+        raise ValueError(f"no_answer needs a threshold from 0 to 1, and has {content}")
+    return float(threshold)
 
 
 def _is_number(value: Any) -> bool:

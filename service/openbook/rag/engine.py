@@ -87,6 +87,11 @@ class RagEngine:
         """The weights of the hybrid retriever; None where the checkpoint has none."""
         return self._checkpoint.facts.prior
 
+    @property
+    def max_no_answer(self) -> float | None:
+        """Above this probability of the empty answer the checkpoint would rather not answer; None where it has none."""
+        return self._checkpoint.facts.max_no_answer
+
     def retriever(self, choice: RetrieverChoice, snapshot: IndexSnapshot) -> RetrieverKind:
         """The retriever that `choice` means for this version.
 

@@ -39,6 +39,7 @@ def test_an_answer_has_the_documented_body(
     assert all(value > 0 for value in seconds.values())
     assert body == {
         "answer": expected.answers[0].text,
+        "abstained": False,
         "log_prob": expected.answers[0].log_prob,
         "model": model,
         "retriever": "dense",
@@ -143,6 +144,7 @@ def test_the_index_route_tells_what_is_live_open_and_on_disk(
         "versions": ["tiny-2016", "tiny-2018"],
         "checkpoint": engine.checkpoint_name,
         "model": "token",
+        "max_no_answer": None,
         "prior": None,
     }
 

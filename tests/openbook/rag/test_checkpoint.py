@@ -77,7 +77,9 @@ def test_a_folder_written_here_loads_in_transformers(
         assert torch.equal(ours, other)
 
 
-@pytest.mark.parametrize("more", [{}, {"prior": PriorWeights(0.8, 0.45)}, {"model": "sequence"}])
+@pytest.mark.parametrize(
+    "more", [{}, {"prior": PriorWeights(0.8, 0.45)}, {"model": "sequence"}, {"max_no_answer": 0.4}]
+)
 def test_a_folder_written_here_loads_here_with_its_facts(
     tiny_checkpoint: Path, tmp_path: Path, more: dict[str, Any]
 ) -> None:

@@ -4,7 +4,7 @@ import { call } from "./api.js";
 import { byId, element } from "./dom.js";
 import { DEFAULTS } from "./permalink.js";
 
-const CHOICES = ["model", "decoding", "retriever", "index"];
+const CHOICES = ["model", "decoding", "retriever", "abstain", "index"];
 const NUMBERS = ["n_docs", "num_beams", "max_new_tokens", "num_answers"];
 
 function fields() {
@@ -32,8 +32,9 @@ export function fillForm({ question, options }) {
 
 // The body of POST /answer; of POST /compare with the versions instead of one.
 export function bodyOf({ question, options, versions = [] }) {
-  const { index, retriever, ...rest } = options;
-  const body = { question, ...rest, retriever: retriever || null };
+  const { index, retriever, abstain, ...rest } = options;
+  const limit = abstain && abstain !== "calibrated" ? { max_no_answer: Number(abstain) } : abstain || null;
+  const body = { question, ...rest, retriever: retriever || null, abstain: limit };
   return versions.length ? { ...body, versions } : { ...body, index: index || null };
 }
 
@@ -73,6 +74,7 @@ function settle() {
     Number(form.num_beams.value) === 1 ? "greedy" : many(form.num_beams.value, "beam")];
   if (Number(form.num_answers.value) > 1) words.push(many(form.num_answers.value, "answer"));
   for (const name of ["retriever", "index"]) if (form[name].value) words.push(form[name].value);
+  if (form.abstain.value) words.push("rather no answer");
   byId("chosen").textContent = words.join(", ");
 }
 
@@ -90,7 +92,8 @@ function many(number, noun) {
 // What the checkpoint answers best with, unless a link or somebody has said otherwise.
 let modelChosen = false;
 
-export function preselect({ model }) {
+export function preselect({ model, max_no_answer: threshold }) {
+  fields().abstain.querySelector('[value="calibrated"]').disabled = threshold === null;
   if (modelChosen || !model) return;
   modelChosen = true;
   fields().model.value = model;

@@ -1,12 +1,13 @@
 // A question with its options as a fragment. A fragment stays in the browser: no log of a server or proxy holds it.
 
 export const DEFAULTS = {
-  model: "token", decoding: "thorough", retriever: "", index: "",
+  model: "token", decoding: "thorough", retriever: "", index: "", abstain: "",
   n_docs: 5, num_beams: 1, max_new_tokens: 32, num_answers: 1,
 };
 const NUMBERS = ["n_docs", "num_beams", "max_new_tokens", "num_answers"];
 const CHOICES = {
   model: ["token", "sequence"], decoding: ["thorough", "fast"], retriever: ["auto", "dense", "bm25", "hybrid"],
+  abstain: ["calibrated", "0.5"],
 };
 
 // `versions` are those to compare; none means to ask.
