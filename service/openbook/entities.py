@@ -7,7 +7,9 @@ from typing import Literal
 ModelKind = Literal["token", "sequence"]
 Decoding = Literal["thorough", "fast"]
 PosteriorKind = Literal["per_token", "running"]
-RetrieverKind = Literal["dense", "bm25"]
+RetrieverKind = Literal["dense", "bm25", "hybrid"]
+# auto: hybrid where the version and the checkpoint have what it needs, else dense.
+RetrieverChoice = Literal["auto", "dense", "bm25", "hybrid"]
 # Parameters of a search in place of the manifest's, under its names, in the order of those: ordered, so that equal
 # ones compare as equal and questions that have them are answered together.
 SearchChanges = tuple[tuple[str, int], ...]
@@ -27,7 +29,8 @@ class RetrievedPassages:
     """The top K passages of one question, best first.
 
     `doc_scores` are exact inner products of the question's and the passages' vectors, never what an approximate
-    index returned, or BM25 scores; `rows` are positions in the index of the snapshot that was searched.
+    index returned; or BM25 scores; or, of the hybrid retriever, a weighted sum of both. `rows` are positions in the
+    index of the snapshot that was searched.
     """
 
     rows: tuple[int, ...]
@@ -39,20 +42,30 @@ class RetrievedPassages:
 
 
 @dataclass(frozen=True, slots=True)
+class PriorWeights:
+    """The weights of the hybrid retriever: doc_score = dense * inner product + bm25 * BM25 score."""
+
+    dense: float
+    bm25: float
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerOptions:
     """How a question is answered, scored or searched for; the edge validates, all others believe.
 
-    Scores read `n_docs`, `model`, `retriever` and `search`; a retrieval reads all of these but `model`.
+    An answer is withheld where its `no_answer` is above `max_no_answer`; None never withholds one. Scores read
+    `n_docs`, `model`, `retriever` and `search`; a retrieval reads all of these but `model`.
     """
 
     n_docs: int = 5
     model: ModelKind = "token"
     decoding: Decoding = "thorough"
-    num_beams: int = 4
+    num_beams: int = 1
     max_new_tokens: int = 32
     num_answers: int = 1
-    retriever: RetrieverKind = "dense"
+    retriever: RetrieverChoice = "dense"
     search: SearchChanges = ()
+    max_no_answer: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +160,12 @@ class Answer:
     posterior_kind: PosteriorKind
     no_answer: float
     source: Source
+    abstained: bool = False
+
+    @property
+    def text(self) -> str | None:
+        """The best answer; None where it is withheld, and then `answers` are candidates."""
+        return None if self.abstained else self.answers[0].text
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,19 @@ class RetrieverUnavailable(OpenbookError):
         super().__init__(version=version, retriever=retriever)
 
 
+class NotCalibrated(OpenbookError):
+    """The checkpoint lacks `fact`, which is learnt after its training and written to its openbook.json."""
+
+    code = "not_calibrated"
+    message = (
+        "The checkpoint {checkpoint!r} cannot be asked with {asked}: its openbook.json has no {fact!r}. "
+        "Learn it: openbook calibrate"
+    )
+
+    def __init__(self, *, checkpoint: str, asked: str, fact: str) -> None:
+        super().__init__(checkpoint=checkpoint, asked=asked, fact=fact)
+
+
 class NoLiveIndex(OpenbookError):
     code = "not_ready"
     message = "{hint}"

@@ -48,8 +48,10 @@ class Settings(BaseSettings):
     admin_token: SecretStr | None = Field(
         None, description="Bearer token for POST /index/swap. Without one, administration is off."
     )
-    retriever: Literal["dense", "bm25"] = Field(
-        "dense", description="What finds the passages of a question that names no retriever."
+    retriever: Literal["auto", "dense", "bm25", "hybrid"] = Field(
+        "auto",
+        description="What finds the passages of a question that names no retriever. auto: hybrid where the version "
+        "holds BM25 and the checkpoint has a prior, else dense.",
     )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N. auto takes a GPU where there is one.")
     dtype: Literal["auto", "float32", "bfloat16", "int8"] = Field(

@@ -48,8 +48,8 @@ class Services:
 def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | None = None) -> Services:
     """Everything that answers, with its index open and warm. Nothing is left open when it raises.
 
-    Raises NoIndexes, UnknownIndex, a child of IndexCorrupt, IndexIncompatible, RetrieverUnavailable where the version
-    lacks the retriever of the settings, and the errors of `load_checkpoint`.
+    Raises NoIndexes, UnknownIndex, a child of IndexCorrupt, IndexIncompatible, RetrieverUnavailable or NotCalibrated
+    where the version or the checkpoint lacks the retriever of the settings, and the errors of `load_checkpoint`.
     """
     store = IndexStore(settings.indexes)
     seen = NO_CURRENT
@@ -66,8 +66,7 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
         engine = RagEngine(load_checkpoint(settings.checkpoint, device=settings.device, dtype=settings.dtype))
     snapshot = store.open(version, encoder_fingerprint=engine.encoder_fingerprint, dimension=engine.dimension)
     try:
-        if settings.retriever == "bm25":
-            snapshot.bm25()
+        engine.retriever(settings.retriever, snapshot)
         snapshot.warm()
     except BaseException:
         snapshot.close()

@@ -6,12 +6,13 @@ A route returns the data of the rooms below. FastAPI reads the fields of these m
 from dataclasses import asdict
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from openbook.api.problems import shown
 from openbook.api.responses import Index
 from openbook.application.follow_current import FollowProblem
 from openbook.application.live_index import Resident
+from openbook.entities import ModelKind
 
 # Anyone may read these: bounded, and without a path of the disk. The log has the whole.
 Shown = Annotated[str, AfterValidator(shown)]
@@ -52,7 +53,8 @@ class ManifestResponse(BaseModel):
     search: Annotated[dict[str, int], Field(description="How thoroughly it is searched, unless a question says.")]
     files: dict[str, FileResponse]
     bm25: Annotated[
-        Bm25Response | None, Field(description="null: questions with retriever bm25 are refused for this version.")
+        Bm25Response | None,
+        Field(description="null: no question with retriever bm25 or hybrid."),
     ]
 
 
@@ -67,6 +69,15 @@ class ResidentIndex(Index):
         return cls.model_validate(asdict(resident.index) | asdict(resident))
 
 
+class PriorResponse(BaseModel):
+    """The weights of the hybrid retriever: doc_score = dense * inner product + bm25 * BM25 score."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    dense: float
+    bm25: float
+
+
 class IndexesResponse(BaseModel):
     live: Annotated[Index | None, Field(description="A question asked now is answered from this version.")]
     resident: Annotated[
@@ -75,6 +86,14 @@ class IndexesResponse(BaseModel):
     ]
     versions: Annotated[list[str], Field(description="On disk, ready to be swapped in.")]
     checkpoint: str
+    model: Annotated[ModelKind, Field(description="Of the checkpoint: answers a question that names no model.")]
+    max_no_answer: Annotated[
+        float | None, Field(description='What abstain "calibrated" means; null: such questions are refused.')
+    ]
+    prior: Annotated[
+        PriorResponse | None,
+        Field(description="What the checkpoint weighs retriever hybrid with; null: such questions are refused."),
+    ]
 
 
 class SwapResponse(BaseModel):

@@ -18,6 +18,7 @@ from openbook.api.index_responses import (
     IndexesResponse,
     LoadResponse,
     ManifestResponse,
+    PriorResponse,
     ResidentIndex,
     SwapProgressResponse,
     SwapResponse,
@@ -63,6 +64,9 @@ async def indexes(services: TheServices) -> IndexesResponse:
         resident=[ResidentIndex.of_resident(resident) for resident in services.live.residents()],
         versions=list(versions),
         checkpoint=services.engine.checkpoint_name,
+        model=services.engine.model,
+        max_no_answer=services.engine.max_no_answer,
+        prior=PriorResponse.model_validate(services.engine.prior) if services.engine.prior is not None else None,
     )
 
 

@@ -30,6 +30,7 @@ STATUSES: Mapping[type[OpenbookError], int] = {
     errors.UnknownIndex: 404,
     errors.IndexNotResident: 409,
     errors.RetrieverUnavailable: 409,
+    errors.NotCalibrated: 409,
     errors.NoLiveIndex: 503,
     errors.IndexCorrupt: 500,
     errors.IndexIncompatible: 409,

@@ -21,7 +21,7 @@ F = TypeVar("F", Answer, Scores, Retrieval, Comparison)
 COMPUTED = ("encode", "retrieve", "generate")
 QUESTION_PROBLEMS = problem_responses(
     *(errors.InvalidRequest, errors.UnknownIndex, errors.IndexNotResident, errors.RetrieverUnavailable),
-    *(errors.Overloaded, errors.NoLiveIndex, errors.DeadlineExceeded),
+    *(errors.NotCalibrated, errors.Overloaded, errors.NoLiveIndex, errors.DeadlineExceeded),
     http=BODY_PROBLEMS,
 )
 
@@ -32,7 +32,7 @@ router = APIRouter(route_class=JsonRoute, tags=["questions"])
 async def answer(body: AnswerRequest, request: Request, services: TheServices, settings: TheSettings) -> AnswerResponse:
     """Answer a question from the live index, and say which passage every token came from."""
     asked = services.answer_question.answer(
-        body.question, body.options(settings), timeout_s=body.timeout(settings), index=body.index
+        body.question, body.options(settings, services.engine), timeout_s=body.timeout(settings), index=body.index
     )
     return AnswerResponse.model_validate(await _found(request, body, asked))
 
@@ -43,7 +43,7 @@ async def compare(
 ) -> CompareResponse:
     """Ask several versions the same question, and see where their answers part."""
     asked = services.answer_question.compare(
-        body.question, body.options(settings), body.versions, timeout_s=body.timeout(settings)
+        body.question, body.options(settings, services.engine), body.versions, timeout_s=body.timeout(settings)
     )
     return CompareResponse.model_validate(await _found(request, body, asked))
 
@@ -52,7 +52,11 @@ async def compare(
 async def score(body: ScoreRequest, request: Request, services: TheServices, settings: TheSettings) -> ScoreResponse:
     """p(target | question) of given targets: classification, and facts to be checked."""
     asked = services.answer_question.score(
-        body.question, body.targets, body.options(settings), timeout_s=body.timeout(settings), index=body.index
+        body.question,
+        body.targets,
+        body.options(settings, services.engine),
+        timeout_s=body.timeout(settings),
+        index=body.index,
     )
     return ScoreResponse.model_validate(await _found(request, body, asked))
 
@@ -63,7 +67,7 @@ async def retrieve(
 ) -> RetrieveResponse:
     """The passages for a question with their scores and prior; nothing is generated."""
     asked = services.answer_question.retrieve(
-        body.question, body.options(settings), timeout_s=body.timeout(settings), index=body.index
+        body.question, body.options(settings, services.engine), timeout_s=body.timeout(settings), index=body.index
     )
     return RetrieveResponse.model_validate(await _found(request, body, asked))
 

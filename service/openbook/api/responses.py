@@ -61,7 +61,10 @@ class RetrievedPassage(_Response):
     title: Annotated[str, Field(validation_alias=AliasPath("passage", "title"))]
     text: Annotated[str, Field(validation_alias=AliasPath("passage", "text"))]
     doc_score: Annotated[
-        float, Field(description="Inner product of the question's and the passage's vectors, or the BM25 score.")
+        float,
+        Field(
+            description="Inner product of the question's and the passage's vectors, their BM25 score, or a sum of both."
+        ),
     ]
     prior: Annotated[float, Field(description="p(z | x): the softmax of doc_score over the passages retrieved.")]
 
@@ -85,7 +88,10 @@ class Token(_Response):
 
 
 class AnswerResponse(_Response):
-    answer: Annotated[str, Field(validation_alias=AliasPath("answers", 0, "text"))]
+    answer: Annotated[
+        str | None, Field(validation_alias="text", description="null: withheld, since no_answer is above the limit.")
+    ]
+    abstained: Annotated[bool, Field(description="Whether the answer is withheld; answers then are candidates.")]
     log_prob: Annotated[float, Field(validation_alias=AliasPath("answers", 0, "log_prob"))]
     model: ModelKind
     retriever: Retriever
@@ -108,7 +114,7 @@ class AnswerResponse(_Response):
 
 
 class AnswerGroupResponse(_Response):
-    answer: Annotated[str, Field(description="As the first of the versions words it.")]
+    answer: Annotated[str | None, Field(description="As the first of the versions words it; null: they abstain.")]
     versions: list[str]
 
 

@@ -1,5 +1,6 @@
 """What comes in over HTTP: stripped, bounded, and nothing in it that is not known."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -9,12 +10,15 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     field_validator,
     model_validator,
 )
 
-from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverKind
-from openbook.errors import InvalidRequest
+from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoice
+from openbook.errors import InvalidRequest, NotCalibrated
+from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 
 MAX_QUESTION = 2_000
@@ -98,11 +102,12 @@ class QuestionBody(_Body):
     question: Asked
     n_docs: Annotated[Count, Field(description="K: passages to retrieve and to marginalise over.")] = 5
     retriever: Annotated[
-        RetrieverKind | None,
+        RetrieverChoice | None,
         Field(
             description=(
                 "dense: DPR, inner products of vectors. bm25: words, its scores as the logits of the prior; the "
-                "version must hold them. null: the setting OPENBOOK_RETRIEVER."
+                "version must hold them. hybrid: both, weighed as the checkpoint says. auto: hybrid where version and "
+                "checkpoint can, else dense. null: the setting OPENBOOK_RETRIEVER."
             )
         ),
     ] = None
@@ -110,8 +115,8 @@ class QuestionBody(_Body):
         SearchParameters | None,
         Field(
             description=(
-                "Of retriever dense: search this once more thoroughly, or less, than the version's manifest says. A "
-                "number that its index does not have is refused: flat has none."
+                "Of retrievers dense and hybrid: search this once more thoroughly, or less, than the version's "
+                "manifest says. A number that its index does not have is refused: flat has none."
             )
         ),
     ] = None
@@ -126,15 +131,16 @@ class QuestionBody(_Body):
         ),
     ] = None
 
-    def options(self, settings: Settings) -> AnswerOptions:
-        """Raises InvalidRequest for a number above what the settings allow."""
+    def options(self, settings: Settings, engine: RagEngine) -> AnswerOptions:
+        """What `engine` is asked for. Raises InvalidRequest for a number above what the settings allow."""
         for field, most in limits(settings).items():
             value = getattr(self, field, None)
             if value is not None and value > most:
                 raise InvalidRequest(field=field, reason=f"must be at most {most}, not {value}")
         # under the names of the manifest
         search = self.search.model_dump(by_alias=True, exclude_none=True) if self.search is not None else {}
-        given = {name: getattr(self, name) for name in AS_ASKED if hasattr(self, name)}
+        given: dict[str, Any] = {"model": engine.model}
+        given |= {name: value for name in AS_ASKED if (value := getattr(self, name, None)) is not None}
         return AnswerOptions(
             retriever=self.retriever or settings.retriever, search=tuple(sorted(search.items())), **given
         )
@@ -150,13 +156,29 @@ class _Pinned(QuestionBody):
     ] = None
 
 
+class AbstainAbove(_Body):
+    max_no_answer: Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
+
+
+def _limit_or_calibrated(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """Check against the one form that is meant, so that an error names its field and no other."""
+    if isinstance(value, dict):
+        return AbstainAbove.model_validate(value)
+    if value is None or value == "calibrated":
+        return value
+    raise ValueError('must be "calibrated" or {"max_no_answer": a number from 0 to 1}')
+
+
 class _AnsweringBody(QuestionBody):
     model: Annotated[
-        ModelKind,
+        ModelKind | None,
         Field(
-            description="RAG-Token marginalises over the passages at each token, RAG-Sequence once over whole answers."
+            description=(
+                "RAG-Token marginalises over the passages at each token, RAG-Sequence once over whole answers. null: "
+                "the checkpoint's own, which GET /index names."
+            )
         ),
-    ] = "token"
+    ] = None
     decoding: Annotated[
         Decoding,
         Field(
@@ -166,17 +188,44 @@ class _AnsweringBody(QuestionBody):
             )
         ),
     ] = "thorough"
-    num_beams: Count = 4
+    num_beams: Annotated[
+        Count | None, Field(description="1 is greedy. null: num_answers, so that one answer is decoded greedily.")
+    ] = None
     max_new_tokens: Count = 32
     num_answers: Annotated[Count, Field(description="At most num_beams.")] = 1
+
+    abstain: Annotated[
+        AbstainAbove | Literal["calibrated"] | None,
+        WrapValidator(_limit_or_calibrated),
+        Field(
+            description=(
+                "Withhold the answer where no_answer is above max_no_answer. calibrated: above the checkpoint's own "
+                "threshold. null: never."
+            )
+        ),
+    ] = None
 
     @field_validator("num_answers")
     @classmethod
     def _answers_come_from_beams(cls, num_answers: int, before: ValidationInfo) -> int:
-        num_beams = before.data.get("num_beams")  # absent where it is itself refused
+        num_beams = before.data.get("num_beams")  # None where it is not given, or itself refused
         if num_beams is not None and num_answers > num_beams:
             raise ValueError(f"must be at most num_beams, which is {num_beams}, not {num_answers}")
         return num_answers
+
+    def options(self, settings: Settings, engine: RagEngine) -> AnswerOptions:
+        options = super().options(settings, engine)
+        if self.num_beams is None:
+            most = limits(settings)["num_beams"]
+            if self.num_answers > most:
+                raise InvalidRequest(field="num_answers", reason=f"must be at most {most}, not {self.num_answers}")
+            options = replace(options, num_beams=self.num_answers)
+        if self.abstain == "calibrated":
+            if engine.max_no_answer is None:
+                asked, fact = "abstain 'calibrated'", "no_answer"
+                raise NotCalibrated(checkpoint=engine.checkpoint_name, asked=asked, fact=fact)
+            return replace(options, max_no_answer=engine.max_no_answer)
+        return options if self.abstain is None else replace(options, max_no_answer=self.abstain.max_no_answer)
 
 
 class AnswerRequest(_AnsweringBody, _Pinned):
@@ -211,7 +260,7 @@ class ScoreRequest(_Pinned):
     targets: Annotated[
         list[Target], Field(min_length=1, max_length=MAX_TARGETS, description="The answers to choose from.")
     ]
-    model: ModelKind = "token"
+    model: ModelKind | None = None
 
     @model_validator(mode="after")
     def _targets_differ(self) -> "ScoreRequest":

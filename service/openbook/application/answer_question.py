@@ -24,7 +24,8 @@ from openbook.storage.snapshot import IndexSnapshot
 F = TypeVar("F", Answer, Scores, Retrieval)
 Compute = Callable[[Sequence[str], IndexSnapshot, AnswerOptions, BetweenSteps], list[F]]
 
-USUAL = AnswerOptions()
+# The largest question of which `max_batch` are computed together.
+USUAL = AnswerOptions(num_beams=4)
 
 
 class AnswerQuestion:
@@ -61,7 +62,7 @@ class AnswerQuestion:
         limit = self._max_batch * USUAL.n_docs * USUAL.num_beams // (options.n_docs * options.num_beams)
         limit = max(1, min(self._max_batch, limit))
         answer = await self._ask(self._engine.answer, question, alike, limit, timeout_s, index)
-        answer = replace(answer, answers=answer.answers[: options.num_answers])
+        answer = _withheld(replace(answer, answers=answer.answers[: options.num_answers]), options)
         self._telemetry.observe_answer(answer)
         return answer
 
@@ -104,7 +105,7 @@ class AnswerQuestion:
                 for lease in leases:
                     before = job.seconds() - job.queue_seconds
                     (answer,) = self._engine.answer(batch.questions, lease.snapshot, options, batch.check)
-                    answers.append(_complete(answer, lease, job, before))
+                    answers.append(_withheld(_complete(answer, lease, job, before), options))
             return [answers]
 
         answers = await self._pool.run(compute, question, timeout_s=timeout_s)
@@ -133,8 +134,8 @@ class AnswerQuestion:
                 found = compute(questions, lease.snapshot, most, batch.check)
             return [_complete(one, lease, job) for one, job in zip(found, batch.jobs, strict=True)]
 
-        # how many of the hypotheses are shown decides nothing that is computed
-        key = (compute, index, replace(options, num_answers=1))
+        # which of the hypotheses are shown decides nothing that is computed
+        key = (compute, index, replace(options, num_answers=1, max_no_answer=None))
         found = await self._pool.run(
             compute_batch, (question, options.num_answers), timeout_s=timeout_s, key=key, limit=limit
         )
@@ -153,6 +154,11 @@ class AnswerQuestion:
                 except TimeoutError:
                     raise DeadlineExceeded(timeout_s=timeout_s) from None
                 raise
+
+
+def _withheld(answer: Answer, options: AnswerOptions) -> Answer:
+    """The answer, marked where `options` would rather have none."""
+    return replace(answer, abstained=options.max_no_answer is not None and answer.no_answer > options.max_no_answer)
 
 
 def _complete(found: F, lease: Lease, job: Job[Any, Any], before: float = 0.0) -> F:

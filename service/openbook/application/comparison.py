@@ -13,9 +13,9 @@ ARTICLES = ("a", "an", "the")
 
 @dataclass(frozen=True, slots=True)
 class AnswerGroup:
-    """Versions that give the same answer, and that answer as the first of them words it."""
+    """Versions that give the same answer, and that answer as the first of them words it; None: they abstain."""
 
-    answer: str
+    answer: str | None
     versions: tuple[str, ...]
 
 
@@ -34,14 +34,14 @@ class Comparison:
     @classmethod
     def of(cls, question: str, answers: Sequence[Answer]) -> "Comparison":
         """Group by the best answer's text, normalised."""
-        groups: dict[str, list[Answer]] = {}
+        groups: dict[str | None, list[Answer]] = {}
         for answer in answers:
-            groups.setdefault(normalise(answer.answers[0].text), []).append(answer)
+            groups.setdefault(None if answer.text is None else normalise(answer.text), []).append(answer)
         return cls(
             question,
             tuple(answers),
             tuple(
-                AnswerGroup(alike[0].answers[0].text, tuple(answer.source.index.version for answer in alike))
+                AnswerGroup(alike[0].text, tuple(answer.source.index.version for answer in alike))
                 for alike in groups.values()
             ),
         )

@@ -25,7 +25,7 @@ from openbook.application.swap_progress import (
     utc_now,
 )
 from openbook.application.telemetry import Telemetry
-from openbook.entities import IndexInfo, RetrieverKind
+from openbook.entities import IndexInfo, RetrieverChoice
 from openbook.errors import (
     DrainTimedOut,
     IndexTooLarge,
@@ -76,7 +76,7 @@ class SwapIndex:
         *,
         encoder_fingerprint: str | None,
         dimension: int,
-        retriever: RetrieverKind = "dense",
+        retriever: RetrieverChoice = "dense",
         free_memory: Callable[[], int],
         history: SwapHistory | None = None,
         replica: str = "",
@@ -288,8 +288,8 @@ class SwapIndex:
     def _verify(self, version: str, verify: Verification, watch: SwapWatch) -> tuple[IndexInfo, Identity]:
         """All that can be known before a byte is mapped, and with "checksum" every byte."""
         info = self._store.info(version)
-        if watch.policy != "load" and self._retriever == "bm25" and info.bm25 is None:
-            raise RetrieverUnavailable(version=version)
+        if watch.policy != "load" and self._retriever in ("bm25", "hybrid") and info.bm25 is None:
+            raise RetrieverUnavailable(version=version, retriever=self._retriever)
         check_compatible(info, self._encoder_fingerprint, self._dimension)
         return info, self._store.check(version, verify=verify, report=watch.report)
 

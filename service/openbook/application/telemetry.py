@@ -90,6 +90,9 @@ class Telemetry:
         self._no_answer = histogram(
             "openbook_no_answer", "Probability that no passage answers: of the empty answer", NO_ANSWER
         )
+        self._abstained = counter(
+            "openbook_abstained", "Answers withheld because no_answer was above the question's limit"
+        )
         self._swap_listeners: list[SwapListener] = []
         # by name: what is read at each scrape
         self._watched: dict[str, Collector] = {}
@@ -150,6 +153,8 @@ class Telemetry:
         """How sure the answer is, and of which passage."""
         self._log_prob.observe(answer.answers[0].log_prob)
         self._no_answer.observe(answer.no_answer)
+        if answer.abstained:
+            self._abstained.inc()
         if answer.passages:
             self._top.observe(max(passage.posterior for passage in answer.passages))
         if answer.tokens:

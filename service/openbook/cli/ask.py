@@ -9,7 +9,7 @@ from openbook.cli.consoles import messages, output, print_json, say
 from openbook.cli.heat_map import check_can_write, heat_map, write_drawing
 from openbook.cli.options import URL, argument, option, plot_to_write, with_options
 from openbook.cli.rendering import show_answer, show_comparison
-from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverKind
+from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoice
 from openbook.errors import ServerSilent, ServerUnreachable, SettingInvalid
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
@@ -22,15 +22,20 @@ class Asking:
     """Fields of the bodies of POST /answer and POST /compare."""
 
     n_docs: int = option(DEFAULTS.n_docs, "K: passages to retrieve and marginalise over.")
-    model: ModelKind = option(DEFAULTS.model, "RAG-Token marginalises at each token, RAG-Sequence over whole answers.")
+    model: ModelKind | None = option(
+        None,
+        "RAG-Token marginalises at each token, RAG-Sequence over whole answers. Without it, the checkpoint's own.",
+    )
     decoding: Decoding = option(
         DEFAULTS.decoding, "How RAG-Sequence scores its candidates; RAG-Token has one decoding."
     )
-    num_beams: int = option(DEFAULTS.num_beams, "Width of the beam search; 1 is greedy.")
+    num_beams: int | None = option(None, "Width of the beam search; 1 is greedy. Without it, as many as --num-answers.")
     max_new_tokens: int = option(DEFAULTS.max_new_tokens, "Longest answer, in tokens.")
     num_answers: int = option(DEFAULTS.num_answers, "Answers to show, at most --num-beams.")
-    retriever: RetrieverKind | None = option(
-        None, "What finds the passages: dense is DPR, bm25 counts words. Without it, what the service is set to."
+    retriever: RetrieverChoice | None = option(
+        None,
+        "What finds the passages: dense is DPR, bm25 counts words, hybrid does both, auto takes hybrid where it can. "
+        "Without it, what the service is set to.",
     )
     timeout_s: float | None = option(None, "Seconds to wait for the answer.")
 
@@ -52,6 +57,11 @@ def ask(
     index: str | None = option(None, "Answer from this version, which must be open, or not at all.", metavar="VERSION"),
     compare: tuple[str, ...] = option(
         (), "Given twice or more: ask each of these versions, and see where they part.", metavar="VERSION"
+    ),
+    abstain: str | None = option(
+        None,
+        "Withhold the answer where p(no answer) is above this number, from 0 to 1; calibrated: above the checkpoint's.",
+        metavar="NUMBER|calibrated",
     ),
     as_json: bool = option(False, "Print the response of POST /answer, or of POST /compare, as it is.", "--json"),
     picture: Path | None = option(
@@ -84,6 +94,7 @@ def ask(
     body = {
         "question": question,
         **asdict(asking),
+        "abstain": _abstaining(abstain),
         "search": {name: value for name, value in search.items() if value is not None} or None,
         **({"versions": list(compare)} if compare else {"index": index}),
     }
@@ -96,6 +107,16 @@ def ask(
         show_comparison(answer, output())
     else:
         show_answer(answer, output())
+
+
+def _abstaining(value: str | None) -> Body | str | None:
+    """The field `abstain` of the body."""
+    if value is None or value == "calibrated":
+        return value
+    try:
+        return {"max_no_answer": float(value)}
+    except ValueError as error:
+        raise SettingInvalid(setting="--abstain", reason=f"takes a number or calibrated, not {value!r}") from error
 
 
 def _ask_there(settings: Settings, body: Body, url: str | None) -> Body:

@@ -97,7 +97,7 @@ class ServiceHere:
         answer = self._runner.run(
             self._services.answer_question.answer(
                 request.question,
-                request.options(self._settings),
+                request.options(self._settings, self._services.engine),
                 timeout_s=request.timeout(self._settings),
                 index=request.index,
             )
@@ -110,7 +110,7 @@ class ServiceHere:
         from openbook.api.schemas import CompareRequest
 
         request = _validated(CompareRequest, body)
-        options = request.options(self._settings)
+        options = request.options(self._settings, self._services.engine)
         for version in request.versions:
             if not self._services.live.resident(version):
                 self._services.swap_index.load(version).result()

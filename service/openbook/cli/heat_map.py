@@ -93,7 +93,9 @@ def heat_map(question: str, answer: Mapping[str, Any]) -> Drawing:
     ]
     top = MARGIN + 4 * LINE + GROUP_GAP
     bottom = top + len(passages) * (CELL_HEIGHT + CELL_GAP) + GROUP_GAP
-    said = shortened(answer["answer"] or "(an empty answer)", LONGEST_QUESTION)
+    said = shortened(
+        answer["answer"] or ("(no answer)" if answer.get("abstained") else "(an empty answer)"), LONGEST_QUESTION
+    )
     below = f"{dated(answer['index'])}, {answer['checkpoint']}"
     lines = [
         Words(MARGIN, MARGIN + LINE / 2, shortened(question, LONGEST_QUESTION), SIZE + 2, bold=True),

@@ -28,8 +28,9 @@ PASSAGES_COMPARED = 2
 
 def show_answer(answer: Body, console: Console) -> None:
     """Print the body of POST /answer."""
-    console.print(_said(answer["answer"], answer["log_prob"]))
-    for number, other in enumerate(answer["answers"][1:], start=2):
+    console.print(_answered(answer))
+    withheld = bool(answer.get("abstained"))
+    for number, other in enumerate(answer["answers"][0 if withheld else 1 :], start=1 if withheld else 2):
         console.print(Text.assemble((f"{number}. ", "dim"), _said(other["text"], other["log_prob"], style="")))
     console.print()
     console.print(model_of(answer), style="dim")
@@ -56,7 +57,8 @@ def show_comparison(comparison: Body, console: Console) -> None:
     console.print(verdict, style="bold")
     for group in groups:
         versions = ", ".join(printable(version) for version in group["versions"])
-        console.print(Text.assemble("  ", _said(group["answer"]), (f"   {versions}", "dim")))
+        said = Text("(no answer)", style="bold") if group["answer"] is None else _said(group["answer"])
+        console.print(Text.assemble("  ", said, (f"   {versions}", "dim")))
     console.print()
     if console.is_terminal and console.width // len(answers) >= NARROWEST:
         side_by_side = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), expand=True)
@@ -73,7 +75,7 @@ def show_comparison(comparison: Body, console: Console) -> None:
 
 def _read(answer: Body, console: Console) -> list[Text]:
     """The answer of one version, and the passages with the largest posteriors."""
-    lines = [_said(answer["answer"], answer["log_prob"]), Text()]
+    lines = [_answered(answer), Text()]
     for passage in sorted(answer["passages"], key=lambda passage: -passage["posterior"])[:PASSAGES_COMPARED]:
         lines += [_titled(passage, f"posterior {passage['posterior']:.0%}"), marked(passage, console), Text()]
     if answer.get("attribution"):
@@ -121,6 +123,14 @@ def columns_that_fit(posteriors: Sequence[Sequence[float]], *, room: int) -> lis
     return sorted(sorted(range(n_passages), key=lambda k: -weight[k])[:n_columns])
 
 
+def _answered(answer: Body) -> Text:
+    # an earlier Openbook does not abstain
+    if not answer.get("abstained"):
+        return _said(answer["answer"], answer["log_prob"])
+    reason = f"   p(no answer) = {answer['no_answer']:.3f}"
+    return Text.assemble(("No answer: the passages do not seem to hold one.", "bold"), (reason, "dim"))
+
+
 def _said(text: str, log_prob: float | None = None, style: str = "bold green") -> Text:
     probability = "" if log_prob is None else f"   log p = {log_prob:.3f}"
     return Text.assemble((printable(text) or "(an empty answer)", style), (probability, "dim"))
@@ -158,5 +168,6 @@ def _footer(answer: Body) -> str:
     index = answer["index"]
     seconds = ", ".join(f"{stage} {answer['seconds'][stage] * 1000:.0f} ms" for stage in STAGES)
     # an earlier Openbook names no retriever, and was dense
-    bm25 = ", retriever bm25" if answer.get("retriever") == "bm25" else ""
-    return printable(f"{dated(index)}, generation {index['generation']}, {answer['checkpoint']}{bm25}: {seconds}")
+    named = answer.get("retriever", "dense")
+    retriever = "" if named == "dense" else f", retriever {named}"
+    return printable(f"{dated(index)}, generation {index['generation']}, {answer['checkpoint']}{retriever}: {seconds}")

@@ -15,10 +15,11 @@ package, and they are read from there (`base`). Weights are never unpickled: saf
 
 import hashlib
 import json
+import math
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from transformers import (
@@ -30,6 +31,7 @@ from transformers import (
     RagTokenForGeneration,
 )
 
+from openbook.entities import ModelKind, PriorWeights
 from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
 from openbook.extensions import checkpoint_folder
 from openbook.rag.hub import find_folder
@@ -47,13 +49,20 @@ GENERATOR_TOKENIZER = "generator_tokenizer"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What openbook.json says beyond transformers' own files. All of it may be absent."""
+    """What openbook.json says beyond transformers' own files. All of it may be absent.
+
+    `prior`, the weights of the hybrid retriever, belongs here because p(z | x) is a part of the model. `model` answers
+    best with this checkpoint. An answer whose `no_answer` is above `max_no_answer` is more likely wrong than right.
+    """
 
     name: str
     encoder_name: str | None = None
     encoder_fingerprint: str | None = None
     uncased: bool | None = None
     base: BaseTensors | None = None
+    prior: PriorWeights | None = None
+    model: ModelKind | None = None
+    max_no_answer: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +138,12 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
             "name": checkpoint.facts.encoder_name,
             "fingerprint": checkpoint.facts.encoder_fingerprint,
         }
+    if checkpoint.facts.prior is not None:
+        facts["prior"] = asdict(checkpoint.facts.prior)
+    if checkpoint.facts.model is not None:
+        facts["model"] = checkpoint.facts.model
+    if checkpoint.facts.max_no_answer is not None:
+        facts["no_answer"] = {"threshold": checkpoint.facts.max_no_answer}
     (folder / FACTS_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
@@ -229,9 +244,47 @@ def _read_facts(folder: Path) -> Facts:
             encoder_fingerprint=encoder.get("fingerprint"),
             uncased=content.get("uncased"),
             base=None if base is None else BaseTensors(**base),
+            prior=_read_prior(content.get("prior")),
+            model=_read_model(content.get("model")),
+            max_no_answer=_read_threshold(content.get("no_answer")),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"{FACTS_FILE}: {error!r}") from error
+
+
+def _read_prior(content: Any) -> PriorWeights | None:
+    """Raises ValueError or TypeError for weights that make no prior."""
+    if content is None:
+        return None
+    prior = PriorWeights(**content)
+    weights = astuple(prior)
+    if not all(_is_number(one) and one >= 0 for one in weights) or not any(weights):
+        raise ValueError(f"prior needs two weights, finite, not negative and not both 0, and has {content}")
+    return prior
+
+
+def _read_model(content: Any) -> ModelKind | None:
+    """Raises ValueError for no model of ours."""
+    for model in get_args(ModelKind):
+        if content == model:
+            return model  # type: ignore[no-any-return]
+    if content is None:
+        return None
+    raise ValueError(f"model is one of {get_args(ModelKind)}, and is {content!r}")
+
+
+def _read_threshold(content: Any) -> float | None:
+    """Raises ValueError, KeyError or TypeError for what holds no probability."""
+    if content is None:
+        return None
+    threshold = content["threshold"]
+    if not (_is_number(threshold) and 0 <= threshold <= 1):
+        raise ValueError(f"no_answer needs a threshold from 0 to 1, and has {content}")
+    return float(threshold)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _read_tokenizer(folder: Path, name: str, config: Any) -> PreTrainedTokenizerBase:

@@ -25,21 +25,25 @@ from openbook.entities import (
     AnswerToken,
     Hypothesis,
     IndexVersion,
+    ModelKind,
+    PriorWeights,
     Retrieval,
     RetrievedPassages,
+    RetrieverChoice,
+    RetrieverKind,
     Scores,
     Source,
     StageSeconds,
     TargetScore,
 )
-from openbook.errors import SearchParameterUnknown
+from openbook.errors import NotCalibrated, RetrieverUnavailable, SearchParameterUnknown
 from openbook.rag import decoding, provenance
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.decoding import document_posterior
 from openbook.rag.generator import EncodedPassages, Generator
 from openbook.rag.marginal import doc_log_prior
-from openbook.rag.retriever import Bm25Retriever, DenseRetriever, QuestionEncoder
+from openbook.rag.retriever import Bm25Retriever, DenseRetriever, HybridRetriever, QuestionEncoder
 from openbook.storage.snapshot import IndexSnapshot
 
 
@@ -60,6 +64,7 @@ class RagEngine:
         self._question_encoder = QuestionEncoder(checkpoint)
         self._dense = DenseRetriever(self._question_encoder)
         self._bm25 = Bm25Retriever()
+        self._hybrid = HybridRetriever(self.prior) if self.prior is not None else None
         self._generator = Generator(checkpoint)
 
     @property
@@ -71,6 +76,35 @@ class RagEngine:
     def encoder_fingerprint(self) -> str | None:
         """The passage encoder whose vectors the question encoder was trained against; None where it is not said."""
         return self._checkpoint.facts.encoder_fingerprint
+
+    @property
+    def model(self) -> ModelKind:
+        """The model of a question that names none."""
+        return self._checkpoint.facts.model or "token"
+
+    @property
+    def prior(self) -> PriorWeights | None:
+        """The weights of the hybrid retriever; None where the checkpoint has none."""
+        return self._checkpoint.facts.prior
+
+    @property
+    def max_no_answer(self) -> float | None:
+        """Above this probability of the empty answer the checkpoint would rather not answer; None where it has none."""
+        return self._checkpoint.facts.max_no_answer
+
+    def retriever(self, choice: RetrieverChoice, snapshot: IndexSnapshot) -> RetrieverKind:
+        """The retriever that `choice` means for this version.
+
+        Raises RetrieverUnavailable where the version lacks BM25, NotCalibrated where the checkpoint lacks a prior.
+        """
+        has_bm25 = snapshot.info.bm25 is not None
+        if choice == "auto":
+            return "hybrid" if has_bm25 and self.prior is not None else "dense"
+        if choice != "dense" and not has_bm25:
+            raise RetrieverUnavailable(version=snapshot.info.version, retriever=choice)
+        if choice == "hybrid" and self.prior is None:
+            raise NotCalibrated(checkpoint=self.checkpoint_name, asked="retriever 'hybrid'", fact="prior")
+        return choice
 
     @property
     def dimension(self) -> int:
@@ -142,15 +176,17 @@ class RagEngine:
     ) -> _Searched:
         if options.retriever == "bm25" and options.search:
             raise SearchParameterUnknown(name=options.search[0][0], searched="retriever bm25")
+        retriever = self.retriever(options.retriever, snapshot)
         between_steps()
         started = time.perf_counter()
-        vectors = self._question_encoder.encode(questions) if options.retriever == "dense" else None  # (Q, d)
+        vectors = self._question_encoder.encode(questions) if retriever != "bm25" else None  # (Q, d)
         encoded = time.perf_counter()
-        retrieved = (
-            self._bm25.retrieve(questions, snapshot, options.n_docs)
-            if vectors is None
-            else self._dense.search(vectors, snapshot, options.n_docs, options.search)
-        )
+        if vectors is None:
+            retrieved = self._bm25.retrieve(questions, snapshot, options.n_docs)
+        elif retriever == "hybrid" and self._hybrid is not None:
+            retrieved = self._hybrid.search(questions, vectors, snapshot, options.n_docs, options.search)
+        else:
+            retrieved = self._dense.search(vectors, snapshot, options.n_docs, options.search)
         doc_scores = torch.tensor([one.doc_scores for one in retrieved], dtype=torch.float64)  # (Q, K)
         seconds = StageSeconds(encode=encoded - started, retrieve=time.perf_counter() - encoded)
         log_prior = doc_log_prior(doc_scores).float().to(self._checkpoint.device)  # (Q, K)
@@ -158,7 +194,7 @@ class RagEngine:
         index = IndexVersion(info.version, 0, info.snapshot_date)
         name = self._checkpoint.name
         return _Searched(
-            retrieved, log_prior, Source(index, info.attribution, name, options.retriever, options.search, seconds)
+            retrieved, log_prior, Source(index, info.attribution, name, retriever, options.search, seconds)
         )
 
     def _read(

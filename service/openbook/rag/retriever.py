@@ -1,15 +1,20 @@
-"""question -> the K passages with the largest scores, and those scores: inner products, or BM25."""
+"""question -> the K passages with the largest scores, and those scores: inner products, BM25, or both together."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from openbook.entities import RetrievedPassages, SearchChanges
+from openbook.entities import PriorWeights, RetrievedPassages, SearchChanges
 from openbook.errors import TooManyDocs
 from openbook.rag.checkpoint import Checkpoint
+from openbook.storage.bm25_index import best_rows
 from openbook.storage.snapshot import IndexSnapshot
+
+# Rows that the hybrid retriever takes from each of its two searches, where a question asks for fewer passages.
+HYBRID_CANDIDATES = 50
 
 
 class QuestionEncoder:
@@ -59,9 +64,7 @@ class DenseRetriever:
     def _exact(
         self, vector: NDArray[np.float32], rows: NDArray[np.int64], snapshot: IndexSnapshot
     ) -> RetrievedPassages:
-        stored = snapshot.vectors(rows.tolist())  # (K, d)
-        # float64 while summing: the order of two near passages must not hang on the order of additions
-        doc_scores = stored.astype(np.float64) @ vector.astype(np.float64)  # (K,)
+        doc_scores = _products(vector, rows, snapshot)  # (K,)
         order = np.argsort(-doc_scores, kind="stable")  # (K,)
         best = tuple(int(row) for row in rows[order])
         return RetrievedPassages(
@@ -87,3 +90,76 @@ class Bm25Retriever:
             RetrievedPassages(tuple(rows.tolist()), snapshot.passages(rows.tolist()), tuple(scores.tolist()))
             for rows, scores in found
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class HybridCandidates:
+    """The C' rows that one question chooses from, rising, and both scores of each."""
+
+    rows: NDArray[np.int64]  # (C',)
+    products: NDArray[np.float64]  # (C',) exact inner products
+    bm25: NDArray[np.float64]  # (C',)
+
+
+class HybridRetriever:
+    """DPR and BM25 together: a weighted sum of a passage's two scores is its doc_score.
+
+    The candidates of a question are the best C = max(n_docs, HYBRID_CANDIDATES) rows of each search, or all rows of a
+    smaller index. Each candidate gets both scores, whichever search found it. Of equal doc_scores the lower row comes
+    first.
+    """
+
+    def __init__(self, weights: PriorWeights) -> None:
+        self._weights = weights
+
+    def search(
+        self,
+        questions: Sequence[str],
+        vectors: NDArray[np.float32],
+        snapshot: IndexSnapshot,
+        n_docs: int,
+        changes: SearchChanges = (),
+    ) -> list[RetrievedPassages]:
+        """The best passages of each question, whose vectors are (Q, d).
+
+        Raises what `hybrid_candidates` raises.
+        """
+        found = hybrid_candidates(questions, vectors, snapshot, n_docs, changes)
+        return [self._best(candidates, snapshot, n_docs) for candidates in found]
+
+    def _best(self, candidates: HybridCandidates, snapshot: IndexSnapshot, n_docs: int) -> RetrievedPassages:
+        doc_scores = self._weights.dense * candidates.products + self._weights.bm25 * candidates.bm25  # (C',)
+        order = np.argsort(-doc_scores, kind="stable")[:n_docs]  # (K,)
+        rows = tuple(candidates.rows[order].tolist())
+        return RetrievedPassages(rows, snapshot.passages(rows), tuple(doc_scores[order].tolist()))
+
+
+def hybrid_candidates(
+    questions: Sequence[str],
+    vectors: NDArray[np.float32],
+    snapshot: IndexSnapshot,
+    n_docs: int,
+    changes: SearchChanges = (),
+) -> list[HybridCandidates]:
+    """What HybridRetriever weighs for each question, whose vectors are (Q, d). `changes` are for the dense search.
+
+    Raises what IndexSnapshot.search raises, and RetrieverUnavailable where the snapshot has no BM25.
+    """
+    bm25 = snapshot.bm25()
+    if n_docs > len(snapshot):
+        raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
+    n_candidates = min(max(n_docs, HYBRID_CANDIDATES), len(snapshot))  # C
+    near = snapshot.search(vectors, n_candidates, parameters=dict(changes))  # (Q, C)
+    candidates = []
+    for question, vector, found in zip(questions, vectors, near, strict=True):
+        of_all = bm25.scores(question)  # (N,)
+        rows = np.union1d(found, best_rows(of_all, n_candidates))  # (C',)
+        candidates.append(HybridCandidates(rows, _products(vector, rows, snapshot), of_all[rows].astype(np.float64)))
+    return candidates
+
+
+def _products(vector: NDArray[np.float32], rows: NDArray[np.int64], snapshot: IndexSnapshot) -> NDArray[np.float64]:
+    """Exact inner products of a question's vector (d,) with the stored vectors of `rows` (n,): (n,)."""
+    stored = snapshot.vectors(rows.tolist())  # (n, d)
+    # float64 while summing: the order of two near passages must not hang on the order of additions
+    return np.asarray(stored.astype(np.float64) @ vector.astype(np.float64))

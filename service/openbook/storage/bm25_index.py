@@ -102,7 +102,7 @@ class Bm25Index(Mapped[Postings]):
         scores = np.empty((len(questions), k), dtype=np.float32)  # (Q, k)
         for number, question in enumerate(questions):
             of_all = self.scores(question)  # (N,)
-            rows[number] = _best(of_all, k)
+            rows[number] = best_rows(of_all, k)
             scores[number] = of_all[rows[number]]
         return rows, scores
 
@@ -150,7 +150,7 @@ def _find(postings: Postings, word: str) -> int | None:
     return term if term < n_terms and letters_of(term) == wanted else None
 
 
-def _best(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+def best_rows(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
     """The rows of the k largest of `scores` (N,), the largest first and of equal ones the lower row first: (k,)."""
     least = np.partition(scores, len(scores) - k)[len(scores) - k]
     above = np.flatnonzero(scores > least)  # (fewer than k,), rising

@@ -161,7 +161,7 @@ def fever(
         "What the checkpoint says for SUPPORTS, REFUTES and NOT ENOUGH INFO: given three times, in this order. "
         "Default: these words.",
     ),
-    retriever: RetrieverKind | None = option(None, "dense or bm25. Default: dense, or none with --closed-book."),
+    retriever: RetrieverKind | None = option(None, "dense, bm25, hybrid. Default: dense, or none with --closed-book."),
     closed_book: bool = CLOSED_BOOK_TOO,
 ) -> None:
     """Fact verification: which label is the likeliest, and whether the gold article is found (Table 2)."""

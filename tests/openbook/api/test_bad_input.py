@@ -20,6 +20,7 @@ AT_LEAST_1 = "must be greater than or equal to 1"
 NO_STRING = "must be a valid string"
 NO_INTEGER = "must be a valid integer"
 NO_NUMBER = "must be a valid number"
+NO_LIMIT = 'must be "calibrated" or {"max_no_answer": a number from 0 to 1}'
 NO_OBJECT = "must be a JSON object"
 LONG_NAME = "must have at most 64 characters"
 
@@ -39,7 +40,13 @@ OF_ANSWER: list[tuple[object, str, str]] = [
     *(({**QUESTION, name: 0}, name, AT_LEAST_1) for name in ("num_beams", "max_new_tokens", "num_answers")),
     ({**QUESTION, "num_beams": 17}, "num_beams", "must be at most 16, not 17"),
     ({**QUESTION, "max_new_tokens": 129}, "max_new_tokens", "must be at most 128, not 129"),
-    ({**QUESTION, "num_answers": 5}, "num_answers", "must be at most num_beams, which is 4, not 5"),
+    ({**QUESTION, "num_beams": 4, "num_answers": 5}, "num_answers", "must be at most num_beams, which is 4, not 5"),
+    ({**QUESTION, "num_answers": 17}, "num_answers", "must be at most 16, not 17"),
+    *(({**QUESTION, "abstain": wrong}, "abstain", NO_LIMIT) for wrong in ("often", 0.5, True, [])),
+    ({**QUESTION, "abstain": {}}, "abstain.max_no_answer", "is required"),
+    ({**QUESTION, "abstain": {"max_no_answer": "1"}}, "abstain.max_no_answer", NO_NUMBER),
+    ({**QUESTION, "abstain": {"max_no_answer": 2}}, "abstain.max_no_answer", "must be less than or equal to 1"),
+    ({**QUESTION, "abstain": {"max_no_answer": 1, "max": 1}}, "abstain.max", UNKNOWN),
     ({**QUESTION, "timeout_s": 0}, "timeout_s", "must be greater than 0"),
     ({**QUESTION, "timeout_s": 601}, "timeout_s", "must be less than or equal to 600"),
     *(({**QUESTION, "timeout_s": wrong}, "timeout_s", NO_NUMBER) for wrong in ("soon", "5", True, [5])),
@@ -100,7 +107,7 @@ OF_CHANGES: list[tuple[str, object, str, str]] = [
         ("/compare", {**QUESTION, "versions": ["tiny-2016", "tiny-2018"], "index": "tiny-2016"}, "index", UNKNOWN),
         *(("/retrieve", {**QUESTION, "search": search}, *row) for search, *row in OF_SEARCH),
         *(
-            ("/retrieve", {**QUESTION, "retriever": wrong}, "retriever", "must be 'dense' or 'bm25'")
+            ("/retrieve", {**QUESTION, "retriever": wrong}, "retriever", "must be 'auto', 'dense', 'bm25' or 'hybrid'")
             for wrong in ("BM25", "tfidf", "", 1)
         ),
         *((f"/index/{call}", *row) for call, *row in OF_CHANGES),

@@ -1,15 +1,22 @@
 """The retriever of a question: named by the question, or by the service; refused where a version lacks it."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
-from openbook.errors import RetrieverUnavailable
+from openbook.api.app import create_app
+from openbook.entities import PriorWeights
+from openbook.errors import NotCalibrated, RetrieverUnavailable
 from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.bm25_publish import add_bm25
+from openbook.rag.checkpoint import load_checkpoint
+from openbook.rag.engine import RagEngine
+from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
-from tests.openbook.api.conftest import ADMIN, BODIES, PERU, PINNED, MakeClient, ended_with
+from tests.openbook.api.conftest import ADMIN, BODIES, PERU, PINNED, MakeClient, client_of, ended_with
 
 
 @pytest.fixture
@@ -74,11 +81,10 @@ def test_a_service_that_is_set_to_bm25_asks_it_unless_a_question_says_otherwise(
         assert client.post(call, json=body | {"retriever": "dense"}).json()["retriever"] == "dense"
 
 
-def test_a_service_that_is_set_to_bm25_does_not_start_on_a_version_without_it(
-    make_client: MakeClient,
-) -> None:
+@pytest.mark.parametrize("retriever", ["bm25", "hybrid"])
+def test_a_service_does_not_start_on_a_version_without_its_retriever(make_client: MakeClient, retriever: str) -> None:
     with pytest.raises(RetrieverUnavailable, match="openbook index bm25 tiny-2016"):
-        make_client(retriever="bm25")
+        make_client(retriever=retriever)
 
 
 def test_a_service_that_is_set_to_bm25_does_not_swap_to_a_version_without_it(
@@ -89,6 +95,63 @@ def test_a_service_that_is_set_to_bm25_does_not_swap_to_a_version_without_it(
     refused = client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
     assert ended_with(refused) == (409, "retriever_unavailable")
     assert client.get("/index").json()["live"]["version"] == "tiny-2016"
+
+
+@pytest.fixture
+def weighing(settings: Settings) -> Iterator[TestClient]:
+    """A client of a service whose checkpoint has a prior, and of whose versions one has BM25."""
+    add_bm25(IndexStore(settings.indexes), "tiny-2018")
+    checkpoint = load_checkpoint(settings.checkpoint)
+    facts = replace(checkpoint.facts, prior=PriorWeights(dense=0.5, bm25=2.0))
+    with client_of(create_app(settings, engine=RagEngine(replace(checkpoint, facts=facts)))) as client:
+        yield client
+
+
+@pytest.mark.parametrize("call", PINNED)
+def test_a_question_is_hybrid_where_the_version_can_unless_it_says_otherwise(weighing: TestClient, call: str) -> None:
+    def ask(index: str, retriever: str | None) -> dict[str, float]:
+        body = weighing.post(call, json=PINNED[call] | {"n_docs": 12, "index": index, "retriever": retriever}).json()
+        used.append(body["retriever"])
+        return {one["passage_id"]: one["doc_score"] for one in body["passages"]}
+
+    used: list[str] = []
+    both, dense, bm25 = (ask("tiny-2018", retriever) for retriever in (None, "dense", "bm25"))
+    assert both == pytest.approx({name: 0.5 * dense[name] + 2.0 * bm25[name] for name in dense})
+    assert list(both) == sorted(both, key=lambda name: -both[name])
+    assert ask("tiny-2018", "hybrid") == ask("tiny-2018", "auto") == both
+    ask("tiny-2016", None)
+    assert used == ["hybrid", "dense", "bm25", "hybrid", "hybrid", "dense"]
+
+
+def test_the_retriever_of_a_comparison_is_each_versions_own(weighing: TestClient) -> None:
+    answers = weighing.post("/compare", json=BODIES["/compare"]).json()["answers"]
+    assert [one["retriever"] for one in answers] == ["dense", "hybrid"]
+    refused = weighing.post("/compare", json=BODIES["/compare"] | {"retriever": "hybrid"})
+    assert ended_with(refused) == (409, "retriever_unavailable")
+
+
+def test_the_index_call_shows_the_weights_of_the_checkpoint(weighing: TestClient) -> None:
+    assert weighing.get("/index").json()["prior"] == {"dense": 0.5, "bm25": 2.0}
+
+
+def test_a_hybrid_question_may_change_the_dense_search(weighing: TestClient) -> None:
+    refused = weighing.post("/retrieve", json={"question": PERU, "index": "tiny-2018", "search": {"nprobe": 2}})
+    assert refused.status_code == 422
+    assert "means nothing to the index 'tiny-2018' of type flat" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize("call", BODIES)
+def test_a_checkpoint_without_a_prior_refuses_hybrid_questions(both: IndexStore, client: TestClient, call: str) -> None:
+    refused = client.post(call, json=BODIES[call] | {"retriever": "hybrid"})
+    assert ended_with(refused) == (409, "not_calibrated")
+    assert "has no 'prior'. Learn it: openbook calibrate" in refused.json()["detail"]
+
+
+def test_a_service_that_is_set_to_hybrid_does_not_start_without_a_prior(
+    both: IndexStore, make_client: MakeClient
+) -> None:
+    with pytest.raises(NotCalibrated, match="'prior'"):
+        make_client(retriever="hybrid")
 
 
 def test_a_version_that_is_live_gets_bm25_by_a_swap_to_itself(indexes_folder: Path, client: TestClient) -> None:

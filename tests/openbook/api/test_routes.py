@@ -2,18 +2,22 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 from starlette.testclient import TestClient
 
+from openbook.api.app import create_app
+from openbook.api.schemas import AnswerRequest
 from openbook.entities import AnswerOptions
+from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny, tiny_passages
-from tests.openbook.api.conftest import ADMIN, BODIES, PERU, PINNED, MakeClient, ended_with
+from tests.openbook.api.conftest import ADMIN, BODIES, PERU, PINNED, MakeClient, client_of, ended_with
 
 LIVE = {"version": "tiny-2016", "generation": 0, "snapshot_date": "2016-12-21"}
 SWAPPED = {"version": "tiny-2018", "generation": 1, "snapshot_date": "2018-12-20"}
@@ -27,7 +31,7 @@ def test_an_answer_has_the_documented_body(
     assert response.status_code == 200
     body = response.json()
     snapshot = IndexStore(settings.indexes).open("tiny-2016")
-    options = AnswerOptions(n_docs=3, model=model, num_answers=2)  # type: ignore[arg-type]
+    options = AnswerOptions(n_docs=3, model=model, num_beams=2, num_answers=2)  # type: ignore[arg-type]
     (expected,) = engine.answer([PERU], snapshot, options)
     snapshot.close()
     seconds = body.pop("seconds")
@@ -35,6 +39,7 @@ def test_an_answer_has_the_documented_body(
     assert all(value > 0 for value in seconds.values())
     assert body == {
         "answer": expected.answers[0].text,
+        "abstained": False,
         "log_prob": expected.answers[0].log_prob,
         "model": model,
         "retriever": "dense",
@@ -65,6 +70,38 @@ def test_an_answer_has_the_documented_body(
     }
     for token in body["tokens"]:
         assert sum(token["posterior"]) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ({}, {"num_beams": 1}),
+        ({"num_answers": 3}, {"num_beams": 3, "num_answers": 3}),
+        ({"num_beams": None, "num_answers": 2}, {"num_beams": 2, "num_answers": 2}),
+        ({"num_beams": 4}, {"num_beams": 4, "num_answers": 1}),
+    ],
+)
+def test_a_question_is_decoded_greedily_unless_it_asks_for_beams_or_answers(
+    reader: TestClient, engine: RagEngine, asked: dict[str, object], meant: dict[str, object]
+) -> None:
+    one, other = (reader.post("/answer", json={"question": PERU, **options}).json() for options in (asked, meant))
+    assert one["answers"] == other["answers"]
+    assert len(one["answers"]) == meant.get("num_answers", 1)
+    assert (
+        AnswerRequest.model_validate({"question": PERU, **asked}).options(Settings(), engine).num_beams
+        == meant["num_beams"]
+    )
+
+
+@pytest.mark.parametrize("call", ["/answer", "/score", "/compare"])
+def test_a_question_that_names_no_model_takes_the_checkpoints_own(settings: Settings, call: str) -> None:
+    checkpoint = load_checkpoint(settings.checkpoint)
+    facts = replace(checkpoint.facts, model="sequence")
+    with client_of(create_app(settings, engine=RagEngine(replace(checkpoint, facts=facts)))) as client:
+        assert client.get("/index").json()["model"] == "sequence"
+        for asked, model in (({}, "sequence"), ({"model": None}, "sequence"), ({"model": "token"}, "token")):
+            body = client.post(call, json=BODIES[call] | asked).json()
+            assert {one["model"] for one in body.get("answers" if call == "/compare" else "", [body])} == {model}
 
 
 def test_scores_are_normalised_over_the_targets(reader: TestClient, engine: RagEngine) -> None:
@@ -106,6 +143,9 @@ def test_the_index_route_tells_what_is_live_open_and_on_disk(
         ],
         "versions": ["tiny-2016", "tiny-2018"],
         "checkpoint": engine.checkpoint_name,
+        "model": "token",
+        "max_no_answer": None,
+        "prior": None,
     }
 
 

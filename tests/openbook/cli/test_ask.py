@@ -63,7 +63,7 @@ def test_in_this_process_a_version_may_be_named(run: Run, here: Here) -> None:
     assert run("ask", QUESTION, *here, "--json", "--index", "tiny-2018").json["index"]["version"] == "tiny-2018"
 
 
-@pytest.mark.parametrize(("option", "value"), [("--n-docs", 51), ("--n-docs", 0), ("--num-answers", 5)])
+@pytest.mark.parametrize(("option", "value"), [("--n-docs", 51), ("--n-docs", 0), ("--num-answers", 17)])
 def test_in_this_process_the_same_is_refused(option: str, value: int, run: Run, here: Here) -> None:
     ended = run("ask", QUESTION, *here, option, value)
     assert (ended.code, ended.out) == (1, "")
@@ -95,3 +95,16 @@ def test_with_nothing_here_either_it_says_how_to_start_one(run: Run, monkeypatch
 
 def test_local_and_url_exclude_each_other(run: Run) -> None:
     assert run("ask", QUESTION, "--local", "--url", NOWHERE).code == 2
+
+
+def test_a_doubtful_answer_is_withheld_and_said_to_be(run: Run, service: str) -> None:
+    asked = ("ask", QUESTION, "--url", service, "--max-new-tokens", 3)
+    plain = run(*asked, "--json").json
+    ended = run(*asked, "--abstain", 0)
+    assert ended.out.startswith("No answer: the passages do not seem to hold one.   p(no answer) = ")
+    assert plain["answer"] in ended.out.splitlines()[1]
+    assert run(*asked, "--abstain", 1, "--json").json["answer"] == plain["answer"]
+    assert run(*asked, "--abstain", "calibrated").err.startswith("error [not_calibrated]: ")
+    assert run(*asked, "--abstain", "often").err.startswith("error [setting_invalid]: --abstain: takes a number")
+    both = run(*asked, "--abstain", 0, "--compare", "tiny-2016", "--compare", "tiny-2018").out
+    assert "All versions agree:\n  (no answer)   tiny-2016, tiny-2018" in both

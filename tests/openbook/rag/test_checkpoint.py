@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import RagSequenceForGeneration, RagTokenForGeneration
 
+from openbook.entities import PriorWeights
 from openbook.errors import BaseWeightsMissing, CheckpointInvalid
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from openbook.rag.generator import Generator
@@ -75,8 +77,14 @@ def test_a_folder_written_here_loads_in_transformers(
         assert torch.equal(ours, other)
 
 
-def test_a_folder_written_here_loads_here_with_its_facts(tiny_checkpoint: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "more", [{}, {"prior": PriorWeights(0.8, 0.45)}, {"model": "sequence"}, {"max_no_answer": 0.4}]
+)
+def test_a_folder_written_here_loads_here_with_its_facts(
+    tiny_checkpoint: Path, tmp_path: Path, more: dict[str, Any]
+) -> None:
     first = load_checkpoint(tiny_checkpoint)
+    first = replace(first, facts=replace(first.facts, **more))
     save_checkpoint(first, tmp_path / "written")
     second = load_checkpoint(tmp_path / "written")
     assert second.facts == first.facts

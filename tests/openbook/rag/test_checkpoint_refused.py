@@ -74,6 +74,19 @@ SPOILT: list[tuple[str, Callable[[Path], object], str | None]] = [
             '{"name": "x"}',
             '{"format": 1}',
             '{"format": 1, "name": "x", "base": {}}',
+            *(
+                f'{{"format": 1, "name": "x", "no_answer": {no_answer}}}'
+                for no_answer in ("0.4", "{}", *(f'{{"threshold": {value}}}' for value in ("-0.1", "2", "NaN", "true")))
+            ),
+            *(f'{{"format": 1, "name": "x", "model": {model}}}' for model in ('"both"', '"Token"', '["token"]', "1")),
+            *(
+                f'{{"format": 1, "name": "x", "prior": {prior}}}'
+                for prior in (
+                    *("{}", "[1, 1]", '{"dense": 1}', '{"dense": 1, "bm25": 1, "title": 1}', '{"dense": 0, "bm25": 0}'),
+                    *('{"dense": -1, "bm25": 1}', '{"dense": 1, "bm25": NaN}', '{"dense": Infinity, "bm25": 0}'),
+                    *('{"dense": "1", "bm25": 1}', '{"dense": true, "bm25": 1}', '{"dense": 1, "bm25": null}'),
+                )
+            ),
         )
     ),
 ]

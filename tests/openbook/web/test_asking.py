@@ -141,6 +141,7 @@ def test_the_controls_keep_to_what_the_service_allows(server: str, open_page: Op
     assert page.get_by_label("Passages (K)").get_attribute("max") == str(settings.max_docs) == "20"
     assert page.get_by_label("Tokens at most").get_attribute("max") == str(settings.max_new_tokens)
     page.get_by_label("Answers", exact=True).fill("4")
+    assert beams.input_value() == "4", "so many answers take so many beams"
     beams.fill("2")
     assert page.get_by_label("Answers", exact=True).input_value() == "2"
     page.get_by_label("Passages (K)").fill("21")

@@ -8,9 +8,10 @@ import { plain, tokenRow } from "./tokens.js";
 
 const MODELS = { token: "RAG-Token", sequence: "RAG-Sequence" };
 const NOTHING = "(an empty answer)";
+const UNKNOWN = "I would rather not answer: these passages do not seem to say.";
 
 export function answerText(answer) {
-  return answer.answer || NOTHING;
+  return answer.abstained ? UNKNOWN : answer.answer || NOTHING;
 }
 
 // `link` is the permalink; `level` that of the heading.
@@ -76,11 +77,11 @@ function figure(name, value, note) {
 }
 
 function others(answer) {
-  if (answer.answers.length < 2) return null;
+  if (answer.answers.length < 2 && !answer.abstained) return null;
   const rows = answer.answers.map((one) => element("tr", {}, element("td", {}, one.text || NOTHING),
     element("td", { className: "number" }, decimals(one.log_prob)),
     element("td", { className: "number" }, probability(Math.exp(one.log_prob)))));
-  return [element("h3", {}, "Answers by probability"),
+  return [element("h3", {}, answer.abstained ? "What it would have said" : "Answers by probability"),
     element("table", { className: "others" },
       element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Answer"),
         element("th", { scope: "col", className: "number" }, "log p"),

@@ -4,7 +4,7 @@ import { call } from "./api.js";
 import { byId, element } from "./dom.js";
 import { DEFAULTS } from "./permalink.js";
 
-const CHOICES = ["model", "decoding", "retriever", "index"];
+const CHOICES = ["model", "decoding", "retriever", "abstain", "index"];
 const NUMBERS = ["n_docs", "num_beams", "max_new_tokens", "num_answers"];
 
 function fields() {
@@ -21,6 +21,7 @@ export function readForm() {
 export function fillForm({ question, options }) {
   const form = fields();
   form.question.value = question;
+  modelChosen = true;
   for (const [name, value] of Object.entries(options)) {
     // a version that was open when the link was made, and is not now: the service says so
     if (name === "index" && value) offer(form.index, value);
@@ -31,8 +32,9 @@ export function fillForm({ question, options }) {
 
 // The body of POST /answer; of POST /compare with the versions instead of one.
 export function bodyOf({ question, options, versions = [] }) {
-  const { index, retriever, ...rest } = options;
-  const body = { question, ...rest, retriever: retriever || null };
+  const { index, retriever, abstain, ...rest } = options;
+  const limit = abstain && abstain !== "calibrated" ? { max_no_answer: Number(abstain) } : abstain || null;
+  const body = { question, ...rest, retriever: retriever || null, abstain: limit };
   return versions.length ? { ...body, versions } : { ...body, index: index || null };
 }
 
@@ -66,21 +68,44 @@ function settle() {
   const form = fields();
   const sequence = form.model.value === "sequence";
   form.decoding.disabled = !sequence;
-  form.num_answers.max = form.num_beams.value;
+  form.num_answers.max = form.num_beams.max;
   if (form.num_answers.valueAsNumber > form.num_beams.valueAsNumber) form.num_answers.value = form.num_beams.value;
   const words = [sequence ? `RAG-Sequence, ${form.decoding.value}` : "RAG-Token", many(form.n_docs.value, "passage"),
     Number(form.num_beams.value) === 1 ? "greedy" : many(form.num_beams.value, "beam")];
   if (Number(form.num_answers.value) > 1) words.push(many(form.num_answers.value, "answer"));
   for (const name of ["retriever", "index"]) if (form[name].value) words.push(form[name].value);
+  if (form.abstain.value) words.push("rather no answer");
   byId("chosen").textContent = words.join(", ");
+}
+
+// As many beams as answers: what was changed last decides.
+function widen(event) {
+  const form = fields();
+  if (event.target !== form.num_answers) return;
+  if (form.num_answers.valueAsNumber > form.num_beams.valueAsNumber) form.num_beams.value = form.num_answers.value;
 }
 
 function many(number, noun) {
   return `${number} ${noun}${Number(number) === 1 ? "" : "s"}`;
 }
 
+// What the checkpoint answers best with, unless a link or somebody has said otherwise.
+let modelChosen = false;
+
+export function preselect({ model, max_no_answer: threshold }) {
+  fields().abstain.querySelector('[value="calibrated"]').disabled = threshold === null;
+  if (modelChosen || !model) return;
+  modelChosen = true;
+  fields().model.value = model;
+  settle();
+}
+
 export function startForm() {
   for (const [name, value] of Object.entries(DEFAULTS)) fields()[name].value = value;
+  byId("options").addEventListener("input", (event) => {
+    if (event.target === fields().model) modelChosen = true;
+  });
+  byId("options").addEventListener("input", widen);
   byId("options").addEventListener("input", settle);
   // what does not validate is not to be hidden when the browser points at it
   byId("ask").addEventListener("invalid", (event) => {

@@ -2,7 +2,7 @@
 
 import { answerText, answerView } from "./answer.js";
 import { call, Problem } from "./api.js";
-import { bodyOf, fillForm, offerVersions, readForm, readLimits, startForm } from "./ask_form.js";
+import { bodyOf, fillForm, offerVersions, preselect, readForm, readLimits, startForm } from "./ask_form.js";
 import { comparisonView, verdict } from "./comparison.js";
 import { announce, byId, element } from "./dom.js";
 import { examplesOf } from "./examples.js";
@@ -146,6 +146,7 @@ async function onIndex(now) {
   latest = now;
   drawLive(now);
   offerVersions(now.index);
+  preselect(now.index);
   drawComparing();
   drawVersions(now, look);
   drawStale();

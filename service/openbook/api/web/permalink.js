@@ -1,11 +1,14 @@
 // A question with its options as a fragment. A fragment stays in the browser: no log of a server or proxy holds it.
 
 export const DEFAULTS = {
-  model: "token", decoding: "thorough", retriever: "", index: "",
-  n_docs: 5, num_beams: 4, max_new_tokens: 32, num_answers: 1,
+  model: "token", decoding: "thorough", retriever: "", index: "", abstain: "",
+  n_docs: 5, num_beams: 1, max_new_tokens: 32, num_answers: 1,
 };
 const NUMBERS = ["n_docs", "num_beams", "max_new_tokens", "num_answers"];
-const CHOICES = { model: ["token", "sequence"], decoding: ["thorough", "fast"], retriever: ["dense", "bm25"] };
+const CHOICES = {
+  model: ["token", "sequence"], decoding: ["thorough", "fast"], retriever: ["auto", "dense", "bm25", "hybrid"],
+  abstain: ["calibrated", "0.5"],
+};
 
 // `versions` are those to compare; none means to ask.
 export function toFragment({ question, options, versions = [] }) {
@@ -27,6 +30,7 @@ export function fromFragment(fragment) {
     const value = Number(parameters.get(name));
     if (Number.isInteger(value) && value > 0) options[name] = value;
   }
+  if (!parameters.has("num_beams")) options.num_beams = options.num_answers;
   for (const [name, values] of Object.entries(CHOICES)) {
     if (values.includes(parameters.get(name))) options[name] = parameters.get(name);
   }

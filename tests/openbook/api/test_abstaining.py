@@ -1,0 +1,70 @@
+"""A question that would rather have no answer than a doubtful one."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from starlette.testclient import TestClient
+
+from openbook.api.app import create_app
+from openbook.rag.checkpoint import load_checkpoint
+from openbook.rag.engine import RagEngine
+from openbook.settings import Settings
+from tests.openbook.api.conftest import BODIES, PINNED, client_of, ended_with
+
+ASKED = PINNED["/answer"]
+
+
+@pytest.fixture
+def doubting(settings: Settings, reader: TestClient) -> Iterator[TestClient]:
+    """A client of a service whose checkpoint doubts what it answers."""
+    checkpoint = load_checkpoint(settings.checkpoint)
+    facts = replace(checkpoint.facts, max_no_answer=reader.post("/answer", json=ASKED).json()["no_answer"] / 2)
+    with client_of(create_app(settings, engine=RagEngine(replace(checkpoint, facts=facts)))) as client:
+        yield client
+
+
+def n_abstained(client: TestClient) -> float:
+    (line,) = (line for line in client.get("/metrics").text.splitlines() if line.startswith("openbook_abstained_total"))
+    return float(line.rpartition(" ")[2])
+
+
+def test_an_answer_is_withheld_above_the_limit_and_all_else_is_kept(reader: TestClient) -> None:
+    before = n_abstained(reader)
+    plain = reader.post("/answer", json=ASKED).json()
+    no_answer = plain["no_answer"]
+    for limit, abstained in ((no_answer / 2, True), (no_answer, False), (0, True), (1, False)):
+        response = reader.post("/answer", json=ASKED | {"abstain": {"max_no_answer": limit}})
+        assert response.status_code == 200
+        answer = None if abstained else plain["answer"]
+        expected = plain | {"answer": answer, "abstained": abstained, "seconds": None}
+        assert response.json() | {"seconds": None} == expected
+    assert n_abstained(reader) - before == 2
+
+
+def test_the_checkpoints_own_threshold_is_taken_where_a_question_asks_for_it(doubting: TestClient) -> None:
+    threshold = doubting.get("/index").json()["max_no_answer"]
+    assert threshold > 0
+    for abstain, abstained in (("calibrated", True), (None, False), ({"max_no_answer": 3 * threshold}, False)):
+        assert doubting.post("/answer", json=ASKED | {"abstain": abstain}).json()["abstained"] == abstained
+
+
+@pytest.mark.parametrize("call", ["/answer", "/compare"])
+def test_a_checkpoint_without_a_threshold_refuses_calibrated_questions(reader: TestClient, call: str) -> None:
+    refused = reader.post(call, json=BODIES[call] | {"abstain": "calibrated"})
+    assert ended_with(refused) == (409, "not_calibrated")
+    assert "has no 'no_answer'. Learn it: openbook calibrate" in refused.json()["detail"]
+
+
+def test_versions_that_abstain_are_one_group_of_a_comparison(reader: TestClient) -> None:
+    body = BODIES["/compare"]
+    chances = [one["no_answer"] for one in reader.post("/compare", json=body).json()["answers"]]
+    for limit, groups in ((0, [None]), (sum(chances) / 2, None)):
+        found = reader.post("/compare", json=body | {"abstain": {"max_no_answer": limit}}).json()
+        assert [one["abstained"] for one in found["answers"]] == [chance > limit for chance in chances]
+        if groups is not None:
+            assert [group["answer"] for group in found["groups"]] == groups
+            assert found["agree"]
+        elif chances[0] != chances[1]:
+            assert None in [group["answer"] for group in found["groups"]]
+            assert not found["agree"]
