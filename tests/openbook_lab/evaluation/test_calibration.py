@@ -109,6 +109,8 @@ def test_the_readings_are_what_the_engine_computes(
         assert empties.answerable[number].no_answer == pytest.approx(answer.no_answer, rel=1e-4)
         held = [has_answer(text, question.answers) for text in texts]
         assert list(one.held) == held
+        assert one.others.rows
+        assert not any(has_answer(passage.text, question.answers) for passage in snapshot.passages(one.others.rows))
 
 
 def test_what_was_read_is_never_read_again(
@@ -195,13 +197,14 @@ def test_a_folder_without_facts_gets_them(calibrate: Run) -> None:
 @pytest.mark.parametrize(
     ("book", "code", "says"),
     [
-        ("tiny-2018=asked", 1, "error [retriever_unavailable]"),
+        # the second is refused before the first is read
+        ("tiny-2016=asked --book tiny-2018=asked", 1, "error [retriever_unavailable]"),
         ("asked", 2, "error [setting_invalid]: --book: takes VERSION=FILE, not 'asked'"),
         ("nowhere=asked", 1, "error [unknown_index]"),
         ("tiny-2016=nowhere", 1, "error ["),
     ],
 )
 def test_a_book_that_cannot_be_read_is_refused(calibrate: Run, book: str, code: int, says: str) -> None:
-    ended = calibrate("--book", book)
+    ended = calibrate("--book", *book.split())
     assert (ended.code, ended.err.startswith(says)) == (code, True), ended.err
     assert not Path("runs").exists()
