@@ -18,7 +18,7 @@ from openbook.extensions import COMMANDS, extensions
 
 FAILED = 1
 USED_WRONGLY = 2
-LAB_COMMANDS = ("train", "eval", "bench")
+LAB_COMMANDS = ("train", "calibrate", "eval", "bench")
 ANY_ARGUMENTS = {"ignore_unknown_options": True, "help_option_names": []}
 
 

@@ -43,13 +43,14 @@ def has_answer(text: str, answers: Iterable[str]) -> bool:
     Karpukhin et al. 2020, section 5: both sides are decomposed (NFD), cut into runs of letters, digits and marks and
     into single other characters, and compared in lower case; punctuation and articles count.
     """
-    words = _dpr_words(text)
+    words = dpr_words(text)
     for answer in answers:
-        sought = _dpr_words(answer)
+        sought = dpr_words(answer)
         if sought and any(words[at : at + len(sought)] == sought for at in range(len(words) - len(sought) + 1)):
             return True
     return False
 
 
-def _dpr_words(text: str) -> list[str]:
+def dpr_words(text: str) -> list[str]:
+    """What `has_answer` compares, in the order of `text`."""
     return [word.lower() for word in _DPR_WORD.findall(unicodedata.normalize("NFD", text))]

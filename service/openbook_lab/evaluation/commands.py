@@ -1,15 +1,18 @@
-"""openbook eval: reading, open, posteriors, leaders, facts, qa, fever, generation, ablation, seeds"""
+"""openbook eval: reading, open, posteriors, leaders, facts, qa, fever, generation, ablation, seeds; and calibrate"""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
+from openbook.cli.consoles import say
 from openbook.cli.options import argument, group, option, plot_to_write, with_options
 from openbook.entities import RetrieverKind
+from openbook.errors import CheckpointNotFound
 from openbook.settings import Settings
 from openbook_lab.encyclopedia.source import DEMO_YEARS
 from openbook_lab.evaluation.options import (
     CLOSED_BOOK_TOO,
     BookQuestions,
+    CalibrationOptions,
     Decoded,
     OpenQuestions,
     PublicFiles,
@@ -17,6 +20,7 @@ from openbook_lab.evaluation.options import (
     Swept,
     SweptTexts,
     load_checkpoints,
+    set_threads,
 )
 from openbook_lab.evaluation.reports import Report, ReportFiles
 from openbook_lab.evaluation.world import WorldQuestions
@@ -235,6 +239,50 @@ def seeds(
     from openbook_lab.evaluation.seeds import arms_of, measure_seeds
 
     files.show(measure_seeds(arms_of(reports), measures=measure, texts=row))
+
+
+@with_options
+def calibrate(
+    settings: Annotated[Settings, "indexes", "device", "dtype", "threads"],
+    options: CalibrationOptions,
+    folder: Path = argument("CHECKPOINT", "Folder of the checkpoint; its openbook.json is written."),
+    dry_run: bool = option(False, "Measure and show, and write nothing into CHECKPOINT."),
+) -> None:
+    """Fit a checkpoint's prior to questions, and find when it should not answer.
+
+    The prior: two weights, of inner products and of BM25 scores, that minimise the paper's loss (section 2.4), half
+    RAG-Token's and half RAG-Sequence's, over the K best of each question's candidates: the best 10 of either search.
+    No answer: a threshold on p(empty answer | x). Each question is asked twice, the second time without every article
+    that holds an answer. The generator reads the candidates once; what it says is kept in --work.
+    """
+    from openbook.rag.checkpoint import FACTS_FILE, load_checkpoint
+    from openbook.storage.index_store import IndexStore
+    from openbook_lab.evaluation.abstention import draw_risk
+    from openbook_lab.evaluation.calibration import calibrate_checkpoint
+
+    books = options.books()
+    if not folder.is_dir():
+        raise CheckpointNotFound(checkpoint=str(folder), reason="Name a folder: the result is written there.")
+    set_threads(settings)
+    checkpoint = load_checkpoint(folder, device=settings.device, dtype=settings.dtype)
+    with options.progress() as progress:
+        report, calibration, asked = calibrate_checkpoint(
+            checkpoint,
+            folder,
+            books,
+            IndexStore(settings.indexes),
+            n_docs=options.n_docs,
+            work=options.work,
+            progress=progress,
+        )
+    options.show(report)
+    if options.plot is not None:
+        draw_risk(asked, calibration.abstention, options.plot)
+    if dry_run:
+        say(f"nothing is written: {folder} stays {checkpoint.name}")
+        return
+    calibration.write(folder)
+    say(f"wrote prior and no_answer to {folder / FACTS_FILE}; the fingerprint of {checkpoint.name} changes with it")
 
 
 def _show_sweep(options: ReportFiles, report: Report, plot: Path | None) -> None:

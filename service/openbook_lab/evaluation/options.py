@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from openbook.cli.client import quieten_libraries
-from openbook.cli.options import argument, option, plot_to_write
+from openbook.cli.options import REQUIRED, argument, option, plot_to_write
 from openbook.cli.progress import ProgressBar
 from openbook.entities import Decoding, ModelKind
 from openbook.errors import SettingInvalid
 from openbook.settings import Settings
-from openbook_lab.datasets.questions import HELD_OUT_ARTICLES
+from openbook_lab.datasets.questions import HELD_OUT_ARTICLES, Question
 from openbook_lab.evaluation.asked import QuestionSet, choose_questions
 from openbook_lab.evaluation.reports import ReportFiles
 
@@ -193,6 +193,49 @@ class SweptTexts(Swept):
 
     num_beams: int = option(4, "Width of the beam search; 1 is greedy.", min=1)
     decoding: Decoding = option("fast", "How RAG-Sequence scores its candidates.")
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionedBook:
+    """A version, and the questions that it is asked."""
+
+    version: str
+    questions: tuple[Question, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationOptions(Measurement):
+    """Which questions of which versions a checkpoint is fitted to."""
+
+    book: tuple[str, ...] = option(
+        REQUIRED,
+        "A version and a file of questions with answers, as of eval open; again for more files or versions, which are "
+        "fitted together. The version must hold BM25.",
+        metavar="VERSION=FILE",
+    )
+    n_docs: int = option(5, "K: passages to marginalise over.", min=1, max=10)
+    sample: int | None = option(None, "So many questions of each version, drawn by --seed. Default: all.", min=1)
+    work: Path = option(
+        Path("runs/calibrate"),
+        "Keeps what the generator read: the same command goes on from what is there.",
+        metavar="FOLDER",
+    )
+    plot: Path | None = option(
+        None, "Draw risk over coverage there, .png or .svg.", metavar="FILE", callback=plot_to_write
+    )
+
+    def books(self) -> list[QuestionedBook]:
+        """Each version with its questions. Raises SettingInvalid for what is not VERSION=FILE, SourceInvalid."""
+        files: dict[str, list[Path]] = {}
+        for given in self.book:
+            version, equals, file = given.partition("=")
+            if not (version and equals and file):
+                raise SettingInvalid(setting="--book", reason=f"takes VERSION=FILE, not {given!r}")
+            files.setdefault(version, []).append(Path(file))
+        return [
+            QuestionedBook(version, choose_questions(some, held_out=None, sample=self.sample, seed=self.seed).chosen)
+            for version, some in files.items()
+        ]
 
 
 def load_checkpoints(settings: Settings, others: Sequence[str] = ()) -> "list[Checkpoint]":

@@ -13,7 +13,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extensions, "entry_points", lambda group: [])
 
 
-@pytest.mark.parametrize("command", [("train", "out"), ("eval", "leaders", "--json", "x"), ("bench", "--help")])
+@pytest.mark.parametrize(
+    "command", [("train", "out"), ("calibrate", "x"), ("eval", "leaders", "--json", "x"), ("bench", "--help")]
+)
 def test_without_the_lab_its_commands_say_what_to_install(alone: None, run: Run, command: tuple[str, ...]) -> None:
     ended = run(*command)
     assert ended.code == 2

@@ -1,0 +1,401 @@
+"""What a trained checkpoint still has to learn from questions: the weights of its prior, and when not to answer.
+
+The generator reads each question's candidates once; what it says of them is kept, and everything else is arithmetic.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from openbook.entities import Passage, RetrievedPassages
+from openbook.errors import SourceInvalid
+from openbook.indexing.index_builder import Progress
+from openbook.rag import decoding
+from openbook.rag.checkpoint import FACTS_FILE, Checkpoint
+from openbook.rag.decoder import groups_of
+from openbook.rag.generator import Generator
+from openbook.rag.retriever import Bm25Retriever, DenseRetriever, QuestionEncoder
+from openbook.storage.durable import sha256_of, write_atomically
+from openbook.storage.index_store import IndexStore
+from openbook.storage.snapshot import IndexSnapshot
+from openbook_lab.datasets.qa_metrics import dpr_words, exact_match, has_answer
+from openbook_lab.datasets.questions import Question
+from openbook_lab.evaluation.abstention import Abstention, AskedTwice, Undecided
+from openbook_lab.evaluation.answer_log import AnswerLog, digest_of
+from openbook_lab.evaluation.options import QuestionedBook
+from openbook_lab.evaluation.prior_fit import (
+    BM25_ALONE,
+    DENSE_ALONE,
+    CandidateReadings,
+    PriorWeights,
+    fit_prior,
+)
+from openbook_lab.evaluation.reader import GREEDY, BatchReader, OpenQuestion, ask
+from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
+from openbook_lab.evaluation.statistics import auc_interval
+
+# The best of each search are a question's candidates.
+CANDIDATES = 10
+PASSAGES_A_SLICE = 1000
+DIGITS = 4
+# Of the answered questions: where the risk is shown, beside all of them.
+SHOWN_COVERAGE = 0.8
+ALL_BOOKS = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Passages in the order of their rows, each with both scores and log p(empty answer | x, z)."""
+
+    rows: tuple[int, ...]
+    dense: tuple[float, ...]
+    bm25: tuple[float, ...]
+    empty: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StudiedQuestion:
+    """The candidates of a question with log p(y_i | x, z, y_<i) of its answer, and which of them hold an answer.
+
+    `others` are its candidates once every article that holds an answer is taken away.
+    """
+
+    found: Candidates
+    token_log_probs: tuple[tuple[float, ...], ...]
+    held: tuple[bool, ...]
+    others: Candidates
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> "StudiedQuestion":
+        """What `asdict` made, after JSON."""
+        found, others = (
+            Candidates(**{name: tuple(values) for name, values in kept[part].items()}) for part in ("found", "others")
+        )
+        return cls(found, tuple(map(tuple, kept["token_log_probs"])), tuple(kept["held"]), others)
+
+
+@dataclass(frozen=True, slots=True)
+class TakenAway:
+    """The articles of which a passage holds an answer; of passages without a title, their rows."""
+
+    titles: frozenset[str] = frozenset()
+    rows: frozenset[int] = frozenset()
+
+    def holds(self, row: int, passage: Passage) -> bool:
+        return passage.title in self.titles or row in self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What is written into the checkpoint."""
+
+    prior: PriorWeights
+    abstention: Abstention
+    auc: float
+
+    def write(self, folder: Path) -> None:
+        """Add it to the folder's openbook.json, of which everything else stays as it is."""
+        path = folder / FACTS_FILE
+        facts = _facts(folder) or {"format": 1, "name": folder.resolve().name}
+        best = self.abstention
+        facts["prior"] = asdict(self.prior)
+        facts["no_answer"] = {
+            "threshold": best.threshold,
+            "coverage": round(best.coverage, DIGITS),
+            "risk": round(best.risk, DIGITS),
+            "auc": round(self.auc, DIGITS),
+        }
+        write_atomically(path, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+
+
+class BookStudy:
+    """Reads the candidates of one version's questions, and keeps what was read in `work`."""
+
+    def __init__(self, checkpoint: Checkpoint, snapshot: IndexSnapshot, work: Path, model: str) -> None:
+        """`model` names the weights and their precision. Raises RetrieverUnavailable for a version without BM25."""
+        self._encoder = QuestionEncoder(checkpoint)
+        self._dense = DenseRetriever(self._encoder)
+        self._bm25 = Bm25Retriever()
+        self._snapshot = snapshot
+        self._bm25_index = snapshot.bm25()
+        info = snapshot.info
+        files = (f"{name} {file.sha256}" for name, file in sorted(info.files.items()))
+        self._folder = work / f"candidates-{digest_of(model, info.version, str(CANDIDATES), *files)}"
+
+    def study(self, generator: Generator, questions: Sequence[Question], progress: Progress) -> list[StudiedQuestion]:
+        """Each question's candidates, in order; only what `work` lacks is read."""
+        paths = [self._folder / f"{digest_of(one.text, *one.answers)}.json" for one in questions]
+        missing = [number for number, path in enumerate(paths) if not path.is_file()]
+        version = self._snapshot.info.version
+        if missing:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            taken = articles_that_answer(self._snapshot, [questions[number] for number in missing], progress)
+            done = len(questions) - len(missing)
+            progress.update(done, len(questions), f"{version}: candidates")
+            for number, away in zip(missing, taken, strict=True):
+                studied = self._read(generator, questions[number], away)
+                write_atomically(paths[number], json.dumps(asdict(studied)))
+                done += 1
+                progress.update(done, len(questions), f"{version}: candidates")
+        return [StudiedQuestion.from_json(json.loads(path.read_text(encoding="utf-8"))) for path in paths]
+
+    @torch.inference_mode()
+    def _read(self, generator: Generator, question: Question, away: TakenAway) -> StudiedQuestion:
+        vector = self._encoder.encode([question.text])  # (1, d)
+
+        def by_vector(k: int) -> RetrievedPassages:
+            return self._dense.search(vector, self._snapshot, k)[0]
+
+        def by_words(k: int) -> RetrievedPassages:
+            return self._bm25.retrieve([question.text], self._snapshot, k)[0]
+
+        total = len(self._snapshot)
+        found, others = (
+            sorted({*_best(by_vector, total, without), *_best(by_words, total, without)})
+            for without in (TakenAway(), away)
+        )
+        rows = [*found, *(row for row in others if row not in found)]  # R
+        passages = self._snapshot.passages(rows)
+        dense = self._snapshot.vectors(rows).astype(np.float64) @ vector[0].astype(np.float64)  # (R,)
+        bm25 = self._bm25_index.scores(question.text)[rows].astype(np.float64)  # (R,)
+        texts = [passage.text for passage in passages[: len(found)]]
+        start = generator.start(generator.encode([question.text], [passages]))
+        certain = torch.zeros(len(rows), 1, dtype=torch.float64, device=start.logits.device)  # (R, 1), K = 1
+        empty = decoding.empty_log_prob(start, certain, generator.eos).tolist()  # R
+        target = generator.target_ids([answer_to_read(question.answers, texts)])
+        log_probs = [
+            row
+            for group in groups_of(range(len(found)), decoding.MAX_FOLLOWED)
+            for row in start.branch(group).follow(target)[0].tolist()
+        ]  # (C, T)
+        place = {row: number for number, row in enumerate(rows)}
+
+        def candidates(chosen: Sequence[int]) -> Candidates:
+            places = [place[row] for row in chosen]
+            return Candidates(
+                tuple(chosen),
+                tuple(dense[places].tolist()),
+                tuple(bm25[places].tolist()),
+                tuple(empty[one] for one in places),
+            )
+
+        return StudiedQuestion(
+            candidates(found),
+            tuple(map(tuple, log_probs)),
+            tuple(has_answer(text, question.answers) for text in texts),
+            candidates(others),
+        )
+
+
+def calibrate_checkpoint(
+    checkpoint: Checkpoint,
+    folder: Path,
+    books: Sequence[QuestionedBook],
+    store: IndexStore,
+    *,
+    n_docs: int,
+    work: Path,
+    progress: Progress,
+) -> tuple[Report, Calibration, dict[str, AskedTwice]]:
+    """The tables, what to write, and the curves by book behind it: one prior and one threshold for all books.
+
+    Raises RetrieverUnavailable for a version without BM25, before anything is read, and IndexIncompatible.
+    """
+    started = time.perf_counter()
+    for book in books:
+        with _opened(store, book.version, checkpoint) as snapshot:
+            snapshot.bm25()
+    model = model_digest(checkpoint, folder)
+    generator = Generator(checkpoint)
+    studied: dict[str, list[StudiedQuestion]] = {}
+    for book in books:
+        with _opened(store, book.version, checkpoint) as snapshot:
+            studied[book.version] = BookStudy(checkpoint, snapshot, work, model).study(
+                generator, book.questions, progress
+            )
+    del generator  # the reader of the answers has its own
+    whole = [one for of_book in studied.values() for one in of_book]
+    prior = fit_prior(readings_of(whole), n_docs)
+    reader, log = BatchReader(checkpoint), AnswerLog(work / f"answers-{model}.jsonl")
+    asked: dict[str, AskedTwice] = {}
+    for book in books:
+        with _opened(store, book.version, checkpoint) as snapshot:
+            questions = list(weighed_questions(snapshot, book.questions, studied[book.version], prior, n_docs))
+        answers = ask(reader, questions, [GREEDY], log, progress=progress, stage=f"{book.version}: answers")[GREEDY]
+        right = [
+            given is not None and exact_match(given.text, question.answers)
+            for given, question in zip(answers, book.questions, strict=True)
+        ]
+        asked[book.version] = asked_twice(book.version, studied[book.version], right, prior, n_docs)
+    if len(books) > 1:
+        studied[ALL_BOOKS] = whole
+        asked[ALL_BOOKS] = AskedTwice(
+            [one for book in asked.values() for one in book.answerable],
+            [one for book in asked.values() for one in book.unanswerable],
+        )
+    together = list(asked.values())[-1]
+    calibration = Calibration(prior, together.best(), together.auc)
+    facts = {
+        "checkpoint": checkpoint.name,
+        "prior": f"{prior.dense:g} * dense + {prior.bm25:g} * bm25",
+        "threshold": calibration.abstention.threshold,
+        "questions": len(whole),
+        "K": n_docs,
+        **run_facts(started),
+    }
+    tables = (prior_table(studied, prior, n_docs), abstention_table(asked, calibration.abstention.threshold))
+    return Report("calibration", facts, tables), calibration, asked
+
+
+def answer_to_read(answers: Sequence[str], texts: Sequence[str]) -> str:
+    """The first answer that stands in one of the texts, else the first."""
+    return next((answer for answer in answers if any(has_answer(text, [answer]) for text in texts)), answers[0])
+
+
+def articles_that_answer(snapshot: IndexSnapshot, questions: Sequence[Question], progress: Progress) -> list[TakenAway]:
+    """For each question, the articles of which a passage holds an answer, as `has_answer` says."""
+    # one pass over the version for all questions; spaces at both ends keep "niger" out of "nigeria"
+    sought = [
+        [f" {' '.join(words)} " for answer in question.answers if (words := dpr_words(answer))]
+        for question in questions
+    ]
+    titles: list[set[str]] = [set() for _ in questions]
+    untitled: list[set[int]] = [set() for _ in questions]
+    for row, passage in _all_passages(snapshot, progress):
+        text = f" {' '.join(dpr_words(passage.text))} "
+        for number, answers in enumerate(sought):
+            if any(answer in text for answer in answers):
+                if passage.title:
+                    titles[number].add(passage.title)
+                else:
+                    untitled[number].add(row)
+    return [TakenAway(frozenset(one), frozenset(other)) for one, other in zip(titles, untitled, strict=True)]
+
+
+def readings_of(studied: Sequence[StudiedQuestion]) -> CandidateReadings:
+    """The answer after each candidate."""
+    found = [one.found for one in studied]
+    return CandidateReadings.of(
+        [one.dense for one in found], [one.bm25 for one in found], [one.token_log_probs for one in studied]
+    )
+
+
+def weighed_questions(
+    snapshot: IndexSnapshot,
+    questions: Sequence[Question],
+    studied: Sequence[StudiedQuestion],
+    prior: PriorWeights,
+    n_docs: int,
+) -> Iterator[OpenQuestion]:
+    """Each question with its top K, to be answered."""
+    chosen, doc_scores = readings_of(studied).top(prior, n_docs)  # (Q, K)
+    for question, one, places, scores in zip(questions, studied, chosen.tolist(), doc_scores.tolist(), strict=True):
+        n_found = min(len(places), len(one.found.rows))
+        passages = snapshot.passages([one.found.rows[place] for place in places[:n_found]])
+        yield OpenQuestion(question.text, passages, tuple(scores[:n_found]))
+
+
+def asked_twice(
+    version: str, studied: Sequence[StudiedQuestion], right: Sequence[bool], prior: PriorWeights, n_docs: int
+) -> AskedTwice:
+    """p(empty answer | x) of each question over its top K of the version, and of the version without the answer.
+
+    Raises SourceInvalid where no passage is left for any question.
+    """
+    left = [one.others for one in studied if one.others.rows]
+    if not left:
+        raise SourceInvalid(source=version, reason="holds no article without an answer, so nothing to abstain from")
+    answerable = zip(_no_answer([one.found for one in studied], prior, n_docs), right, strict=True)
+    return AskedTwice(
+        [Undecided(no_answer, is_right) for no_answer, is_right in answerable],
+        [Undecided(no_answer, False) for no_answer in _no_answer(left, prior, n_docs)],
+    )
+
+
+def prior_table(books: Mapping[str, Sequence[StudiedQuestion]], prior: PriorWeights, n_docs: int) -> Table:
+    """What each prior makes of the answers, and how often an answer is among its passages."""
+    rows: Rows = []
+    for version, studied in books.items():
+        readings = readings_of(studied)
+        for name, weights in (("dense alone", DENSE_ALONE), ("BM25 alone", BM25_ALONE), ("fitted", prior)):
+            token, sequence = (float(nll.mean()) for nll in readings.nll(weights, n_docs))
+            places, doc_scores = readings.top(weights, n_docs)  # (Q, K)
+            held = [
+                [one.held[place] for place, score in zip(of_question, scores, strict=True) if score > -torch.inf]
+                for one, of_question, scores in zip(studied, places.tolist(), doc_scores.tolist(), strict=True)
+            ]
+            first, any_of = (100 * sum(hits) / len(held) for hits in ([one[0] for one in held], map(any, held)))
+            rows.append((version, name, len(studied), token, sequence, first, any_of))
+    columns = ("book", "prior", "questions", "NLL token", "NLL sequence", "hit@1, %", f"hit@{n_docs}, %")
+    return Table("The prior", columns, rows, digits=3)
+
+
+def abstention_table(books: Mapping[str, AskedTwice], threshold: float) -> Table:
+    """How well p(empty answer | x) tells whether there is an answer, and what the threshold leaves."""
+    rows: Rows = []
+    for version, asked in books.items():
+        point = asked.at(threshold)
+        area = auc_interval([one.no_answer for one in asked.unanswerable], [one.no_answer for one in asked.answerable])
+        shares = (point.coverage, point.risk, point.decided, asked.risk_at(SHOWN_COVERAGE), asked.risk_at(1.0))
+        exact = 100 * sum(one.right for one in asked.answerable) / len(asked.answerable)
+        rows.append((version, exact, area, *(100 * share for share in shares)))
+    columns = ("book", "EM, %", "AUC", "coverage, %", "risk, %", "right decisions, %", "risk at 80%", "risk at 100%")
+    return Table(f"No answer where p(empty answer) > {threshold:g}", columns, rows, digits=3)
+
+
+def model_digest(checkpoint: Checkpoint, folder: Path) -> str:
+    """Names what the readings depend on: all of the checkpoint but a calibration, and the precision."""
+    facts = {name: value for name, value in _facts(folder).items() if name not in ("prior", "no_answer")}
+    files = [path for pattern in ("*", "*_tokenizer/*") for path in sorted(folder.glob(pattern))]
+    models = {".safetensors", ".bin", ".json", ".txt", ".model"}
+    read = [path for path in files if path.is_file() and path.suffix in models and path.name != FACTS_FILE]
+    precision = "int8" if checkpoint.int8 else str(checkpoint.generator.dtype)
+    contents = (f"{path.relative_to(folder)} {sha256_of(path)}" for path in read)
+    return digest_of(precision, json.dumps(facts, sort_keys=True), *contents)
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    path = folder / FACTS_FILE
+    facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return facts
+
+
+def _opened(store: IndexStore, version: str, checkpoint: Checkpoint) -> "closing[IndexSnapshot]":
+    return closing(store.open(version, encoder_fingerprint=checkpoint.facts.encoder_fingerprint))
+
+
+def _all_passages(snapshot: IndexSnapshot, progress: Progress) -> Iterator[tuple[int, Passage]]:
+    """Every row with its passage."""
+    total = len(snapshot)
+    for first in range(0, total, PASSAGES_A_SLICE):
+        rows = range(first, min(first + PASSAGES_A_SLICE, total))
+        yield from zip(rows, snapshot.passages(rows), strict=True)
+        progress.update(rows.stop, total, f"{snapshot.info.version}: articles")
+
+
+def _best(search: Callable[[int], RetrievedPassages], total: int, away: TakenAway) -> list[int]:
+    """The first `CANDIDATES` rows of a search that are not taken away, or as many as there are."""
+    k = min(CANDIDATES, total)
+    while True:
+        found = search(k)
+        rows = [row for row, one in zip(found.rows, found.passages, strict=True) if not away.holds(row, one)]
+        if len(rows) >= CANDIDATES or k == total:
+            return rows[:CANDIDATES]
+        k = min(4 * k, total)
+
+
+def _no_answer(candidates: Sequence[Candidates], prior: PriorWeights, n_docs: int) -> list[float]:
+    """p(empty answer | x) over the top K: the answer is one token, of which both models say the same."""
+    readings = CandidateReadings.of(
+        [one.dense for one in candidates],
+        [one.bm25 for one in candidates],
+        [[[log_prob] for log_prob in one.empty] for one in candidates],
+    )
+    return [min(1.0, no_answer) for no_answer in (-readings.nll(prior, n_docs)[0]).exp().tolist()]

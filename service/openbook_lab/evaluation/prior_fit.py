@@ -1,0 +1,141 @@
+"""One prior from two scores: weights of inner products and of BM25 scores, fitted by the paper's own loss.
+
+The prior is the softmax over the top K of dense * inner product + bm25 * BM25 score. Section 2.4 minimises
+-log p(y | x); so does the fit, and the generator's p(y_i | x, z, y_<i) stay as they are. Which passages are the top K
+changes with the weights and has no gradient, so that the fit only compares losses.
+
+    Q questions, C candidates a question, K = n_docs, T tokens of the answer
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from openbook.rag.marginal import doc_log_prior, rag_sequence_nll, rag_token_nll
+
+DIGITS = 4
+# Powers of two around a weight that spreads a question's scores by one: the coarse grid.
+EXPONENTS = range(-6, 7)
+STARTS = 3
+# Of a step in powers of two: the search ends below the smallest.
+LARGEST_STEP, SMALLEST_STEP = 0.5, 1 / 256
+MOST_MOVES = 200
+DIRECTIONS = tuple(step for step in product((-1, 0, 1), repeat=2) if any(step))
+
+
+@dataclass(frozen=True, slots=True)
+class PriorWeights:
+    """What the inner product and the BM25 score of a passage are multiplied by; not both 0."""
+
+    dense: float
+    bm25: float
+
+    def rounded(self) -> "PriorWeights":
+        return PriorWeights(round(self.dense, DIGITS), round(self.bm25, DIGITS))
+
+
+DENSE_ALONE, BM25_ALONE = PriorWeights(1.0, 0.0), PriorWeights(0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateReadings:
+    """Each candidate's two scores, and what the generator makes of an answer after reading it; frozen."""
+
+    dense: Tensor  # (Q, C)
+    bm25: Tensor  # (Q, C)
+    there: Tensor  # (Q, C), False on padding
+    token_log_probs: Tensor  # (Q, C, T)
+    mask: Tensor  # (Q, T), False on padding
+
+    @classmethod
+    def of(
+        cls,
+        dense: Sequence[Sequence[float]],
+        bm25: Sequence[Sequence[float]],
+        token_log_probs: Sequence[Sequence[Sequence[float]]],
+    ) -> "CandidateReadings":
+        """From lists of any length: by question and candidate, and token_log_probs by token, too."""
+        scores = [torch.tensor(of_question, dtype=torch.float64) for of_question in dense]  # Q of (C,)
+        tokens = [torch.tensor(one, dtype=torch.float64) for one in token_log_probs]  # Q of (C, T)
+        width = max(len(one) for one in scores)
+        length = max(one.shape[1] for one in tokens)
+        padded = torch.zeros(len(tokens), width, length, dtype=torch.float64)  # (Q, C, T)
+        mask = torch.zeros(len(tokens), length, dtype=torch.bool)  # (Q, T)
+        for number, one in enumerate(tokens):
+            padded[number, : one.shape[0], : one.shape[1]] = one
+            mask[number, : one.shape[1]] = True
+        return cls(
+            pad_sequence(scores, batch_first=True),
+            pad_sequence([torch.tensor(one, dtype=torch.float64) for one in bm25], batch_first=True),
+            pad_sequence([torch.ones(len(one), dtype=torch.bool) for one in scores], batch_first=True),
+            padded,
+            mask,
+        )
+
+    def top(self, weights: PriorWeights, n_docs: int) -> tuple[Tensor, Tensor]:
+        """The best K candidates and their doc_scores, both (Q, K); a missing one has -inf. Of equal ones the first."""
+        scores = weights.dense * self.dense + weights.bm25 * self.bm25  # (Q, C)
+        best = scores.masked_fill(~self.there, -torch.inf).sort(dim=1, descending=True, stable=True)
+        return best.indices[:, :n_docs], best.values[:, :n_docs]
+
+    def nll(self, weights: PriorWeights, n_docs: int) -> tuple[Tensor, Tensor]:
+        """-log p(y | x) of each question over its top K, of RAG-Token and of RAG-Sequence: (Q,) and (Q,)."""
+        chosen, doc_scores = self.top(weights, n_docs)  # (Q, K)
+        log_prior = doc_log_prior(doc_scores)  # (Q, K)
+        index = chosen[..., None].expand(-1, -1, self.token_log_probs.shape[-1])  # (Q, K, T)
+        read = self.token_log_probs.gather(1, index)  # (Q, K, T)
+        return rag_token_nll(read, log_prior, self.mask), rag_sequence_nll(read, log_prior, self.mask)
+
+    def loss(self, weights: PriorWeights, n_docs: int) -> float:
+        """The mean over questions of half of each."""
+        token, sequence = self.nll(weights, n_docs)
+        return float((token + sequence).mean() / 2)
+
+
+def fit_prior(readings: CandidateReadings, n_docs: int) -> PriorWeights:
+    """The weights, rounded to `DIGITS`, with the smallest loss that is found; the same ones again for the same input.
+
+    A grid of powers of two comes first, with 0 for either score. From its best points, from the inner products alone
+    and from BM25 alone, steps in log space go down, half as long where none does: the search is sure to end. The loss
+    is never above that of either score alone with weight 1.
+    """
+
+    def loss(weights: PriorWeights) -> float:
+        return readings.loss(weights, n_docs)
+
+    grid = [
+        PriorWeights(dense, bm25)
+        for dense, bm25 in product(_powers(readings, readings.dense), _powers(readings, readings.bm25))
+        if dense or bm25
+    ]
+    starts = [*sorted(grid, key=loss)[:STARTS], DENSE_ALONE, BM25_ALONE]
+    found = [_descend(readings, start, n_docs).rounded() for start in starts]
+    return min((one for one in (*found, DENSE_ALONE, BM25_ALONE) if one.dense or one.bm25), key=loss)
+
+
+def _powers(readings: CandidateReadings, scores: Tensor) -> list[float]:
+    """0, and the grid's weights of these scores (Q, C)."""
+    count = readings.there.sum(dim=1, keepdim=True)  # (Q, 1)
+    away = (scores - scores.sum(dim=1, keepdim=True) / count).masked_fill(~readings.there, 0.0)  # (Q, C)
+    spread = float((away.square().sum(dim=1) / count[:, 0]).sqrt().mean())
+    return [0.0, *(2.0**exponent / (spread or 1.0) for exponent in EXPONENTS)]
+
+
+def _descend(readings: CandidateReadings, start: PriorWeights, n_docs: int) -> PriorWeights:
+    best, least = start, readings.loss(start, n_docs)
+    step = LARGEST_STEP
+    for _ in range(MOST_MOVES):
+        tried = [PriorWeights(best.dense * 2 ** (step * d), best.bm25 * 2 ** (step * b)) for d, b in DIRECTIONS]
+        losses = [readings.loss(one, n_docs) for one in tried]
+        if min(losses) < least:
+            least = min(losses)
+            best = tried[losses.index(least)]
+        elif step > SMALLEST_STEP:
+            step /= 2
+        else:
+            break
+    return best

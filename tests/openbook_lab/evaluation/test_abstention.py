@@ -1,0 +1,58 @@
+"""Whether to answer: shares by hand, and a threshold that none beats."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openbook_lab.evaluation.abstention import AskedTwice, Undecided, draw_risk
+
+# as many answerable as not, though one half lists two and the other four
+ASKED = AskedTwice(
+    [Undecided(0.1, True), Undecided(0.4, False)],
+    [Undecided(0.2, False), Undecided(0.6, False), Undecided(0.8, False), Undecided(0.8, False)],
+)
+PROBABILITIES = st.lists(st.tuples(st.floats(0.0, 1.0), st.booleans()), min_size=1, max_size=8)
+
+
+def test_shares_are_over_both_halves_alike() -> None:
+    point = ASKED.at(0.4)
+    # half of all are answerable and answered, an eighth is not answerable and answered; a quarter is right
+    assert (point.coverage, point.risk) == (0.5 + 0.125, pytest.approx(1 - 0.25 / 0.625))
+    assert point.decided == 0.25 + 0.375
+    assert pytest.approx(7 / 8) == ASKED.auc
+
+
+def test_the_curve_goes_from_no_answer_to_all_of_them() -> None:
+    curve = ASKED.curve()
+    assert [point.coverage for point in curve] == [0.0, 0.25, 0.375, 0.625, 0.75, 1.0]
+    assert [point.threshold for point in curve] == [0.0, 0.15, 0.3, 0.5, 0.7, 1.0]
+    assert (curve[0].risk, curve[-1].risk) == (0.0, 0.75)
+
+
+def test_risk_at_a_coverage_is_of_the_strictest_threshold_that_reaches_it() -> None:
+    assert ASKED.risk_at(0.25) == 0.0
+    assert ASKED.risk_at(0.3) == pytest.approx(1 / 3)
+    assert ASKED.risk_at(1.0) == 0.75
+
+
+def test_the_best_threshold_answers_what_is_right_and_nothing_else() -> None:
+    best = ASKED.best()
+    assert (best.threshold, best.coverage, best.risk, best.decided) == (0.15, 0.25, 0.0, 1.0)
+
+
+@given(PROBABILITIES, PROBABILITIES, st.floats(0.0, 1.0))
+def test_no_other_threshold_has_more_right_decisions(
+    answerable: list[tuple[float, bool]], unanswerable: list[tuple[float, bool]], other: float
+) -> None:
+    asked = AskedTwice([Undecided(*one) for one in answerable], [Undecided(p, False) for p, _ in unanswerable])
+    best = asked.best()
+    assert best == asked.at(best.threshold)
+    assert best.decided >= asked.at(other).decided - 1e-12
+
+
+@pytest.mark.parametrize("name", ["risk.png", "risk.svg"])
+def test_the_curves_are_drawn(tmp_path: Path, name: str) -> None:
+    draw_risk({"book": ASKED}, ASKED.best(), tmp_path / "new" / name)
+    assert (tmp_path / "new" / name).stat().st_size > 1000

@@ -1,0 +1,210 @@
+"""`openbook calibrate` over a tiny index: what it reads is what the engine computes, kept, and written down."""
+
+import json
+import math
+import shutil
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from openbook import extensions
+from openbook.entities import AnswerOptions
+from openbook.indexing.bm25_publish import add_bm25
+from openbook.indexing.publishing import publish
+from openbook.rag.checkpoint import Checkpoint, load_checkpoint
+from openbook.rag.engine import RagEngine
+from openbook.rag.generator import Generator
+from openbook.storage.index_store import IndexStore
+from openbook_lab.datasets.qa_metrics import has_answer
+from openbook_lab.datasets.questions import Question
+from openbook_lab.evaluation.calibration import (
+    BookStudy,
+    answer_to_read,
+    articles_that_answer,
+    asked_twice,
+    model_digest,
+    readings_of,
+)
+from openbook_lab.evaluation.prior_fit import BM25_ALONE, DENSE_ALONE
+from tests.fixtures.command_line import Run
+from tests.fixtures.evaluation import write_lines
+from tests.fixtures.indexes import ENCODER, publish_tiny, tiny_passages, tiny_vectors
+
+PYPROJECT = Path(__file__).parents[3] / "service/openbook_lab/pyproject.toml"
+ASKED = [
+    Question("who is the president of peru", ("nobody", "chile")),
+    Question("what is on the river", ("city", "land")),
+    Question("what is the language of the south", ("east",)),
+]
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_checkpoint: Path) -> Checkpoint:
+    return load_checkpoint(tiny_checkpoint)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> IndexStore:
+    """tiny-2016 with BM25, and tiny-2018 without."""
+    store = IndexStore(tmp_path_factory.mktemp("calibrated"))
+    for version in ("tiny-2016", "tiny-2018"):
+        publish_tiny(store, version)
+    add_bm25(store, "tiny-2016")
+    return store
+
+
+class Silent:
+    """Progress that nobody sees."""
+
+    def update(self, done: int, total: int | None, what: str) -> None:
+        pass
+
+
+def test_the_answer_that_is_read_is_the_first_that_stands_in_a_candidate() -> None:
+    assert answer_to_read(("nobody", "chile", "lima"), ["lima is in peru", "from chile"]) == "chile"
+    assert answer_to_read(("nobody", "chile"), ["lima"]) == "nobody"
+
+
+def test_articles_that_answer_are_those_that_hold_an_answer(store: IndexStore) -> None:
+    passages = tiny_passages("tiny-2016")
+    with_snapshot = store.open("tiny-2016")
+    away = articles_that_answer(with_snapshot, ASKED, Silent())
+    for question, taken in zip(ASKED, away, strict=True):
+        held = {passage.title for passage in passages if has_answer(passage.text, question.answers)}
+        assert held
+        assert taken.titles == held
+    with_snapshot.close()
+
+
+@pytest.mark.parametrize("weights", [DENSE_ALONE, BM25_ALONE])
+def test_the_readings_are_what_the_engine_computes(
+    tiny: Checkpoint, store: IndexStore, tmp_path: Path, weights: object
+) -> None:
+    snapshot = store.open("tiny-2016")
+    retriever = "dense" if weights is DENSE_ALONE else "bm25"
+    studied = BookStudy(tiny, snapshot, tmp_path, "tiny").study(Generator(tiny), ASKED, Silent())
+    tokens, sequences = readings_of(studied).nll(weights, 3)
+    empties = asked_twice("tiny-2016", studied, [False] * 3, weights, 3)
+    engine = RagEngine(tiny)
+    # the version that is left for the first question, as a version of its own
+    (away,) = articles_that_answer(snapshot, ASKED[:1], Silent())
+    rows = [row for row, one in enumerate(tiny_passages("tiny-2016")) if one.title not in away.titles]
+    left = [tiny_passages("tiny-2016")[row] for row in rows]
+    names = {"index_type": "flat", "encoder_name": ENCODER, "encoder_fingerprint": ENCODER}
+    if "left" not in store.versions():
+        publish(store, "left", vectors=tiny_vectors(left), passages=left, **names)
+    without = engine.answer([ASKED[0].text], store.open("left"), AnswerOptions(n_docs=3, num_beams=1))
+    if retriever == "dense":
+        assert empties.unanswerable[0].no_answer == pytest.approx(without[0].no_answer, rel=1e-4)
+    for number, (question, one) in enumerate(zip(ASKED, studied, strict=True)):
+        texts = [passage.text for passage in snapshot.passages(one.found.rows)]
+        target = answer_to_read(question.answers, texts)
+        for model, nll in (("token", tokens), ("sequence", sequences)):
+            options = AnswerOptions(n_docs=3, num_beams=1, model=model, retriever=retriever)
+            (scores,) = engine.score([question.text], [target], snapshot, options)
+            assert float(nll[number]) == pytest.approx(-scores.targets[0].log_prob, rel=1e-4)
+        (answer,) = engine.answer([question.text], snapshot, options)
+        assert empties.answerable[number].no_answer == pytest.approx(answer.no_answer, rel=1e-4)
+        held = [has_answer(text, question.answers) for text in texts]
+        assert list(one.held) == held
+        assert one.others.rows
+        assert not any(has_answer(passage.text, question.answers) for passage in snapshot.passages(one.others.rows))
+
+
+def test_what_was_read_is_never_read_again(
+    tiny: Checkpoint, store: IndexStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    encode = Generator.encode
+
+    def counted(self: Generator, questions: list[str], passages: object) -> object:
+        if len(read) == 2:
+            raise KeyboardInterrupt
+        read.extend(questions)
+        return encode(self, questions, passages)
+
+    monkeypatch.setattr(Generator, "encode", counted)
+    snapshot, generator = store.open("tiny-2016"), Generator(tiny)
+    with pytest.raises(KeyboardInterrupt):
+        BookStudy(tiny, snapshot, tmp_path, "tiny").study(generator, ASKED, Silent())
+    assert read == [one.text for one in ASKED[:2]]
+    read.clear()
+    first = BookStudy(tiny, snapshot, tmp_path, "tiny").study(generator, ASKED, Silent())
+    assert read == [ASKED[2].text]
+    again = BookStudy(tiny, snapshot, tmp_path, "tiny").study(generator, ASKED, Silent())
+    assert (first, read) == (again, [ASKED[2].text])
+    snapshot.close()
+
+
+# --- the command ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def calibrate(run: Run, store: IndexStore, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command as the lab declares it, over a copy of the tiny checkpoint in ./tiny and questions in ./asked."""
+    declared = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["entry-points"]
+    entry = EntryPoint("calibrate", declared[extensions.COMMANDS]["calibrate"], extensions.COMMANDS)
+    monkeypatch.setattr(extensions, "entry_points", lambda group: [entry] if group == extensions.COMMANDS else [])
+    shutil.copytree(tiny_checkpoint, "tiny")
+    write_lines(Path("asked"), [{"question": one.text, "answers": list(one.answers)} for one in ASKED])
+    return lambda *options: run("calibrate", "tiny", "--indexes", store.folder, *options)
+
+
+def test_the_prior_and_the_threshold_are_written_and_all_else_stays(calibrate: Run) -> None:
+    facts = Path("tiny/openbook.json")
+    before, name = json.loads(facts.read_text()), load_checkpoint("tiny").name
+    dry = calibrate("--book", "tiny-2016=asked", "--dry-run")
+    assert (dry.code, json.loads(facts.read_text())) == (0, before), dry.err
+    ended = calibrate("--book", "tiny-2016=asked", "--json", "out.json", "--plot", "risk.svg")
+    assert ended.code == 0, ended.err
+    after = json.loads(facts.read_text())
+    assert list(after) == [*before, "prior", "no_answer"]
+    assert {key: after[key] for key in before} == before
+    assert list(after["prior"]) == ["dense", "bm25"]
+    assert list(after["no_answer"]) == ["threshold", "coverage", "risk", "auc"]
+    assert all(0 <= share <= 1 for share in after["no_answer"].values())
+    assert load_checkpoint("tiny").name != name
+    assert f"the fingerprint of {name} changes" in ended.err
+    prior, abstention = json.loads(Path("out.json").read_text())["tables"]
+    assert [row["prior"] for row in prior["rows"]] == ["dense alone", "BM25 alone", "fitted"]
+    losses = [row["NLL token"] + row["NLL sequence"] for row in prior["rows"]]
+    assert losses[2] <= min(losses[:2])
+    assert abstention["rows"][0]["AUC"]["mean"] == pytest.approx(after["no_answer"]["auc"], abs=1e-4)
+    assert Path("risk.svg").is_file()
+
+
+def test_a_calibrated_checkpoint_finds_what_was_read_before(calibrate: Run) -> None:
+    assert calibrate("--book", "tiny-2016=asked").code == 0
+    kept = sorted(path for path in Path("runs/calibrate").rglob("*") if path.is_file())
+    tiny = load_checkpoint("tiny")
+    ended = calibrate("--book", "tiny-2016=asked")
+    assert sorted(path for path in Path("runs/calibrate").rglob("*") if path.is_file()) == kept
+    assert "candidates" not in ended.err
+    assert model_digest(tiny, Path("tiny")) in "".join(map(str, kept))
+
+
+def test_a_folder_without_facts_gets_them(calibrate: Run) -> None:
+    Path("tiny/openbook.json").unlink()
+    ended = calibrate("--book", "tiny-2016=asked", "--sample", 2)
+    assert ended.code == 0, ended.err
+    facts = json.loads(Path("tiny/openbook.json").read_text())
+    assert (facts["format"], facts["name"], len(facts)) == (1, "tiny", 4)
+    assert math.isfinite(facts["prior"]["dense"])
+
+
+@pytest.mark.parametrize(
+    ("book", "code", "says"),
+    [
+        # the second is refused before the first is read
+        ("tiny-2016=asked --book tiny-2018=asked", 1, "error [retriever_unavailable]"),
+        ("asked", 2, "error [setting_invalid]: --book: takes VERSION=FILE, not 'asked'"),
+        ("nowhere=asked", 1, "error [unknown_index]"),
+        ("tiny-2016=nowhere", 1, "error ["),
+    ],
+)
+def test_a_book_that_cannot_be_read_is_refused(calibrate: Run, book: str, code: int, says: str) -> None:
+    ended = calibrate("--book", *book.split())
+    assert (ended.code, ended.err.startswith(says)) == (code, True), ended.err
+    assert not Path("runs").exists()
