@@ -1,8 +1,8 @@
 """A process that forks a child for each fault, lets a system call of the child fail, and looks at what is left.
 
 `python -m tests.soak.faulting OPERATION FOLDER` does an operation of `tests.soak.killing`, or `openbook index bm25`,
-once for each fault of `FAULTS` and each place in `PLACES`. After each it looks at the folder as the next process would. It
-writes one JSON object: how many times it was done, how many of these failed, and what was wrong.
+once for each fault of `FAULTS` and each place in `PLACES`. After each it looks at the folder as the next process would.
+It writes one JSON object: how many times it was done, how many of these failed, and what was wrong.
 Torch is not imported and no thread runs before a fork, so that a child costs milliseconds.
 """
 

@@ -186,8 +186,15 @@ def test_a_service_answers_or_says_why_not_while_system_calls_fail(
             other = next(version for version in COLOURS if version != live)
             with injected(server.pid, calls, f"error={error}:when={when}", paths):
                 wrong = [f"{error} {when}: {one}" for one in asked(server, live, other)]
+            if calls.startswith("clone3"):
+                # there is no code of its own for a system that starts no thread
+                wrong = [one for one in wrong if "internal_error" not in one]
             assert wrong == []
             check_service(server, store)
+            # a lock that the service kept would keep other processes from swapping; filelock keeps what it cannot unlock
+            if calls != "flock":
+                with IndexStore(store.folder).lock.acquire(timeout=5):
+                    pass
 
 
 @pytest.mark.slow
