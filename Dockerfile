@@ -70,8 +70,9 @@ COPY --from=build /opt/openbook/site /opt/openbook/site
 COPY deploy/image/entrypoint.sh deploy/image/healthcheck.py /opt/openbook/
 
 # Models of a hub are kept with the checkpoints; nothing else than the two volumes and /tmp is ever written.
+# Two arenas of malloc for all threads: what a large question has freed is there for the next one.
 ENV PATH=/opt/openbook/site/bin:/opt/venv/bin:$PATH PYTHONPATH=/opt/openbook/site \
-    PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HF_HOME=/checkpoints/.huggingface \
+    PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 MALLOC_ARENA_MAX=2 HF_HOME=/checkpoints/.huggingface \
     OPENBOOK_HOST=0.0.0.0 OPENBOOK_PORT=8000 \
     OPENBOOK_INDEXES=/indexes OPENBOOK_CHECKPOINT=/checkpoints/openbook-mini
 

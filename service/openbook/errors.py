@@ -6,24 +6,16 @@ and every message stands on this page. `openbook.api.problems` gives each class 
 
 from typing import Any, ClassVar
 
-MAX_SAID = 500
-
 
 class OpenbookError(Exception):
-    """The root. `code` is a promise to clients; `data` is what the message is made from.
-
-    Files that anyone may have written decide the data of an error that is `about_files`: its message is one line of at
-    most MAX_SAID characters.
-    """
+    """The root. `code` is a promise to clients; `data` is what the message is made from."""
 
     code: ClassVar[str] = "internal_error"
     message: ClassVar[str] = "Something broke inside the service. This is a bug: please report it."
-    about_files: ClassVar[bool] = False
 
     def __init__(self, **data: Any) -> None:
         self.data = data
-        said = self.message.format(**data)
-        super().__init__(" ".join(said.split())[:MAX_SAID] if self.about_files else said)
+        super().__init__(self.message.format(**data))
 
 
 def code_of(error: BaseException) -> str:
@@ -59,7 +51,6 @@ class SearchParameterUnknown(InvalidRequest):
 
 class UnknownIndex(OpenbookError):
     code = "unknown_index"
-    about_files = True
     message = "There is no index version {version!r}. Versions on disk: {available}."
 
     def __init__(self, *, version: str, available: tuple[str, ...] = ()) -> None:
@@ -116,7 +107,6 @@ class IndexCorrupt(OpenbookError):
     """One subclass for each defect, one code for clients, since no defect lets the version be served."""
 
     code = "index_corrupt"
-    about_files = True
     message = "The index {version!r} cannot be read: {reason}"
 
 
@@ -166,7 +156,6 @@ class CanaryFailed(IndexCorrupt):
 
 class IndexIncompatible(OpenbookError):
     code = "index_incompatible"
-    about_files = True
     message = (
         "The index {version!r} was built with passage encoder {index_encoder}, the checkpoint expects "
         "{checkpoint_encoder}: their vectors cannot be compared. Build the index with the checkpoint's encoder."

@@ -12,8 +12,8 @@ from openbook.entities import Passage
 from openbook.indexing.publishing import publish
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.summary import Summary
 from tests.places import ROOT
-from tests.soak.conftest import Summary
 from tests.soak.servers import Nursery
 
 MANIFEST = ROOT / "deploy" / "kubernetes" / "openbook.yaml"

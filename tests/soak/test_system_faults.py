@@ -191,7 +191,7 @@ def test_a_service_answers_or_says_why_not_while_system_calls_fail(
                 wrong = [one for one in wrong if "internal_error" not in one]
             assert wrong == []
             check_service(server, store)
-            # a lock that the service kept would keep other processes from swapping; filelock keeps what it cannot unlock
+            # a lock that is kept would keep other processes from swapping; filelock keeps what it cannot unlock
             if calls != "flock":
                 with IndexStore(store.folder).lock.acquire(timeout=5):
                     pass

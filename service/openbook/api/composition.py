@@ -5,6 +5,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -51,8 +52,11 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
     lacks the retriever of the settings, and the errors of `load_checkpoint`.
     """
     store = IndexStore(settings.indexes)
-    # the follower takes any later change of CURRENT as new
-    seen = store.current_mark() or NO_CURRENT
+    seen = NO_CURRENT
+    # default_version says best what is wrong with a folder that is not there
+    with suppress(OSError):
+        # the follower takes any later change of CURRENT as new
+        seen = store.current_mark() or NO_CURRENT
     version = settings.index or store.default_version()
     # a version that is missing fails here, before the checkpoint loads for seconds to minutes
     store.info(version)

@@ -215,7 +215,7 @@ def prune(
 ) -> None:
     """Remove deleted versions, replaced files, and what dead builds left. Building and deleting do it by themselves.
 
-    A service on another machine that shares the folder over NFS must have let go of them.
+    What a service has open stays, on another machine too where the file system carries locks.
     """
     n_removed = prune_store(IndexStore(settings.indexes), older_than_s=older_than)
     say(f"removed {n_removed} deleted or replaced" if n_removed else "removed nothing")

@@ -39,8 +39,8 @@ from openbook.storage.manifest import (
 from openbook.storage.passages import PassageFile, write_passages
 from openbook.storage.vectors import slices, write_vectors
 
-# A service that has deleted or replaced files open must let go of them within this time, where others share them
-# over NFS: a version that was published again stays open until a swap to it.
+# Where an NFS mount keeps locks to its own machine, a service that has deleted or replaced files open must let go of
+# them within this time.
 PRUNE_AFTER_S = 3600.0
 DATA_FILES = (INDEX_FILE, PASSAGES_FILE, VECTORS_FILE, *BM25_FILES)
 REPORT_EVERY = 10_000
@@ -222,8 +222,9 @@ def delete_version(store: IndexStore, version: str) -> None:
 def prune(store: IndexStore, *, older_than_s: float = PRUNE_AFTER_S) -> int:
     """Remove deleted versions and replaced files once they are so many seconds old, and what dead builds left.
 
-    They wait because a process may have them mapped. A local file system keeps an unlinked file until the last mapping
-    goes. NFS keeps it only for the client that unlinked it: a service on another machine would end with SIGBUS.
+    They wait because a process may have them mapped, and longer while one has: `IndexStore.open` holds a shared lock on
+    each file. A local file system keeps an unlinked file until the last mapping goes. NFS keeps it only for the client
+    that unlinked it: a service on another machine would end with SIGBUS. The age covers mounts that keep locks local.
     Returns how many files and folders were removed.
     """
     before = time.time() - older_than_s
@@ -240,9 +241,12 @@ def prune(store: IndexStore, *, older_than_s: float = PRUNE_AFTER_S) -> int:
     for path in workplace.hidden(store.folder, "deleted"):
         # another process may prune at the same time
         with suppress(OSError):
-            if path.lstat().st_mtime <= before:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-                n_removed += 1
+            if path.lstat().st_mtime > before:
+                continue
+            with durable.unread(one for one in (path, *path.rglob("*")) if one.is_file()) as unread:
+                if unread:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    n_removed += 1
     return n_removed
 
 

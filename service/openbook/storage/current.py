@@ -1,5 +1,6 @@
 """CURRENT: the one line that says which version services come back on."""
 
+import os
 from pathlib import Path
 
 from openbook.errors import CurrentUnreadable
@@ -15,13 +16,20 @@ NO_CURRENT = CurrentMark(0, 0, 0)
 
 
 def mark(folder: Path) -> CurrentMark | None:
-    """None where there is no CURRENT. Raises OSError, which names no path, where the system does not say."""
+    """None where there is no CURRENT. Raises OSError, which names no path, where the folder is out of reach."""
     try:
-        return FileMark.of((folder / CURRENT).lstat())
+        # one look at the folder, which may go and come back: without it nothing is known of CURRENT
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror) from error
+    try:
+        return FileMark.of(os.lstat(CURRENT, dir_fd=descriptor))
     except FileNotFoundError:
         return None
     except OSError as error:
         raise OSError(error.errno, error.strerror) from error
+    finally:
+        os.close(descriptor)
 
 
 def read(folder: Path) -> str | None:

@@ -6,8 +6,8 @@ import hashlib
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO, NamedTuple
@@ -139,6 +139,43 @@ def lock(descriptor: int, path: Path, *, unsupported: bool) -> bool:
     except OSError:
         return unsupported
     return os.path.lexists(path)
+
+
+def hold(path: Path) -> int | None:
+    """A descriptor whose shared lock tells `held` that this process reads the file; None without such locks.
+
+    NFS carries the lock to the server, so that other machines see it, and drops it with the process. Raises
+    FileNotFoundError where another process is just removing the file, and OSError as `open_regular`.
+    """
+    descriptor = open_regular(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise FileNotFoundError(errno.ENOENT, "it is being removed", str(path)) from None
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@contextmanager
+def unread(paths: Iterable[Path]) -> Iterator[bool]:
+    """Whether no process holds any of these files; none can begin to before the `with` block ends."""
+    with ExitStack() as opened:
+        for path in paths:
+            try:
+                # over NFS an exclusive lock needs a file that is open for writing
+                descriptor = open_regular(path, os.O_RDWR)
+                opened.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            except OSError:
+                # no lock to be had: the age of the file has to do
+                continue
+        yield True
 
 
 def _sync(path: Path, flags: int) -> None:

@@ -1,6 +1,7 @@
 """One opened version of the index: its vectors, its passages, its manifest."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,7 @@ class IndexSnapshot:
         identity: Identity = (),
         bm25: Bm25Index | None = None,
         vectors: VectorFile | None = None,
+        held: ExitStack | None = None,
     ) -> None:
         self.info = info
         self.identity = identity
@@ -56,6 +58,7 @@ class IndexSnapshot:
         self._passages = passages
         self._bm25 = bm25
         self._vectors = vectors
+        self._held = held or ExitStack()
 
     def __len__(self) -> int:
         return self.info.n_passages
@@ -157,6 +160,7 @@ class IndexSnapshot:
             self._vectors.close()
         if self._bm25 is not None:
             self._bm25.close()
+        self._held.close()
 
     def _best(self, query: NDArray[np.float32], rows: NDArray[np.int64], k: int) -> NDArray[np.int64]:
         """Of the rows that the index proposes, -1 being none, the k with the largest exact inner products: (k,)."""

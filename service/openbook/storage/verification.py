@@ -1,5 +1,6 @@
 """Compare a version with its manifest, and with the checkpoint that is to ask it: one error for each defect."""
 
+import os
 import stat
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -84,6 +85,8 @@ def open_checked(
     identity = check_files(manifest, verify, in_order=in_order)
     # An error that is kept, in a log or a swap's outcome, must not keep a mapping.
     with ExitStack() as opened:
+        held = _hold(folder, info)
+        opened.callback(held.close)
         passages = PassageFile.open(folder / PASSAGES_FILE, version=info.version)
         opened.callback(passages.close)
         index = FaissIndex.open(folder / INDEX_FILE, version=info.version, factory=info.factory)
@@ -98,7 +101,22 @@ def open_checked(
         if info.bm25 is not None:
             bm25 = Bm25Index.open(folder, info.bm25, n_passages=info.n_passages, version=info.version)
         opened.pop_all()
-    return IndexSnapshot(info, index, passages, folder=folder, identity=identity, bm25=bm25, vectors=vectors)
+    return IndexSnapshot(info, index, passages, folder=folder, identity=identity, bm25=bm25, vectors=vectors, held=held)
+
+
+def _hold(folder: Path, info: IndexInfo) -> ExitStack:
+    """Keep `prune`, on any machine, from removing these files until the stack is closed."""
+    with ExitStack() as held:
+        for name in info.files:
+            try:
+                descriptor = durable.hold(folder / name)
+            except FileNotFoundError:
+                raise IndexFileMissing(version=info.version, file=name) from None
+            except OSError as error:
+                raise IndexUnreadable(version=info.version, file=name, reason=error.strerror) from error
+            if descriptor is not None:
+                held.callback(os.close, descriptor)
+        return held.pop_all()
 
 
 def _check_content(info: IndexInfo, index: FaissIndex, passages: PassageFile) -> None:

@@ -85,7 +85,7 @@ def test_groups_hold_each_row_once_in_order() -> None:
 
 
 @torch.no_grad()
-def test_the_cache_grows_with_the_tokens_that_beams_hold_and_not_with_all_that_were_read(tiny: Subject) -> None:
+def test_the_cache_grows_with_the_tokens_that_beams_hold_and_no_others(tiny: Subject) -> None:
     """Beams that all continue the first one share all but their last token."""
     encoded, _ = tiny.encode(make_case(304, 2))
     state = tiny.generator.start(encoded)

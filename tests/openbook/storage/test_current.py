@@ -23,8 +23,13 @@ def test_writing_the_same_version_again_is_a_change(indexes_folder: Path) -> Non
 def test_no_current_has_no_mark(tmp_path: Path) -> None:
     store = IndexStore(tmp_path)
     assert store.current_mark() is None
-    assert current.mark(tmp_path / "none") is None
     assert store.current() is None
+
+
+def test_a_folder_that_is_away_is_no_folder_without_current(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as away:
+        current.mark(tmp_path / "none")
+    assert str(tmp_path) not in str(away.value)
 
 
 def test_the_mark_is_of_what_was_written_whoever_writes_next(

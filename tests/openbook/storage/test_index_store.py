@@ -256,9 +256,9 @@ def test_a_folder_that_is_a_link_is_not_read(store: IndexStore, tmp_path: Path) 
 # --- pruning -----------------------------------------------------------------------------------------------
 
 
-def test_what_is_replaced_or_deleted_stays_until_it_is_old(store: IndexStore) -> None:
+def test_what_is_replaced_or_deleted_stays_until_it_is_old_and_not_open(store: IndexStore) -> None:
     place = store.folder / "tiny-2016"
-    opened = store.open("tiny-2018")
+    deleted, replaced = store.open("tiny-2018"), store.open("tiny-2016")
     os.utime(place / "index.faiss", (0, 0))
     os.utime(store.folder / "tiny-2018", (0, 0))
     publish_newer(store)
@@ -269,11 +269,16 @@ def test_what_is_replaced_or_deleted_stays_until_it_is_old(store: IndexStore) ->
     assert set(names_in(place)) > PUBLISHED
     assert len(names_in(place)) == 5
     kept = store.file("tiny-2016", "index.faiss").parent
-    # files beside the manifest, the folder that came after them, and the deleted version
-    assert prune(store, older_than_s=0) == 4
+    # the folder that came after the first files, which are open
+    assert prune(store, older_than_s=0) == 1
     assert set(names_in(place)) == {"manifest.json", kept.name}
+    deleted.warm()
+    deleted.close()
+    replaced.warm()
+    assert prune(store, older_than_s=0) == 1
+    replaced.close()
+    assert prune(store, older_than_s=0) == 2
     assert names_in(store.folder) == [".lock", "CURRENT", "tiny-2016", "tiny-2018"]
-    opened.warm()
     assert texts_of(store) == tiny_passages("tiny-2018")
     assert texts_of(store, "tiny-2018") == tiny_passages("tiny-2018")
 
