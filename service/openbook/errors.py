@@ -155,6 +155,10 @@ class IndexUnreadable(IndexCorrupt):
     message = "{file!r} of index {version!r} cannot be read: {reason}"
 
 
+class FolderUnreadable(IndexCorrupt):
+    message = "The folder of indexes cannot be read: {reason}"
+
+
 class CurrentUnreadable(IndexCorrupt):
     message = "CURRENT cannot be read: {reason}"
 

@@ -30,8 +30,8 @@ class Reply:
 class Connection:
     """One client's connection, which stays open from call to call."""
 
-    def __init__(self, port: int) -> None:
-        self._http = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    def __init__(self, port: int, patience_s: float = PATIENCE_S) -> None:
+        self._http = HTTPConnection("127.0.0.1", port, timeout=patience_s)
 
     def call(self, method: str, path: str, body: object = None) -> Reply:
         """Raises OSError or HTTPException where there is no whole answer."""
@@ -63,9 +63,10 @@ class Server:
     log: Path
     settings: dict[str, object]
     begin_again: Callable[[], int] = field(repr=False)
+    patience_s: float = PATIENCE_S
 
     def call(self, method: str, path: str, body: object = None) -> Reply:
-        connection = Connection(self.port)
+        connection = Connection(self.port, self.patience_s)
         try:
             return connection.call(method, path, body)
         finally:

@@ -54,7 +54,7 @@ def change(name: str, report: type[BaseModel], *problems: type[errors.OpenbookEr
     return router.post(f"/index/{name}", dependencies=ADMIN, response_model=report, responses=responses)
 
 
-@router.get("/index", responses=problem_responses())
+@router.get("/index", responses=problem_responses(errors.IndexCorrupt))
 async def indexes(services: TheServices) -> IndexesResponse:
     """The live version and its generation, what is open, and what is on disk."""
     versions = await asyncio.to_thread(services.store.versions)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +95,7 @@ def write_bm25(
         (BM25_ROWS, postings.rows),
         (BM25_SCORES, postings.scores),
     ):
-        np.save(folder / name, content, allow_pickle=False)
+        _save(folder / name, content)
     return Bm25Info(k1=parameters.k1, b=parameters.b, analyser=BM25_ANALYSERS[-1], n_terms=len(names))
 
 
@@ -103,6 +104,13 @@ def estimated_bytes(text_bytes: int) -> tuple[int, int]:
     n_words, n_pairs = text_bytes * WORDS_A_BYTE, text_bytes * PAIRS_A_BYTE
     on_disk = PAIR_BYTES * n_pairs + TERM_BYTES * TERMS_FACTOR * n_words**TERMS_POWER
     return round(on_disk), round(WORD_BYTES * n_words + SORTED_BYTES * n_pairs)
+
+
+def _save(path: Path, content: NDArray[Any]) -> None:
+    """As `numpy.save`, which does not notice that the disk is full when it writes the last bytes of a file."""
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(content))
+        file.write(np.ascontiguousarray(content).reshape(-1).view(np.uint8).data)
 
 
 class _Texts:

@@ -7,10 +7,10 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 BLOCK_BYTES = 4 << 20
 
@@ -49,14 +49,19 @@ def write_atomically(path: Path, text: str) -> FileMark:
         _remove_if_dead(leftover)
     aside, descriptor = _locked_aside(path)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8", closefd=False) as file:
             file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            written = FileMark.of(os.fstat(file.fileno()))
-            aside.replace(path)
+        os.fsync(descriptor)
+        written = FileMark.of(os.fstat(descriptor))
+        aside.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            aside.unlink()
+        raise
     finally:
-        aside.unlink(missing_ok=True)
+        # the last, since the file is locked until then; and after the replacing nothing may fail
+        with suppress(OSError):
+            os.close(descriptor)
     try:
         sync_folder(path.parent)
     except OSError as error:
@@ -70,7 +75,7 @@ def read_small(path: Path, at_most: int) -> tuple[bytes, FileMark]:
     Opens it as `open_regular` does, and reads no more than `at_most` bytes: a sparse file would fill the memory.
     Raises OSError, whose `strerror` names no path.
     """
-    with os.fdopen(open_regular(path), "rb") as file:
+    with reading(path) as file:
         content = file.read(at_most + 1)
         mark = FileMark.of(os.fstat(file.fileno()))
     if len(content) > at_most:
@@ -89,10 +94,25 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a symbolic link") from error
         raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+    except BaseException:
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise
     return descriptor
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[BinaryIO]:
+    """A regular file to read, opened by `open_regular`."""
+    descriptor = open_regular(path)
+    try:
+        # where this fails, it leaves the descriptor open
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            yield file
+    finally:
+        os.close(descriptor)
 
 
 def sha256_of(path: Path, progress: Callable[[int], None] | None = None) -> str:
@@ -178,7 +198,7 @@ def _locked_aside(path: Path) -> tuple[Path, int]:
 
 def _remove_if_dead(leftover: Path) -> None:
     try:
-        descriptor = os.open(leftover, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_regular(leftover)
     except OSError:
         return
     try:

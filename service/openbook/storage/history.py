@@ -4,13 +4,14 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from openbook.storage.durable import open_regular
+from openbook.storage.durable import open_regular, reading
 
 HISTORY = "history.jsonl"
 BLOCK_BYTES = 1 << 16
@@ -69,20 +70,19 @@ class SwapHistory:
             os.close(descriptor)
 
     def last(self, n: int) -> tuple[SwapRecord, ...]:
-        """The newest `n` records, newest first. Skips lines that are no record; without a file there are none.
+        """The newest `n` records, newest first. Skips lines that are no record; what cannot be read has none.
 
         Looks at the last MAX_READ bytes: a sparse file would keep it reading for hours.
         """
-        records = (record for line in self._lines_backwards() if (record := _read(line)) is not None)
-        return tuple(islice(records, n))
+        records: list[SwapRecord] = []
+        with suppress(OSError):
+            found = (record for line in self._lines_backwards() if (record := _read(line)) is not None)
+            records.extend(islice(found, n))
+        return tuple(records)
 
     def _lines_backwards(self) -> Iterator[bytes]:
         """Whole lines from the end, read a block at a time: the file may have grown for years."""
-        try:
-            file = os.fdopen(open_regular(self._path), "rb")
-        except OSError:
-            return
-        with file:
+        with reading(self._path) as file:
             left = file.seek(0, os.SEEK_END)
             end = max(0, left - MAX_READ)
             rest = b""

@@ -10,7 +10,7 @@ from typing import TypeVar
 from filelock import FileLock
 
 from openbook.entities import IndexInfo
-from openbook.errors import IndexCorrupt, InvalidVersionName, NoIndexes, UnknownIndex
+from openbook.errors import FolderUnreadable, IndexCorrupt, IndexUnreadable, InvalidVersionName, NoIndexes, UnknownIndex
 from openbook.storage import current
 from openbook.storage.current import CurrentMark
 from openbook.storage.manifest import MANIFEST, Manifest, open_manifest, read_manifest
@@ -43,10 +43,16 @@ class IndexStore:
         self.lock = FileLock(folder / LOCK, timeout=LOCK_S, mode=0o666, poll_interval=0.01)
 
     def versions(self) -> tuple[str, ...]:
-        """Names of the published versions, sorted: no half-written one, and none that may not be looked into."""
-        if not self.folder.is_dir():
-            return ()
-        return tuple(sorted(path.name for path in self.folder.iterdir() if _is_version(path)))
+        """Names of the published versions, sorted: no half-written one, and none that may not be looked into.
+
+        Raises FolderUnreadable.
+        """
+        try:
+            if not self.folder.is_dir():
+                return ()
+            return tuple(sorted(path.name for path in self.folder.iterdir() if _is_version(path)))
+        except OSError as error:
+            raise FolderUnreadable(reason=error.strerror) from error
 
     def info(self, version: str) -> IndexInfo:
         """The manifest. Raises InvalidVersionName, UnknownIndex, ManifestMissing, ManifestInvalid, IndexUnreadable."""
@@ -93,9 +99,16 @@ class IndexStore:
         return open_manifest(self.find(version), version).folder / name
 
     def find(self, version: str) -> Path:
-        """The folder of a version. A symbolic link is none: it could lead anywhere. Raises UnknownIndex."""
+        """The folder of a version. A symbolic link is none: it could lead anywhere.
+
+        Raises UnknownIndex, and IndexUnreadable where the system does not say.
+        """
         path = self.folder / check_version_name(version)
-        if path.is_symlink() or not path.is_dir():
+        try:
+            is_version = path.is_dir() and not path.is_symlink()
+        except OSError as error:
+            raise IndexUnreadable(version=version, file=version, reason=error.strerror) from error
+        if not is_version:
             raise UnknownIndex(version=version, available=self.versions())
         return path
 

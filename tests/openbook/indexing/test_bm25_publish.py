@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from openbook.errors import (
     UnknownIndex,
 )
 from openbook.indexing import bm25_publish
-from openbook.indexing.bm25_build import Bm25Parameters
+from openbook.indexing.bm25_build import Bm25Parameters, write_bm25
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.indexing.publishing import prune
 from openbook.storage import durable
@@ -27,6 +28,7 @@ from openbook.storage.manifest import BM25_FILES, INDEX_FILE, MANIFEST, PASSAGES
 from tests.fixtures.indexes import publish_tiny, tiny_passages
 
 VERSION = "tiny-2016"
+NUMPY_HEAD_BYTES = 128
 NAMES = {"tiny-2016", "tiny-2018", "CURRENT", ".lock"}
 # enough for a report
 MANY: dict[str, Any] = {
@@ -185,6 +187,18 @@ def test_nothing_is_left_of_a_run_that_is_interrupted(store: IndexStore) -> None
         add_bm25(store, VERSION, report=interrupt)
     assert store.info(VERSION).bm25 is None
     assert names(store.folder) == NAMES
+
+
+def test_a_disk_that_is_full_after_the_head_of_a_file_is_an_error(tmp_path: Path) -> None:
+    """numpy.save leaves the last bytes to a buffer of C, and does not ask whether they were written."""
+    passages = tiny_passages(VERSION)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (NUMPY_HEAD_BYTES, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write_bm25(tmp_path, passages, len(passages))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_unknown_versions_and_wrong_parameters_are_refused(store: IndexStore) -> None:

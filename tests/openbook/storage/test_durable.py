@@ -3,6 +3,8 @@ import fcntl
 import hashlib
 import os
 import stat
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -39,6 +41,24 @@ def test_a_failed_atomic_write_leaves_what_was_there(tmp_path: Path) -> None:
         write_atomically(path, "\ud800")
     assert path.read_text() == "one\n"
     assert [child.name for child in tmp_path.iterdir()] == ["CURRENT"]
+
+
+def test_an_atomic_write_that_has_replaced_the_file_does_not_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "unlink", lambda path: (_ for _ in ()).throw(OSError(errno.EIO, "bad disk")))
+    mark = write_atomically(tmp_path / "CURRENT", "one\n")
+    assert mark == FileMark.of((tmp_path / "CURRENT").stat())
+
+
+def test_a_pipe_beside_the_file_does_not_stop_an_atomic_write(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".CURRENT-0123abcd")
+    timer = threading.Timer(5, lambda: os.close(os.open(tmp_path / ".CURRENT-0123abcd", os.O_WRONLY | os.O_NONBLOCK)))
+    timer.start()
+    started = time.monotonic()
+    write_atomically(tmp_path / "CURRENT", "one\n")
+    assert time.monotonic() - started < 4
+    timer.cancel()
 
 
 def test_an_atomic_write_removes_what_a_dead_writer_left(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from openbook.entities import Passage
 from openbook.errors import (
+    FolderUnreadable,
     IndexExists,
     IndexInUse,
     IndexUnreadable,
@@ -427,6 +428,24 @@ BAD_NAMES = [
     "a\0",
     "a\\b",
 ]
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE, errno.ENOMEM])
+def test_a_folder_that_the_system_does_not_read_is_a_typed_error(
+    store: IndexStore, error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: object, **_: object) -> NoReturn:
+        raise OSError(error, os.strerror(error), str(path))
+
+    monkeypatch.setattr(os, "stat", fail)
+    with pytest.raises(IndexUnreadable, match=f"^'tiny-2016' of index 'tiny-2016' .*: {os.strerror(error)}$"):
+        store.find("tiny-2016")
+    with pytest.raises(FolderUnreadable, match=f": {os.strerror(error)}$"):
+        store.versions()
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "listdir", fail)
+    with pytest.raises(FolderUnreadable, match=f": {os.strerror(error)}$"):
+        store.versions()
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
