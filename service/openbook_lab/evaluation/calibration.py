@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from openbook.entities import Passage, RetrievedPassages
+from openbook.entities import Passage, PriorWeights, RetrievedPassages
 from openbook.errors import SourceInvalid
 from openbook.indexing.index_builder import Progress
 from openbook.rag import decoding
@@ -34,7 +34,6 @@ from openbook_lab.evaluation.prior_fit import (
     BM25_ALONE,
     DENSE_ALONE,
     CandidateReadings,
-    PriorWeights,
     fit_prior,
 )
 from openbook_lab.evaluation.reader import GREEDY, BatchReader, OpenQuestion, ask

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from openbook.entities import PriorWeights
 from openbook.rag.marginal import doc_log_prior, rag_sequence_nll, rag_token_nll
 
 DIGITS = 4
@@ -25,17 +26,6 @@ STARTS = 3
 LARGEST_STEP, SMALLEST_STEP = 0.5, 1 / 256
 MOST_MOVES = 200
 DIRECTIONS = tuple(step for step in product((-1, 0, 1), repeat=2) if any(step))
-
-
-@dataclass(frozen=True, slots=True)
-class PriorWeights:
-    """What the inner product and the BM25 score of a passage are multiplied by; not both 0."""
-
-    dense: float
-    bm25: float
-
-    def rounded(self) -> "PriorWeights":
-        return PriorWeights(round(self.dense, DIGITS), round(self.bm25, DIGITS))
 
 
 DENSE_ALONE, BM25_ALONE = PriorWeights(1.0, 0.0), PriorWeights(0.0, 1.0)
@@ -113,8 +103,12 @@ def fit_prior(readings: CandidateReadings, n_docs: int) -> PriorWeights:
         if dense or bm25
     ]
     starts = [*sorted(grid, key=loss)[:STARTS], DENSE_ALONE, BM25_ALONE]
-    found = [_descend(readings, start, n_docs).rounded() for start in starts]
+    found = [_rounded(_descend(readings, start, n_docs)) for start in starts]
     return min((one for one in (*found, DENSE_ALONE, BM25_ALONE) if one.dense or one.bm25), key=loss)
+
+
+def _rounded(weights: PriorWeights) -> PriorWeights:
+    return PriorWeights(round(weights.dense, DIGITS), round(weights.bm25, DIGITS))
 
 
 def _powers(readings: CandidateReadings, scores: Tensor) -> list[float]:

@@ -54,6 +54,7 @@ def test_http_is_measured_beside_the_bare_engine_and_under_many_clients(
     assert "**Clients at once**" in page
 
 
+@pytest.mark.slow
 def test_index_types_are_measured_side_by_side_and_again_with_another_number(run: Run) -> None:
     small = ("--passages", 1000, "--dimension", 32, "--questions", 40, "--threads", 1, "--folder", "bench")
     types = ("--type", "flat", "--type", "hnsw", "--type", "RR32,IVF16,SQ8")
@@ -85,6 +86,7 @@ def test_a_type_that_cannot_be_served_is_refused_before_anything_is_drawn(run: R
     assert list(Path("bench").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_engine_is_measured_and_its_weights_are_gone_afterwards(
     run: Run, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,11 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from openbook.entities import PriorWeights
 from openbook_lab.evaluation.prior_fit import (
     BM25_ALONE,
     DENSE_ALONE,
     CandidateReadings,
-    PriorWeights,
     fit_prior,
 )
 
@@ -72,7 +72,7 @@ def test_the_fit_is_never_worse_than_one_score_alone(seed: int, n_docs: int) -> 
     readings = CandidateReadings.of(*drawn(seed))
     found = fit_prior(readings, n_docs)
     assert min(found.dense, found.bm25) >= 0 < max(found.dense, found.bm25)
-    assert found == found.rounded()
+    assert found == PriorWeights(round(found.dense, 4), round(found.bm25, 4))
     assert readings.loss(found, n_docs) <= min(readings.loss(one, n_docs) for one in (DENSE_ALONE, BM25_ALONE))
 
 

@@ -1,6 +1,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from openbook_lab.training.recipe import TrainingConfig
 from tests.fixtures.command_line import Run
 
@@ -34,6 +36,7 @@ def test_a_number_that_the_recipe_does_not_have_ends_training_before_it_begins(r
     assert ended.err.startswith("error [setting_invalid]: --set: joint has no number 'speed', but steps, ")
 
 
+@pytest.mark.slow
 def test_a_closed_book_is_trained_on_texts_alone_with_room_for_them(run: Run, tmp_path: Path) -> None:
     (tmp_path / "clues.jsonl").write_text(json.dumps({"input": "Lima", "references": ["It is the capital of Peru."]}))
     # nothing but one layer is trained: states are small

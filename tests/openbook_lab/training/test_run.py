@@ -66,6 +66,7 @@ def test_a_second_run_goes_on_from_the_results_of_the_first(finished: TrainingCo
     assert load_checkpoint(again.output).fingerprint == load_checkpoint(finished.output).fingerprint
 
 
+@pytest.mark.slow
 def test_two_processes_train_together_and_a_stage_of_no_steps_is_left_out(config: TrainingConfig) -> None:
     no_joint, no_distillation = replace(config.joint, steps=0), replace(config.distillation, steps=0)
     said = said_by(replace(config, processes=2, joint=no_joint, distillation=no_distillation))
