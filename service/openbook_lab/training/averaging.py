@@ -18,6 +18,8 @@ from torch import Tensor
 from openbook.errors import CheckpointInvalid, SourceInvalid
 from openbook.rag.checkpoint import FACTS_FILE
 
+CALIBRATED = ("prior", "no_answer")
+
 
 def average_checkpoints(output: Path, folders: Sequence[Path], *, name: str) -> None:
     """Write the checkpoint with the mean of the weights of `folders`; one given twice counts twice.
@@ -44,7 +46,7 @@ def average_checkpoints(output: Path, folders: Sequence[Path], *, name: str) -> 
     shutil.copytree(first, aside, ignore=shutil.ignore_patterns("*.safetensors", "README.md"))
     for file in files:
         save_file(_means([folder / file for folder in folders]), aside / file, metadata={"format": "pt"})
-    if facts := _content(first / FACTS_FILE):
+    if facts := _facts(first):
         (aside / FACTS_FILE).write_text(json.dumps(facts | {"name": name}, indent=2) + "\n", encoding="utf-8")
     aside.replace(output)
 
@@ -52,8 +54,13 @@ def average_checkpoints(output: Path, folders: Sequence[Path], *, name: str) -> 
 def _build(folder: Path, files: Sequence[str]) -> dict[str, object]:
     """What two checkpoints must share to have a mean: configurations, facts but for the name, and shapes of tensors."""
     contents: dict[str, object] = {name: _content(folder / name) for name in ("config.json", "generation_config.json")}
-    contents[FACTS_FILE] = _content(folder / FACTS_FILE) | {"name": ""}
+    contents[FACTS_FILE] = _facts(folder) | {"name": ""}
     return contents | {file: _shapes(folder / file) for file in files}
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    """Without what `openbook calibrate` wrote: it was fitted to these weights, and to no others."""
+    return {key: value for key, value in _content(folder / FACTS_FILE).items() if key not in CALIBRATED}
 
 
 def _means(paths: Sequence[Path]) -> dict[str, Tensor]:

@@ -32,6 +32,15 @@ def test_every_weight_is_the_mean_and_a_folder_given_twice_counts_twice(tiny_che
     assert not (tmp_path / ".mean.tmp").exists()
 
 
+def test_a_mean_is_not_calibrated(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    one, other = copied(tiny_checkpoint, tmp_path / "one"), tiny_checkpoint
+    facts = json.loads((one / "openbook.json").read_text())
+    calibrated = {"prior": {"dense": 1, "bm25": 1}, "no_answer": {"threshold": 0.5}}
+    (one / "openbook.json").write_text(json.dumps(facts | calibrated))
+    average_checkpoints(tmp_path / "mean", [one, other], name="mean")
+    assert json.loads((tmp_path / "mean" / "openbook.json").read_text()) == facts | {"name": "mean"}
+
+
 def test_what_is_no_twin_of_the_first_is_refused(tiny_checkpoint: Path, tmp_path: Path) -> None:
     folder = tiny_checkpoint
     (config := copied(folder, tmp_path / "config") / "config.json").write_text(
