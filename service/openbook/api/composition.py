@@ -25,7 +25,7 @@ from openbook.storage.current import NO_CURRENT
 from openbook.storage.history import SwapHistory
 from openbook.storage.index_store import IndexStore
 
-# Running requests, admitted questions and a swap may go on for this long once the service is told to end.
+# Once the service gets its signal to end, requests, questions and a swap have this long to finish.
 SHUTDOWN_S = 20.0
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ BODY_PROBLEMS = (400, 408, 413, 415)
 
 
 def problem_responses(*errors: type[OpenbookError], http: tuple[int, ...] = ()) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route that can end in these errors, or in these statuses of HTTP itself: those of a body."""
+    """The `responses` of a route that can raise these errors. A route that reads a body adds the statuses in `http`."""
     raised: list[type[OpenbookError]] = [*errors, HostRefused, OpenbookError]
     if http:
         raised.append(OriginRefused)

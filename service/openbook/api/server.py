@@ -91,9 +91,9 @@ class BoundedProtocol(H11Protocol):
 class Server(uvicorn.Server):
     """uvicorn's server, which also ends our work from the moment of the signal, and ends with status 0.
 
-    uvicorn alone first waits for HTTP and then tells the application. Here a question or a swap that does not end
-    within `composition.SHUTDOWN_S` is told to end while its client can still hear why. uvicorn cancels a request that
-    goes on for LAST_STEP_S after that, and `RequestContext` answers it.
+    uvicorn alone first waits for HTTP and then tells the application. This server stops a question or a swap after
+    `composition.SHUTDOWN_S`, while the client can still be answered. LAST_STEP_S later uvicorn cancels the
+    remaining requests, and `RequestContext` answers them.
     """
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from openbook.errors import SettingInvalid
 from openbook.storage.bm25_analysis import Analyser
 from openbook.storage.bm25_index import Postings
 from openbook.storage.manifest import BM25_ANALYSERS, BM25_MOST_K1, BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
-from openbook.storage.vectors import slices
+from openbook.storage.vectors import save_array, slices
 
 # Anserini's defaults, which it found best for passages of this length.
 K1 = 0.9
@@ -95,7 +94,7 @@ def write_bm25(
         (BM25_ROWS, postings.rows),
         (BM25_SCORES, postings.scores),
     ):
-        _save(folder / name, content)
+        save_array(folder / name, content)
     return Bm25Info(k1=parameters.k1, b=parameters.b, analyser=BM25_ANALYSERS[-1], n_terms=len(names))
 
 
@@ -104,13 +103,6 @@ def estimated_bytes(text_bytes: int) -> tuple[int, int]:
     n_words, n_pairs = text_bytes * WORDS_A_BYTE, text_bytes * PAIRS_A_BYTE
     on_disk = PAIR_BYTES * n_pairs + TERM_BYTES * TERMS_FACTOR * n_words**TERMS_POWER
     return round(on_disk), round(WORD_BYTES * n_words + SORTED_BYTES * n_pairs)
-
-
-def _save(path: Path, content: NDArray[Any]) -> None:
-    """As `numpy.save`, which does not notice that the disk is full when it writes the last bytes of a file."""
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(content))
-        file.write(np.ascontiguousarray(content).reshape(-1).view(np.uint8).data)
 
 
 class _Texts:

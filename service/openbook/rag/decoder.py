@@ -16,8 +16,8 @@ from transformers.modeling_outputs import BaseModelOutput
 # Log-probs of a whole vocabulary that teacher forcing holds at once: 64 MB of float32. Targets and passages come
 # from outside, and must not decide how much memory they take.
 MAX_NUMBERS = 16 << 20
-# Hypotheses that are computed at a time: those of a full batch of usual questions, 8 with 5 passages and 4 beams.
-# A question may ask for more than those, and must not decide how much memory they take.
+# The decoder computes this many hypotheses at a time: a full batch of 8 questions, each with 5 passages and 4 beams.
+# A question may ask for more hypotheses, but not for more memory.
 MAX_HYPOTHESES = 160
 # Targets that the general way scores in one pass.
 TARGETS_A_PASS = 8

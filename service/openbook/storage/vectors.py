@@ -88,3 +88,10 @@ class VectorFile(Mapped[NDArray[np.float16]]):
         block = self._still_open()[part]
         advise(block, mmap.MADV_WILLNEED)
         return block.astype(np.float32)
+
+
+def save_array(path: Path, content: NDArray[Any]) -> None:
+    """As `numpy.save`, which does not notice that the disk is full when it writes the last bytes of a file."""
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(content))
+        file.write(np.ascontiguousarray(content).reshape(-1).view(np.uint8).data)

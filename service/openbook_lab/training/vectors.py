@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from openbook.indexing.passage_encoder import PassageEncoder
+from openbook.storage.vectors import save_array
 from openbook_lab.training.stage import Progress, no_progress
 
 # of a slice; progress is reported between slices
@@ -56,8 +57,7 @@ class KeptVectors:
         self.progress(len(order), len(order), "vectors")
         self.folder.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(".tmp")
-        with aside.open("wb") as file:
-            np.save(file, vectors)
+        save_array(aside, vectors)
         aside.replace(path)
         return vectors
 

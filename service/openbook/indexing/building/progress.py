@@ -30,7 +30,7 @@ class BuildReport:
     """What was built, from how many articles (titles), and the seconds of each step.
 
     `skipped` counts by reason what the source left out. An earlier attempt had embedded `resumed` passages; seconds and
-    rate are those of this attempt.
+    rate count this attempt alone.
     """
 
     info: IndexInfo

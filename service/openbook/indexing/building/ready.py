@@ -100,8 +100,8 @@ class Ready:
         ratios = lengths[1] / np.maximum(lengths[0], 1e-12)  # (s,)
         if cosines.min() < LEAST_COSINE or ratios.max() > LARGEST_RATIO or ratios.min() < 1 / LARGEST_RATIO:
             raise self._invalid(
-                f"its vectors are not those of {encoder.name}: of {len(rows)} that were made again the smallest "
-                f"cosine is {cosines.min():.3f}, the lengths are {ratios.min():.3f} to {ratios.max():.3f} times theirs"
+                f"{encoder.name} makes other vectors: it encoded {len(rows)} passages again, with a smallest cosine of "
+                f"{cosines.min():.3f} and lengths {ratios.min():.3f} to {ratios.max():.3f} times as long"
             )
 
     def _invalid(self, reason: str) -> SourceInvalid:

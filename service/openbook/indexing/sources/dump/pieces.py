@@ -32,7 +32,8 @@ class Piece:
 def read_pieces(path: Path, start: int = 0) -> Iterator[Piece]:
     """The piece that begins at `start`, and all after it. Raises OSError.
 
-    Positions count bytes of a plain file, and any byte may be the start. Those of a `.bz2` count bits of its blocks.
+    In a plain file a position counts bytes, and any byte may be the start. In a `.bz2` it counts bits, and
+    a block starts there.
     """
     with path.open("rb") as file:
         if path.suffix == ".bz2":
