@@ -8,7 +8,7 @@ from openbook_lab.benchmarks.names import Precision
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer
 from openbook_lab.evaluation.book import write_book
-from openbook_lab.evaluation.marks import mark_answers
+from openbook_lab.evaluation.marks import ANSWER_METRICS, mark_answers
 from openbook_lab.evaluation.options import BookQuestions, set_threads
 from openbook_lab.evaluation.reader import GREEDY, BatchReader, Decode, ask
 from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
@@ -51,8 +51,9 @@ def measure_precisions(
             points = marks.minus(mark_answers(base, golds)).means()
             rows.append((str(decode), precision, *marks.cells(), *points, differing))
     columns = (
-        *("decoding", "precision", "questions", "EM", "F1"),
-        *(f"EM, points over {exact}", f"F1, points over {exact}", f"% answered otherwise than {exact}"),
+        *("decoding", "precision", "questions", *ANSWER_METRICS),
+        *(f"{metric}, points over {exact}" for metric in ANSWER_METRICS),
+        f"% answered otherwise than {exact}",
     )
     facts = {
         "checkpoint": first.name,

@@ -30,7 +30,8 @@ class Undecided:
 class Abstention:
     """What comes of answering where p(empty answer | x) is at most `threshold`. All are shares in [0, 1].
 
-    `decided` is the share of right decisions: a right answer, or none where it would be wrong.
+    `decided` is the share of right decisions: an answer where the book has one, none where it has none. Whether the
+    answer is right does not count: else a reader that is mostly wrong would do best to say nothing.
     """
 
     threshold: float
@@ -59,7 +60,7 @@ class AskedTwice:
             right = np.array([one.right for one in half])  # (N,)
             answered += float(given.mean()) / 2
             answered_right += float((given & right).mean()) / 2
-            decided += float((given == right).mean()) / 2
+            decided += float((given == (half is self.answerable)).mean()) / 2
         risk = 1 - answered_right / answered if answered else 0.0
         return Abstention(threshold, answered, risk, decided)
 

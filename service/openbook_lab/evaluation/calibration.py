@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from openbook.entities import Passage, PriorWeights, RetrievedPassages
-from openbook.errors import SourceInvalid
+from openbook.entities import ModelKind, Passage, PriorWeights, RetrievedPassages
+from openbook.errors import NotCalibrated, SourceInvalid
 from openbook.indexing.index_builder import Progress
 from openbook.rag import decoding
 from openbook.rag.checkpoint import FACTS_FILE, Checkpoint
@@ -25,10 +25,12 @@ from openbook.rag.retriever import Bm25Retriever, DenseRetriever, QuestionEncode
 from openbook.storage.durable import sha256_of, write_atomically
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
-from openbook_lab.datasets.qa_metrics import dpr_words, exact_match, has_answer
+from openbook_lab.datasets.golds import Golds
+from openbook_lab.datasets.qa_metrics import dpr_words, has_answer
 from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.abstention import Abstention, AskedTwice, Undecided
-from openbook_lab.evaluation.answer_log import AnswerLog, digest_of
+from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer, digest_of
+from openbook_lab.evaluation.marks import ANSWER_METRICS, Marks, mark_answers
 from openbook_lab.evaluation.options import QuestionedBook
 from openbook_lab.evaluation.prior_fit import (
     BM25_ALONE,
@@ -36,7 +38,7 @@ from openbook_lab.evaluation.prior_fit import (
     CandidateReadings,
     fit_prior,
 )
-from openbook_lab.evaluation.reader import GREEDY, BatchReader, OpenQuestion, ask
+from openbook_lab.evaluation.reader import GREEDY, BatchReader, Decode, OpenQuestion, ask
 from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
 from openbook_lab.evaluation.statistics import auc_interval
 
@@ -46,7 +48,11 @@ PASSAGES_A_SLICE = 1000
 DIGITS = 4
 # Of the answered questions: where the risk is shown, beside all of them.
 SHOWN_COVERAGE = 0.8
+# What a calibration writes into openbook.json.
+CALIBRATED = ("prior", "model", "no_answer")
 ALL_BOOKS = "all"
+# What both models answer with. Of equal ones the first is taken, which is the cheaper.
+MODELS = (GREEDY, Decode("sequence", 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,7 @@ class Calibration:
     """What is written into the checkpoint."""
 
     prior: PriorWeights
+    model: ModelKind
     abstention: Abstention
     auc: float
 
@@ -105,6 +112,7 @@ class Calibration:
         facts = _facts(folder) or {"format": 1, "name": folder.resolve().name}
         best = self.abstention
         facts["prior"] = asdict(self.prior)
+        facts["model"] = self.model
         facts["no_answer"] = {
             "threshold": best.threshold,
             "coverage": round(best.coverage, DIGITS),
@@ -202,11 +210,14 @@ def calibrate_checkpoint(
     n_docs: int,
     work: Path,
     progress: Progress,
+    fit: bool = True,
 ) -> tuple[Report, Calibration, dict[str, AskedTwice]]:
-    """The tables, what to write, and the curves by book behind it: one prior and one threshold for all books.
+    """The tables, what to write, and the curves by book behind it: one prior, model and threshold for all books.
 
-    Raises RetrieverUnavailable for a version without BM25, before anything is read, and IndexIncompatible.
+    Without `fit` those of the checkpoint are measured. Raises NotCalibrated where it has none, RetrieverUnavailable
+    for a version without BM25, both before anything is read, and IndexIncompatible.
     """
+    known = None if fit else _known(checkpoint)
     started = time.perf_counter()
     for book in books:
         with _opened(store, book.version, checkpoint) as snapshot:
@@ -221,17 +232,28 @@ def calibrate_checkpoint(
             )
     del generator  # the reader of the answers has its own
     whole = [one for of_book in studied.values() for one in of_book]
-    prior = fit_prior(readings_of(whole), n_docs)
+    prior = known.prior if known else fit_prior([readings_of(one) for one in studied.values()], n_docs)
     reader, log = BatchReader(checkpoint), AnswerLog(work / f"answers-{model}.jsonl")
-    asked: dict[str, AskedTwice] = {}
+    golds = {book.version: [Golds(question.answers) for question in book.questions] for book in books}
+    given: dict[str, Mapping[Decode, list[GivenAnswer | None]]] = {}
     for book in books:
         with _opened(store, book.version, checkpoint) as snapshot:
             questions = list(weighed_questions(snapshot, book.questions, studied[book.version], prior, n_docs))
-        answers = ask(reader, questions, [GREEDY], log, progress=progress, stage=f"{book.version}: answers")[GREEDY]
-        right = [
-            given is not None and exact_match(given.text, question.answers)
-            for given, question in zip(answers, book.questions, strict=True)
-        ]
+        given[book.version] = ask(reader, questions, MODELS, log, progress=progress, stage=f"{book.version}: answers")
+    if len(books) > 1:
+        golds[ALL_BOOKS] = [gold for of_book in golds.values() for gold in of_book]
+        given[ALL_BOOKS] = {decode: [one for book in books for one in given[book.version][decode]] for decode in MODELS}
+    marks = {
+        version: {decode: mark_answers(of_book[decode], golds[version]) for decode in MODELS}
+        for version, of_book in given.items()
+    }
+    last = list(marks)[-1]  # of all books
+    best = max(MODELS, key=lambda decode: sum(value or 0.0 for value in marks[last][decode].by_metric["EM"]))
+    if known:
+        best = next(decode for decode in MODELS if decode.model == known.model)
+    asked: dict[str, AskedTwice] = {}
+    for book in books:
+        right = [value == 1.0 for value in marks[book.version][best].by_metric["EM"]]
         asked[book.version] = asked_twice(book.version, studied[book.version], right, prior, n_docs)
     if len(books) > 1:
         studied[ALL_BOOKS] = whole
@@ -239,17 +261,23 @@ def calibrate_checkpoint(
             [one for book in asked.values() for one in book.answerable],
             [one for book in asked.values() for one in book.unanswerable],
         )
-    together = list(asked.values())[-1]
-    calibration = Calibration(prior, together.best(), together.auc)
+    together = asked[last]
+    abstention = together.at(known.threshold) if known else together.best()
+    calibration = Calibration(prior, best.model, abstention, together.auc)
     facts = {
         "checkpoint": checkpoint.name,
         "prior": f"{prior.dense:g} * dense + {prior.bm25:g} * bm25",
-        "threshold": calibration.abstention.threshold,
+        "model": calibration.model,
+        "threshold": abstention.threshold,
         "questions": len(whole),
         "K": n_docs,
         **run_facts(started),
     }
-    tables = (prior_table(studied, prior, n_docs), abstention_table(asked, calibration.abstention.threshold))
+    tables = (
+        prior_table(studied, prior, n_docs),
+        models_table(marks),
+        abstention_table(asked, abstention.threshold),
+    )
     return Report("calibration", facts, tables), calibration, asked
 
 
@@ -336,6 +364,16 @@ def prior_table(books: Mapping[str, Sequence[StudiedQuestion]], prior: PriorWeig
     return Table("The prior", columns, rows, digits=3)
 
 
+def models_table(books: Mapping[str, Mapping[Decode, Marks]]) -> Table:
+    """What both models answer over the prior's top K."""
+    rows: Rows = [
+        (version, str(decode), *marks.cells())
+        for version, of_book in books.items()
+        for decode, marks in of_book.items()
+    ]
+    return Table("The models", ("book", "decoding", "questions", *ANSWER_METRICS), rows)
+
+
 def abstention_table(books: Mapping[str, AskedTwice], threshold: float) -> Table:
     """How well p(empty answer | x) tells whether there is an answer, and what the threshold leaves."""
     rows: Rows = []
@@ -351,13 +389,28 @@ def abstention_table(books: Mapping[str, AskedTwice], threshold: float) -> Table
 
 def model_digest(checkpoint: Checkpoint, folder: Path) -> str:
     """Names what the readings depend on: all of the checkpoint but a calibration, and the precision."""
-    facts = {name: value for name, value in _facts(folder).items() if name not in ("prior", "no_answer")}
+    facts = {name: value for name, value in _facts(folder).items() if name not in CALIBRATED}
     files = [path for pattern in ("*", "*_tokenizer/*") for path in sorted(folder.glob(pattern))]
     models = {".safetensors", ".bin", ".json", ".txt", ".model"}
     read = [path for path in files if path.is_file() and path.suffix in models and path.name != FACTS_FILE]
     precision = "int8" if checkpoint.int8 else str(checkpoint.generator.dtype)
     contents = (f"{path.relative_to(folder)} {sha256_of(path)}" for path in read)
     return digest_of(precision, json.dumps(facts, sort_keys=True), *contents)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    prior: PriorWeights
+    model: ModelKind
+    threshold: float
+
+
+def _known(checkpoint: Checkpoint) -> _Known:
+    facts = checkpoint.facts
+    if facts.prior is None or facts.max_no_answer is None:
+        fact = "prior" if facts.prior is None else "no_answer"
+        raise NotCalibrated(checkpoint=checkpoint.name, asked="--measure", fact=fact)
+    return _Known(facts.prior, facts.model or "token", facts.max_no_answer)
 
 
 def _facts(folder: Path) -> dict[str, Any]:

@@ -246,12 +246,17 @@ def calibrate(
     settings: Annotated[Settings, "indexes", "device", "dtype", "threads"],
     options: CalibrationOptions,
     folder: Path = argument("CHECKPOINT", "Folder of the checkpoint; its openbook.json is written."),
-    dry_run: bool = option(False, "Measure and show, and write nothing into CHECKPOINT."),
+    dry_run: bool = option(False, "Fit and show, and write nothing into CHECKPOINT."),
+    measure: bool = option(
+        False,
+        "Fit nothing, write nothing: measure the prior, model and threshold that CHECKPOINT has.",
+    ),
 ) -> None:
-    """Fit a checkpoint's prior to questions, and find when it should not answer.
+    """Fit a checkpoint's prior to questions, and find its better model and when it should not answer.
 
     The prior: two weights, of inner products and of BM25 scores, that minimise the paper's loss (section 2.4), half
     RAG-Token's and half RAG-Sequence's, over the K best of each question's candidates: the best 10 of either search.
+    The model: RAG-Token or RAG-Sequence, greedy, whichever has more exact matches over that prior.
     No answer: a threshold on p(empty answer | x). Each question is asked twice, the second time without every article
     that holds an answer. The generator reads the candidates once; what it says is kept in --work.
     """
@@ -274,15 +279,17 @@ def calibrate(
             n_docs=options.n_docs,
             work=options.work,
             progress=progress,
+            fit=not measure,
         )
     options.show(report)
     if options.plot is not None:
         draw_risk(asked, calibration.abstention, options.plot)
-    if dry_run:
+    if dry_run or measure:
         say(f"nothing is written: {folder} stays {checkpoint.name}")
         return
     calibration.write(folder)
-    say(f"wrote prior and no_answer to {folder / FACTS_FILE}; the fingerprint of {checkpoint.name} changes with it")
+    wrote = f"wrote prior, model and no_answer to {folder / FACTS_FILE}"
+    say(f"{wrote}; the fingerprint of {checkpoint.name} changes with it")
 
 
 def _show_sweep(options: ReportFiles, report: Report, plot: Path | None) -> None:

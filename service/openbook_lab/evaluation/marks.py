@@ -8,6 +8,9 @@ from openbook_lab.evaluation.answer_log import GivenAnswer
 from openbook_lab.evaluation.generation_metrics import q_bleu_1, rouge_l, sentence_bleu_1
 from openbook_lab.evaluation.statistics import Interval, percent
 
+# What `mark_answers` says of an answer, in its order.
+ANSWER_METRICS = ("EM", "F1", "named")
+
 
 @dataclass(frozen=True, slots=True)
 class Marks:
@@ -38,14 +41,13 @@ class Marks:
 
 
 def mark_answers(answers: Sequence[GivenAnswer | None], golds: Sequence[Golds]) -> Marks:
-    """Exact match and F1; golds that are patterns have no F1."""
+    """Exact match; F1, which golds that are patterns have not; and whether the words of a right answer stand in the
+    answer, so that "President Karol Nawrocki" names Karol Nawrocki."""
     pairs = list(zip(answers, golds, strict=True))
-    return Marks(
-        {
-            "EM": [None if answer is None else float(gold.exact_match(answer.text)) for answer, gold in pairs],
-            "F1": [None if answer is None else gold.f1(answer.text) for answer, gold in pairs],
-        }
-    )
+    exact = [None if answer is None else float(gold.exact_match(answer.text)) for answer, gold in pairs]
+    overlap = [None if answer is None else gold.f1(answer.text) for answer, gold in pairs]
+    named = [None if answer is None else float(gold.stand_in(answer.text)) for answer, gold in pairs]
+    return Marks(dict(zip(ANSWER_METRICS, (exact, overlap, named), strict=True)))
 
 
 def mark_texts(answers: Sequence[GivenAnswer], references: Sequence[Sequence[str]]) -> Marks:

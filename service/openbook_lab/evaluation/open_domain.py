@@ -13,7 +13,7 @@ from openbook_lab.datasets.golds import Golds
 from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.answer_log import AnswerLog
 from openbook_lab.evaluation.book import Book, write_book
-from openbook_lab.evaluation.marks import Marks, mark_answers
+from openbook_lab.evaluation.marks import ANSWER_METRICS, Marks, mark_answers
 from openbook_lab.evaluation.options import OpenQuestions, Part, load_checkpoints
 from openbook_lab.evaluation.reader import GREEDY, BatchReader, Decode, OpenQuestion, ask
 from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts, with_rows
@@ -44,9 +44,9 @@ class Row:
 
 
 def measure_open(settings: Settings, options: OpenQuestions) -> Report:
-    """Each part of each checkpoint; of the first also with frozen retrieval and with BM25, if the options say so.
+    """Each part with each retriever of the first checkpoint, and with the first retriever of the others.
 
-    The sweep over K is of the first checkpoint alone. Answers are kept and not asked again.
+    The sweep over K is of the first retriever alone. Answers are kept and not asked again.
     """
     asked = options.asked()
     book = write_book(asked.every, options.passages)
@@ -55,14 +55,12 @@ def measure_open(settings: Settings, options: OpenQuestions) -> Report:
     texts = [question.text for question in questions]
     golds = [Golds(question.answers) for question in questions]
     rows: list[Row] = []
-    with options.opened(book, [first, *others], bm25=options.bm25) as (snapshot, progress):
+    retrievers = options.retrievers
+    words = bool({"bm25", "hybrid"} & set(retrievers))
+    with options.opened(book, [first, *others], bm25=words) as (snapshot, progress):
         started = time.perf_counter()
-        retrievals = [retrieve(first, texts, snapshot)]
-        if options.frozen:
-            retrievals.append(retrieve(first, texts, snapshot, "frozen", options.encoder))
-        if options.bm25:
-            retrievals.append(retrieve(first, texts, snapshot, "bm25"))
-        retrievals += [retrieve(checkpoint, texts, snapshot) for checkpoint in others]
+        asking = [*((first, one) for one in retrievers), *((other, retrievers[0]) for other in others)]
+        retrievals = [retrieve(checkpoint, texts, snapshot, one, options.encoder) for checkpoint, one in asking]
         for retrieval in retrievals:
             parts = [part for part in options.part if part != "sweep" or retrieval is retrievals[0]]
             settings_by_name = settings_of(PassageChoices(retrieval, questions, book, snapshot), options, parts)
@@ -154,7 +152,7 @@ def recall_table(retrievals: Sequence[RetrievalFigures], questions: Sequence[Que
 def answers_table(rows: Sequence[Row]) -> Table:
     """Everything that was asked."""
     cells: Rows = [(row.retrieval, row.what, str(row.decode), *row.marks.cells()) for row in rows]
-    return Table("Answers", ("checkpoint", "passages", "decoding", "questions", "EM", "F1"), cells)
+    return Table("Answers", ("checkpoint", "passages", "decoding", "questions", *ANSWER_METRICS), cells)
 
 
 def differences_table(rows: Sequence[Row], options: OpenQuestions) -> Table:
@@ -186,7 +184,7 @@ def differences_table(rows: Sequence[Row], options: OpenQuestions) -> Table:
         if row.retrieval != first and mine is not None:
             what = f"against {row.retrieval}: {row.what}"
             cells.append((first, what, str(row.decode), *mine.minus(row.marks).cells()))
-    columns = ("checkpoint", "what", "decoding", "questions", "EM, points", "F1, points")
+    columns = ("checkpoint", "what", "decoding", "questions", *(f"{metric}, points" for metric in ANSWER_METRICS))
     return Table("Differences on the same questions", columns, cells)
 
 
@@ -202,5 +200,5 @@ def sweep_table(
         recall = percent(any(of_question[:k]) for of_question in held)
         for name, decode in ((GREEDY, GREEDY), (thorough, best(options, k))):
             cells.append((retrieval.name, k, str(name), *at[retrieved(k), decode].cells(), recall))
-    columns = ("checkpoint", "K", "decoding", "questions", "EM", "F1", "answer in a passage")
+    columns = ("checkpoint", "K", "decoding", "questions", *ANSWER_METRICS, "answer in a passage")
     return Table(SWEEP_TITLE, columns, cells)

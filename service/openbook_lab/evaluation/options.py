@@ -24,9 +24,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Finding = Literal["dense", "frozen", "bm25", "closed book"]
+Finding = Literal["dense", "frozen", "bm25", "hybrid", "closed book"]
+Searching = Literal["dense", "frozen", "bm25", "hybrid"]
 CLOSED_BOOK: Finding = "closed book"
 Part = Literal["decodings", "gold", "sweep"]
+RETRIEVERS = option(
+    (),
+    "dense: the checkpoint's question encoder. frozen: the passage encoder in its place. bm25: words. hybrid: dense "
+    "and bm25, weighed as the checkpoint says. Again for more. Default: dense.",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +114,12 @@ class OpenQuestions(BookQuestions):
     )
     num_beams: int = option(4, "Width of the beam search, beside greedy decoding.", min=2)
     against: tuple[str, ...] = option((), "Another checkpoint, side by side; again for more.", metavar="CHECKPOINT")
-    frozen: bool = option(False, "Retrieve with the passage encoder's vectors of the questions, too.")
-    bm25: bool = option(False, "Retrieve with BM25, too: its scores are the prior's.")
+    retriever: tuple[Searching, ...] = RETRIEVERS
+
+    @property
+    def retrievers(self) -> tuple[Searching, ...]:
+        """Each once; the others are compared with the first."""
+        return tuple(dict.fromkeys(self.retriever or ("dense",)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,11 +171,7 @@ CLOSED_BOOK_TOO = option(
 class Swept(Decoded):
     """What is asked with each retriever and each K. Raises SettingInvalid for a plot without a K to draw."""
 
-    retriever: tuple[Literal["dense", "frozen", "bm25"], ...] = option(
-        (),
-        "dense: the checkpoint's question encoder. frozen: the passage encoder in its place. bm25: words. "
-        "Again for more. Default: dense.",
-    )
+    retriever: tuple[Searching, ...] = RETRIEVERS
     closed_book: bool = CLOSED_BOOK_TOO
     k: tuple[int, ...] = option((), "K at test time: ask with so many passages, too; again for more.", min=1, max=50)
     plot: Path | None = option(

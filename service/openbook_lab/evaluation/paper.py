@@ -19,7 +19,7 @@ from openbook_lab.datasets.golds import Golds
 from openbook_lab.datasets.question_files import read_qa
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer
 from openbook_lab.evaluation.generation_metrics import bleu_1, distinct_trigrams
-from openbook_lab.evaluation.marks import Marks, mark_answers, mark_texts
+from openbook_lab.evaluation.marks import ANSWER_METRICS, Marks, mark_answers, mark_texts
 from openbook_lab.evaluation.options import CLOSED_BOOK, Decoded, Finding, Swept, load_checkpoints
 from openbook_lab.evaluation.reader import MAX_NEW_TOKENS, BatchReader, Decode, OpenQuestion, ask
 from openbook_lab.evaluation.reports import Cell, Facts, Report, Rows, Table, run_facts, with_rows
@@ -142,7 +142,7 @@ def swept_over(settings: Settings, options: Swept, checkpoint: Checkpoint) -> It
 
     Raises IndexIncompatible where the checkpoint's question encoder is to search vectors of another passage encoder.
     """
-    searching = [checkpoint] if "dense" in options.retrievers else []
+    searching = [checkpoint] if {"dense", "hybrid"} & set(options.retrievers) else []
     opened: AbstractContextManager[IndexSnapshot | None] = nullcontext()
     if options.retrievers != (CLOSED_BOOK,):
         opened = open_index(settings, max((options.n_docs, *options.sweep)), *searching)
@@ -175,7 +175,7 @@ def measure_qa(settings: Settings, options: Swept, files: Sequence[Path], *, pat
                 rows, more = one.rows(name, options, partial(qa_cells, golds, held))
                 answered += rows
                 swept += more
-        marked = ("decoding", "questions", "EM", "F1", "answer in a passage", "EM, answer in no passage")
+        marked = ("decoding", "questions", *ANSWER_METRICS, "answer in a passage", "EM, answer in no passage")
         tables = with_rows(
             Table("Open-domain answers", ("file", "retriever", *marked), answered),
             Table("Retrieval", ("file", "retriever", "k", "questions", "answer in top k"), recalled),
@@ -187,8 +187,9 @@ def measure_qa(settings: Settings, options: Swept, files: Sequence[Path], *, pat
 def qa_cells(
     golds: Sequence[Golds], held: Sequence[Sequence[bool]], answers: Sequence[GivenAnswer], k: int
 ) -> tuple[Cell, ...]:
-    """How many questions; EM; F1; the share whose first `k` passages hold an answer; and EM over the others, which an
-    extractive reader could not have answered (section 4.1). The last two are empty without passages."""
+    """How many questions; the metrics of answers; the share whose first `k` passages hold an answer; and EM over the
+    others, which an extractive reader could not have answered (section 4.1). The last two are empty without passages.
+    """
     marks = mark_answers(answers, golds)
     if k == 0:
         return *marks.cells(), None, None
@@ -297,7 +298,7 @@ def measure_ablation(
         read_by: Facts = {arm.name: arm.checkpoint.name for arm in arms if arm.checkpoint is not checkpoint}
         facts = asking.facts(checkpoint, {})
     tables = with_rows(
-        Table("Retrieval ablation: answers", columns_of("EM", "F1"), answered),
+        Table("Retrieval ablation: answers", columns_of(*ANSWER_METRICS), answered),
         Table("Retrieval ablation: texts", columns_of("BLEU-1", "ROUGE-L", "Q-BLEU-1"), written),
     )
     return Report("ablation", {**facts, **read_by}, tables)

@@ -1,15 +1,17 @@
 """One prior from two scores: weights of inner products and of BM25 scores, fitted by the paper's own loss.
 
 The prior is the softmax over the top K of dense * inner product + bm25 * BM25 score. Section 2.4 minimises
--log p(y | x); so does the fit, and the generator's p(y_i | x, z, y_<i) stay as they are. Which passages are the top K
+-log p(y | x); so does the fit, while the generator's p(y_i | x, z, y_<i) stay as they are. Which passages are the top K
 changes with the weights and has no gradient, so that the fit only compares losses.
 
     Q questions, C candidates a question, K = n_docs, T tokens of the answer
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -86,24 +88,31 @@ class CandidateReadings:
         return float((token + sequence).mean() / 2)
 
 
-def fit_prior(readings: CandidateReadings, n_docs: int) -> PriorWeights:
+def fit_prior(books: Sequence[CandidateReadings], n_docs: int) -> PriorWeights:
     """The weights, rounded to `DIGITS`, with the smallest loss that is found; the same ones again for the same input.
+
+    The loss is the mean over the questions of all books. Weights with which one book does worse than with its inner
+    products alone are left out: no book pays for what another gains.
 
     A grid of powers of two comes first, with 0 for either score. From its best points, from the inner products alone
     and from BM25 alone, steps in log space go down, half as long where none does: the search is sure to end. The loss
-    is never above that of either score alone with weight 1.
+    is never above that of the inner products alone.
     """
+    n_questions = sum(len(book.dense) for book in books)
+    limits = [book.loss(DENSE_ALONE, n_docs) for book in books]
 
     def loss(weights: PriorWeights) -> float:
-        return readings.loss(weights, n_docs)
+        losses = [book.loss(weights, n_docs) for book in books]
+        if any(mine > limit for mine, limit in zip(losses, limits, strict=True)):
+            return math.inf
+        return sum(len(book.dense) * mine for book, mine in zip(books, losses, strict=True)) / n_questions
 
-    grid = [
-        PriorWeights(dense, bm25)
-        for dense, bm25 in product(_powers(readings, readings.dense), _powers(readings, readings.bm25))
-        if dense or bm25
-    ]
+    dense_spread = fmean(_spread(book, book.dense) for book in books)
+    bm25_spread = fmean(_spread(book, book.bm25) for book in books)
+    both = product(_powers(dense_spread), _powers(bm25_spread))
+    grid = [PriorWeights(dense, bm25) for dense, bm25 in both if dense or bm25]
     starts = [*sorted(grid, key=loss)[:STARTS], DENSE_ALONE, BM25_ALONE]
-    found = [_rounded(_descend(readings, start, n_docs)) for start in starts]
+    found = [_rounded(_descend(loss, start)) for start in starts]
     return min((one for one in (*found, DENSE_ALONE, BM25_ALONE) if one.dense or one.bm25), key=loss)
 
 
@@ -111,20 +120,24 @@ def _rounded(weights: PriorWeights) -> PriorWeights:
     return PriorWeights(round(weights.dense, DIGITS), round(weights.bm25, DIGITS))
 
 
-def _powers(readings: CandidateReadings, scores: Tensor) -> list[float]:
-    """0, and the grid's weights of these scores (Q, C)."""
-    count = readings.there.sum(dim=1, keepdim=True)  # (Q, 1)
-    away = (scores - scores.sum(dim=1, keepdim=True) / count).masked_fill(~readings.there, 0.0)  # (Q, C)
-    spread = float((away.square().sum(dim=1) / count[:, 0]).sqrt().mean())
+def _spread(book: CandidateReadings, scores: Tensor) -> float:
+    """The standard deviation of a question's scores (Q, C), on average."""
+    count = book.there.sum(dim=1, keepdim=True)  # (Q, 1)
+    away = (scores - scores.sum(dim=1, keepdim=True) / count).masked_fill(~book.there, 0.0)  # (Q, C)
+    return float((away.square().sum(dim=1) / count[:, 0]).sqrt().mean())
+
+
+def _powers(spread: float) -> list[float]:
+    """0, and the grid's weights of scores with this spread."""
     return [0.0, *(2.0**exponent / (spread or 1.0) for exponent in EXPONENTS)]
 
 
-def _descend(readings: CandidateReadings, start: PriorWeights, n_docs: int) -> PriorWeights:
-    best, least = start, readings.loss(start, n_docs)
+def _descend(loss: Callable[[PriorWeights], float], start: PriorWeights) -> PriorWeights:
+    best, least = start, loss(start)
     step = LARGEST_STEP
     for _ in range(MOST_MOVES):
         tried = [PriorWeights(best.dense * 2 ** (step * d), best.bm25 * 2 ** (step * b)) for d, b in DIRECTIONS]
-        losses = [readings.loss(one, n_docs) for one in tried]
+        losses = [loss(one) for one in tried]
         if min(losses) < least:
             least = min(losses)
             best = tried[losses.index(least)]

@@ -10,7 +10,7 @@ from openbook.rag.checkpoint import Checkpoint
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.evaluation.answer_log import AnswerLog
 from openbook_lab.evaluation.asked import QuestionSet
-from openbook_lab.evaluation.marks import mark_answers
+from openbook_lab.evaluation.marks import ANSWER_METRICS, mark_answers
 from openbook_lab.evaluation.reader import BatchReader, Decode, OpenQuestion, ask
 from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
 
@@ -39,7 +39,7 @@ def read_paragraphs(
         given = ask(BatchReader(checkpoint), questions, decodes, log, progress=progress, stage=stage)
         for decode, answers in given.items():
             rows.append((checkpoint.name, decode.num_beams, *mark_answers(answers, golds).cells()))
-    columns = ("checkpoint", "beams", "questions", "EM", "F1")
+    columns = ("checkpoint", "beams", "questions", *ANSWER_METRICS)
     return Report(
         "reading",
         {**asked.facts(), "seed": seed, **run_facts(started)},

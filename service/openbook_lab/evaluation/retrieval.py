@@ -7,16 +7,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.entities import RetrievedPassages
-from openbook.errors import SettingInvalid
+from openbook.entities import PriorWeights, RetrievedPassages
+from openbook.errors import NotCalibrated, SettingInvalid
 from openbook.rag.checkpoint import Checkpoint
-from openbook.rag.retriever import Bm25Retriever, DenseRetriever, QuestionEncoder
+from openbook.rag.retriever import Bm25Retriever, DenseRetriever, HybridRetriever, QuestionEncoder
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.datasets.qa_metrics import has_answer
 from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.book import Book, frozen_vectors
 from openbook_lab.evaluation.options import CLOSED_BOOK, Finding
+from openbook_lab.evaluation.prior_fit import BM25_ALONE, DENSE_ALONE
 from openbook_lab.evaluation.reader import OpenQuestion
 
 # Passages found for each question.
@@ -56,9 +57,10 @@ def retrieve(
 
     "dense" searches with the checkpoint's question encoder; "frozen" with the vectors of the passage encoder in
     `encoder_folder` (None: the packaged one). "bm25" is section 4.5 but for the generator: the paper trains one on
-    what BM25 finds, this one was trained on what its own retriever found. "closed book" finds nothing.
+    what BM25 finds, this one was trained on what its own retriever found. "hybrid" weighs both as the checkpoint says.
+    "closed book" finds nothing.
 
-    Raises SettingInvalid without a `snapshot` to search.
+    Raises SettingInvalid without a `snapshot` to search, NotCalibrated for "hybrid" without weights.
     """
     vectors = np.empty((len(texts), 0), dtype=np.float32)  # (Q, 0)
     if retriever == CLOSED_BOOK:
@@ -75,11 +77,20 @@ def retrieve(
     encoder = QuestionEncoder(checkpoint)
     batches = [texts[first : first + QUESTIONS_A_BATCH] for first in range(0, len(texts), QUESTIONS_A_BATCH)]
     vectors = np.concatenate([encoder.encode(batch) for batch in batches])  # (Q, d)
+    if retriever == "hybrid":
+        found = HybridRetriever(_weights(checkpoint)).search(texts, vectors, snapshot, candidates)
+        return RetrievalFigures(f"{checkpoint.name}, hybrid", checkpoint, vectors, tuple(found), retriever)
     if retriever == "frozen":
         vectors = frozen_vectors(texts, vectors, encoder_folder)
     found = DenseRetriever(encoder).search(vectors, snapshot, candidates)
     name = checkpoint.name if retriever == "dense" else f"{checkpoint.name}, frozen"
     return RetrievalFigures(name, checkpoint, vectors, tuple(found), retriever)
+
+
+def _weights(checkpoint: Checkpoint) -> PriorWeights:
+    if checkpoint.facts.prior is None:
+        raise NotCalibrated(checkpoint=checkpoint.name, asked="retriever 'hybrid'", fact="prior")
+    return checkpoint.facts.prior
 
 
 class PassageChoices:
@@ -93,6 +104,10 @@ class PassageChoices:
         self._book = book
         self._snapshot = snapshot
         self._gold = [book.gold_rows(question) for question in questions]
+        if retrieval.retriever == "hybrid":
+            self._weights = _weights(retrieval.checkpoint)
+        else:
+            self._weights = BM25_ALONE if retrieval.retriever == "bm25" else DENSE_ALONE
 
     def retrieved(self, n_docs: int) -> list[OpenQuestion | None]:
         """The best `n_docs`."""
@@ -128,10 +143,11 @@ class PassageChoices:
         if not rows:
             return None
         text = self._questions[number].text
-        if self._retrieval.retriever == "bm25":
-            doc_scores = self._snapshot.bm25().scores(text)[list(rows)].astype(np.float64)  # (K,)
-        else:
+        doc_scores = np.zeros(len(rows))  # (K,)
+        if self._weights.bm25:
+            doc_scores += self._weights.bm25 * self._snapshot.bm25().scores(text)[list(rows)].astype(np.float64)
+        if self._weights.dense:
             vectors = self._snapshot.vectors(rows).astype(np.float64)  # (K, d)
-            doc_scores = vectors @ self._retrieval.vectors[number].astype(np.float64)  # (K,)
+            doc_scores += self._weights.dense * (vectors @ self._retrieval.vectors[number].astype(np.float64))
         passages = tuple(self._book.passages[row] for row in rows)
         return OpenQuestion(text, passages, tuple(doc_scores.tolist()))

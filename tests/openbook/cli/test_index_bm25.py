@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from openbook.indexing.bm25_build import write_bm25
 from openbook.indexing.sources import open_source
 from openbook.storage.index_store import IndexStore
@@ -50,23 +52,37 @@ def test_ask_says_which_command_adds_what_a_version_lacks(run: Run, service: str
     assert "openbook index bm25 tiny-2016" in ended.err
 
 
-def test_a_version_is_built_with_bm25_at_once(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", ["", "--bm25", "--no-bm25"])
+def test_a_version_is_built_with_bm25_unless_that_is_declined(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    monkeypatch.setattr("openbook.cli.index_build.BM25_UNASKED", 6)
     source = tmp_path / "passages.jsonl"
     passages = [
         {"id": f"p{row}", "title": f"Title {row}", "text": f"The number {row} is a number."} for row in range(6)
     ]
     source.write_text("\n".join(json.dumps(passage) for passage in passages))
-    built = run("index", "build", source, "--name", "numbers", "--indexes", tmp_path / "indexes", "--bm25")
+    built = run("index", "build", source, "--name", "numbers", "--indexes", tmp_path / "indexes", *asked.split())
     assert built.code == 0, built.err
     snapshot = IndexStore(tmp_path / "indexes").open("numbers", verify="checksum")
-    rows, _ = snapshot.bm25().search(["which number is 4?"], 1)
-    assert [one.passage_id for one in snapshot.passages(rows[0].tolist())] == ["p4"]
+    if asked == "--no-bm25":
+        assert snapshot.info.bm25 is None
+    else:
+        rows, _ = snapshot.bm25().search(["which number is 4?"], 1)
+        assert [one.passage_id for one in snapshot.passages(rows[0].tolist())] == ["p4"]
     snapshot.close()
+
+
+def test_many_passages_have_bm25_only_where_it_is_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = ("index", "build", "wiki-2016", "--name", "first", "--estimate")
+    unasked = after(run(*build).err)
+    monkeypatch.setattr("openbook.cli.index_build.BM25_UNASKED", 2000)
+    assert after(run(*build).err) < after(run(*build, "--bm25").err) == unasked
 
 
 def test_an_estimate_counts_bm25_and_is_near_what_it_takes(run: Run, tmp_path: Path) -> None:
     build = ("index", "build", "wiki-2016", "--name", "first", "--estimate")
-    without, with_bm25 = (after(run(*build, *more).err) for more in ((), ("--bm25",)))
+    without, with_bm25 = (after(run(*build, *more).err) for more in (("--no-bm25",), ("--bm25",)))
     passages = [one for batch in open_source("wiki-2016").batches() for one in batch.passages]
     write_bm25(tmp_path, passages, len(passages))
     taken = sum(path.stat().st_size for path in tmp_path.glob("bm25.*"))

@@ -160,17 +160,19 @@ def test_the_prior_and_the_threshold_are_written_and_all_else_stays(calibrate: R
     ended = calibrate("--book", "tiny-2016=asked", "--json", "out.json", "--plot", "risk.svg")
     assert ended.code == 0, ended.err
     after = json.loads(facts.read_text())
-    assert list(after) == [*before, "prior", "no_answer"]
+    assert list(after) == [*before, "prior", "model", "no_answer"]
     assert {key: after[key] for key in before} == before
     assert list(after["prior"]) == ["dense", "bm25"]
     assert list(after["no_answer"]) == ["threshold", "coverage", "risk", "auc"]
     assert all(0 <= share <= 1 for share in after["no_answer"].values())
     assert load_checkpoint("tiny").name != name
     assert f"the fingerprint of {name} changes" in ended.err
-    prior, abstention = json.loads(Path("out.json").read_text())["tables"]
+    prior, models, abstention = json.loads(Path("out.json").read_text())["tables"]
     assert [row["prior"] for row in prior["rows"]] == ["dense alone", "BM25 alone", "fitted"]
     losses = [row["NLL token"] + row["NLL sequence"] for row in prior["rows"]]
     assert losses[2] <= min(losses[:2])
+    token, sequence = (row["EM"]["mean"] for row in models["rows"])
+    assert after["model"] == ("sequence" if sequence > token else "token")
     assert abstention["rows"][0]["AUC"]["mean"] == pytest.approx(after["no_answer"]["auc"], abs=1e-4)
     assert Path("risk.svg").is_file()
 
@@ -185,12 +187,31 @@ def test_a_calibrated_checkpoint_finds_what_was_read_before(calibrate: Run) -> N
     assert model_digest(tiny, Path("tiny")) in "".join(map(str, kept))
 
 
+def test_measuring_keeps_what_the_checkpoint_has(calibrate: Run) -> None:
+    refused = calibrate("--book", "tiny-2016=asked", "--measure")
+    assert refused.code == 1
+    assert "error [not_calibrated]" in refused.err
+    facts = Path("tiny/openbook.json")
+    known = {
+        "prior": {"dense": 0.25, "bm25": 0.5},
+        "model": "sequence",
+        "no_answer": {"threshold": 0.125},
+    }
+    facts.write_text(json.dumps({**json.loads(facts.read_text()), **known}))
+    before = facts.read_bytes()
+    measured = calibrate("--book", "tiny-2016=asked", "--measure", "--json", "out.json")
+    assert (measured.code, facts.read_bytes()) == (0, before), measured.err
+    report = json.loads(Path("out.json").read_text())
+    shown = [report["facts"][name] for name in ("prior", "model", "threshold")]
+    assert shown == ["0.25 * dense + 0.5 * bm25", "sequence", 0.125]
+
+
 def test_a_folder_without_facts_gets_them(calibrate: Run) -> None:
     Path("tiny/openbook.json").unlink()
     ended = calibrate("--book", "tiny-2016=asked", "--sample", 2)
     assert ended.code == 0, ended.err
     facts = json.loads(Path("tiny/openbook.json").read_text())
-    assert (facts["format"], facts["name"], len(facts)) == (1, "tiny", 4)
+    assert (facts["format"], facts["name"], len(facts)) == (1, "tiny", 5)
     assert math.isfinite(facts["prior"]["dense"])
 
 

@@ -120,7 +120,8 @@ def test_open_shows_retrieval_answers_and_differences_and_asks_nothing_twice(
 ) -> None:
     command = (
         "open", question_file, "--passages", passage_file, "--all", "--checkpoint", checkpoint_folder,
-        "--encoder", tiny_encoder, "--n-docs", 3, "--num-beams", 2, "--k", 2, "--frozen", "--bm25",
+        "--encoder", tiny_encoder, "--n-docs", 3, "--num-beams", 2, "--k", 2, "--retriever", "dense",
+        "--retriever", "frozen", "--retriever", "bm25",
         "--work", "work",
     )  # fmt: skip
     report = measured(*command)

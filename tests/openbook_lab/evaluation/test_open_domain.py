@@ -1,11 +1,13 @@
 """Which passages a question is read with, and what the tables make of the answers, worked out by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from openbook.entities import RetrievedPassages
+from openbook.entities import PriorWeights, RetrievedPassages
+from openbook.errors import NotCalibrated
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.retriever import QuestionEncoder
@@ -113,6 +115,25 @@ def test_bm25_retrieval_scores_every_passage_with_bm25(
         assert gold.doc_scores == (scores[book.gold_rows(question)[0]],)
 
 
+def test_hybrid_retrieval_weighs_both_scores_as_the_checkpoint_says(
+    checkpoint: Checkpoint, asked: QuestionSet, book: Book, snapshot: IndexSnapshot
+) -> None:
+    texts = [question.text for question in asked.chosen]
+    with pytest.raises(NotCalibrated):
+        retrieve(checkpoint, texts, snapshot, "hybrid")
+    weighed = replace(checkpoint, facts=replace(checkpoint.facts, prior=PriorWeights(0.5, 2.0)))
+    hybrid = retrieve(weighed, texts, snapshot, "hybrid")
+    assert hybrid.name == f"{checkpoint.name}, hybrid"
+    choices = PassageChoices(hybrid, asked.chosen, book, snapshot)
+    dense = hybrid.vectors.astype(np.float64) @ snapshot.vectors(range(6)).astype(np.float64).T  # (Q, N)
+    for number, (text, best, gold) in enumerate(zip(texts, choices.retrieved(3), choices.gold_alone(), strict=True)):
+        scores = 0.5 * dense[number] + 2.0 * snapshot.bm25().scores(text)  # (N,)
+        assert best is not None
+        assert gold is not None
+        assert best.doc_scores == pytest.approx(sorted(scores, reverse=True)[:3])
+        assert gold.doc_scores == pytest.approx((scores[book.gold_rows(asked.chosen[number])[0]],))
+
+
 def test_a_setting_of_two_parts_is_asked_once_with_the_decodings_of_both(choices: PassageChoices) -> None:
     beams, thorough = Decode("token", 4), Decode("sequence", 4)
     settings = settings_of(choices, OpenQuestions(questions=(), k=(1, 5, 8)), ["decodings", "sweep"])
@@ -123,11 +144,11 @@ def test_a_setting_of_two_parts_is_asked_once_with_the_decodings_of_both(choices
 
 
 def marks(*values: float) -> Marks:
-    return Marks({"EM": values, "F1": values})
+    return Marks({"EM": values, "F1": values, "named": values})
 
 
 def test_a_difference_is_the_first_retrieval_minus_the_other() -> None:
-    yes, no = marks(1.0, 1.0), Marks({"EM": (0.0, 1.0), "F1": (0.5, 1.0)})
+    yes, no = marks(1.0, 1.0), Marks({"EM": (0.0, 1.0), "F1": (0.5, 1.0), "named": (1.0, 1.0)})
     rows = [
         Row("mine", retrieved(5), GREEDY, yes),
         Row("mine", retrieved(1), GREEDY, no),
@@ -152,7 +173,7 @@ def test_the_sweep_has_recall_beside_the_marks_and_one_passage_is_one_model(
     golds = [Golds(question.answers) for question in asked.chosen]
     table = sweep_table(retrieval, rows, golds, OpenQuestions(questions=(), k=(2, 1)))
     # of the first two passages rows 4 and 1 say lima and nairobi: the third and the first question
-    assert [(row[1], str(row[2]).split(",")[0], mean(row[4]), mean(row[6])) for row in table.rows] == [
+    assert [(row[1], str(row[2]).split(",")[0], mean(row[4]), mean(row[-1])) for row in table.rows] == [
         (1, "RAG-Token", 0.0, 25.0),
         (1, "RAG-Sequence", 100.0, 25.0),
         (2, "RAG-Token", 100.0, 50.0),

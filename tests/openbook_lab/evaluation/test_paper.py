@@ -9,7 +9,7 @@ from openbook.entities import RetrievedPassages
 from openbook.rag.checkpoint import Checkpoint
 from openbook_lab.datasets.golds import AnswerPattern, Golds
 from openbook_lab.evaluation.answer_log import GivenAnswer
-from openbook_lab.evaluation.marks import mark_answers
+from openbook_lab.evaluation.marks import ANSWER_METRICS, mark_answers
 from openbook_lab.evaluation.options import CLOSED_BOOK, Decoded, Finding
 from openbook_lab.evaluation.paper import TextAnswers, arms_of, columns_of, compare, decodes_of, qa_cells
 from openbook_lab.evaluation.reader import Decode
@@ -30,14 +30,14 @@ def means(golds: list[Golds], held: list[bool], *texts: str) -> list[float]:
 def test_answers_may_be_right_where_no_passage_holds_one() -> None:
     golds = [Golds(("lima",)), Golds(("lima", "quito")), Golds(("nairobi",)), Golds(("bravo",))]
     found = means(golds, [True, False, False, False], "The Lima", "quito", "nairobi", "rio bravo")
-    # three of four are right; of the three questions whose passages hold no answer, two
-    assert found == pytest.approx([75, 275 / 3, 25, 200 / 3])
+    # three of four are right and one names it; of the three questions whose passages hold no answer, two are right
+    assert found == pytest.approx([75, 275 / 3, 100, 25, 200 / 3])
 
 
 def test_patterns_have_no_f1_and_no_unaided_answer_is_no_number() -> None:
     golds = [Golds(patterns=(AnswerPattern("lim[ae]", "here"),))] * 2
-    assert means(golds, [True, True], "Lime", "no") == pytest.approx([50, math.nan, 100, math.nan], nan_ok=True)
-    assert means(golds[:1], [False], "no")[3] == 0
+    assert means(golds, [True, True], "Lime", "no") == pytest.approx([50, math.nan, 50, 100, math.nan], nan_ok=True)
+    assert means(golds[:1], [False], "no")[4] == 0
 
 
 def test_thorough_and_fast_say_nothing_to_rag_token() -> None:
@@ -64,7 +64,7 @@ def test_each_arm_is_compared_with_the_first_ones_same_model(checkpoint: Checkpo
         "BM25": answered(checkpoint, "bm25", {TOKEN: "rrr", SEQUENCE: "r.."}),
         "none": answered(checkpoint, CLOSED_BOOK, {Decode("token", 1): ".r."}),
     }
-    columns = columns_of("EM", "F1")
+    columns = columns_of(*ANSWER_METRICS)
     found = []
     for cells in compare("nq", every, OPTIONS, lambda answers: mark_answers(answers, GOLDS)):
         row = dict(zip(columns, cells, strict=True))

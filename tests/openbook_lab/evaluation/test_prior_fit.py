@@ -61,7 +61,7 @@ def test_the_weights_that_made_the_data_are_found(known: PriorWeights) -> None:
     prior = torch.softmax(known.dense * dense + known.bm25 * bm25, dim=1)
     says = torch.multinomial(prior, 1, generator=generator)  # (Q, 1), the only passage with the answer
     log_probs = torch.full((2000, 5, 1), -40.0, dtype=torch.float64).scatter(1, says[..., None], 0.0)
-    found = fit_prior(CandidateReadings.of(dense.tolist(), bm25.tolist(), log_probs.tolist()), 5)
+    found = fit_prior([CandidateReadings.of(dense.tolist(), bm25.tolist(), log_probs.tolist())], 5)
     assert found.dense == pytest.approx(known.dense, abs=0.05, rel=0.07)
     assert found.bm25 == pytest.approx(known.bm25, abs=0.05, rel=0.07)
 
@@ -70,16 +70,35 @@ def test_the_weights_that_made_the_data_are_found(known: PriorWeights) -> None:
 @given(st.integers(0, 10_000), st.integers(1, 6))
 def test_the_fit_is_never_worse_than_one_score_alone(seed: int, n_docs: int) -> None:
     readings = CandidateReadings.of(*drawn(seed))
-    found = fit_prior(readings, n_docs)
+    found = fit_prior([readings], n_docs)
     assert min(found.dense, found.bm25) >= 0 < max(found.dense, found.bm25)
     assert found == PriorWeights(round(found.dense, 4), round(found.bm25, 4))
-    assert readings.loss(found, n_docs) <= min(readings.loss(one, n_docs) for one in (DENSE_ALONE, BM25_ALONE))
+    dense, bm25 = (readings.loss(one, n_docs) for one in (DENSE_ALONE, BM25_ALONE))
+    assert readings.loss(found, n_docs) <= min(dense, bm25)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, 10_000))
+def test_no_book_does_worse_than_with_its_inner_products_alone(seed: int) -> None:
+    books = [CandidateReadings.of(*drawn(seed + book, questions)) for book, questions in enumerate((2, 9, 4))]
+    found = fit_prior(books, 3)
+    for book in books:
+        assert book.loss(found, 3) <= book.loss(DENSE_ALONE, 3)
+
+
+def test_a_book_that_bm25_misleads_bounds_what_another_gains() -> None:
+    # in the large book BM25 tells where the answer is; in the small one it points elsewhere
+    gains = CandidateReadings.of([[1.0, 1.2]] * 40, [[4.0, 0.0]] * 40, [[[-0.1], [-9.0]]] * 40)
+    loses = CandidateReadings.of([[3.0, 0.0]] * 4, [[0.0, 1.0]] * 4, [[[-0.1], [-9.0]]] * 4)
+    alone, both = fit_prior([gains], 2), fit_prior([gains, loses], 2)
+    assert loses.loss(alone, 2) > loses.loss(DENSE_ALONE, 2) >= loses.loss(both, 2)
+    assert gains.loss(both, 2) < gains.loss(DENSE_ALONE, 2)
 
 
 def test_a_score_that_misleads_has_weight_zero() -> None:
     # the passage with the answer has the most of one score and the least of the other
     right = [[5.0, 1.0, 0.0]] * 4
     readings = CandidateReadings.of(right, [[0.0, 3.0, 4.0]] * 4, [[[-0.1], [-9.0], [-9.0]]] * 4)
-    found = fit_prior(readings, 2)
+    found = fit_prior([readings], 2)
     assert found.bm25 == 0.0 < found.dense
-    assert fit_prior(readings, 2) == found
+    assert fit_prior([readings], 2) == found
