@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from openbook.entities import ModelKind, Passage, PriorWeights, RetrievedPassages
 from openbook.errors import NotCalibrated, SourceInvalid
@@ -51,6 +52,7 @@ SHOWN_COVERAGE = 0.8
 # What a calibration writes into openbook.json.
 CALIBRATED = ("prior", "model", "no_answer")
 ALL_BOOKS = "all"
+ALONE = {"dense alone": DENSE_ALONE, "BM25 alone": BM25_ALONE}
 # What both models answer with. Of equal ones the first is taken, which is the cheaper.
 MODELS = (GREEDY, Decode("sequence", 1))
 
@@ -122,11 +124,33 @@ class Calibration:
         write_atomically(path, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
 
 
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The best `n_docs` candidates by a prior that is known."""
+
+    prior: PriorWeights
+    n_docs: int
+
+    def of(
+        self, rows: Sequence[int], vector: NDArray[np.float32], bm25: NDArray[np.float32], snapshot: IndexSnapshot
+    ) -> list[int]:
+        """The best of `rows`, rising, for a question's vector (1, d) and the BM25 scores (N,) of all rows."""
+        if not rows:
+            return []
+        products = snapshot.vectors(rows).astype(np.float64) @ vector[0].astype(np.float64)  # (n,)
+        scores = self.prior.dense * products + self.prior.bm25 * bm25[list(rows)].astype(np.float64)  # (n,)
+        best = np.argsort(-scores, kind="stable")[: self.n_docs]  # (K,)
+        return sorted(rows[place] for place in best)
+
+
 class BookStudy:
     """Reads the candidates of one version's questions, and keeps what was read in `work`."""
 
-    def __init__(self, checkpoint: Checkpoint, snapshot: IndexSnapshot, work: Path, model: str) -> None:
-        """`model` names the weights and their precision. Raises RetrieverUnavailable for a version without BM25."""
+    def __init__(
+        self, checkpoint: Checkpoint, snapshot: IndexSnapshot, work: Path, model: str, top: "Top | None" = None
+    ) -> None:
+        """`model` names the weights and their precision. With `top` only those candidates are read, which is all that
+        a known prior needs. Raises RetrieverUnavailable for a version without BM25."""
         self._encoder = QuestionEncoder(checkpoint)
         self._dense = DenseRetriever(self._encoder)
         self._bm25 = Bm25Retriever()
@@ -134,7 +158,9 @@ class BookStudy:
         self._bm25_index = snapshot.bm25()
         info = snapshot.info
         files = (f"{name} {file.sha256}" for name, file in sorted(info.files.items()))
-        self._folder = work / f"candidates-{digest_of(model, info.version, str(CANDIDATES), *files)}"
+        self._top = top
+        kind = str(CANDIDATES) if top is None else repr(top)
+        self._folder = work / f"candidates-{digest_of(model, info.version, kind, *files)}"
 
     def study(self, generator: Generator, questions: Sequence[Question], progress: Progress) -> list[StudiedQuestion]:
         """Each question's candidates, in order; only what `work` lacks is read."""
@@ -168,10 +194,13 @@ class BookStudy:
             sorted({*_best(by_vector, total, without), *_best(by_words, total, without)})
             for without in (TakenAway(), away)
         )
+        of_all = self._bm25_index.scores(question.text)  # (N,)
+        if self._top is not None:
+            found, others = (self._top.of(rows, vector, of_all, self._snapshot) for rows in (found, others))
         rows = [*found, *(row for row in others if row not in found)]  # R
         passages = self._snapshot.passages(rows)
         dense = self._snapshot.vectors(rows).astype(np.float64) @ vector[0].astype(np.float64)  # (R,)
-        bm25 = self._bm25_index.scores(question.text)[rows].astype(np.float64)  # (R,)
+        bm25 = of_all[rows].astype(np.float64)  # (R,)
         texts = [passage.text for passage in passages[: len(found)]]
         start = generator.start(generator.encode([question.text], [passages]))
         certain = torch.zeros(len(rows), 1, dtype=torch.float64, device=start.logits.device)  # (R, 1), K = 1
@@ -223,11 +252,12 @@ def calibrate_checkpoint(
         with _opened(store, book.version, checkpoint) as snapshot:
             snapshot.bm25()
     model = model_digest(checkpoint, folder)
+    top = Top(known.prior, n_docs) if known else None
     generator = Generator(checkpoint)
     studied: dict[str, list[StudiedQuestion]] = {}
     for book in books:
         with _opened(store, book.version, checkpoint) as snapshot:
-            studied[book.version] = BookStudy(checkpoint, snapshot, work, model).study(
+            studied[book.version] = BookStudy(checkpoint, snapshot, work, model, top).study(
                 generator, book.questions, progress
             )
     del generator  # the reader of the answers has its own
@@ -274,7 +304,7 @@ def calibrate_checkpoint(
         **run_facts(started),
     }
     tables = (
-        prior_table(studied, prior, n_docs),
+        prior_table(studied, {"checkpoint's": prior} if known else {**ALONE, "fitted": prior}, n_docs),
         models_table(marks),
         abstention_table(asked, abstention.threshold),
     )
@@ -346,12 +376,14 @@ def asked_twice(
     )
 
 
-def prior_table(books: Mapping[str, Sequence[StudiedQuestion]], prior: PriorWeights, n_docs: int) -> Table:
-    """What each prior makes of the answers, and how often an answer is among its passages."""
+def prior_table(
+    books: Mapping[str, Sequence[StudiedQuestion]], priors: Mapping[str, PriorWeights], n_docs: int
+) -> Table:
+    """What each of the `priors` makes of the answers, and how often an answer is among its passages."""
     rows: Rows = []
     for version, studied in books.items():
         readings = readings_of(studied)
-        for name, weights in (("dense alone", DENSE_ALONE), ("BM25 alone", BM25_ALONE), ("fitted", prior)):
+        for name, weights in priors.items():
             token, sequence = (float(nll.mean()) for nll in readings.nll(weights, n_docs))
             places, doc_scores = readings.top(weights, n_docs)  # (Q, K)
             held = [

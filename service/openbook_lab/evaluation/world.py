@@ -39,6 +39,7 @@ class WorldQuestions(ReportFiles):
         None, f"Its admin token, for swaps; without it, that of {environment_name('admin_token')}."
     )
     style: tuple[str, ...] = option((), "Way of asking, such as plain; give it again for more. Default: all.")
+    as_typed: bool = option(False, "Ask in lower case and without the question mark, as people type.")
     seed: int = option(0, "What is drawn follows from it.")
     n_docs: int = option(DEFAULTS.n_docs, "K: passages to retrieve and marginalise over.")
     model: ModelKind = option(DEFAULTS.model, "RAG-Token or RAG-Sequence.")
@@ -52,7 +53,8 @@ class WorldQuestions(ReportFiles):
         given = []
         with self._service(version, settings) as service:
             for number, question in enumerate(questions, start=1):
-                response = service.answer({"question": question.text, "index": version, **self._fields})
+                text = question.text.lower().rstrip("?") if self.as_typed else question.text
+                response = service.answer({"question": text, "index": version, **self._fields})
                 checkpoint = str(response["checkpoint"])
                 given.append((question, str(response["answer"])))
                 progress.update(number, len(questions), version)
@@ -63,6 +65,7 @@ class WorldQuestions(ReportFiles):
         return {
             "checkpoint": checkpoint,
             **self._fields,
+            "as typed": self.as_typed,
             "asked": "in process" if self.url is None else f"over HTTP at {self.url}",
             "machine": ran["machine"],
             "seed": self.seed,

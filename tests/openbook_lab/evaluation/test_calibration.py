@@ -4,13 +4,14 @@ import json
 import math
 import shutil
 import tomllib
+from contextlib import closing
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from openbook import extensions
-from openbook.entities import AnswerOptions
+from openbook.entities import AnswerOptions, PriorWeights
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.indexing.publishing import publish
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint
@@ -21,6 +22,7 @@ from openbook_lab.datasets.qa_metrics import has_answer
 from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.calibration import (
     BookStudy,
+    Top,
     answer_to_read,
     articles_that_answer,
     asked_twice,
@@ -204,6 +206,21 @@ def test_measuring_keeps_what_the_checkpoint_has(calibrate: Run) -> None:
     report = json.loads(Path("out.json").read_text())
     shown = [report["facts"][name] for name in ("prior", "model", "threshold")]
     assert shown == ["0.25 * dense + 0.5 * bm25", "sequence", 0.125]
+    assert [row["prior"] for row in report["tables"][0]["rows"]] == ["checkpoint's"]
+
+
+def test_a_known_prior_needs_its_best_candidates_alone(tiny: Checkpoint, store: IndexStore, tmp_path: Path) -> None:
+    prior = PriorWeights(0.4, 0.7)
+    with closing(store.open("tiny-2016")) as snapshot:
+        whole, best = (
+            BookStudy(tiny, snapshot, tmp_path, "tiny", top).study(Generator(tiny), ASKED, Silent())
+            for top in (None, Top(prior, 2))
+        )
+    for every, few in zip(whole, best, strict=True):
+        (places,), (scores,) = (one.tolist() for one in readings_of([every]).top(prior, 2))
+        assert sorted(every.found.rows[place] for place in places) == list(few.found.rows)
+        assert sorted(readings_of([few]).top(prior, 2)[1][0].tolist()) == pytest.approx(sorted(scores))
+        assert len(few.others.rows) <= 2
 
 
 def test_a_folder_without_facts_gets_them(calibrate: Run) -> None:

@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from openbook.cli.client import ServiceHere
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.indexing.publishing import publish
 from openbook.rag.checkpoint import load_checkpoint
@@ -67,6 +69,23 @@ def test_leaders_asks_each_index_about_each_year(
     assert [row["style"] for row in by_style["rows"]] == [STYLE]
     assert report["facts"]["checkpoint"].startswith("tiny@")
     assert "| index | holder: 2016 | holder: 2018 | questions |" in Path("l.md").read_text()
+
+
+def test_questions_are_asked_as_people_type(
+    measured: Measured, tiny_checkpoint: Path, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    answer = ServiceHere.answer
+
+    def heard(here: ServiceHere, body: dict[str, Any]) -> dict[str, Any]:
+        asked.append(body["question"])
+        return answer(here, body)
+
+    monkeypatch.setattr(ServiceHere, "answer", heard)
+    here = ("--checkpoint", tiny_checkpoint, "--indexes", indexes_folder, "--index", "tiny-2018")
+    measured("leaders", *here, *FAST, "--sample", 2, "--as-typed")
+    assert len(asked) == 2
+    assert all(text == text.lower() and not text.endswith("?") for text in asked)
 
 
 def test_leaders_swaps_with_a_token_to_what_is_not_open_and_swaps_back(
