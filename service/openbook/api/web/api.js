@@ -15,8 +15,8 @@ export async function call(path, { body, token, signal } = {}) {
   throw problemOf(answer || {}, response);
 }
 
-// The events of an answer as the service tells them: [name, data] of `passages`, of each `token`, and of `answer`, which
-// is the last. Raises as `call` does, also in the middle.
+// The events of an answer as the service tells them: [name, data] of `passages`, of each `token`, and of `answer`,
+// which is the last. Raises as `call` does, also in the middle.
 export async function* stream(path, { body, signal }) {
   const response = await send(path, { body, signal });
   if (!response.ok) throw problemOf(await reached(read(response)) || {}, response);
@@ -66,13 +66,13 @@ function unreachable() {
 }
 
 function problemOf(body, response = null) {
-  const { code, detail, status = response?.status, request_id: requestId = response?.headers.get("x-request-id") } = body;
+  const status = response?.status || body.status;
   return new Problem({
-    code: code || `http_${status}`,
-    detail: detail || `Something between here and the service answered with status ${status}.`,
+    code: body.code || `http_${status}`,
+    detail: body.detail || `Something between here and the service answered with status ${status}.`,
     status,
     retryAfterS: Number.parseInt(response?.headers.get("retry-after"), 10) || null,
-    requestId,
+    requestId: body.request_id || response?.headers.get("x-request-id"),
   });
 }
 

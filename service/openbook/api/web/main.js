@@ -1,7 +1,7 @@
 // The page: one question at a time, the index as it is now, and the two beside each other.
 
 import { answerText, answerView } from "./answer.js";
-import { call, Problem, stream } from "./api.js";
+import { call, Problem } from "./api.js";
 import { bodyOf, fillForm, offerVersions, preselect, readForm, readLimits, startForm } from "./ask_form.js";
 import { remember } from "./asked.js";
 import { comparisonView, verdict } from "./comparison.js";
@@ -9,7 +9,7 @@ import { announce, byId, element } from "./dom.js";
 import { examplesOf } from "./examples.js";
 import { named } from "./format.js";
 import { fromFragment, toFragment } from "./permalink.js";
-import { tellingView } from "./telling.js";
+import { hear } from "./telling.js";
 import { hideTrouble, showTrouble } from "./trouble.js";
 import { drawVersions, readManifests } from "./versions.js";
 import { startWaiting, stopWaiting } from "./waiting.js";
@@ -31,7 +31,7 @@ async function ask(asked) {
   startWaiting(`Asking ${whom(asked)} …`, () => mine.abort());
   try {
     if (comparing) showComparison(asked, await call("/compare", { body: bodyOf(asked), signal: mine.signal }));
-    else showAnswer(asked, await heard(asked, mine.signal));
+    else showAnswer(asked, await hear(asked, place, mine.signal));
     document.title = `${asked.question} · Openbook`;
   } catch (problem) {
     if (running !== mine) return;
@@ -58,22 +58,6 @@ async function ask(asked) {
   look();
 }
 
-// The answer. Until it is whole, the page shows what is certain of it.
-async function heard(asked, signal) {
-  let telling = null;
-  for await (const [name, data] of stream("/answer", { body: { ...bodyOf(asked), stream: true }, signal })) {
-    if (name === "answer") return data;
-    if (name === "passages") {
-      telling = tellingView(asked.question, data, asked.options.model === "token" ? "per_token" : "running");
-      shown = null;
-      byId("result").replaceChildren(telling.view);
-      byId("result").classList.remove("old");
-    } else {
-      telling.add(data);
-    }
-  }
-}
-
 function whom({ options, versions }) {
   if (versions.length) return versions.join(" and ");
   return options.index || latest?.index.live?.version || "the service";
@@ -91,6 +75,13 @@ function showComparison(asked, found) {
   byId("result").replaceChildren(comparisonView(found, toFragment(asked)));
   announce([verdict(found), ...found.answers.map((one) => `${one.index.version}: ${answerText(one)}.`)].join(" "));
   note(asked, verdict(found), found.answers.map((one) => one.index.version).join(", "));
+}
+
+// Half an answer takes the place of an older one.
+function place(view) {
+  shown = null;
+  byId("result").replaceChildren(view);
+  byId("result").classList.remove("old");
 }
 
 function note(asked, text, versions) {
