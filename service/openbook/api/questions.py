@@ -34,7 +34,7 @@ async def answer(body: AnswerRequest, request: Request, services: TheServices, s
     asked = services.answer_question.answer(
         body.question, body.options(settings, services.engine), timeout_s=body.timeout(settings), index=body.index
     )
-    return AnswerResponse.model_validate(await _found(request, body, asked))
+    return AnswerResponse.model_validate(await answered(request, body, asked))
 
 
 @router.post("/compare", responses=QUESTION_PROBLEMS)
@@ -45,7 +45,7 @@ async def compare(
     asked = services.answer_question.compare(
         body.question, body.options(settings, services.engine), body.versions, timeout_s=body.timeout(settings)
     )
-    return CompareResponse.model_validate(await _found(request, body, asked))
+    return CompareResponse.model_validate(await answered(request, body, asked))
 
 
 @router.post("/score", responses=QUESTION_PROBLEMS)
@@ -58,7 +58,7 @@ async def score(body: ScoreRequest, request: Request, services: TheServices, set
         timeout_s=body.timeout(settings),
         index=body.index,
     )
-    return ScoreResponse.model_validate(await _found(request, body, asked))
+    return ScoreResponse.model_validate(await answered(request, body, asked))
 
 
 @router.post("/retrieve", responses=QUESTION_PROBLEMS)
@@ -69,10 +69,10 @@ async def retrieve(
     asked = services.answer_question.retrieve(
         body.question, body.options(settings, services.engine), timeout_s=body.timeout(settings), index=body.index
     )
-    return RetrieveResponse.model_validate(await _found(request, body, asked))
+    return RetrieveResponse.model_validate(await answered(request, body, asked))
 
 
-async def _found(request: Request, body: QuestionBody, asked: Coroutine[Any, Any, F]) -> F:
+async def answered(request: Request, body: QuestionBody, asked: Coroutine[Any, Any, F]) -> F:
     """What was asked for. Leaves for the access log which versions answered, and the seconds of each stage."""
     found = await while_connected(request, asked)
     sources = [one.source for one in found.answers] if isinstance(found, Comparison) else [found.source]
