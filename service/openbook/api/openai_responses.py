@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from openbook.api.openai_requests import ChatCompletionRequest, OpenAIBody, ResponsesRequest
 from openbook.api.responses import AnswerResponse, Index
-from openbook.entities import Answer, AnswerPassage, AnswerText
+from openbook.entities import Answer, AnswerPassage, AnswerText, AnswerToken, ModelKind
 
 NAME = "openbook"
 # The text of an answer that is withheld, or that is empty: a chat shows a text.
@@ -111,17 +111,15 @@ def _citation(text: str, cited: AnswerPassage) -> TypedUrlCitation | FileCitatio
 
 
 def logprobs(answer: Answer, body: OpenAIBody, special: frozenset[str]) -> list[TokenLogprob]:
-    """Of the words of the best answer. Its end and other special tokens are in `openbook` alone."""
-    if not answer.text:
-        return []
-    # then, and only then, a token was chosen because it is the most likely one
-    greedy = answer.model == "token" and body.num_beams == 1
-    found = []
-    for token in answer.tokens:
-        if token.text not in special:
-            one = TopLogprob(token=token.text, bytes=list(token.text.encode()), logprob=token.log_prob)
-            found.append(TokenLogprob(**one.model_dump(), top_logprobs=[one] if body.top_logprobs and greedy else []))
-    return found
+    """Of the words of the best answer: its end and other special tokens are in `openbook` alone."""
+    return [token_logprob(one, answer.model, body) for one in answer.tokens if answer.text and one.text not in special]
+
+
+def token_logprob(token: AnswerToken, model: ModelKind, body: OpenAIBody) -> TokenLogprob:
+    one = TopLogprob(token=token.text, bytes=list(token.text.encode()), logprob=token.log_prob)
+    # then alone a token was chosen because it is the most likely one
+    greedy = model == "token" and body.num_beams == 1
+    return TokenLogprob(**one.model_dump(), top_logprobs=[one] if body.top_logprobs and greedy else [])
 
 
 # --- POST /v1/chat/completions -----------------------------------------------------------------------------
@@ -258,6 +256,11 @@ class TextConfig(BaseModel):
     format: TextFormat = TextFormat()
 
 
+class ResponseFailure(BaseModel):
+    code: Literal["server_error"] = "server_error"
+    message: str
+
+
 class OpenAIResponse(BaseModel):
     """The object `response`, which says what was asked for as well."""
 
@@ -265,7 +268,7 @@ class OpenAIResponse(BaseModel):
     object: Literal["response"] = "response"
     created_at: int
     status: Status
-    error: None = None
+    error: Annotated[ResponseFailure | None, Field(description="Of the last event of a stream that failed.")] = None
     incomplete_details: IncompleteDetails | None = None
     instructions: str | None
     max_output_tokens: int | None

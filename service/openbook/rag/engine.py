@@ -98,6 +98,11 @@ class RagEngine:
         """The texts of tokens that are no part of an answer's words, such as the one that ends it."""
         return frozenset(self._generator.tokenizer.all_special_tokens)
 
+    @property
+    def joins_tokens(self) -> bool:
+        """Whether the texts of an answer's tokens, joined, are its text; else the whole answer decides how it is written."""
+        return not (self._checkpoint.uncased or self._generator.tokenizer.clean_up_tokenization_spaces)
+
     def retriever(self, choice: RetrieverChoice, snapshot: IndexSnapshot) -> RetrieverKind:
         """The retriever that `choice` means for this version.
 
