@@ -1,9 +1,10 @@
 """The calls of OpenAI's API, so that the clients that people have can ask: a version of the index is a model."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from typing import TypeVar
 
 from fastapi import APIRouter, Request
 
@@ -20,13 +21,16 @@ from openbook.api.openai_responses import (
     OpenAIResponse,
     model_name,
 )
+from openbook.api.openai_streams import ChatStream, OpenAIStream, ResponsesStream
 from openbook.api.openapi import BODY_PROBLEMS, problem_responses
-from openbook.api.questions import answered
+from openbook.api.questions import STREAMED, answered, leave_facts
 from openbook.api.responses import Index
 from openbook.application.live_index import Resident
 from openbook.entities import Answer
 from openbook.errors import IndexNotResident, InvalidRequest, ModelNotFound, UnknownIndex
 from openbook.settings import Settings
+
+S = TypeVar("S", bound=OpenAIStream)
 
 ASKING_PROBLEMS = problem_responses(
     *(errors.InvalidRequest, errors.ModelNotFound, errors.RetrieverUnavailable, errors.NotCalibrated),
@@ -53,14 +57,15 @@ async def model(model: str, services: TheServices) -> ModelResponse:
     raise _not_found(model, services)
 
 
-@router.post("/chat/completions", responses=ASKING_PROBLEMS)
+@router.post("/chat/completions", response_model=ChatCompletionResponse, responses={200: STREAMED, **ASKING_PROBLEMS})
 async def chat_completions(
     body: ChatCompletionRequest, request: Request, services: TheServices, settings: TheSettings
-) -> ChatCompletionResponse:
-    """Answer the last turn of the user."""
-    answer = await _answer(body, request, services, settings)
+) -> ChatCompletionResponse | ChatStream:
+    """Answer the last turn of the user; with `stream` in chunks, as the answer is made."""
+    if body.stream:
+        return await _begun(ChatStream, body, request, services, settings)
     return ChatCompletionResponse.of(
-        answer,
+        await _answer(body, request, services, settings),
         body,
         services.engine.special_tokens,
         request_id=request.state.request_id,
@@ -68,11 +73,13 @@ async def chat_completions(
     )
 
 
-@router.post("/responses", responses=ASKING_PROBLEMS)
+@router.post("/responses", response_model=OpenAIResponse, responses={200: STREAMED, **ASKING_PROBLEMS})
 async def responses(
     body: ResponsesRequest, request: Request, services: TheServices, settings: TheSettings
-) -> OpenAIResponse:
-    """Answer the input, or the last turn of the user in it."""
+) -> OpenAIResponse | ResponsesStream:
+    """Answer the input, or the last turn of the user in it; with `stream` in events, as the answer is made."""
+    if body.stream:
+        return await _begun(ResponsesStream, body, request, services, settings)
     begun = OpenAIResponse.begun(body, model=body.model, request_id=request.state.request_id, created=int(time.time()))
     answer = await _answer(body, request, services, settings)
     return begun.answered(answer, body, services.engine.special_tokens)
@@ -81,16 +88,22 @@ async def responses(
 async def _answer(body: OpenAIBody, request: Request, services: Services, settings: Settings) -> Answer:
     asked, version = body.asked(settings), _version(body.model, services)
     with _in_its_words(body, services):
-        return await answered(
-            request,
-            asked,
-            services.answer_question.answer(
-                asked.question,
-                asked.options(settings, services.engine),
-                timeout_s=asked.timeout(settings),
-                index=version,
-            ),
-        )
+        options, timeout_s = asked.options(settings, services.engine), asked.timeout(settings)
+        coming = services.answer_question.answer(asked.question, options, timeout_s=timeout_s, index=version)
+        return await answered(request, asked, coming)
+
+
+async def _begun(
+    stream: Callable[..., S], body: OpenAIBody, request: Request, services: Services, settings: Settings
+) -> S:
+    """A stream that has its first event, or waits for it in the queue."""
+    asked, version = body.asked(settings), _version(body.model, services)
+    with _in_its_words(body, services):
+        options, timeout_s = asked.options(settings, services.engine), asked.timeout(settings)
+        told = services.answer_question.stream(asked.question, options, timeout_s=timeout_s, index=version)
+        begun = stream(request, told, lambda found: leave_facts(request, asked, found), body, services.engine)
+        await begun.begin()
+    return begun
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """An answer to clients of OpenAI's API, told while it is made: chunks of a chat completion, or events of a response.
 
-The deltas, joined, are the text of the answer. Where the answer is written as a passage writes it, only the whole answer
-tells how: then one delta at the end has all of it. `openbook` tells more, and earlier: in each chunk or event it is a
+The deltas, joined, are the answer's text. Where an answer is written as a passage writes it, only the whole answer
+tells how: one delta at the end then has all of it. `openbook` tells more, and earlier: in each chunk or event it is a
 part of the body of POST /answer, first the passages, then each token, at last all of it.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from fastapi import Request
 from fastapi.sse import format_sse_event
-from pydantic_core import to_json
+from pydantic import TypeAdapter
 
 from openbook.api import problems
 from openbook.api.openai_requests import ChatCompletionRequest, ResponsesRequest
@@ -34,6 +34,7 @@ from openbook.api.streaming import Event, EventStream
 from openbook.entities import Answer, AnswerToken, Retrieval
 from openbook.rag.engine import RagEngine
 
+FIELDS = TypeAdapter(dict[str, Any])
 DONE = b"data: [DONE]\n\n"
 # The type of an event of a response, and its other fields.
 Typed: TypeAlias = tuple[str, dict[str, Any]]
@@ -42,7 +43,7 @@ UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 
 
 class Deltas:
-    """The text of an answer, as far as it is certain, piece by piece; with `joined` its tokens' texts, joined, are it."""
+    """An answer's text, as far as it is certain, piece by piece; with `joined` it is its tokens' texts, joined."""
 
     def __init__(self, *, joined: bool) -> None:
         self.joined = joined
@@ -64,7 +65,7 @@ class Deltas:
         return text[len(self._sent) :] if text.startswith(self._sent) else ""
 
 
-class _OpenAIStream(EventStream):
+class OpenAIStream(EventStream):
     """What both have: the answer's deltas and the probabilities of their tokens."""
 
     def __init__(
@@ -99,7 +100,7 @@ class _OpenAIStream(EventStream):
         return self._deltas.rest_of(text), logprobs[self._n_sent :]
 
 
-class ChatStream(_OpenAIStream):
+class ChatStream(OpenAIStream):
     """`data:` lines with a chunk each, and [DONE] at the end."""
 
     _asked: ChatCompletionRequest
@@ -124,9 +125,9 @@ class ChatStream(_OpenAIStream):
                 self._begun = True
                 yield self._chunk(_choice(0, delta), openbook=RetrieveResponse.model_validate(event))
             case AnswerToken():
-                delta, logprobs = self._token(event)
+                text, logprobs = self._token(event)
                 openbook = {"tokens": [Token.model_validate(event)]}
-                yield self._chunk(_choice(0, {"content": delta} if delta else {}, logprobs), openbook=openbook)
+                yield self._chunk(_choice(0, {"content": text} if text else {}, logprobs), openbook=openbook)
             case Answer():
                 yield from self._last_chunks(event)
 
@@ -163,8 +164,8 @@ class ChatStream(_OpenAIStream):
         return chunk | ({"usage": None} if self._wants_usage else {}) | more
 
 
-class ResponsesStream(_OpenAIStream):
-    """Events with a type and a number. Those between the first and the last are about the one text of the one message."""
+class ResponsesStream(OpenAIStream):
+    """Events with a type and a number. All but the first and the last are about the one text of the one message."""
 
     _asked: ResponsesRequest
     _number = 0
@@ -260,5 +261,4 @@ def _choice(
 
 
 def _text(found: dict[str, Any]) -> str:
-    """As JSON, like the bodies of the other calls."""
-    return to_json(found, inf_nan_mode="null").decode()
+    return FIELDS.dump_json(found).decode()

@@ -20,7 +20,7 @@ from openbook.application.comparison import Comparison
 from openbook.application.live_index import Lease, LiveIndex
 from openbook.application.telemetry import Telemetry
 from openbook.entities import Answer, AnswerOptions, AnswerToken, Retrieval, Scores
-from openbook.errors import DeadlineExceeded, IndexNotResident
+from openbook.errors import DeadlineExceeded, IndexNotResident, NoLiveIndex, Overloaded
 from openbook.rag.engine import RagEngine
 from openbook.rag.listening import Listener, Tell
 from openbook.storage.index_store import IndexStore
@@ -29,6 +29,16 @@ F = TypeVar("F", Answer, Scores, Retrieval)
 
 # The largest question of which `max_batch` are computed together.
 USUAL = AnswerOptions(num_beams=4)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question with all that `AnswerQuestion.answer` takes."""
+
+    question: str
+    options: AnswerOptions
+    timeout_s: float
+    index: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,31 @@ class AnswerQuestion:
         self, question: str, options: AnswerOptions, *, timeout_s: float, index: str | None = None
     ) -> Answer:
         return await self._answer(_OneQuestion(question, options), timeout_s, index)
+
+    async def answer_each(self, asks: Sequence[Ask]) -> list[Answer | Exception]:
+        """The answer to each, or the error that it ended with, in their order. Each counts its time from this call.
+
+        The next ones wait in the queue while some are computed, but never in more than half of all places. Raises
+        Overloaded or NoLiveIndex where the service takes none of them.
+        """
+        started = time.monotonic()
+        turns = asyncio.Semaphore(max(1, min(2 * self._max_batch, self._pool.places // 2)))
+
+        async def end_of(ask: Ask) -> Answer | Exception:
+            try:
+                async with turns:
+                    seconds_left = ask.timeout_s - (time.monotonic() - started)
+                    return await self.answer(ask.question, ask.options, timeout_s=seconds_left, index=ask.index)
+            except DeadlineExceeded:
+                return DeadlineExceeded(timeout_s=ask.timeout_s)
+            except Exception as error:
+                return error
+
+        ends = await asyncio.gather(*map(end_of, asks))
+        refusals = [end for end in ends if isinstance(end, Overloaded | NoLiveIndex)]
+        if refusals and len(refusals) == len(ends):
+            raise refusals[0]
+        return ends
 
     async def stream(
         self, question: str, options: AnswerOptions, *, timeout_s: float, index: str | None = None

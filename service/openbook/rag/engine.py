@@ -100,7 +100,7 @@ class RagEngine:
 
     @property
     def joins_tokens(self) -> bool:
-        """Whether the texts of an answer's tokens, joined, are its text; else the whole answer decides how it is written."""
+        """Whether an answer's text is that of its tokens, joined; else the whole answer decides how it is written."""
         return not (self._checkpoint.uncased or self._generator.tokenizer.clean_up_tokenization_spaces)
 
     def retriever(self, choice: RetrieverChoice, snapshot: IndexSnapshot) -> RetrieverKind:
