@@ -1,8 +1,8 @@
 """The calls of OpenAI's API, so that the clients that people have can ask: a version of the index is a model."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from datetime import datetime
 from typing import TypeVar
 
@@ -25,6 +25,7 @@ from openbook.api.openai_streams import ChatStream, OpenAIStream, ResponsesStrea
 from openbook.api.openapi import BODY_PROBLEMS, problem_responses
 from openbook.api.questions import STREAMED, answered, leave_facts
 from openbook.api.responses import Index
+from openbook.api.streaming import Event
 from openbook.application.live_index import Resident
 from openbook.entities import Answer
 from openbook.errors import IndexNotResident, InvalidRequest, ModelNotFound, UnknownIndex
@@ -96,13 +97,19 @@ async def _answer(body: OpenAIBody, request: Request, services: Services, settin
 async def _begun(
     stream: Callable[..., S], body: OpenAIBody, request: Request, services: Services, settings: Settings
 ) -> S:
-    """A stream that has its first event, or waits for it in the queue."""
+    """A stream that has its first event, or has waited long for it."""
     asked, version = body.asked(settings), _version(body.model, services)
-    with _in_its_words(body, services):
-        options, timeout_s = asked.options(settings, services.engine), asked.timeout(settings)
-        told = services.answer_question.stream(asked.question, options, timeout_s=timeout_s, index=version)
-        begun = stream(request, told, lambda found: leave_facts(request, asked, found), body, services.engine)
-        await begun.begin()
+
+    async def told() -> AsyncGenerator[Event]:
+        with _in_its_words(body, services):
+            options, timeout_s = asked.options(settings, services.engine), asked.timeout(settings)
+            coming = services.answer_question.stream(asked.question, options, timeout_s=timeout_s, index=version)
+            async with aclosing(coming):
+                async for event in coming:
+                    yield event
+
+    begun = stream(request, told(), lambda found: leave_facts(request, asked, found), body, services.engine)
+    await begun.begin()
     return begun
 
 
