@@ -1,6 +1,7 @@
 """OpenAI's own client, strict about every body, against a real server: a version is a model, an answer a completion."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -14,13 +15,17 @@ from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from openbook.api.app import create_app
+from openbook.api.openai_requests import ChatCompletionRequest, ResponsesRequest
 from openbook.api.openai_responses import NO_ANSWER, chat_annotations, citations
+from openbook.api.schemas import OpenbookOptions
 from openbook.entities import Answer, AnswerOptions
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.openbook.api.conftest import ADMIN, PERU, TOKEN, Serve, SlowSearch, get, post, serving, until
+from tests.places import ROOT
 
+DOCUMENT = ROOT / "docs" / "http.md"
 CHAT: dict[str, Any] = {"model": "openbook", "messages": [{"role": "user", "content": PERU}]}
 RESPONSE: dict[str, Any] = {"model": "openbook", "input": PERU}
 SMALL = {"openbook": {"n_docs": 4}}
@@ -438,6 +443,16 @@ def test_more_answers_than_beams_are_refused(ai: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="must be at most num_beams, which is 2, not 3") as refused:
         ask(ai, "chat", n=3, openbook={"num_beams": 2})
     assert refused.value.param == "n"
+
+
+def test_the_document_names_every_field_and_no_other() -> None:
+    section = DOCUMENT.read_text(encoding="utf-8").split("\n## From clients of OpenAI's API\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \|", section.split("| field |")[1].split("\n\n")[0], re.MULTILINE)
+    named = {name.split(".")[0] for row in rows for name in re.findall(r"`([\w.]+)`", row)} - {"message"}
+    fields = set(ChatCompletionRequest.model_fields) | set(ResponsesRequest.model_fields)
+    assert named == fields - {"model", "messages", "input"}
+    options = next(line for line in section.splitlines() if line.startswith("| `openbook` | an object"))
+    assert set(re.findall(r"`(\w+)`", options)) - {"openbook"} == set(OpenbookOptions.model_fields)
 
 
 # --- what every call of the service holds to ---------------------------------------------------------------
