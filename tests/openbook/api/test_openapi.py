@@ -1,5 +1,6 @@
 """The OpenAPI document: whole, true to the routes, and honest about errors."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ from starlette.testclient import TestClient
 from openbook.api import openai_requests, schemas
 from openbook.api.problems import MEDIA_TYPE
 from openbook.settings import Settings
+from tests.places import ROOT
 
 CALLS = {
     *(("post", f"/{name}") for name in ("answer", "answers", "score", "retrieve", "compare")),
@@ -125,3 +127,16 @@ def test_examples_are_answered(reader: TestClient, document: dict[str, Any]) -> 
     ):
         for example in document["components"]["schemas"][name]["examples"]:
             assert reader.post(path, json=example).status_code == 200
+
+
+def test_the_alerts_count_every_call_that_takes_a_place(document: dict[str, Any]) -> None:
+    calls = {
+        path
+        for path, _, operation in operations(document)
+        if "`overloaded`" in operation["responses"].get("503", {}).get("description", "")
+    }
+    for file in ("prometheus/alerts.yml", "grafana/dashboards/openbook.json"):
+        patterns = set(re.findall(r'route=~\\?"(.+?)\\?"', (ROOT / "deploy" / file).read_text(encoding="utf-8")))
+        assert len(patterns) == 1
+        counted = {path for path in document["paths"] if re.fullmatch(next(iter(patterns)), path)}
+        assert counted == calls
