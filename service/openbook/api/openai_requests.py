@@ -5,6 +5,7 @@ nothing is drawn. A field that asks for what the service does not do is refused,
 unknown field is refused, as everywhere.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -85,7 +86,7 @@ class StreamOptions(BaseModel):
     include_usage: Annotated[Flag, Field(description="Send `usage` in a chunk of its own, the last one.")] = None
 
 
-class OpenAIBody(BaseModel):
+class OpenAIBody(BaseModel, ABC):
     """What both calls take."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -120,13 +121,14 @@ class OpenAIBody(BaseModel):
     store: Annotated[Any, _only(False, why=MEMORY)] = None
     moderation: Annotated[Any, _only(why="the service judges no content")] = None
 
+    @abstractmethod
     def question(self) -> tuple[str, Any]:
         """The name of the field that holds the user's last turn, and its text. Raises InvalidRequest without one."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def n_tokens(self) -> int | None:
-        raise NotImplementedError
+        """The most tokens that are asked for."""
 
     @property
     def n_answers(self) -> int:
@@ -137,8 +139,9 @@ class OpenAIBody(BaseModel):
         return self.openbook.num_beams or self.n_answers
 
     @property
+    @abstractmethod
     def wants_logprobs(self) -> bool:
-        raise NotImplementedError
+        """Whether the answer is to have its tokens' probabilities."""
 
     def asked(self, settings: Settings) -> AnswerRequest:
         """The same as a body of POST /answer. Raises InvalidRequest and RequestValidationError in this body's words."""
