@@ -17,11 +17,12 @@ SearchChanges = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """What is retrieved: about 100 words with the title of their article."""
+    """What is retrieved: about 100 words with the title of their article; `url` opens the article, where it has one."""
 
     passage_id: str
     title: str
     text: str
+    url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +95,15 @@ class AnswerToken:
 
 @dataclass(frozen=True, slots=True)
 class AnswerText:
-    """One of `num_answers` answers. `text` is cased as in the passage that holds it, where one does."""
+    """One of `num_answers` answers. `text` is cased as in the passage that holds it, where one does.
+
+    `n_tokens` counts its end as well, where it has one; it is not `ended` where `max_new_tokens` cut it off.
+    """
 
     text: str
     log_prob: float
+    n_tokens: int = 0
+    ended: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +156,8 @@ class Answer:
     """The best answers to a question; tokens, posteriors and spans are those of the first.
 
     `no_answer` is p(empty answer | x): a checkpoint that is trained to say nothing of passages that do not answer gives
-    the probability that none of these does.
+    the probability that none of these does. `n_read` counts the tokens that the generator read: title, passage and
+    question, once for each passage.
     """
 
     answers: tuple[AnswerText, ...]
@@ -161,6 +168,7 @@ class Answer:
     no_answer: float
     source: Source
     abstained: bool = False
+    n_read: int = 0
 
     @property
     def text(self) -> str | None:

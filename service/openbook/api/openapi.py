@@ -7,26 +7,35 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from openbook.api import problems
+from openbook.api.openai_responses import OpenAIErrorResponse
 from openbook.api.responses import ProblemResponse
 from openbook.api.schemas import limits
 from openbook.errors import HostRefused, OpenbookError, OriginRefused
 from openbook.settings import Settings
 
 SCHEMA = "ProblemResponse"
+OPENAI_SCHEMA = "OpenAIErrorResponse"
 BODY_PROBLEMS = (400, 408, 413, 415)
 
 
-def problem_responses(*errors: type[OpenbookError], http: tuple[int, ...] = ()) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route that can raise these errors. A route that reads a body adds the statuses in `http`."""
+def problem_responses(
+    *errors: type[OpenbookError], http: tuple[int, ...] = (), openai: bool = False
+) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that can raise these errors. A route that reads a body adds the statuses in `http`.
+
+    With `openai` as OpenAI's API words them.
+    """
     raised: list[type[OpenbookError]] = [*errors, HostRefused, OpenbookError]
     if http:
         raised.append(OriginRefused)
     codes: dict[int, list[str]] = {}
     for error in raised:
-        codes.setdefault(problems.status_of(error), []).append(error.code)
+        status = problems.status_of(error)
+        codes.setdefault(problems.openai_status(status) if openai else status, []).append(error.code)
     for status in http:
         codes.setdefault(status, []).append(problems.HTTP_CODES[status])
-    content = {problems.MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{SCHEMA}"}}}
+    media_type, schema = ("application/json", OPENAI_SCHEMA) if openai else (problems.MEDIA_TYPE, SCHEMA)
+    content = {media_type: {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
     return {
         status: {"description": ", ".join(f"`{code}`" for code in dict.fromkeys(names)), "content": content}
         for status, names in sorted(codes.items())
@@ -42,9 +51,10 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
     schemas = openapi["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    problem = ProblemResponse.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas |= problem.pop("$defs")
-    schemas[SCHEMA] = problem
+    for name, model in ((SCHEMA, ProblemResponse), (OPENAI_SCHEMA, OpenAIErrorResponse)):
+        problem = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= problem.pop("$defs")
+        schemas[name] = problem
     for schema in schemas.values():
         properties = schema.get("properties", {})
         for name, most in limits(settings).items():

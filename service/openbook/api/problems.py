@@ -1,7 +1,8 @@
 """One body for every error, RFC 9457 `application/problem+json`, and one table from error class to status.
 
 A class that is not in the table has the status of its nearest parent there; a test walks every child of OpenbookError
-to see that each has one.
+to see that each has one. Clients of OpenAI's API read errors as that API writes them: below /v1/ the same problem has
+that body, and a status that they understand.
 """
 
 import json
@@ -29,6 +30,7 @@ MEDIA_TYPE = "application/problem+json"
 STATUSES: Mapping[type[OpenbookError], int] = {
     errors.InvalidRequest: 422,
     errors.UnknownIndex: 404,
+    errors.ModelNotFound: 404,
     errors.IndexNotResident: 409,
     errors.RetrieverUnavailable: 409,
     errors.NotCalibrated: 409,
@@ -84,6 +86,13 @@ PATHS = (
     re.compile(r"""(?<![^\s(=,;:])/(?:[^\s'"/]+/)+([^\s'"/]*)"""),
 )
 MAX_ERRORS = 20
+
+OPENAI_PATHS = "/v1/"
+# That API has no 422; its clients repeat what got a 409.
+OPENAI_STATUSES: Mapping[int, int] = {409: 400, 422: 400}
+OPENAI_TYPES: Mapping[int, str] = {403: "permission_error", 429: "rate_limit_error"}
+# Its clients repeat what got a 5xx. A question that had no time would have none again.
+DO_NOT_REPEAT: Mapping[int, Mapping[str, str]] = {504: {"x-should-retry": "false"}}
 
 logger = logging.getLogger(__name__)
 
@@ -171,17 +180,39 @@ def body(problem: Problem, request: Request) -> dict[str, Any]:
 def content(problem: Problem, request: Request) -> bytes:
     """The problem as bytes. Leaves its code in `request.state.outcome` for the access log and the metrics."""
     request.state.outcome = problem.code
-    return json.dumps(body(problem, request), ensure_ascii=False, separators=(",", ":")).encode()
+    return _json(body(problem, request))
 
 
 def respond(problem: Problem, request: Request) -> Response:
     """The problem as a response. Leaves its code in `request.state.outcome`, as `content` does."""
+    if request.scope.get("path", "").startswith(OPENAI_PATHS):
+        request.state.outcome = problem.code
+        status = openai_status(problem.status)
+        headers = {**problem.headers, **DO_NOT_REPEAT.get(status, {})}
+        return Response(_json({"error": openai_error(problem)}), status, headers, "application/json")
     return Response(content(problem, request), problem.status, dict(problem.headers), MEDIA_TYPE)
+
+
+def openai_status(status: int) -> int:
+    """The status that stands for `status` below /v1/."""
+    return OPENAI_STATUSES.get(status, status)
+
+
+def openai_error(problem: Problem) -> dict[str, str | None]:
+    """The problem as OpenAI's API words it: `param` is the first field at fault."""
+    status = openai_status(problem.status)
+    kind = OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    param = shown(problem.errors[0]["field"]) if problem.errors else None
+    return {"message": shown(problem.detail), "type": kind, "param": param, "code": problem.code}
 
 
 async def handle_error(request: Request, error: Exception) -> Response:
     """The exception handler of OpenbookError, HTTPException and RequestValidationError."""
     return respond(of_raised(error, request), request)
+
+
+def _json(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _headers(error: OpenbookError) -> dict[str, str]:

@@ -69,9 +69,9 @@ async def answer(
     streamed = asks_for_events(request.headers.get("accept", "")) if body.stream is None else body.stream
     if streamed:
         told = services.answer_question.stream(body.question, options, timeout_s=timeout_s, index=body.index)
-        return await EventStream(request, told, lambda found: _leave_facts(request, body, found)).begin()
+        return await EventStream(request, told, lambda found: leave_facts(request, body, found)).begin()
     asked = services.answer_question.answer(body.question, options, timeout_s=timeout_s, index=body.index)
-    return AnswerResponse.model_validate(await _found(request, body, asked))
+    return AnswerResponse.model_validate(await answered(request, body, asked))
 
 
 @router.post("/answers", responses=QUESTION_PROBLEMS, response_model_exclude_unset=True)
@@ -120,7 +120,7 @@ async def compare(
     asked = services.answer_question.compare(
         body.question, body.options(settings, services.engine), body.versions, timeout_s=body.timeout(settings)
     )
-    return CompareResponse.model_validate(await _found(request, body, asked))
+    return CompareResponse.model_validate(await answered(request, body, asked))
 
 
 @router.post("/score", responses=QUESTION_PROBLEMS)
@@ -133,7 +133,7 @@ async def score(body: ScoreRequest, request: Request, services: TheServices, set
         timeout_s=body.timeout(settings),
         index=body.index,
     )
-    return ScoreResponse.model_validate(await _found(request, body, asked))
+    return ScoreResponse.model_validate(await answered(request, body, asked))
 
 
 @router.post("/retrieve", responses=QUESTION_PROBLEMS)
@@ -144,17 +144,17 @@ async def retrieve(
     asked = services.answer_question.retrieve(
         body.question, body.options(settings, services.engine), timeout_s=body.timeout(settings), index=body.index
     )
-    return RetrieveResponse.model_validate(await _found(request, body, asked))
+    return RetrieveResponse.model_validate(await answered(request, body, asked))
 
 
-async def _found(request: Request, body: QuestionBody, asked: Coroutine[Any, Any, F]) -> F:
+async def answered(request: Request, body: QuestionBody, asked: Coroutine[Any, Any, F]) -> F:
     """What was asked for. Leaves for the access log which versions answered, and the seconds of each stage."""
     found = await while_connected(request, asked)
-    _leave_facts(request, body, found)
+    leave_facts(request, body, found)
     return found
 
 
-def _leave_facts(request: Request, body: QuestionBody, found: Answer | Scores | Retrieval | Comparison) -> None:
+def leave_facts(request: Request, body: QuestionBody, found: Answer | Scores | Retrieval | Comparison) -> None:
     sources = [one.source for one in found.answers] if isinstance(found, Comparison) else [found.source]
     seconds = [source.seconds for source in sources]
     facts: dict[str, object] = {

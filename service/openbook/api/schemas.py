@@ -29,6 +29,8 @@ MAX_TARGETS = 100
 # In one call: their answers stay below a megabyte.
 MAX_QUESTIONS = 64
 MAX_TIMEOUT_S = 600
+# Of an answer to a question that does not say how many.
+USUAL_NEW_TOKENS = 32
 MAX_VERSION = 64
 MIN_COMPARED = 2
 MAX_COMPARED = 8
@@ -102,8 +104,7 @@ class SearchParameters(_Body):
     ] = None
 
 
-class QuestionBody(_Body):
-    question: Asked
+class _Searching(_Body):
     n_docs: Annotated[Count, Field(description="K: passages to retrieve and to marginalise over.")] = 5
     retriever: Annotated[
         RetrieverChoice | None,
@@ -153,6 +154,16 @@ class QuestionBody(_Body):
         return self.timeout_s or settings.timeout_s
 
 
+class _QuestionFirst(_Body):
+    """The last parent of a body: its field comes before all others."""
+
+    question: Asked
+
+
+class QuestionBody(_Searching, _QuestionFirst):
+    """A question and how its passages are found."""
+
+
 class _Pinned(QuestionBody):
     index: Annotated[
         Version | None,
@@ -173,7 +184,9 @@ def _limit_or_calibrated(value: Any, handler: ValidatorFunctionWrapHandler) -> A
     raise ValueError('must be "calibrated" or {"max_no_answer": a number from 0 to 1}')
 
 
-class _AnsweringBody(QuestionBody):
+class OpenbookOptions(_Searching):
+    """How a question is answered, as far as every call that answers lets it be chosen."""
+
     model: Annotated[
         ModelKind | None,
         Field(
@@ -195,9 +208,6 @@ class _AnsweringBody(QuestionBody):
     num_beams: Annotated[
         Count | None, Field(description="1 is greedy. null: num_answers, so that one answer is decoded greedily.")
     ] = None
-    max_new_tokens: Count = 32
-    num_answers: Annotated[Count, Field(description="At most num_beams.")] = 1
-
     abstain: Annotated[
         AbstainAbove | Literal["calibrated"] | None,
         WrapValidator(_limit_or_calibrated),
@@ -208,6 +218,11 @@ class _AnsweringBody(QuestionBody):
             )
         ),
     ] = None
+
+
+class _AnsweringBody(OpenbookOptions, QuestionBody):
+    max_new_tokens: Count = USUAL_NEW_TOKENS
+    num_answers: Annotated[Count, Field(description="At most num_beams.")] = 1
 
     @field_validator("num_answers")
     @classmethod

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from openbook.api import problems
 from openbook.api.middleware import while_connected
+from openbook.api.problems import Problem
 from openbook.api.responses import AnswerResponse, RetrieveResponse, Token
 from openbook.entities import Answer, AnswerToken, Retrieval
 
@@ -69,23 +70,35 @@ class EventStream(Response):
             async for event in self._events:
                 await send_event(event)
         except Exception as error:
-            problem = problems.content(problems.of_raised(error, self._request), self._request)
-            end = format_sse_event(event="error", data_str=problem.decode())
+            problem = problems.of_raised(error, self._request)
+            self._request.state.outcome = problem.code
+            end = self.failed(problem)
         else:
-            end = b""
+            end = self.ended()
         await send({"type": "http.response.body", "body": end, "more_body": False})
 
     def _bytes(self, event: Event | None) -> bytes:
+        if isinstance(event, Answer):
+            self._answered(event)
+        return self.told(event) if event is not None else KEEPALIVE_COMMENT
+
+    def told(self, event: Event) -> bytes:
+        """What is sent for an event."""
         match event:
-            case None:
-                return KEEPALIVE_COMMENT
             case Retrieval():
                 return format_sse_event(event="passages", data_str=_json(RetrieveResponse, event))
             case AnswerToken():
                 return format_sse_event(event="token", data_str=_json(Token, event))
             case Answer():
-                self._answered(event)
                 return format_sse_event(event="answer", data_str=_json(AnswerResponse, event))
+
+    def failed(self, problem: Problem) -> bytes:
+        """What is sent at the end when there is no answer."""
+        return format_sse_event(event="error", data_str=problems.content(problem, self._request).decode())
+
+    def ended(self) -> bytes:
+        """What is sent after the answer."""
+        return b""
 
 
 def asks_for_events(accept: str) -> bool:

@@ -23,7 +23,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """An open snapshot, and the bytes that it holds once all its pages are read.
+    """An open snapshot, when it was made, and the bytes that it holds once all its pages are read.
 
     One that is `retiring` closes when its last lease ends, and gets no new lease. `last_leased` is larger for a later
     lease; `identity` says which files are mapped.
@@ -36,6 +36,7 @@ class Resident:
     leases: int = 0
     last_leased: int = 0
     identity: Identity = ()
+    created_at: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -130,6 +131,7 @@ class LiveIndex:
                     leases=opened.leases,
                     last_leased=opened.last_leased,
                     identity=opened.snapshot.identity,
+                    created_at=opened.snapshot.info.created_at,
                 )
                 for opened in self._opened
             )

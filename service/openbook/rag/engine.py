@@ -93,6 +93,16 @@ class RagEngine:
         """Above this probability of the empty answer the checkpoint would rather not answer; None where it has none."""
         return self._checkpoint.facts.max_no_answer
 
+    @property
+    def special_tokens(self) -> frozenset[str]:
+        """The texts of tokens that are no part of an answer's words, such as the one that ends it."""
+        return frozenset(self._generator.tokenizer.all_special_tokens)
+
+    @property
+    def joins_tokens(self) -> bool:
+        """Whether an answer's text is that of its tokens, joined; else the whole answer decides how it is written."""
+        return not (self._checkpoint.uncased or self._generator.tokenizer.clean_up_tokenization_spaces)
+
     def retriever(self, choice: RetrieverChoice, snapshot: IndexSnapshot) -> RetrieverKind:
         """The retriever that `choice` means for this version.
 
@@ -125,6 +135,7 @@ class RagEngine:
         found, encoded = self._read(questions, snapshot, options, between_steps, listeners)
         started = time.perf_counter()
         start = self._generator.start(encoded)
+        n_read = encoded.mask.view(len(questions), -1).sum(dim=1)  # (Q,)
         del encoded  # the start has read it
         no_answer = decoding.empty_log_prob(start, found.log_prior, self._generator.eos).exp().tolist()  # (Q,)
         told = {
@@ -144,7 +155,7 @@ class RagEngine:
                 # computed together, the same tokens differ in a last digit
                 answers[number] = replace(answers[number], tokens=tuple(heard.tokens))
         source = _after(found.source, generate=time.perf_counter() - started)
-        return [replace(answer, source=source) for answer in answers]
+        return [replace(answer, source=source, n_read=n) for answer, n in zip(answers, n_read.tolist(), strict=True)]
 
     @torch.inference_mode()
     def score(
@@ -239,7 +250,15 @@ class RagEngine:
         best_first = [retrieved.passages[k] for k in by_posterior]
         # where no passage's text has a word, its title or the question may still say how it is written
         texts = [*(passage.text for passage in best_first), *(passage.title for passage in best_first), question]
-        answers = tuple(AnswerText(self._text(one, texts), one.log_prob) for one in best)
+        answers = tuple(
+            AnswerText(
+                self._text(one, texts),
+                one.log_prob,
+                n_tokens=len(one.token_ids),
+                ended=one.token_ids[-1] == self._generator.eos,
+            )
+            for one in best
+        )
         token_texts = self._generator.token_texts(best[0].token_ids)
         return Answer(
             answers=answers,

@@ -1,20 +1,23 @@
 """The OpenAPI document: whole, true to the routes, and honest about errors."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from openbook.api import schemas
+from openbook.api import openai_requests, schemas
 from openbook.api.problems import MEDIA_TYPE
 from openbook.settings import Settings
+from tests.places import ROOT
 
 CALLS = {
     *(("post", f"/{name}") for name in ("answer", "answers", "score", "retrieve", "compare")),
     *(("get", f"/{name}") for name in ("index", "index/{version}", "index/swap", "index/history")),
     *(("post", f"/index/{name}") for name in ("swap", "rollback", "load")),
-    *(("get", f"/{name}") for name in ("healthz", "readyz", "metrics")),
+    *(("get", f"/{name}") for name in ("healthz", "readyz", "metrics", "v1/models", "v1/models/{model}")),
+    *(("post", f"/v1/{name}") for name in ("chat/completions", "responses")),
 }
 
 
@@ -66,9 +69,11 @@ def test_errors_are_documented_as_problems_and_as_nothing_else(document: dict[st
     for path, _, operation in operations(document):
         for status, response in operation["responses"].items():
             if status.startswith(("4", "5")):
-                assert list(response["content"]) == [MEDIA_TYPE], (path, status)
-                schema = response["content"][MEDIA_TYPE]["schema"]
-                assert schema == {"$ref": "#/components/schemas/ProblemResponse"}
+                ours = (MEDIA_TYPE, "ProblemResponse")
+                media_type, name = ("application/json", "OpenAIErrorResponse") if path.startswith("/v1/") else ours
+                assert list(response["content"]) == [media_type], (path, status)
+                schema = response["content"][media_type]["schema"]
+                assert schema == {"$ref": f"#/components/schemas/{name}"}
     assert set(document["paths"]["/answer"]["post"]["responses"]) == {
         *("200", "400", "403", "404", "408", "409", "413", "415", "421", "422", "500", "503", "504")
     }
@@ -90,9 +95,9 @@ def test_the_limits_of_the_settings_are_in_the_document(document: dict[str, Any]
 
 def test_every_request_has_examples_that_validate(document: dict[str, Any]) -> None:
     models = {name: found for name, found in document["components"]["schemas"].items() if name.endswith("Request")}
-    assert len(models) == 8
+    assert len(models) == 10
     for name, found in models.items():
-        model, examples = getattr(schemas, name), found["examples"]
+        model, examples = getattr(schemas, name, None) or getattr(openai_requests, name), found["examples"]
         assert examples
         for example in examples:
             model.model_validate(example)
@@ -116,6 +121,22 @@ def test_a_call_that_can_be_left_to_itself_says_so(document: dict[str, Any]) -> 
 
 
 def test_examples_are_answered(reader: TestClient, document: dict[str, Any]) -> None:
-    for path, name in (("/answer", "AnswerRequest"), ("/score", "ScoreRequest"), ("/retrieve", "RetrieveRequest")):
+    for path, name in (
+        *(("/answer", "AnswerRequest"), ("/score", "ScoreRequest"), ("/retrieve", "RetrieveRequest")),
+        *(("/v1/chat/completions", "ChatCompletionRequest"), ("/v1/responses", "ResponsesRequest")),
+    ):
         for example in document["components"]["schemas"][name]["examples"]:
             assert reader.post(path, json=example).status_code == 200
+
+
+def test_the_alerts_count_every_call_that_takes_a_place(document: dict[str, Any]) -> None:
+    calls = {
+        path
+        for path, _, operation in operations(document)
+        if "`overloaded`" in operation["responses"].get("503", {}).get("description", "")
+    }
+    for file in ("prometheus/alerts.yml", "grafana/dashboards/openbook.json"):
+        patterns = set(re.findall(r'route=~\\?"(.+?)\\?"', (ROOT / "deploy" / file).read_text(encoding="utf-8")))
+        assert len(patterns) == 1
+        counted = {path for path in document["paths"] if re.fullmatch(next(iter(patterns)), path)}
+        assert counted == calls

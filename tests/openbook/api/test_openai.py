@@ -1,0 +1,546 @@
+"""OpenAI's own client, strict about every body, against a real server: a version is a model, an answer a completion."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai.types.responses import ResponseOutputMessage
+from pydantic import SecretStr
+from starlette.testclient import TestClient
+
+from openbook.api.app import create_app
+from openbook.api.openai_requests import ChatCompletionRequest, ResponsesRequest
+from openbook.api.openai_responses import NO_ANSWER, chat_annotations, citations
+from openbook.api.schemas import OpenbookOptions
+from openbook.entities import Answer, AnswerOptions
+from openbook.rag.engine import RagEngine
+from openbook.settings import Settings
+from openbook.storage.index_store import IndexStore
+from tests.openbook.api.conftest import ADMIN, PERU, TOKEN, Serve, SlowSearch, get, post, serving, until
+from tests.places import ROOT
+
+DOCUMENT = ROOT / "docs" / "http.md"
+CHAT: dict[str, Any] = {"model": "openbook", "messages": [{"role": "user", "content": PERU}]}
+RESPONSE: dict[str, Any] = {"model": "openbook", "input": PERU}
+SMALL = {"openbook": {"n_docs": 4}}
+
+# What clients send without being asked to, and what only hints.
+TAKEN_BY_BOTH: dict[str, Any] = {
+    **{"temperature": 0.7, "top_p": 0.9, "user": "me", "safety_identifier": "me", "service_tier": "auto"},
+    **{"metadata": {"chat": "1"}, "tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "store": False},
+    **{"prompt_cache_key": "x", "prompt_cache_retention": "24h", "stream": False, "stream_options": {}},
+}
+TAKEN: dict[str, dict[str, Any]] = {
+    "chat": TAKEN_BY_BOTH
+    | {"seed": 7, "frequency_penalty": 0, "presence_penalty": 0.0, "logit_bias": {}, "stop": []}
+    | {"response_format": {"type": "text"}, "modalities": ["text"], "reasoning_effort": "low", "n": 1}
+    | {"function_call": "none", "functions": [], "verbosity": "low", "max_tokens": 4096},
+    "responses": TAKEN_BY_BOTH
+    | {"instructions": "Be brief.", "truncation": "auto", "reasoning": {"effort": "low"}, "background": False}
+    | {"text": {"format": {"type": "text"}, "verbosity": "low"}, "include": ["reasoning.encrypted_content"]}
+    | {"max_output_tokens": 100_000, "max_tool_calls": 3},
+}
+FUNCTION = {"name": "look"}
+REFUSED_BY_BOTH: list[tuple[str, Any]] = [
+    ("tools", [{"type": "function", "function": FUNCTION}]),
+    ("tool_choice", "required"),
+    ("store", True),
+    ("moderation", {"model": "omni-moderation-latest"}),
+    ("top_logprobs", 2),
+    ("metadata", {"x": 1}),
+    ("metadata", {str(number): "" for number in range(17)}),
+    ("stream", "yes"),
+    ("qestion", 1),
+]
+REFUSED: list[tuple[str, str, Any]] = [
+    *((call, name, value) for call in ("chat", "responses") for name, value in REFUSED_BY_BOTH),
+    ("chat", "response_format", {"type": "json_object"}),
+    ("chat", "modalities", ["text", "audio"]),
+    ("chat", "audio", {"voice": "alloy", "format": "wav"}),
+    ("chat", "functions", [FUNCTION]),
+    ("chat", "function_call", FUNCTION),
+    ("chat", "web_search_options", {}),
+    ("chat", "logit_bias", {"5": 1}),
+    ("chat", "frequency_penalty", 0.5),
+    ("chat", "presence_penalty", -1),
+    ("chat", "stop", ["\n"]),
+    ("chat", "n", 17),
+    ("chat", "n", 0),
+    ("chat", "max_tokens", 0),
+    ("chat", "max_completion_tokens", "many"),
+    ("chat", "messages", []),
+    ("responses", "text", {"format": {"type": "json_object"}}),
+    ("responses", "background", True),
+    ("responses", "previous_response_id", "resp_1"),
+    ("responses", "conversation", "conv_1"),
+    ("responses", "prompt", {"id": "x"}),
+    ("responses", "image", {}),
+    ("responses", "input", 5),
+    ("responses", "input", []),
+]
+NO_TEXT = "must be a text: the service does not read parts of type"
+# turns -> the field at fault, and why
+WRONG_TURNS: list[tuple[list[Any], str, str]] = [
+    ([{"role": "system", "content": "x"}], "{}", "holds no turn with the role user, whose last one is the question"),
+    ([{"role": "user"}], "{}[0].content", "must be a valid string"),
+    ([{"role": "user", "content": " "}], "{}[0].content", "must not be empty or blank"),
+    ([{"role": "user", "content": []}], "{}[0].content", "must not be empty or blank"),
+    ([{"role": "user", "content": "x" * 2001}], "{}[0].content", "must have at most 2000 characters"),
+    ([{"role": "user", "content": "a\0"}], "{}[0].content", "holds a NUL character"),
+    (
+        [{"role": "user", "content": "x"}, {"role": "user", "content": [{"type": "image_url", "image_url": {}}]}],
+        *("{}[1].content[0]", f"{NO_TEXT} 'image_url'"),
+    ),
+    (
+        [{"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "text"}]}],
+        *("{}[0].content[1]", f"{NO_TEXT} 'text'"),
+    ),
+    ([{"role": "user", "content": ["x"]}], "{}[0].content[0]", f"{NO_TEXT} None"),
+    ([{"role": 5, "content": "x"}], "{}[0].role", "must be a valid string"),
+    (["x"], "{}[0]", "must be a JSON object"),
+]
+
+
+def client_of(server: str) -> openai.OpenAI:
+    return openai.OpenAI(
+        base_url=f"{server}/v1", api_key="any", max_retries=0, timeout=60, _strict_response_validation=True
+    )
+
+
+@pytest.fixture(scope="module")
+def address(tiny_indexes: Path, tiny_checkpoint: Path, engine: RagEngine) -> Iterator[str]:
+    """A real server of which no test of this file changes anything."""
+    settings = Settings(
+        indexes=tiny_indexes,
+        checkpoint=str(tiny_checkpoint),
+        admin_token=SecretStr(TOKEN),
+        port=0,
+        follow_s=0.0,
+        max_docs=20,
+        max_new_tokens=40,
+    )
+    with serving(create_app(settings, engine=engine), settings) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def ai(address: str) -> Iterator[openai.OpenAI]:
+    with client_of(address) as client:
+        yield client
+
+
+def ask(ai: openai.OpenAI, call: str, **changed: Any) -> Any:
+    """The completion, or the response, of a small question with some fields changed."""
+    fields = (CHAT if call == "chat" else RESPONSE) | changed
+    known = {name: fields.pop(name) for name in ("model", "messages", "input") if name in fields}
+    extra = {"openbook": {"n_docs": 4}} | fields
+    create: Any = ai.chat.completions.create if call == "chat" else ai.responses.create
+    return create(**known, extra_body=extra)
+
+
+def text_of(call: str, answered: Any) -> str:
+    text: str = answered.choices[0].message.content if call == "chat" else answered.output_text
+    return text
+
+
+def without_seconds(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if name != "seconds"}
+
+
+@pytest.fixture(scope="module")
+def answer(engine: RagEngine, tiny_indexes: Path) -> Iterator[Answer]:
+    """To PERU, with as many passages as `ask` asks for."""
+    with closing(IndexStore(tiny_indexes).open("tiny-2016", dimension=engine.dimension)) as snapshot:
+        yield engine.answer([PERU], snapshot, AnswerOptions(n_docs=4))[0]
+
+
+# --- models ------------------------------------------------------------------------------------------------
+
+
+def test_the_live_version_and_every_open_one_are_models(ai: openai.OpenAI, address: str) -> None:
+    resident = {one["version"]: one for one in get(f"{address}/index").json()["resident"]}
+    models = {model.id: model for model in ai.models.list()}
+    assert list(models) == ["openbook", "openbook:tiny-2016", "openbook:tiny-2018"]
+    assert ai.models.retrieve("openbook:tiny-2018") == models["openbook:tiny-2018"]
+    for version in resident:
+        described = {name: resident[version][name] for name in ("version", "generation", "snapshot_date")}
+        assert models[f"openbook:{version}"].model_dump()["openbook"] == described
+    assert models["openbook"].created == models["openbook:tiny-2016"].created > 1_700_000_000
+
+
+@pytest.mark.parametrize(
+    "model", ["gpt-4o", "openbook:", "openbook:tiny-1999", "openbook:../x", "openbookish", ":", "", "openbook:a\0b"]
+)
+def test_what_is_not_open_is_no_model(ai: openai.OpenAI, model: str) -> None:
+    for call in ("chat", "responses"):
+        with pytest.raises(openai.NotFoundError) as refused:
+            ask(ai, call, model=model)
+        known = "Models: openbook, openbook:tiny-2016, openbook:tiny-2018."
+        assert refused.value.body == {
+            "message": f"model: there is none with the name {model!r}. {known}",
+            "type": "invalid_request_error",
+            "param": "model",
+            "code": "model_not_found",
+        }
+    if model and model.isprintable() and "/" not in model:
+        with pytest.raises(openai.NotFoundError) as refused:
+            ai.models.retrieve(model)
+        assert refused.value.code == "model_not_found"
+
+
+def test_a_model_that_names_a_version_pins_it_through_a_swap(serve: Serve) -> None:
+    server = serve()
+    with client_of(server) as ai:
+        assert ask(ai, "chat").model == "openbook:tiny-2016"
+        assert post(f"{server}/index/swap", json={"version": "tiny-2018"}, headers=ADMIN).status_code == 200
+        for call in ("chat", "responses"):
+            for model, version in (("", "tiny-2018"), (":tiny-2016", "tiny-2016"), (":tiny-2018", "tiny-2018")):
+                answered = ask(ai, call, model=f"openbook{model}")
+                assert answered.model == f"openbook:{version}"
+                assert answered.openbook["index"]["version"] == version
+        assert next(iter(ai.models.list())).model_dump()["openbook"]["version"] == "tiny-2018"
+
+
+# --- answers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["chat", "responses"])
+def test_an_answer_is_the_one_that_the_call_answer_gives(ai: openai.OpenAI, address: str, call: str) -> None:
+    plain = post(f"{address}/answer", json={"question": PERU, "n_docs": 4}).json()
+    answered = ask(ai, call)
+    assert without_seconds(answered.openbook) == without_seconds(plain)
+    assert text_of(call, answered) == plain["answer"]
+    assert answered.model == "openbook:tiny-2016"
+    n_said = len(plain["tokens"])
+    usage = answered.usage.model_dump()
+    assert [n for name, n in usage.items() if name in ("completion_tokens", "output_tokens")] == [n_said]
+    if call == "chat":
+        assert answered.system_fingerprint == plain["checkpoint"]
+        assert [(one.finish_reason, one.logprobs, one.message.refusal) for one in answered.choices] == [
+            ("stop", None, None)
+        ]
+    else:
+        assert (answered.status, answered.error, answered.incomplete_details) == ("completed", None, None)
+        assert answered.output[0].content[0].logprobs == []
+
+
+def test_the_prompt_is_what_the_generator_reads(ai: openai.OpenAI, engine: RagEngine, answer: Answer) -> None:
+    usage = ask(ai, "chat").usage
+    n_read = sum(len(engine._generator.input_ids(PERU, one.passage)) for one in answer.passages)
+    assert usage.prompt_tokens == n_read == answer.n_read
+    assert usage.total_tokens == n_read + usage.completion_tokens
+
+
+def test_the_id_of_an_answer_finds_its_line_in_the_log(ai: openai.OpenAI) -> None:
+    headers = {"x-request-id": "mine-7"}
+    chat = ai.chat.completions.create(**CHAT, extra_headers=headers)
+    response = ai.responses.create(**RESPONSE, extra_headers=headers)
+    assert isinstance(response.output[0], ResponseOutputMessage)
+    assert (chat.id, response.id, response.output[0].id) == ("chatcmpl-mine-7", "resp_mine-7", "msg_mine-7")
+    assert chat._request_id == "mine-7"
+
+
+def test_log_probabilities_are_those_of_the_marginal(ai: openai.OpenAI) -> None:
+    chat = ask(ai, "chat", logprobs=True, top_logprobs=1)
+    response = ask(ai, "responses", include=["message.output_text.logprobs"], top_logprobs=1)
+    *words, end = chat.openbook["tokens"]
+    assert end["text"] == "[SEP]"
+    for found in (chat.choices[0].logprobs.content, response.output[0].content[0].logprobs):
+        assert [(one.token, one.logprob) for one in found] == [(one["text"], one["log_prob"]) for one in words]
+        assert all(bytes(one.bytes).decode() == one.token for one in found)
+        assert [[(top.token, top.logprob) for top in one.top_logprobs] for one in found] == [
+            [(one["text"], one["log_prob"])] for one in words
+        ]
+    assert sum(one.logprob for one in chat.choices[0].logprobs.content) + end["log_prob"] == pytest.approx(
+        chat.openbook["log_prob"], abs=1e-4
+    )
+
+
+@pytest.mark.parametrize("openbook", [{"num_beams": 2}, {"model": "sequence"}])
+def test_no_token_is_said_to_be_the_likeliest_that_need_not_be(ai: openai.OpenAI, openbook: dict[str, Any]) -> None:
+    found = ask(ai, "chat", logprobs=True, top_logprobs=1, openbook={"n_docs": 4} | openbook)
+    assert found.choices[0].logprobs.content
+    assert all(one.top_logprobs == [] for one in found.choices[0].logprobs.content)
+
+
+def test_several_answers_are_several_choices(ai: openai.OpenAI, address: str) -> None:
+    plain = post(f"{address}/answer", json={"question": PERU, "n_docs": 4, "num_answers": 3}).json()
+    found = ask(ai, "chat", n=3, logprobs=True)
+    assert len(plain["answers"]) == 3
+    assert [one.message.content for one in found.choices] == [one["text"] or NO_ANSWER for one in plain["answers"]]
+    assert [one.index for one in found.choices] == [0, 1, 2]
+    assert [one.logprobs is not None for one in found.choices] == [True, False, False]
+    alone = len(plain["tokens"])
+    assert found.usage.completion_tokens > alone
+
+
+@pytest.mark.parametrize(
+    ("call", "field"), [("chat", "max_tokens"), ("chat", "max_completion_tokens"), ("responses", "max_output_tokens")]
+)
+def test_an_answer_that_was_cut_off_says_so(ai: openai.OpenAI, call: str, field: str) -> None:
+    cut = ask(ai, call, **{field: 1})
+    usage = cut.usage.model_dump()
+    assert 1 in (usage.get("completion_tokens"), usage.get("output_tokens"))
+    if call == "chat":
+        assert cut.choices[0].finish_reason == "length"
+    else:
+        assert (cut.status, cut.output[0].status) == ("incomplete", "incomplete")
+        assert cut.incomplete_details.reason == "max_output_tokens"
+
+
+def test_more_tokens_than_allowed_mean_as_many_as_allowed(ai: openai.OpenAI) -> None:
+    assert text_of("chat", ask(ai, "chat", max_tokens=10**9)) == text_of("chat", ask(ai, "chat", max_tokens=40))
+
+
+@pytest.mark.parametrize("call", ["chat", "responses"])
+def test_a_withheld_answer_is_a_sentence(ai: openai.OpenAI, call: str) -> None:
+    changed = {"logprobs": True, "n": 2} if call == "chat" else {"include": ["message.output_text.logprobs"]}
+    found = ask(ai, call, openbook={"n_docs": 4, "abstain": {"max_no_answer": 0}}, **changed)
+    assert text_of(call, found) == NO_ANSWER
+    assert (found.openbook["answer"], found.openbook["abstained"]) == (None, True)
+    if call == "chat":
+        (choice,) = found.choices
+        assert (choice.finish_reason, choice.message.refusal, choice.logprobs.content) == ("stop", None, [])
+    else:
+        (part,) = found.output[0].content
+        assert (found.status, part.annotations, part.logprobs) == ("completed", [], [])
+
+
+def with_spans(answer: Answer, *holding: int, urls: bool = False) -> Answer:
+    """The same where only these passages, by rank, hold the answer, and have urls or not."""
+    return replace(
+        answer,
+        passages=tuple(
+            replace(
+                one,
+                posterior=0.1 * one.rank,
+                answer_spans=((0, 3),) if one.rank in holding else (),
+                passage=replace(one.passage, url=f"https://a.example/{one.rank}" if urls else None),
+            )
+            for one in answer.passages
+        ),
+    )
+
+
+def test_passages_that_hold_the_answer_are_cited_or_the_one_it_owes_most_to(answer: Answer) -> None:
+    ids = {one.rank: one.passage.passage_id for one in answer.passages}
+    for holding, cited in (((1, 3), (3, 1)), ((2,), (2,)), ((), (4,))):
+        found = [one.model_dump() for one in citations(with_spans(answer, *holding))]
+        assert [one["file_id"] for one in found] == [ids[rank] for rank in cited]
+        assert {one["type"] for one in found} == {"file_citation"}
+    assert citations(replace(with_spans(answer, 1), abstained=True)) == []
+
+
+def test_a_passage_with_a_url_is_cited_by_it(answer: Answer) -> None:
+    found = with_spans(answer, 1, 3, urls=True)
+    titles = {one.rank: one.passage.title for one in found.passages}
+    span = {"start_index": 0, "end_index": len(found.text or "")}
+    cited = [{**span, "title": titles[rank], "url": f"https://a.example/{rank}"} for rank in (3, 1)]
+    assert [one.model_dump() for one in citations(found)] == [one | {"type": "url_citation"} for one in cited]
+    assert [one.model_dump() for one in chat_annotations(found)] == [
+        {"type": "url_citation", "url_citation": one} for one in cited
+    ]
+    # OpenAI's clients refuse a chat message with any other kind
+    assert chat_annotations(with_spans(answer, 1)) == []
+
+
+def test_the_cited_passages_of_a_response_hold_its_text(ai: openai.OpenAI) -> None:
+    found = ask(ai, "responses")
+    passages = {one["passage_id"]: one for one in found.openbook["passages"]}
+    (part,) = found.output[0].content
+    assert part.annotations
+    for one in part.annotations:
+        assert (one.type, one.index) == ("file_citation", len(part.text))
+        assert passages[one.file_id]["title"] == one.filename
+
+
+# --- what is sent ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [{"role": "system", "content": "Answer in verse."}, {"role": "user", "content": PERU}],
+        [
+            {"role": "user", "content": "who is the king ?"},
+            {"role": "assistant", "content": None, "refusal": "no", "tool_calls": []},
+            {"role": "user", "content": f"  {PERU}\n"},
+        ],
+        [{"role": "user", "content": PERU}, {"role": "assistant", "content": "the"}],
+        [{"role": "user", "content": [{"type": "image_url"}]}, {"role": "user", "content": PERU, "name": "me"}],
+        [
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "who is the president"}, {"type": "text", "text": "of peru ?"}],
+            }
+        ],
+        [{"role": "user", "content": [{"type": "input_text", "text": PERU}]}, {"type": "reasoning", "summary": []}],
+    ],
+)
+def test_the_last_turn_of_the_user_is_the_question(ai: openai.OpenAI, turns: list[Any]) -> None:
+    expected = text_of("chat", ask(ai, "chat"))
+    assert text_of("chat", ask(ai, "chat", messages=turns)) == expected
+    assert text_of("responses", ask(ai, "responses", input=turns)) == expected
+
+
+@pytest.mark.parametrize(("turns", "field", "reason"), WRONG_TURNS)
+def test_a_turn_that_cannot_be_asked_is_named(ai: openai.OpenAI, turns: list[Any], field: str, reason: str) -> None:
+    for call, name in (("chat", "messages"), ("responses", "input")):
+        with pytest.raises(openai.BadRequestError) as refused:
+            ask(ai, call, **{name: turns})
+        place = field.format(name)
+        assert (refused.value.param, refused.value.code) == (place, "invalid_request")
+        assert refused.value.body["message"] == f"{place}: {reason}"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("call", ["chat", "responses"])
+def test_a_hint_changes_nothing(ai: openai.OpenAI, call: str) -> None:
+    expected = ask(ai, call).openbook
+    for fields in (TAKEN[call], dict.fromkeys(TAKEN[call])):
+        assert without_seconds(ask(ai, call, **fields).openbook) == without_seconds(expected)
+
+
+@pytest.mark.parametrize(("call", "name", "value"), REFUSED)
+def test_what_the_service_cannot_do_is_refused(ai: openai.OpenAI, call: str, name: str, value: Any) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(ai, call, **{name: value})
+    assert (refused.value.param or "").split(".")[0].split("[")[0] == name
+    assert (refused.value.type, refused.value.code) == ("invalid_request_error", "invalid_request")
+
+
+def test_a_response_repeats_what_was_asked_for(ai: openai.OpenAI) -> None:
+    found = ask(ai, "responses", instructions="Be brief.", metadata={"chat": "1"}, max_output_tokens=5)
+    assert (found.instructions, found.metadata, found.max_output_tokens) == ("Be brief.", {"chat": "1"}, 5)
+
+
+@pytest.mark.parametrize(
+    ("openbook", "param"),
+    [
+        ({"n_docs": 0}, "openbook.n_docs"),
+        ({"n_docs": 21}, "openbook.n_docs"),
+        ({"n_docs": 13}, "openbook.n_docs"),
+        ({"num_beams": 17}, "openbook.num_beams"),
+        ({"question": "x"}, "openbook.question"),
+        ({"max_new_tokens": 3}, "openbook.max_new_tokens"),
+        ({"search": {"nprobe": 3}}, "openbook.search.nprobe"),
+        ({"abstain": "often"}, "openbook.abstain"),
+    ],
+)
+def test_an_option_of_ours_is_checked_under_its_own_name(ai: openai.OpenAI, openbook: Any, param: str) -> None:
+    for call in ("chat", "responses"):
+        with pytest.raises(openai.BadRequestError) as refused:
+            ask(ai, call, openbook=openbook)
+        assert refused.value.param == param
+
+
+def test_more_answers_than_beams_are_refused(ai: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="must be at most num_beams, which is 2, not 3") as refused:
+        ask(ai, "chat", n=3, openbook={"num_beams": 2})
+    assert refused.value.param == "n"
+
+
+def test_the_document_names_every_field_and_no_other() -> None:
+    section = DOCUMENT.read_text(encoding="utf-8").split("\n## From clients of OpenAI's API\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \|", section.split("| field |")[1].split("\n\n")[0], re.MULTILINE)
+    named = {name.split(".")[0] for row in rows for name in re.findall(r"`([\w.]+)`", row)} - {"message"}
+    fields = set(ChatCompletionRequest.model_fields) | set(ResponsesRequest.model_fields)
+    assert named == fields - {"model", "messages", "input"}
+    options = next(line for line in section.splitlines() if line.startswith("| `openbook` | an object"))
+    assert set(re.findall(r"`(\w+)`", options)) - {"openbook"} == set(OpenbookOptions.model_fields)
+
+
+# --- what every call of the service holds to ---------------------------------------------------------------
+
+
+def test_every_error_has_the_body_that_these_clients_read(reader: TestClient) -> None:
+    json_type = {"content-type": "application/json"}
+    calls: list[tuple[int, str, str, dict[str, Any]]] = [
+        (404, "not_found", "invalid_request_error", {"method": "POST", "url": "/v1/embeddings", "json": {}}),
+        (405, "method_not_allowed", "invalid_request_error", {"method": "GET", "url": "/v1/responses"}),
+        (400, "malformed_body", "invalid_request_error", {"method": "POST", "content": b"{", "headers": json_type}),
+        (413, "body_too_large", "invalid_request_error", {"method": "POST", "content": b" " * 65_537}),
+        (415, "unsupported_media_type", "invalid_request_error", {"method": "POST", "content": b"{}"}),
+        (421, "host_refused", "invalid_request_error", {"method": "GET", "headers": {"host": "elsewhere.example"}}),
+        (
+            *(403, "origin_refused", "permission_error"),
+            {"method": "POST", "json": CHAT, "headers": {"origin": "http://elsewhere.example"}},
+        ),
+        (431, "head_too_large", "invalid_request_error", {"method": "GET", "headers": {"x": "y" * 17_000}}),
+    ]
+    for status, code, kind, call in calls:
+        response = reader.request(**({"url": "/v1/chat/completions"} | call))
+        assert response.headers["content-type"] == "application/json"
+        assert response.headers["x-request-id"]
+        error = response.json()["error"]
+        assert set(response.json()) == {"error"}
+        assert set(error) == {"message", "type", "param", "code"}
+        assert (response.status_code, error["code"], error["type"], error["param"]) == (status, code, kind, None)
+
+
+def test_a_problem_that_has_no_place_there_becomes_one_that_clients_do_not_repeat(ai: openai.OpenAI) -> None:
+    # 409 elsewhere
+    for openbook in ({"retriever": "bm25"}, {"abstain": "calibrated"}):
+        with pytest.raises(openai.BadRequestError) as refused:
+            ask(ai, "chat", openbook=openbook)
+        assert refused.value.code in ("retriever_unavailable", "not_calibrated")
+
+
+def test_a_full_queue_and_a_deadline_hold_there_too(serve: Serve, slow_search: SlowSearch) -> None:
+    server = serve(workers=1, max_queue=0)
+    with slow_search, client_of(server) as ai:
+        slow_search.ask(server, CHAT, "/v1/chat/completions")
+        slow_search.wait(1)
+        with pytest.raises(openai.InternalServerError) as refused:
+            ai.chat.completions.create(**CHAT)
+        assert (refused.value.status_code, refused.value.code, refused.value.type) == (
+            503,
+            "overloaded",
+            "server_error",
+        )
+        assert int(refused.value.response.headers["retry-after"]) >= 1
+        slow_search.go_on.set()
+        until(lambda: "openbook_questions_running 0.0" in get(f"{server}/metrics").text)
+        slow_search.go_on.clear()
+        with pytest.raises(openai.InternalServerError) as late:
+            ai.responses.create(**RESPONSE, extra_body={"openbook": {"timeout_s": 0.1}})
+        assert (late.value.status_code, late.value.code) == (504, "deadline_exceeded")
+        # the client would otherwise ask twice more
+        assert late.value.response.headers["x-should-retry"] == "false"
+
+
+def test_a_client_that_hangs_up_gives_its_place_back(serve: Serve, slow_search: SlowSearch) -> None:
+    server = serve(workers=1, max_queue=0)
+    with slow_search:
+        client = slow_search.ask(server, CHAT, "/v1/chat/completions")
+        slow_search.wait(1)
+        client.close()
+        counted = 'openbook_requests_total{outcome="cancelled",route="/v1/chat/completions"} 1.0'
+        until(lambda: counted in get(f"{server}/metrics").text)
+        slow_search.go_on.set()
+        until(lambda: "openbook_questions_running 0.0" in get(f"{server}/metrics").text)
+        assert post(f"{server}/v1/chat/completions", json=CHAT).status_code == 200
+
+
+def test_any_key_will_do_and_none(address: str) -> None:
+    for headers in ({}, {"authorization": "Bearer sk-whatever"}, {"authorization": "Basic x"}):
+        assert post(f"{address}/v1/chat/completions", json=CHAT, headers=headers).status_code == 200
+
+
+def test_the_asynchronous_client_gets_the_same(ai: openai.OpenAI, address: str) -> None:
+    async def both() -> tuple[Any, Any]:
+        async with openai.AsyncOpenAI(
+            base_url=f"{address}/v1", api_key="any", max_retries=0, _strict_response_validation=True
+        ) as client:
+            return await asyncio.gather(
+                client.chat.completions.create(**CHAT, extra_body=SMALL),
+                client.responses.create(**RESPONSE, extra_body=SMALL),
+            )
+
+    chat, response = asyncio.run(both())
+    assert text_of("chat", chat) == text_of("responses", response) == text_of("chat", ask(ai, "chat"))
