@@ -338,21 +338,3 @@ class FaissFileRefused(SourceInvalid):
 class SettingInvalid(OpenbookError):
     code = "setting_invalid"
     message = "{setting}: {reason}"
-
-
-class ServerUnreachable(OpenbookError):
-    code = "server_unreachable"
-    message = "No Openbook answers at {url}: {reason}. Start it with: openbook serve"
-
-
-class ServerSilent(ServerUnreachable):
-    """The service took the call and has not answered. It may still be working, so the client does not do its work."""
-
-    message = "The Openbook at {url} has not answered within {timeout_s} s."
-
-
-class ServerRefused(OpenbookError):
-    """A running service answered our client with a problem document. Keeps the service's code and sentence."""
-
-    code = "server_refused"
-    message = "{code}: {detail}"
