@@ -4,10 +4,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import typer
+
+from openbook.cli.ask_file import AnswerFile, AskingAll, QuestionFile, summary
 from openbook.cli.client import Answering, ServiceHere, running_service, url_of
 from openbook.cli.consoles import messages, output, print_json, say
 from openbook.cli.heat_map import check_can_write, heat_map, write_drawing
-from openbook.cli.options import URL, argument, option, plot_to_write, with_options
+from openbook.cli.options import URL, argument, file_to_write, option, plot_to_write, with_options
 from openbook.cli.rendering import show_answer, show_comparison
 from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoice
 from openbook.errors import SettingInvalid
@@ -46,7 +49,7 @@ class Asking:
 def ask(
     settings: Annotated[Settings, "checkpoint", "indexes", "device", "dtype", "threads"],
     asking: Asking,
-    question: str = argument("QUESTION", "What to ask."),
+    question: str | None = argument("[QUESTION]", "What to ask.", None),
     url: str | None = URL,
     local: bool = option(False, "Load --checkpoint and --indexes into this process and ask there."),
     ef_search: int | None = option(
@@ -73,6 +76,14 @@ def ask(
         metavar="FILE",
         callback=plot_to_write,
     ),
+    file: Path | None = option(
+        None, 'Ask each question of this file: lines such as {"question": "..."}.', metavar="FILE.jsonl"
+    ),
+    out: Path | None = option(
+        None, "With --file: where the answers go, a line each.", metavar="FILE.jsonl", callback=file_to_write
+    ),
+    at_once: int = option(8, "With --file: questions that are asked at the same time.", min=1, max=64),
+    retry_errors: bool = option(False, "With --file: ask questions again that ended with an error."),
 ) -> None:
     """Ask a question and see where its answer comes from.
 
@@ -81,6 +92,9 @@ def ask(
     error says so.
 
     With --compare wiki-2016 --compare wiki-2018, asks both and shows side by side what each says and read.
+
+    With --file questions.jsonl --out answers.jsonl, asks every question of a running service. Stopped, the same command
+    goes on where it was.
     """
     if local and url is not None:
         raise SettingInvalid(setting="--local", reason="asks in this process; leave --url out")
@@ -92,6 +106,8 @@ def ask(
         if compare:
             raise SettingInvalid(setting="--heat-map", reason="draws one answer; leave --compare out")
         check_can_write("--heat-map", picture)
+    if (question is None) == (file is None):
+        raise SettingInvalid(setting="QUESTION", reason="give one question, or a file of them with --file")
     search = {"efSearch": ef_search, "nprobe": nprobe, "candidates": candidates}
     options = {
         **asdict(asking),
@@ -99,6 +115,17 @@ def ask(
         "search": {name: value for name, value in search.items() if value is not None} or None,
         **({} if compare else {"index": index}),
     }
+    if file is not None:
+        if local or compare or picture is not None or as_json:
+            others = "--local, --compare, --heat-map and --json"
+            raise SettingInvalid(setting="--file", reason=f"asks a running service for answers; leave out {others}")
+        if out is None:
+            raise SettingInvalid(setting="--out", reason="must name a file for the answers to --file")
+        given: Any = {name: value for name, value in options.items() if value is not None}
+        asking_all = AskingAll(url or url_of(settings), settings.timeout_s, at_once, given)
+        _ask_file(file, out, asking_all, retry_errors=retry_errors)
+        return
+    assert question is not None
     asked = OneQuestion(question, compare, options)
     answer = (asked.here(settings) if local else asked.there(settings, url)).body()
     if picture is not None:
@@ -109,6 +136,19 @@ def ask(
         show_comparison(answer, output())
     else:
         show_answer(answer, output())
+
+
+def _ask_file(file: Path, out: Path, asking: AskingAll, *, retry_errors: bool) -> None:
+    """Ends with status 1 where a question has an error."""
+    questions = QuestionFile.read(file)
+    with AnswerFile(out, asking.options) as answers:
+        answers.check(questions)
+        if retry_errors:
+            answers.drop_errors()
+        asking.ask(questions, answers)
+    say(summary(answers))
+    if answers.failed:
+        raise typer.Exit(1)
 
 
 def _abstaining(value: str | None) -> AbstainAbove | str | None:

@@ -103,6 +103,17 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
+def append_line(descriptor: int, line: bytes) -> None:
+    """Bring a line to the disk, at the end of a file that is open for reading and appending. Raises OSError."""
+    size = os.fstat(descriptor).st_size
+    # a process that died in its write left half a line: it must not swallow this one
+    torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+    left = b"\n" + line + b"\n" if torn else line + b"\n"
+    while left:
+        left = left[os.write(descriptor, left) :]
+    os.fsync(descriptor)
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[BinaryIO]:
     """A regular file to read, opened by `open_regular`."""
