@@ -51,7 +51,6 @@ HEAD_TOO_LARGE = problems.of_http(
     HTTPException(431, f"The address and headers have more than {MAX_HEAD_BYTES} bytes.", {"connection": "close"})
 )
 
-logger = logging.getLogger(__name__)
 access = logging.getLogger("openbook.access")
 
 
@@ -104,9 +103,8 @@ class RequestContext:
             response = problems.respond(problems.of_error(NoLiveIndex(hint=SHUTTING_DOWN)), request)
             if not status:
                 await response(scope, receive, send_marked)
-        except Exception:
-            logger.exception("unexpected error", extra={FACTS: {"request_id": request_id}})
-            response = problems.respond(problems.of_error(OpenbookError()), request)
+        except Exception as error:
+            response = problems.respond(problems.of_raised(error, request), request)
             if not status:
                 await response(scope, receive, send_marked)
         finally:

@@ -15,6 +15,7 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -122,17 +123,37 @@ def of_http(error: HTTPException) -> Problem:
     return Problem(error.status_code, code, detail, headers=headers)
 
 
-def of_validation(error: RequestValidationError) -> Problem:
+def of_validation(error: RequestValidationError | ValidationError) -> Problem:
     """Which fields do not validate, and why, without their values, which may be long or private."""
-    fields = tuple({"field": _field_name(one["loc"]), "reason": _reason(one)} for one in error.errors()[:MAX_ERRORS])
+    # FastAPI's begin with the part of the request
+    within = () if isinstance(error, RequestValidationError) else ("body",)
+    fields = tuple(
+        {"field": _field_name((*within, *one["loc"])), "reason": _reason(one)} for one in error.errors()[:MAX_ERRORS]
+    )
     detail = "; ".join(f"{one['field']}: {one['reason']}" for one in fields)
     return Problem(422, InvalidRequest.code, detail, fields)
 
 
-def respond(problem: Problem, request: Request) -> Response:
-    """The problem as a response. Leaves its code in `request.state.outcome` for the access log and the metrics."""
-    request.state.outcome = problem.code
-    body: dict[str, Any] = {
+def of_raised(error: Exception, request: Request) -> Problem:
+    """What a client hears of any error. The log hears the rest of one that is no client's fault."""
+    facts = {FACTS: {"request_id": getattr(request.state, "request_id", None)}}
+    match error:
+        case OpenbookError():
+            problem = of_error(error)
+            if problem.status == 500:
+                logger.warning("%s", error, extra=facts)
+            return problem
+        case HTTPException():
+            return of_http(error)
+        case RequestValidationError():
+            return of_validation(error)
+    logger.error("unexpected error", exc_info=error, extra=facts)
+    return of_error(OpenbookError())
+
+
+def body(problem: Problem, request: Request) -> dict[str, Any]:
+    """The problem as JSON."""
+    found: dict[str, Any] = {
         "type": f"urn:openbook:problem:{problem.code}",
         "title": problem.code.replace("_", " ").capitalize(),
         "status": problem.status,
@@ -141,23 +162,24 @@ def respond(problem: Problem, request: Request) -> Response:
         "request_id": getattr(request.state, "request_id", None),
     }
     if problem.errors:
-        body["errors"] = [{name: shown(text) for name, text in one.items()} for one in problem.errors]
-    content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-    return Response(content, problem.status, dict(problem.headers), MEDIA_TYPE)
+        found["errors"] = [{name: shown(text) for name, text in one.items()} for one in problem.errors]
+    return found
+
+
+def content(problem: Problem, request: Request) -> bytes:
+    """The problem as bytes. Leaves its code in `request.state.outcome` for the access log and the metrics."""
+    request.state.outcome = problem.code
+    return json.dumps(body(problem, request), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def respond(problem: Problem, request: Request) -> Response:
+    """The problem as a response. Leaves its code in `request.state.outcome`, as `content` does."""
+    return Response(content(problem, request), problem.status, dict(problem.headers), MEDIA_TYPE)
 
 
 async def handle_error(request: Request, error: Exception) -> Response:
     """The exception handler of OpenbookError, HTTPException and RequestValidationError."""
-    if isinstance(error, OpenbookError):
-        problem = of_error(error)
-        if problem.status == 500:
-            logger.warning("%s", error, extra={FACTS: {"request_id": request.state.request_id}})
-        return respond(problem, request)
-    if isinstance(error, HTTPException):
-        return respond(of_http(error), request)
-    if isinstance(error, RequestValidationError):
-        return respond(of_validation(error), request)
-    raise error
+    return respond(of_raised(error, request), request)
 
 
 def _headers(error: OpenbookError) -> dict[str, str]:
@@ -187,7 +209,7 @@ def _reason(error: Mapping[str, Any]) -> str:
             return "is required"
         case "value_error":
             return str(error["ctx"]["error"])
-        case "model_attributes_type":
+        case "model_attributes_type" | "model_type":
             return "must be a JSON object"
         case "string_too_long":
             return f"must have at most {error['ctx']['max_length']} characters"

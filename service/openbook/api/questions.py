@@ -4,17 +4,40 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
+from pydantic import ValidationError
 
 from openbook import errors
+from openbook.api import problems
 from openbook.api.access import TheServices, TheSettings, settings_of
 from openbook.api.body import JsonRoute
+from openbook.api.composition import Services
 from openbook.api.logs import FACTS
 from openbook.api.middleware import while_connected
 from openbook.api.openapi import BODY_PROBLEMS, problem_responses
-from openbook.api.responses import AnswerResponse, CompareResponse, RetrieveResponse, ScoreResponse
-from openbook.api.schemas import AnswerRequest, CompareRequest, QuestionBody, RetrieveRequest, ScoreRequest
+from openbook.api.responses import (
+    AnswerOrError,
+    AnswerResponse,
+    AnswersResponse,
+    CompareResponse,
+    ProblemResponse,
+    RetrieveResponse,
+    ScoreResponse,
+)
+from openbook.api.schemas import (
+    AnswerRequest,
+    AnswersRequest,
+    BatchedQuestion,
+    CompareRequest,
+    QuestionBody,
+    RetrieveRequest,
+    ScoreRequest,
+)
+from openbook.api.streaming import EVENTS, EventStream, asks_for_events
+from openbook.application.answer_question import Ask
 from openbook.application.comparison import Comparison
 from openbook.entities import Answer, Retrieval, Scores
+from openbook.errors import OpenbookError
+from openbook.settings import Settings
 
 F = TypeVar("F", Answer, Scores, Retrieval, Comparison)
 
@@ -25,16 +48,68 @@ QUESTION_PROBLEMS = problem_responses(
     http=BODY_PROBLEMS,
 )
 
+STREAMED: dict[str, Any] = {
+    "description": "The answer; or the events of a stream, of which the last is `answer` or `error`.",
+    "content": {EVENTS: {"schema": {"type": "string"}}},
+}
+
 router = APIRouter(route_class=JsonRoute, tags=["questions"])
 
 
-@router.post("/answer", responses=QUESTION_PROBLEMS)
-async def answer(body: AnswerRequest, request: Request, services: TheServices, settings: TheSettings) -> AnswerResponse:
-    """Answer a question from the live index, and say which passage every token came from."""
-    asked = services.answer_question.answer(
-        body.question, body.options(settings, services.engine), timeout_s=body.timeout(settings), index=body.index
-    )
+@router.post("/answer", response_model=AnswerResponse, responses={200: STREAMED, **QUESTION_PROBLEMS})
+async def answer(
+    body: AnswerRequest, request: Request, services: TheServices, settings: TheSettings
+) -> AnswerResponse | EventStream:
+    """Answer a question from the live index, and say which passage every token came from.
+
+    As `text/event-stream`, where the question or the header Accept asks for it: the events `passages`, `token`,
+    `answer` and `error`.
+    """
+    options, timeout_s = body.options(settings, services.engine), body.timeout(settings)
+    streamed = asks_for_events(request.headers.get("accept", "")) if body.stream is None else body.stream
+    if streamed:
+        told = services.answer_question.stream(body.question, options, timeout_s=timeout_s, index=body.index)
+        return await EventStream(request, told, lambda found: _leave_facts(request, body, found)).begin()
+    asked = services.answer_question.answer(body.question, options, timeout_s=timeout_s, index=body.index)
     return AnswerResponse.model_validate(await _found(request, body, asked))
+
+
+@router.post("/answers", responses=QUESTION_PROBLEMS, response_model_exclude_unset=True)
+async def answers(
+    body: AnswersRequest, request: Request, services: TheServices, settings: TheSettings
+) -> AnswersResponse:
+    """Answer several questions in one call. Each has its own answer or its own error, in the order asked."""
+    ends: dict[int, Answer | Exception] = {}
+    asks: dict[int, Ask] = {}
+    for number, one in enumerate(body.questions):
+        try:
+            asks[number] = _ask(one, services, settings)
+        except (OpenbookError, ValidationError) as error:
+            ends[number] = error
+    found = await while_connected(request, services.answer_question.answer_each(list(asks.values())))
+    ends |= dict(zip(asks, found, strict=True))
+    sources = [end.source for end in found if isinstance(end, Answer)]
+    facts: dict[str, object] = {"questions": len(ends), "failed": len(ends) - len(sources)}
+    if sources:
+        versions = dict.fromkeys(source.index.version for source in sources)
+        facts |= {"index": ",".join(versions), "generation": sources[-1].index.generation}
+    if settings.log_questions:
+        facts["question"] = [ask.question for ask in asks.values()]
+    setattr(request.state, FACTS, facts)
+    return AnswersResponse(results=[_answer_or_error(ends[number], request) for number in sorted(ends)])
+
+
+def _ask(one: BatchedQuestion | ValidationError, services: Services, settings: Settings) -> Ask:
+    if isinstance(one, ValidationError):
+        raise one
+    return Ask(one.question, one.options(settings, services.engine), one.timeout(settings), one.index)
+
+
+def _answer_or_error(end: Answer | Exception, request: Request) -> AnswerOrError:
+    if isinstance(end, Answer):
+        return AnswerOrError(answer=AnswerResponse.model_validate(end))
+    problem = problems.of_validation(end) if isinstance(end, ValidationError) else problems.of_raised(end, request)
+    return AnswerOrError(error=ProblemResponse.model_validate(problems.body(problem, request)))
 
 
 @router.post("/compare", responses=QUESTION_PROBLEMS)
@@ -75,6 +150,11 @@ async def retrieve(
 async def _found(request: Request, body: QuestionBody, asked: Coroutine[Any, Any, F]) -> F:
     """What was asked for. Leaves for the access log which versions answered, and the seconds of each stage."""
     found = await while_connected(request, asked)
+    _leave_facts(request, body, found)
+    return found
+
+
+def _leave_facts(request: Request, body: QuestionBody, found: Answer | Scores | Retrieval | Comparison) -> None:
     sources = [one.source for one in found.answers] if isinstance(found, Comparison) else [found.source]
     seconds = [source.seconds for source in sources]
     facts: dict[str, object] = {
@@ -86,4 +166,3 @@ async def _found(request: Request, body: QuestionBody, asked: Coroutine[Any, Any
     if settings_of(request).log_questions:
         facts["question"] = body.question
     setattr(request.state, FACTS, facts)
-    return found

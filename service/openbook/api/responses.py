@@ -113,6 +113,17 @@ class AnswerResponse(_Response):
     seconds: SourceSeconds
 
 
+class AnswerOrError(BaseModel):
+    """What became of one question: it has one of the two."""
+
+    answer: Annotated[AnswerResponse | None, Field(description="The body of /answer.")] = None
+    error: Annotated["ProblemResponse | None", Field(description="The problem that /answer would end with.")] = None
+
+
+class AnswersResponse(BaseModel):
+    results: Annotated[list[AnswerOrError], Field(description="Of each question, in the order asked.")]
+
+
 class AnswerGroupResponse(_Response):
     answer: Annotated[str | None, Field(description="As the first of the versions words it; null: they abstain.")]
     versions: list[str]

@@ -9,6 +9,8 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
+    ValidationError,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
@@ -24,6 +26,8 @@ from openbook.settings import Settings
 MAX_QUESTION = 2_000
 MAX_TARGET = 500
 MAX_TARGETS = 100
+# In one call: their answers stay below a megabyte.
+MAX_QUESTIONS = 64
 MAX_TIMEOUT_S = 600
 MAX_VERSION = 64
 MIN_COMPARED = 2
@@ -228,7 +232,13 @@ class _AnsweringBody(QuestionBody):
         return options if self.abstain is None else replace(options, max_no_answer=self.abstain.max_no_answer)
 
 
-class AnswerRequest(_AnsweringBody, _Pinned):
+class BatchedQuestion(_AnsweringBody, _Pinned):
+    """One question of several: what /answer takes, but for `stream`."""
+
+
+class AnswerRequest(BatchedQuestion):
+    """A question that is answered alone."""
+
     model_config = _examples(
         {"question": "Who is the President of Peru?"},
         {
@@ -236,6 +246,39 @@ class AnswerRequest(_AnsweringBody, _Pinned):
             **{"num_beams": 4, "num_answers": 2},
         },
     )
+
+    stream: Annotated[
+        bool | None,
+        Field(
+            strict=True,
+            description=(
+                "true: events as the answer is made, of text/event-stream. false: one JSON object. null: events where "
+                "the header Accept names text/event-stream and no JSON."
+            ),
+        ),
+    ] = None
+
+
+def _checked(value: Any) -> BatchedQuestion | ValidationError:
+    try:
+        return BatchedQuestion.model_validate(value)
+    except ValidationError as error:
+        return error
+
+
+class AnswersRequest(_Body):
+    model_config = _examples(
+        {"questions": [{"question": "Who is the President of Peru?"}, {"question": "What is the capital of Chile?"}]}
+    )
+
+    questions: Annotated[
+        list[Annotated[Any, PlainValidator(_checked, json_schema_input_type=BatchedQuestion | Any)]],
+        Field(
+            min_length=1,
+            max_length=MAX_QUESTIONS,
+            description="Each as for /answer, without stream. One that does not validate has an error of its own.",
+        ),
+    ]
 
 
 class CompareRequest(_AnsweringBody):

@@ -28,6 +28,8 @@ from openbook.settings import Settings
 HEAD_TIMEOUT_S = 30.0
 # Connections that a client keeps open without asking anything.
 KEEP_ALIVE_S = 30
+# A client that reads nothing for so long, of more than the buffers hold, is gone.
+UNREAD_TIMEOUT_S = 30.0
 # Of what a client sends while its request runs: more than a whole request of the usual largest size.
 MAX_AHEAD_BYTES = 131_072
 # After the end of the grace: a question ends between two steps of its computation.
@@ -36,7 +38,8 @@ LOOK_EVERY_S = 0.01
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's protocol with a limit on the time to the next whole head, and on what comes ahead of its turn.
+    """uvicorn's protocol with limits on the time to the next whole head, on the time in which a client reads nothing,
+    and on what comes ahead of its turn.
 
     uvicorn's own limit on time ends with the first byte after a response, and there is none before the first request.
     uvicorn stops reading when bytes follow a request that is still running, and then never sees that the client has
@@ -44,7 +47,9 @@ class BoundedProtocol(H11Protocol):
     """
 
     head_timeout_s = HEAD_TIMEOUT_S
+    unread_timeout_s = UNREAD_TIMEOUT_S
     _watch: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
     _ahead = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -67,9 +72,19 @@ class BoundedProtocol(H11Protocol):
             self.data_received(ahead)
         self._look()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        # not `close`, which waits until all is read
+        self._unread = self.loop.call_later(self.unread_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._end_unread()
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._end_watch()
+        self._end_unread()
 
     def _running(self) -> bool:
         cycle: Any = self.cycle
@@ -81,6 +96,11 @@ class BoundedProtocol(H11Protocol):
             self._end_watch()
         elif self._watch is None and not self.transport.is_closing():
             self._watch = self.loop.call_later(self.head_timeout_s, self.transport.close)
+
+    def _end_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _end_watch(self) -> None:
         if self._watch is not None:

@@ -83,6 +83,11 @@ class WorkPool:
             # the client is still here: `stop` ended the job
             raise NoLiveIndex(hint=SHUTTING_DOWN) from None
 
+    @property
+    def places(self) -> int:
+        """Questions that an idle pool admits."""
+        return self._workers + self._max_queue
+
     def waiting(self) -> int:
         """Questions that have a place and no thread yet."""
         with self._lock:

@@ -2,11 +2,16 @@
 
 Questions that wait together are computed together where they ask for the same: the version, and every option that
 decides what is computed. They share one lease, and so one version.
+
+A question may be heard while it is computed. Its events leave the thread without waiting for anyone, so a client that
+reads slowly does not hold up its batch.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from openbook.application.admission import WorkPool
@@ -14,18 +19,38 @@ from openbook.application.batching import Batch, Job
 from openbook.application.comparison import Comparison
 from openbook.application.live_index import Lease, LiveIndex
 from openbook.application.telemetry import Telemetry
-from openbook.entities import Answer, AnswerOptions, Retrieval, Scores
-from openbook.errors import DeadlineExceeded, IndexNotResident
-from openbook.rag.decoder import BetweenSteps
+from openbook.entities import Answer, AnswerOptions, AnswerToken, Retrieval, Scores
+from openbook.errors import DeadlineExceeded, IndexNotResident, NoLiveIndex, Overloaded
 from openbook.rag.engine import RagEngine
+from openbook.rag.listening import Listener, Tell
 from openbook.storage.index_store import IndexStore
-from openbook.storage.snapshot import IndexSnapshot
 
 F = TypeVar("F", Answer, Scores, Retrieval)
-Compute = Callable[[Sequence[str], IndexSnapshot, AnswerOptions, BetweenSteps], list[F]]
 
 # The largest question of which `max_batch` are computed together.
 USUAL = AnswerOptions(num_beams=4)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question with all that `AnswerQuestion.answer` takes."""
+
+    question: str
+    options: AnswerOptions
+    timeout_s: float
+    index: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _OneQuestion:
+    """One question of a batch, with what only it asks for."""
+
+    question: str
+    options: AnswerOptions
+    tell: Tell | None = None
+
+
+Compute = Callable[[Batch[_OneQuestion], Lease, AnswerOptions], list[F]]
 
 
 class AnswerQuestion:
@@ -56,12 +81,73 @@ class AnswerQuestion:
     async def answer(
         self, question: str, options: AnswerOptions, *, timeout_s: float, index: str | None = None
     ) -> Answer:
+        return await self._answer(_OneQuestion(question, options), timeout_s, index)
+
+    async def answer_each(self, asks: Sequence[Ask]) -> list[Answer | Exception]:
+        """The answer to each, or the error that it ended with, in their order. Each counts its time from this call.
+
+        The next ones wait in the queue while some are computed, but never in more than half of all places. Raises
+        Overloaded or NoLiveIndex where the service takes none of them.
+        """
+        started = time.monotonic()
+        turns = asyncio.Semaphore(max(1, min(2 * self._max_batch, self._pool.places // 2)))
+
+        async def end_of(ask: Ask) -> Answer | Exception:
+            try:
+                async with turns:
+                    seconds_left = ask.timeout_s - (time.monotonic() - started)
+                    return await self.answer(ask.question, ask.options, timeout_s=seconds_left, index=ask.index)
+            except DeadlineExceeded:
+                return DeadlineExceeded(timeout_s=ask.timeout_s)
+            except Exception as error:
+                return error
+
+        ends = await asyncio.gather(*map(end_of, asks))
+        refusals = [end for end in ends if isinstance(end, Overloaded | NoLiveIndex)]
+        if refusals and len(refusals) == len(ends):
+            raise refusals[0]
+        return ends
+
+    async def stream(
+        self, question: str, options: AnswerOptions, *, timeout_s: float, index: str | None = None
+    ) -> AsyncGenerator[Retrieval | AnswerToken | Answer]:
+        """What `answer` returns, told while it is made: the passages, the tokens as each is certain, then the answer.
+
+        RAG-Token tells each of the answer's tokens, unless the answer is withheld; RAG-Sequence tells none. The answer
+        is authoritative. All events come from one version. Before the first token, the passages may come again: they
+        replace those before them. Raises what `answer` raises, whenever that happens. Closing the generator hangs up.
+        """
+        started = time.monotonic()
+        loop = asyncio.get_running_loop()
+        told: asyncio.Queue[Retrieval | AnswerToken | None] = asyncio.Queue()
+
+        def tell(event: Retrieval | AnswerToken) -> None:
+            # a loop that has closed has no listeners
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(told.put_nowait, event)
+
+        answering = asyncio.ensure_future(self._answer(_OneQuestion(question, options, tell), timeout_s, index))
+        answering.add_done_callback(lambda _: told.put_nowait(None))
+        speaking = False
+        try:
+            while (event := await told.get()) is not None:
+                if isinstance(event, AnswerToken) and not speaking:
+                    speaking = True
+                    self._telemetry.observe_first_token(time.monotonic() - started)
+                yield event
+            yield answering.result()
+        finally:
+            answering.cancel()
+            await asyncio.gather(answering, return_exceptions=True)
+
+    async def _answer(self, asked: _OneQuestion, timeout_s: float, index: str | None) -> Answer:
+        options = asked.options
         # RAG-Token does not read `decoding`: it keeps no two questions apart
         alike = replace(options, decoding=USUAL.decoding) if options.model == "token" else options
         # so many questions of this size have hypotheses that take the memory of `max_batch` usual ones
         limit = self._max_batch * USUAL.n_docs * USUAL.num_beams // (options.n_docs * options.num_beams)
         limit = max(1, min(self._max_batch, limit))
-        answer = await self._ask(self._engine.answer, question, alike, limit, timeout_s, index)
+        answer = await self._ask(self._compute_answers, replace(asked, options=alike), limit, timeout_s, index)
         answer = _withheld(replace(answer, answers=answer.answers[: options.num_answers]), options)
         self._telemetry.observe_answer(answer)
         return answer
@@ -75,18 +161,16 @@ class AnswerQuestion:
         timeout_s: float,
         index: str | None = None,
     ) -> Scores:
-        def compute(
-            questions: Sequence[str], snapshot: IndexSnapshot, options: AnswerOptions, between_steps: BetweenSteps
-        ) -> list[Scores]:
-            return self._engine.score(questions, targets, snapshot, options, between_steps)
+        def compute(batch: Batch[_OneQuestion], lease: Lease, options: AnswerOptions) -> list[Scores]:
+            return self._engine.score(_questions(batch), targets, lease.snapshot, options, batch.check)
 
         # alone: others have other targets
-        return await self._ask(compute, question, options, 1, timeout_s, index)
+        return await self._ask(compute, _OneQuestion(question, options), 1, timeout_s, index)
 
     async def retrieve(
         self, question: str, options: AnswerOptions, *, timeout_s: float, index: str | None = None
     ) -> Retrieval:
-        return await self._ask(self._engine.retrieve, question, options, self._max_batch, timeout_s, index)
+        return await self._ask(self._retrieve, _OneQuestion(question, options), self._max_batch, timeout_s, index)
 
     async def compare(
         self, question: str, options: AnswerOptions, versions: Sequence[str], *, timeout_s: float
@@ -115,32 +199,36 @@ class AnswerQuestion:
         return Comparison.of(question, answers)
 
     async def _ask(
-        self,
-        compute: Compute[F],
-        question: str,
-        options: AnswerOptions,
-        limit: int,
-        timeout_s: float,
-        index: str | None,
+        self, compute: Compute[F], asked: _OneQuestion, limit: int, timeout_s: float, index: str | None
     ) -> F:
         await self._check([index], timeout_s)
+        # which of the hypotheses are shown decides nothing that is computed
+        alike = replace(asked.options, num_answers=1, max_no_answer=None)
 
         # The lease is taken and given back in the thread that computes: a client that hangs up cannot let go of an
         # index that is being searched, and a question that waits does not hold the old index open.
-        def compute_batch(batch: Batch[tuple[str, int]]) -> list[F]:
-            questions, num_answers = zip(*batch.questions, strict=True)
-            most = replace(options, num_answers=max(num_answers))
+        def compute_batch(batch: Batch[_OneQuestion]) -> list[F]:
+            most = replace(alike, num_answers=max(one.options.num_answers for one in batch.questions))
             with self._live.lease(index) as lease:
-                found = compute(questions, lease.snapshot, most, batch.check)
+                found = compute(batch, lease, most)
             return [_complete(one, lease, job) for one, job in zip(found, batch.jobs, strict=True)]
 
-        # which of the hypotheses are shown decides nothing that is computed
-        key = (compute, index, replace(options, num_answers=1, max_no_answer=None))
         found = await self._pool.run(
-            compute_batch, (question, options.num_answers), timeout_s=timeout_s, key=key, limit=limit
+            compute_batch, asked, timeout_s=timeout_s, key=(compute, index, alike), limit=limit
         )
         self._telemetry.observe_stages(found.source.seconds)
         return found
+
+    def _compute_answers(self, batch: Batch[_OneQuestion], lease: Lease, options: AnswerOptions) -> list[Answer]:
+        listeners = {
+            number: _listener(asked, asked.tell, lease, job)
+            for number, (asked, job) in enumerate(zip(batch.questions, batch.jobs, strict=True))
+            if asked.tell is not None
+        }
+        return self._engine.answer(_questions(batch), lease.snapshot, options, batch.check, listeners)
+
+    def _retrieve(self, batch: Batch[_OneQuestion], lease: Lease, options: AnswerOptions) -> list[Retrieval]:
+        return self._engine.retrieve(_questions(batch), lease.snapshot, options, batch.check)
 
     async def _check(self, versions: Sequence[str | None], timeout_s: float) -> None:
         """Refuse now what would be refused after a wait in the queue."""
@@ -154,6 +242,23 @@ class AnswerQuestion:
                 except TimeoutError:
                     raise DeadlineExceeded(timeout_s=timeout_s) from None
                 raise
+
+
+def _questions(batch: Batch[_OneQuestion]) -> list[str]:
+    return [asked.question for asked in batch.questions]
+
+
+def _listener(asked: _OneQuestion, tell: Tell, lease: Lease, job: Job[Any, Any]) -> Listener:
+    """Tells the client of `job` what the engine tells, completed."""
+
+    def tell_completed(event: Retrieval | AnswerToken) -> None:
+        if isinstance(event, Retrieval):
+            tell(_complete(event, lease, job))
+        else:
+            job.heard = True
+            tell(event)
+
+    return Listener(tell_completed, asked.options.max_no_answer)
 
 
 def _withheld(answer: Answer, options: AnswerOptions) -> Answer:

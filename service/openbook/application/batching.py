@@ -6,7 +6,8 @@ is a batch of one.
 
 What happens to one job stays with it. A job whose time is up, or whose client has gone, leaves between two steps: its
 place is free and its client hears at once, while the others are computed on. An error of a batch may be the fault of
-any job in it, so each that is left is computed again alone, and gets its own error.
+any job in it, so each that is left is computed again alone, and gets its own error. Only a job whose client has
+already heard a part of the result is not computed again: the error ends it.
 """
 
 import time
@@ -45,6 +46,7 @@ class Job(Generic[Q, T]):
     queue_seconds: float = 0.0
     last_beat: float = field(default_factory=time.monotonic)
     abandoned: bool = False
+    heard: bool = False
     _reason: BaseException | None = None
 
     def begin(self) -> None:
@@ -119,7 +121,7 @@ def compute_jobs(jobs: Sequence[Job[Any, Any]]) -> None:
         computed = list(zip(jobs, jobs[0].compute(batch), strict=True))
     except BaseException as error:
         for job in jobs:
-            if len(jobs) == 1 or job.is_gone():
+            if len(jobs) == 1 or job.heard or job.is_gone():
                 job.fail(error)
         for job in jobs:
             if not job.future.done():

@@ -65,6 +65,9 @@ class Telemetry:
 
         self._requests = counter("openbook_requests", "Requests by route and outcome", "route", "outcome")
         self._stages = histogram("openbook_stage_seconds", "Seconds of a question in each stage", SECONDS, "stage")
+        self._first_token = histogram(
+            "openbook_first_token_seconds", "Seconds until a streamed answer had its first token", SECONDS
+        )
         self._batch = histogram("openbook_batch_size", "Questions computed together", BATCHES)
         self._waits = histogram(
             "openbook_queue_wait_seconds",
@@ -142,6 +145,9 @@ class Telemetry:
             # exactly zero is a stage that this kind of question does not have
             if value:
                 self._stages.labels(stage).observe(value)
+
+    def observe_first_token(self, seconds: float) -> None:
+        self._first_token.observe(seconds)
 
     def observe_batch(self, waits: Sequence[float]) -> None:
         """A batch is begun of questions that waited so many seconds each."""

@@ -14,10 +14,14 @@ log p(y | x).
 
 A checkpoint may ask for a shortest answer (`min_length` of transformers). A shorter one is then no candidate; the
 others keep their probability, nothing is normalised again.
+
+Tokens of RAG-Token are certain before the search ends: those that all hypotheses share which may still be the best. A
+greedy search is certain of each token at once. RAG-Sequence compares whole answers, and is certain of none before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import torch
 import torch.nn.functional as F
@@ -28,9 +32,12 @@ from openbook.rag import marginal
 from openbook.rag.continuations import best_continuations
 from openbook.rag.decoder import MAX_HYPOTHESES, BetweenSteps, DecoderState, groups_of, nothing
 from openbook.rag.generator import Generator
+from openbook.rag.listening import NOBODY, Certain
 
 # Passages that score targets at a time, each of them all nodes of a tree.
 MAX_FOLLOWED = 10
+# Rounding may lift the score of a hypothesis by less than this from one step to another.
+ROUNDING = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +55,15 @@ def decode(
     log_prior: Tensor,
     options: AnswerOptions,
     between_steps: BetweenSteps = nothing,
+    listeners: Mapping[int, Certain] = NOBODY,
 ) -> list[tuple[Hypothesis, ...]]:
     """The best `options.num_answers` to each question: log_prior (Q, K) -> Q tuples, best first.
 
     RAG-Token has `num_beams` answers at most, RAG-Sequence as many as candidates. `start` is
-    `generator.start(encoded)`, and is used up.
+    `generator.start(encoded)`, and is used up. `listeners` hear which tokens of RAG-Token's best answer are certain.
     """
     if options.model == "token":
-        found = _search(generator, start, log_prior, options, between_steps, range(len(log_prior)))
+        found = _search(generator, start, log_prior, options, between_steps, range(len(log_prior)), listeners)
         return [
             tuple(
                 _token_hypothesis(one.token_ids, one.token_log_probs, prior, one.log_prob)
@@ -152,11 +160,12 @@ def _search(
     options: AnswerOptions,
     between_steps: BetweenSteps,
     questions: Sequence[int],
+    listeners: Mapping[int, Certain] = NOBODY,
 ) -> list[list[_Found]]:
     """Beam search over each group's marginal: log_prior (G, K) -> G lists of at most B, best first.
 
     A group that is done leaves, and its rows are computed no more. The groups of an abandoned question leave as well,
-    with what they have found: `questions` (G,) tells whose each group is.
+    with what they have found: `questions` (G,) tells whose each group is. A question with a listener has one group.
     """
     groups, n_docs = log_prior.shape
     num_beams, max_new_tokens = options.num_beams, options.max_new_tokens
@@ -204,6 +213,11 @@ def _search(
             finished[left[g]] = _best(
                 [*held, *(_found(tokens[g, b], scores[g, b], history[g, b]) for b in alive)], num_beams
             )
+        for g, number in enumerate(left if listeners else ()):
+            if (listener := listeners.get(questions[number])) is not None:
+                alive = [b for b in range(num_beams) if scores[g, b] > -torch.inf] if g in going_on else []
+                living = [_found(tokens[g, b], scores[g, b], history[g, b]) for b in alive]
+                listener(_certain(finished[number], living, log_prior[g]))
         if not going_on:
             break
         if len(going_on) < len(left):
@@ -217,6 +231,15 @@ def _search(
 
 def _best(found: list[_Found], count: int) -> list[_Found]:
     return sorted(found, key=lambda one: -one.log_prob)[:count]
+
+
+def _certain(finished: Sequence[_Found], living: Sequence[_Found], log_prior: Tensor) -> Hypothesis:
+    """The tokens that all hypotheses share which may still be the best, both best first: log_prior (K,)."""
+    best = finished[:1]
+    contenders = [*best, *(one for one in living if not best or one.log_prob > best[0].log_prob - ROUNDING)]
+    places = zip(*(one.token_ids for one in contenders), strict=False)
+    shared = tuple(tokens[0] for tokens in takewhile(lambda tokens: len(set(tokens)) == 1, places))
+    return _token_hypothesis(shared, contenders[0].token_log_probs[:, : len(shared)], log_prior)
 
 
 def _found(tokens: Tensor, score: Tensor, history: Tensor) -> _Found:

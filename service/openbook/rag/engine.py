@@ -5,8 +5,8 @@ versions. It is safe to call from several threads.
 
 Each call takes the questions of a batch and gives each the result that it has alone. Their `seconds` are those of the
 batch. An error fails the whole batch. `between_steps` is called before each decoder step; what it raises ends the work,
-and the result of a question that it names as abandoned means nothing. The generation of a `Source` is 0: the engine
-knows of no swaps.
+and the result of a question that it names as abandoned means nothing. A listener hears of an answer before the call
+ends; what it raises ends the work too. The generation of a `Source` is 0: the engine knows of no swaps.
 """
 
 import time
@@ -42,6 +42,7 @@ from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.decoding import document_posterior
 from openbook.rag.generator import EncodedPassages, Generator
+from openbook.rag.listening import NO_LISTENERS, Listeners, ToldTokens
 from openbook.rag.marginal import doc_log_prior
 from openbook.rag.retriever import Bm25Retriever, DenseRetriever, HybridRetriever, QuestionEncoder
 from openbook.storage.snapshot import IndexSnapshot
@@ -118,20 +119,30 @@ class RagEngine:
         snapshot: IndexSnapshot,
         options: AnswerOptions,
         between_steps: BetweenSteps = nothing,
+        listeners: Listeners = NO_LISTENERS,
     ) -> list[Answer]:
         self._generator.check_length("max_new_tokens", options.max_new_tokens)
-        found, encoded = self._read(questions, snapshot, options, between_steps)
+        found, encoded = self._read(questions, snapshot, options, between_steps, listeners)
         started = time.perf_counter()
         start = self._generator.start(encoded)
         del encoded  # the start has read it
-        no_answer = decoding.empty_log_prob(start, found.log_prior, self._generator.eos).exp()  # (Q,)
-        decoded = decoding.decode(self._generator, start, found.log_prior, options, between_steps)
+        no_answer = decoding.empty_log_prob(start, found.log_prior, self._generator.eos).exp().tolist()  # (Q,)
+        told = {
+            number: ToldTokens(self._generator.token_texts, listener.tell)
+            for number, listener in listeners.items()
+            if listener.max_no_answer is None or no_answer[number] <= listener.max_no_answer
+        }
+        decoded = decoding.decode(self._generator, start, found.log_prior, options, between_steps, told)
         answers = [
             self._answer(question, retrieved, log_prior, best, options, empty, found.source)
             for question, retrieved, log_prior, best, empty in zip(
-                questions, found.retrieved, found.log_prior, decoded, no_answer.tolist(), strict=True
+                questions, found.retrieved, found.log_prior, decoded, no_answer, strict=True
             )
         ]
+        for number, heard in told.items():
+            if heard.tokens:
+                # computed together, the same tokens differ in a last digit
+                answers[number] = replace(answers[number], tokens=tuple(heard.tokens))
         source = _after(found.source, generate=time.perf_counter() - started)
         return [replace(answer, source=source) for answer in answers]
 
@@ -165,11 +176,7 @@ class RagEngine:
         between_steps: BetweenSteps = nothing,
     ) -> list[Retrieval]:
         """The passages alone."""
-        found = self._find(questions, snapshot, options, between_steps)
-        return [
-            Retrieval(_passages(retrieved, log_prior, log_prior.exp().tolist(), ""), found.source)
-            for retrieved, log_prior in zip(found.retrieved, found.log_prior, strict=True)
-        ]
+        return _retrievals(self._find(questions, snapshot, options, between_steps))
 
     def _find(
         self, questions: Sequence[str], snapshot: IndexSnapshot, options: AnswerOptions, between_steps: BetweenSteps
@@ -198,9 +205,18 @@ class RagEngine:
         )
 
     def _read(
-        self, questions: Sequence[str], snapshot: IndexSnapshot, options: AnswerOptions, between_steps: BetweenSteps
+        self,
+        questions: Sequence[str],
+        snapshot: IndexSnapshot,
+        options: AnswerOptions,
+        between_steps: BetweenSteps,
+        listeners: Listeners = NO_LISTENERS,
     ) -> tuple[_Searched, EncodedPassages]:
         found = self._find(questions, snapshot, options, between_steps)
+        if listeners:
+            retrievals = _retrievals(found)
+            for number, listener in listeners.items():
+                listener.tell(retrievals[number])
         between_steps()
         started = time.perf_counter()
         encoded = self._generator.encode(questions, [one.passages for one in found.retrieved])
@@ -267,6 +283,13 @@ def _scores(
         options.model,
         source,
     )
+
+
+def _retrievals(found: _Searched) -> list[Retrieval]:
+    return [
+        Retrieval(_passages(retrieved, log_prior, log_prior.exp().tolist(), ""), found.source)
+        for retrieved, log_prior in zip(found.retrieved, found.log_prior, strict=True)
+    ]
 
 
 def _passages(

@@ -13,11 +13,12 @@ from random import Random
 QUIET_S = 0.05
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
-PATHS = ("/answer", "/score", "/retrieve", "/compare", "/index/swap", "/index/load", "/index/rollback")
+PATHS = ("/answer", "/answers", "/score", "/retrieve", "/compare", "/index/swap", "/index/load", "/index/rollback")
 READ_PATHS = ("/", "/docs", "/index", "/index/swap", "/index/history", "/healthz", "/metrics", "/openapi.json")
 FIELDS = (
     *("question", "n_docs", "model", "decoding", "num_beams", "max_new_tokens", "num_answers", "index", "timeout_s"),
-    *("targets", "versions", "version", "policy", "verify", "wait", "retriever", "search", "__proto__", "", "x" * 300),
+    *("targets", "versions", "version", "policy", "verify", "wait", "retriever", "search", "stream", "questions"),
+    *("__proto__", "", "x" * 300),
 )
 NUMBERS = (
     *("9" * 4000, "9" * 60_000, "1e400", "-1e400", "1e-400", "-0", "0.1" + "0" * 5000, "NaN", "Infinity"),

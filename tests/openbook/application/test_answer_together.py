@@ -37,6 +37,7 @@ class Crowd:
     """A service with one thread, which is kept busy until all questions of a test wait."""
 
     def __init__(self, engine: RagEngine, live: LiveIndex, store: IndexStore, *, max_batch: int = 8) -> None:
+        self.engine, self.live, self.store = engine, live, store
         self.telemetry = Telemetry()
         self.pool = WorkPool(1, 100, observe=self.telemetry.observe_batch)
         self.ask = AnswerQuestion(engine, live, store, self.pool, self.telemetry, max_batch=max_batch)

@@ -13,6 +13,7 @@ from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny, tiny_passages
 from tests.openbook.api.conftest import ADMIN, SlowSearch, get, post, serving, until
+from tests.openbook.api.test_streaming import Stepping
 from tests.openbook.web.conftest import OpenPage, Page, ask
 
 expect: Any = pytest.importorskip("playwright.sync_api", reason="needs the extra browser").expect
@@ -252,3 +253,93 @@ def test_text_that_looks_like_markup_is_shown_as_text(app: FastAPI, settings: Se
         expect(page.locator("#sources")).to_contain_text(attack)
         assert page.locator("main :is(script, b b, i, u), main img, footer :is(u, img, script)").count() == 0
         assert page.evaluate("window.broken") is None
+
+
+def test_an_answer_is_shown_while_it_is_made_and_announced_once(
+    server: str, open_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stepping = Stepping(monkeypatch)
+    try:
+        page = open_page(server)
+        page.evaluate(
+            """() => {
+              window.said = [];
+              const node = document.getElementById("announcements");
+              new MutationObserver(() => window.said.push(node.textContent)).observe(node, {childList: true});
+            }"""
+        )
+        ask(page, QUESTION)
+        telling = page.locator(".telling")
+        expect(telling.locator(".asked")).to_have_text(QUESTION)
+        expect(telling).to_have_attribute("aria-busy", "true")
+        # the passages stand there before anything is said
+        assert telling.locator(".passages li").count() == 5
+        heads = telling.locator(".heat thead th.token:not(.prior):not(.whole)")
+        assert heads.count() == 0
+        for step in range(1, 3):
+            stepping.go_on(1)
+            expect(heads).to_have_count(step)
+            assert page.locator(".heat tbody tr").first.locator("td").count() == step + 2
+        expect(page.locator("#waiting")).to_be_visible()
+        so_far = telling.locator(".says").text_content()
+        stepping.go_on()
+        expect(page.locator(".answer h2")).to_be_visible()
+        expect(telling).to_have_count(0)
+        shown = page.locator(".answer h2").text_content()
+        assert shown.casefold().startswith(so_far.strip().casefold())
+        assert heads.count() == 0
+        answer = post(f"{server}/answer", json={"question": QUESTION}).json()
+        assert page.get_by_role("toolbar").get_by_role("button").count() == len(answer["tokens"])
+        assert page.evaluate("window.said") == [
+            "Asking tiny-2016 …",
+            f"{shown}. From tiny-2016, text of 21 December 2016, generation 0.",
+        ]
+    finally:
+        stepping.go_on()
+
+
+def test_half_an_answer_goes_when_it_is_cancelled_or_fails(
+    app: FastAPI, settings: Settings, server: str, open_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stepping = Stepping(monkeypatch)
+    try:
+        page = open_page(server)
+        ask(page, QUESTION)
+        expect(page.locator(".telling")).to_be_visible()
+        page.get_by_role("button", name="Cancel", exact=True).click()
+        expect(page.get_by_role("status")).to_have_text("Cancelled.")
+        expect(page.locator("#result")).to_be_empty()
+        stepping.go_on(1)
+        until(lambda: "openbook_questions_running 0.0" in get(f"{server}/metrics").text)
+        ask(page, QUESTION)
+        expect(page.locator(".telling")).to_be_visible()
+        app.state.services.pool.stop()
+        stepping.go_on(1)
+        expect(page.locator("#trouble-text")).to_contain_text("not_ready")
+        expect(page.locator("#result")).to_be_empty()
+    finally:
+        stepping.go_on()
+
+
+def test_the_questions_of_a_tab_are_kept_with_their_answers_and_asked_again(server: str, open_page: OpenPage) -> None:
+    page = open_page(server)
+    asked = page.locator("#asked")
+    expect(asked).to_be_hidden()
+    other = "what is the capital city ?"
+    for question in (QUESTION, other):
+        ask(page, question)
+        expect(page.locator(".answer .asked")).to_have_text(question)
+    answer = post(f"{server}/answer", json={"question": QUESTION}).json()["answer"]
+    page.get_by_text("Asked in this tab: 2").click()
+    first = asked.locator("li").last
+    expect(first).to_have_text(f"{QUESTION} {answer} tiny-2016")
+    first.get_by_role("link").click()
+    expect(page.locator(".answer .asked")).to_have_text(QUESTION)
+    assert page.get_by_label("Question", exact=True).input_value() == QUESTION
+    expect(asked.locator("li")).to_have_count(3)
+    page.go_back()
+    expect(page.locator(".answer .asked")).to_have_text(other)
+    # it goes with the tab
+    page.reload()
+    expect(page.locator(".answer h2")).to_be_visible()
+    expect(asked.locator("li")).to_have_count(1)

@@ -101,7 +101,7 @@ def test_every_module_that_a_script_imports_is_there_with_what_it_takes(file: Pa
     for names, module in re.findall(r'^import \{(.+?)\} from "\./(.+?)";$', text_of(file), re.MULTILINE):
         source = text_of(page.WEB / module)
         for name in names.split(","):
-            exported = rf"^export (?:async )?(?:function|class|const) {name.strip()}\b"
+            exported = rf"^export (?:async )?(?:function\*?|class|const) {name.strip()}\b"
             assert re.search(exported, source, re.MULTILINE), f"{module} has no {name}"
 
 

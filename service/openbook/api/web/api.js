@@ -9,6 +9,35 @@ export class Problem extends Error {
 
 // Resolves with the body. Raises Problem, or AbortError where `signal` ended it.
 export async function call(path, { body, token, signal } = {}) {
+  const response = await send(path, { body, token, signal });
+  const answer = await reached(read(response));
+  if (response.ok && answer !== null) return answer;
+  throw problemOf(answer || {}, response);
+}
+
+// The events of an answer as the service tells them: [name, data] of `passages`, of each `token`, and of `answer`,
+// which is the last. Raises as `call` does, also in the middle.
+export async function* stream(path, { body, signal }) {
+  const response = await send(path, { body, signal });
+  if (!response.ok) throw problemOf(await reached(read(response)) || {}, response);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reached(reader.read());
+    // cut off: an answer or an error is always the last event
+    if (done) throw unreachable();
+    const blocks = (rest + value).split("\n\n");
+    rest = blocks.pop();
+    for (const block of blocks) {
+      const [, name, data] = /^event: (\w+)\ndata: (.*)$/.exec(block) || [];
+      if (name === "error") throw problemOf(JSON.parse(data));
+      if (name) yield [name, JSON.parse(data)];
+      if (name === "answer") return;
+    }
+  }
+}
+
+function send(path, { body, token, signal }) {
   const options = { signal, headers: {} };
   if (body !== undefined) {
     options.method = "POST";
@@ -16,25 +45,34 @@ export async function call(path, { body, token, signal } = {}) {
     options.body = JSON.stringify(body);
   }
   if (token) options.headers.authorization = `Bearer ${token}`;
-  let response;
-  let answer;
+  return reached(fetch(path, options));
+}
+
+// What the network breaks off is a Problem as well.
+async function reached(promise) {
   try {
-    response = await fetch(path, options);
-    answer = await read(response);
+    return await promise;
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem({
-      code: "unreachable",
-      detail: "The service does not answer. It may be starting again, or the network may be gone.",
-    });
+    throw unreachable();
   }
-  if (response.ok && answer !== null) return answer;
-  throw new Problem({
-    code: answer?.code || `http_${response.status}`,
-    detail: answer?.detail || `Something between here and the service answered with status ${response.status}.`,
-    status: response.status,
-    retryAfterS: Number.parseInt(response.headers.get("retry-after"), 10) || null,
-    requestId: answer?.request_id || response.headers.get("x-request-id"),
+}
+
+function unreachable() {
+  return new Problem({
+    code: "unreachable",
+    detail: "The service does not answer. It may be starting again, or the network may be gone.",
+  });
+}
+
+function problemOf(body, response = null) {
+  const status = response?.status || body.status;
+  return new Problem({
+    code: body.code || `http_${status}`,
+    detail: body.detail || `Something between here and the service answered with status ${status}.`,
+    status,
+    retryAfterS: Number.parseInt(response?.headers.get("retry-after"), 10) || null,
+    requestId: body.request_id || response?.headers.get("x-request-id"),
   });
 }
 

@@ -11,39 +11,43 @@ const MEANS = {
   running: "A column is p(passage | question, the answer up to this token). The last column is that of the whole.",
 };
 
-// The figure; `select(i)`, which marks the column of token i, or none for null; and `reveal(i)`, which scrolls it into
-// view. `onPoint(i)` tells of the mouse.
+// The figure; `add(token)`, which adds a column behind the others; `select(i)`, which marks the column of token i, or
+// none for null; and `reveal(i)`, which scrolls it into view. `onPoint(i)` tells of the mouse. While the answer is not
+// whole, its passages have no posterior.
 export function heatMap(answer, onPoint) {
-  const columns = answer.tokens.map(() => []);
-  const heads = answer.tokens.map((token, i) => {
-    const text = plain(token.text).trim() || "␣";
-    const head = element("th", { scope: "col", className: "token" }, element("span", {}, text === END ? "end" : text));
-    columns[i].push(head);
-    return head;
-  });
-  const rows = answer.passages.map((passage, k) => {
-    const cells = answer.tokens.map((token, i) => {
-      const shown = cell(token.posterior[k]);
-      columns[i].push(shown);
-      return shown;
-    });
+  const columns = [];
+  const head = element("tr", {}, element("th", { scope: "col" }, "Passage"),
+    element("th", { scope: "col", className: "token prior" }, element("span", {}, "prior")),
+    element("th", { scope: "col", className: "token whole" }, element("span", {}, "posterior")));
+  const rows = answer.passages.map((passage) => {
     const title = element("span", { className: "title" }, passage.title || passage.passage_id);
     const rank = element("span", { className: "rank" }, passage.rank);
     return element("tr", {}, element("th", { scope: "row" }, rank, " ", title),
-      cell(passage.prior, "prior"), cells, cell(passage.posterior, "whole"));
+      cell(passage.prior, "prior"), cell(passage.posterior, "whole"));
   });
-  columns.forEach((cells, i) => cells.forEach((one) => one.addEventListener("pointerenter", () => onPoint(i))));
+  const add = (token) => {
+    const at = columns.length;
+    const text = plain(token.text).trim() || "␣";
+    const cells = [
+      element("th", { scope: "col", className: "token" }, element("span", {}, text === END ? "end" : text)),
+      ...token.posterior.map((share) => cell(share)),
+    ];
+    cells.forEach((one, k) => {
+      one.addEventListener("pointerenter", () => onPoint(at));
+      (k === 0 ? head : rows[k - 1]).lastElementChild.before(one);
+    });
+    columns.push(cells);
+  };
+  answer.tokens.forEach(add);
 
   const table = element("table", { className: "heat", "aria-label": NAME },
-    element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Passage"),
-      element("th", { scope: "col", className: "token prior" }, element("span", {}, "prior")), heads,
-      element("th", { scope: "col", className: "token whole" }, element("span", {}, "posterior")))),
+    element("thead", {}, head),
     element("tbody", { onpointerleave: () => onPoint(null) }, rows));
   // wider than a narrow screen: it scrolls by itself, by keyboard as well
   const scroll = element("div", { className: "scroll", role: "region", tabIndex: 0, "aria-label": NAME }, table);
   const select = (at) => columns.forEach((cells, i) => cells.forEach((one) => one.classList.toggle("at", i === at)));
   const means = element("p", { className: "small" }, MEANS[answer.posterior_kind], " In percent.");
-  return { figure: [scroll, means], select, reveal: (at) => reveal(scroll, heads[at]) };
+  return { figure: [scroll, means], add, select, reveal: (at) => reveal(scroll, columns[at][0]) };
 }
 
 // The first column stays where it is, over what is scrolled.
@@ -55,6 +59,7 @@ function reveal(scroll, head) {
 }
 
 function cell(share, kind = "") {
+  if (share === undefined) return element("td", { className: `unknown ${kind}` });
   const strength = share >= 0.7 ? "strong" : share >= 0.5 ? "mid" : "weak";
   const text = String(Math.round(100 * share));
   const shown = element("td", { className: `${strength} ${kind}`.trim(), title: percent(share) }, text);

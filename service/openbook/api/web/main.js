@@ -3,11 +3,13 @@
 import { answerText, answerView } from "./answer.js";
 import { call, Problem } from "./api.js";
 import { bodyOf, fillForm, offerVersions, preselect, readForm, readLimits, startForm } from "./ask_form.js";
+import { remember } from "./asked.js";
 import { comparisonView, verdict } from "./comparison.js";
 import { announce, byId, element } from "./dom.js";
 import { examplesOf } from "./examples.js";
 import { named } from "./format.js";
 import { fromFragment, toFragment } from "./permalink.js";
+import { hear } from "./telling.js";
 import { hideTrouble, showTrouble } from "./trouble.js";
 import { drawVersions, readManifests } from "./versions.js";
 import { startWaiting, stopWaiting } from "./waiting.js";
@@ -28,9 +30,8 @@ async function ask(asked) {
   byId("result").classList.add("old");
   startWaiting(`Asking ${whom(asked)} …`, () => mine.abort());
   try {
-    const found = await call(comparing ? "/compare" : "/answer", { body: bodyOf(asked), signal: mine.signal });
-    if (comparing) showComparison(asked, found);
-    else showAnswer(asked, found);
+    if (comparing) showComparison(asked, await call("/compare", { body: bodyOf(asked), signal: mine.signal }));
+    else showAnswer(asked, await hear(asked, place, mine.signal));
     document.title = `${asked.question} · Openbook`;
   } catch (problem) {
     if (running !== mine) return;
@@ -40,6 +41,8 @@ async function ask(asked) {
       announce("");
       showTrouble(problem, () => ask(asked));
     } else if (problem.name === "AbortError") {
+      // an older answer stays; half of one does not
+      document.querySelector(".telling")?.remove();
       announce("Cancelled.");
     } else {
       throw problem;
@@ -64,12 +67,28 @@ function showAnswer(asked, found) {
   shown = { asked, index: found.index };
   byId("result").replaceChildren(answerView(asked.question, found, toFragment(asked)));
   announce(`${answerText(found)}. From ${named(found.index)}.`);
+  note(asked, answerText(found), found.index.version);
 }
 
 function showComparison(asked, found) {
   shown = { asked, index: null };
   byId("result").replaceChildren(comparisonView(found, toFragment(asked)));
   announce([verdict(found), ...found.answers.map((one) => `${one.index.version}: ${answerText(one)}.`)].join(" "));
+  note(asked, verdict(found), found.answers.map((one) => one.index.version).join(", "));
+}
+
+// Half an answer takes the place of an older one.
+function place(view) {
+  shown = null;
+  byId("result").replaceChildren(view);
+  byId("result").classList.remove("old");
+}
+
+function note(asked, text, versions) {
+  remember({ asked, link: toFragment(asked), text, versions }, (again) => {
+    fillForm(again);
+    askAndRemember(again);
+  });
 }
 
 function askAndRemember(asked) {

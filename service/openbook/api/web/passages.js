@@ -17,21 +17,22 @@ export function marked(text, spans) {
   return [...parts, points.slice(at).join("")];
 }
 
-// The list, and `select(token)`, which shows the posterior at that token, or of the whole answer for null.
+// The list, and `select(token)`, which shows the posterior at that token, or of the whole answer for null. Of an answer
+// that is not whole yet, the posterior is the prior, and nothing is marked.
 export function passageList(answer) {
   const bars = [];
   const items = answer.passages.map((passage) => {
     const prior = bar("prior", passage.prior);
-    const posterior = bar("posterior", passage.posterior);
+    const posterior = bar("posterior", passage.posterior ?? passage.prior);
     bars.push(posterior);
     return element("li", {},
       element("h4", {}, element("span", { className: "rank" }, passage.rank), " ", passage.title || passage.passage_id),
       element("div", { className: "shares" }, prior.line, posterior.line,
         element("p", { className: "small" }, `doc_score ${decimals(passage.doc_score)}`)),
-      element("p", { className: "text" }, ...marked(passage.text, passage.answer_spans)),
+      element("p", { className: "text" }, ...marked(passage.text, passage.answer_spans || [])),
       element("p", { className: "small" }, passage.passage_id));
   });
-  const whole = answer.passages.map((passage) => passage.posterior);
+  const whole = answer.passages.map((passage) => passage.posterior ?? passage.prior);
   const select = (token) => bars.forEach(({ show }, k) => show((token ? token.posterior : whole)[k]));
   return { list: element("ol", { className: "passages" }, items), select };
 }

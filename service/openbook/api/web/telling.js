@@ -1,0 +1,47 @@
+// An answer while it is made: its passages, and its tokens as they come. The whole answer takes its place.
+
+import { stream } from "./api.js";
+import { bodyOf } from "./ask_form.js";
+import { element } from "./dom.js";
+import { named } from "./format.js";
+import { heatMap } from "./heat_map.js";
+import { passageList } from "./passages.js";
+import { END, plain } from "./tokens.js";
+
+// The whole answer. Until it is there, `place(view)` receives what is certain of it, which grows.
+export async function hear(asked, place, signal) {
+  let telling = null;
+  for await (const [name, data] of stream("/answer", { body: { ...bodyOf(asked), stream: true }, signal })) {
+    if (name === "answer") return data;
+    if (name === "token") telling.add(data);
+    if (name === "passages") {
+      telling = tellingView(asked, data);
+      place(telling.view);
+    }
+  }
+  return null;
+}
+
+// The view, and `add(token)`. `found` is the body of /retrieve. Nothing here is announced: the whole answer is.
+function tellingView({ question, options }, found) {
+  const passages = passageList(found);
+  const posteriorKind = options.model === "token" ? "per_token" : "running";
+  const map = heatMap({ ...found, tokens: [], posterior_kind: posteriorKind }, () => {});
+  const says = element("p", { className: "says" });
+  let count = 0;
+  const add = (token) => {
+    if (plain(token.text) !== END) says.append(token.text);
+    map.add(token);
+    map.reveal(count++);
+    passages.select(token);
+  };
+  const view = element("article", { className: "telling", "aria-busy": "true" },
+    element("p", { className: "asked" }, question),
+    says,
+    element("p", { className: "small" }, `From ${named(found.index)}.`),
+    element("h3", {}, "Where each token came from"),
+    map.figure,
+    element("h3", {}, "Passages"),
+    passages.list);
+  return { view, add };
+}

@@ -1,0 +1,255 @@
+"""An answer told while it is made: in order, from one version, with its place and its lease given back."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+
+import pytest
+
+from openbook.application.admission import WorkPool
+from openbook.application.answer_question import AnswerQuestion
+from openbook.application.live_index import LiveIndex
+from openbook.application.swap_index import SwapIndex
+from openbook.application.telemetry import Telemetry
+from openbook.entities import Answer, AnswerOptions, AnswerToken, Retrieval
+from openbook.errors import DeadlineExceeded, InvalidRequest, Overloaded, TooManyDocs
+from openbook.rag import decoding
+from openbook.rag.engine import RagEngine
+from openbook.storage.index_store import IndexStore
+from tests.openbook.application.conftest import samples, soon
+from tests.openbook.application.test_answer_together import LONG, QUESTIONS, Crowd
+
+GREEDY = AnswerOptions(max_new_tokens=6)
+Events = list[Retrieval | AnswerToken | Answer]
+Stream = AsyncGenerator[Retrieval | AnswerToken | Answer]
+
+
+async def heard(stream: Stream) -> Events:
+    return [event async for event in stream]
+
+
+def assert_whole(events: Events, *, passages: int = 1) -> Answer:
+    """The passages, each token of the answer, and the answer, all of one version."""
+    *told, answer = events
+    assert isinstance(answer, Answer)
+    found = [event for event in told[:passages] if isinstance(event, Retrieval)]
+    assert len(found) == passages
+    assert tuple(told[passages:]) == answer.tokens
+    assert [one.passage for one in found[-1].passages] == [one.passage for one in answer.passages]
+    assert found[-1].source.index == answer.source.index
+    return answer
+
+
+@pytest.fixture
+def crowd(engine: RagEngine, live: LiveIndex, store: IndexStore) -> Crowd:
+    return Crowd(engine, live, store)
+
+
+class Stepping:
+    """Holds the decoder before each step until the test lets it go on, and counts the steps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steps = 0
+        self._may = threading.Semaphore(0)
+        best = decoding.best_continuations
+
+        def held(*given: object, **named: object) -> object:
+            assert self._may.acquire(timeout=30)
+            self.steps += 1
+            return best(*given, **named)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(decoding, "best_continuations", held)
+
+    def go_on(self, steps: int = 1000) -> None:
+        self._may.release(steps)
+
+
+def test_a_stream_tells_passages_then_tokens_then_the_answer(
+    answer_question: AnswerQuestion, telemetry: Telemetry, live: LiveIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = asyncio.run(answer_question.answer(QUESTIONS[0], GREEDY, timeout_s=LONG))
+    stepping = Stepping(monkeypatch)
+
+    async def main() -> Events:
+        stream = answer_question.stream(QUESTIONS[0], GREEDY, timeout_s=LONG)
+        events: Events = [await anext(stream)]
+        for step in range(len(expected.tokens)):
+            assert stepping.steps == step
+            assert sum(one.leases for one in live.residents()) == 1
+            stepping.go_on(1)
+            events.append(await anext(stream))
+        return [*events, *await heard(stream)]
+
+    answer = assert_whole(asyncio.run(main()))
+    assert answer.answers == expected.answers
+    assert [token.text for token in answer.tokens] == [token.text for token in expected.tokens]
+    assert soon(lambda: not sum(one.leases for one in live.residents()))
+    told = samples(telemetry)
+    assert (told["openbook_answer_log_prob_count"], told["openbook_first_token_seconds_count"]) == (2, 1)
+
+
+def test_streams_and_answers_are_computed_together_and_each_hears_its_own(crowd: Crowd) -> None:
+    streams = [heard(crowd.ask.stream(text, GREEDY, timeout_s=LONG)) for text in QUESTIONS]
+    *events, plain = crowd.gather(*streams, crowd.ask.answer(QUESTIONS[0], GREEDY, timeout_s=LONG))
+    assert crowd.n_batches() == 1
+    assert isinstance(plain, Answer)
+    for one, text in zip(events, QUESTIONS, strict=True):
+        assert isinstance(one, list)
+        answer = assert_whole(one)
+        alone = asyncio.run(Crowd(crowd.engine, crowd.live, crowd.store).ask.answer(text, GREEDY, timeout_s=LONG))
+        assert answer.answers[0].text == alone.answers[0].text
+    assert events[0][-1].answers == plain.answers  # type: ignore[index]
+
+
+def test_closing_a_stream_frees_its_place_and_its_lease_at_the_next_step(
+    answer_question: AnswerQuestion, pool: WorkPool, live: LiveIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stepping = Stepping(monkeypatch)
+
+    async def main() -> None:
+        async with aclosing(answer_question.stream(QUESTIONS[0], GREEDY, timeout_s=LONG)) as stream:
+            assert isinstance(await anext(stream), Retrieval)
+            stepping.go_on(2)
+            assert isinstance(await anext(stream), AnswerToken)
+            assert isinstance(await anext(stream), AnswerToken)
+            assert pool.running() == 1
+        stepping.go_on(1)
+
+    asyncio.run(main())
+    assert soon(lambda: pool.running() == 0)
+    assert soon(lambda: sum(one.leases for one in live.residents()) == 0)
+    assert stepping.steps <= 3
+
+
+def test_a_stream_that_hangs_up_leaves_its_neighbours_theirs(crowd: Crowd) -> None:
+    async def one_token(stream: Stream) -> AnswerToken | None:
+        async with aclosing(stream):
+            async for event in stream:
+                if isinstance(event, AnswerToken):
+                    return event
+        return None
+
+    first, *others = [crowd.ask.stream(text, GREEDY, timeout_s=LONG) for text in QUESTIONS]
+    token, *events = crowd.gather(one_token(first), *(heard(one) for one in others))
+    assert isinstance(token, AnswerToken)
+    for one in events:
+        assert isinstance(one, list)
+        assert_whole(one)
+
+
+def test_an_error_comes_when_it_happens(answer_question: AnswerQuestion, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first event, as an answer's does; and after it."""
+    with pytest.raises(TooManyDocs):
+        asyncio.run(heard(answer_question.stream(QUESTIONS[0], AnswerOptions(n_docs=13), timeout_s=LONG)))
+    stepping = Stepping(monkeypatch)
+    events: Events = []
+
+    async def main() -> None:
+        async for event in answer_question.stream(QUESTIONS[0], GREEDY, timeout_s=1.0):
+            events.append(event)
+            if len(events) < 3:
+                stepping.go_on(1)
+
+    try:
+        with pytest.raises(DeadlineExceeded):
+            asyncio.run(main())
+    finally:
+        stepping.go_on()
+    assert [type(event) for event in events] == [Retrieval, AnswerToken, AnswerToken]
+
+
+def test_a_full_service_refuses_a_stream_at_once(
+    answer_question: AnswerQuestion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stepping = Stepping(monkeypatch)
+
+    async def main() -> list[object]:
+        asked = [
+            asyncio.ensure_future(heard(answer_question.stream(text, replace(GREEDY, n_docs=1 + n), timeout_s=LONG)))
+            for n, text in enumerate([*QUESTIONS, *QUESTIONS])
+        ]
+        while sum(one.done() for one in asked) < 6:
+            await asyncio.sleep(0.005)
+        stepping.go_on()
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    ends = asyncio.run(main())
+    assert sum(isinstance(one, Overloaded) for one in ends) == 6
+    assert sum(isinstance(one, list) for one in ends) == 4
+
+
+def test_a_neighbour_that_cannot_be_asked_costs_a_stream_no_event(crowd: Crowd) -> None:
+    """The batch fails before a token is told, and each question is computed again alone, with its passages."""
+    texts = (QUESTIONS[0], "long " * 400, QUESTIONS[1])
+    ends = crowd.gather(*(heard(crowd.ask.stream(text, GREEDY, timeout_s=LONG)) for text in texts))
+    assert isinstance(ends[1], InvalidRequest)
+    for one in (ends[0], ends[2]):
+        assert isinstance(one, list)
+        assert_whole(one, passages=2)
+
+
+def test_no_token_is_told_twice_where_a_batch_fails(
+    crowd: Crowd, engine: RagEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The streams of the batch end with the error; an answer of which nothing was told is computed again."""
+    best, calls = decoding.best_continuations, 0
+
+    def break_once(*given: object, **named: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise MemoryError
+        return best(*given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(decoding, "best_continuations", break_once)
+    told: Events = []
+
+    async def hear(stream: Stream) -> None:
+        async for event in stream:
+            told.append(event)
+
+    asked = crowd.ask.answer(QUESTIONS[1], GREEDY, timeout_s=LONG)
+    end, answer = crowd.gather(hear(crowd.ask.stream(QUESTIONS[0], GREEDY, timeout_s=LONG)), asked)
+    assert isinstance(end, MemoryError)
+    assert [type(event) for event in told] == [Retrieval, AnswerToken, AnswerToken]
+    assert isinstance(answer, Answer)
+
+
+def test_a_swap_under_a_stream_changes_nothing_of_it(
+    answer_question: AnswerQuestion, swap_index: SwapIndex, live: LiveIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stepping = Stepping(monkeypatch)
+
+    async def main() -> tuple[Events, Events]:
+        stream = answer_question.stream(QUESTIONS[0], GREEDY, timeout_s=LONG)
+        before: Events = [await anext(stream)]
+        await asyncio.wrap_future(swap_index.begin("tiny-2018"))
+        assert {one.index.version: one.leases for one in live.residents()} == {"tiny-2016": 1, "tiny-2018": 0}
+        stepping.go_on()
+        before += await heard(stream)
+        return before, await heard(answer_question.stream(QUESTIONS[0], GREEDY, timeout_s=LONG))
+
+    before, after = asyncio.run(main())
+    assert assert_whole(before).source.index.version == "tiny-2016"
+    assert assert_whole(after).source.index.version == "tiny-2018"
+    assert soon(lambda: [one.index.version for one in live.residents()] == ["tiny-2018"])
+
+
+def test_a_loop_that_is_gone_does_not_fail_the_batch_of_others(
+    answer_question: AnswerQuestion, pool: WorkPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client's loop closes between two tokens, before the thread notices that nobody listens."""
+    stepping = Stepping(monkeypatch)
+    broken: list[BaseException] = []
+    monkeypatch.setattr(threading, "excepthook", lambda given: broken.append(given.exc_value))
+
+    async def main() -> None:
+        stream = answer_question.stream(QUESTIONS[0], GREEDY, timeout_s=LONG)
+        await anext(stream)
+
+    asyncio.run(main())
+    stepping.go_on()
+    assert soon(lambda: pool.running() == 0)
+    assert not broken
