@@ -19,6 +19,7 @@ RANKS = {
     "openbook_client.errors": 0,
     "openbook_client.results": 0,
     "openbook_client.calls": 1,
+    "openbook_client.events": 1,
     "openbook_client.wire": 2,
     "openbook_client.client": 3,
     "openbook_client.mcp_server": 4,

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from openbook_client.results import (
     Answer,
+    Answers,
     Comparison,
     History,
     Indexes,
@@ -102,6 +103,16 @@ class Calls:
 
     def answer(self, question: str, options: AnswerOptions) -> Call[Answer]:
         return self._question("/answer", Answer, {"question": question, **options})
+
+    def stream(self, question: str, options: AnswerOptions) -> Call[Answer]:
+        return self._question("/answer", Answer, {"question": question, **options, "stream": True})
+
+    def answers(self, questions: Sequence[str], options: AnswerOptions) -> Call[Answers]:
+        given = _given(options)
+        body = {"questions": [{"question": question, **given} for question in questions]}
+        # the time of each counts from the beginning of the call
+        timeout_s = (options.get("timeout_s") or self.timeout_s) + PATIENCE_S
+        return Call("POST", "/answers", Answers, timeout_s, body)
 
     def compare(self, question: str, versions: Sequence[str], options: CompareOptions) -> Call[Comparison]:
         # one version after the other

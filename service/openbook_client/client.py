@@ -3,7 +3,8 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -20,8 +21,10 @@ from openbook_client.calls import (
     ScoreOptions,
     SwapOptions,
 )
+from openbook_client.events import EventReader, StreamEvent
 from openbook_client.results import (
     Answer,
+    Answers,
     Comparison,
     History,
     Indexes,
@@ -39,6 +42,9 @@ TIMEOUT_S = 30.0
 # A swap of a large index takes minutes.
 SWAP_TIMEOUT_S = 900.0
 RETRIES = 2
+
+Events = Iterator[StreamEvent]
+AsyncEvents = AsyncIterator[StreamEvent]
 
 
 class Openbook:
@@ -84,6 +90,10 @@ class Openbook:
     def answer(self, question: str, **options: Unpack[AnswerOptions]) -> Answer:
         """The answer, with the passages that it came from and the posterior of each at each token."""
         return self._result(self._calls.answer(question, options))
+
+    def answers(self, questions: Sequence[str], **options: Unpack[AnswerOptions]) -> Answers:
+        """The answers to up to 64 questions, each with an answer or an error of its own, in the order asked."""
+        return self._result(self._calls.answers(questions, options))
 
     def score(self, question: str, targets: Sequence[str], **options: Unpack[ScoreOptions]) -> Scores:
         """p(target | question) of each target."""
@@ -141,6 +151,40 @@ class Openbook:
         """The newest swaps, refused and failed ones too."""
         return self._result(self._calls.history(limit))
 
+    @contextmanager
+    def stream(self, question: str, **options: Unpack[AnswerOptions]) -> Iterator[Events]:
+        """The answer while it is made: the passages as Retrieval, each Token, and at last the Answer, which counts.
+
+        `with service.stream(question) as events:`; leaving the block ends the question. The passages may come
+        again before the first token. An error is raised as of `answer`, and may come later.
+        """
+        call = self._calls.stream(question, options)
+        for tries in itertools.count(1):
+            outcome = self._open(call)
+            pause_s = self._wire.pause_s(call, outcome, tries)
+            if pause_s is None:
+                break
+            time.sleep(pause_s)
+        reader = self._wire.events(call, outcome)
+        assert isinstance(outcome, httpx.Response)
+        with closing(outcome):
+            yield self._events(call, outcome, reader)
+
+    def _events(self, call: Call[Any], response: httpx.Response, reader: EventReader) -> Events:
+        with self._wire.streaming(call, reader):
+            for chunk in response.iter_bytes():
+                yield from reader.feed(chunk)
+
+    def _open(self, call: Call[Any]) -> Outcome:
+        """The response before its body, where that is a stream; else all of it."""
+        try:
+            response = self._http.send(self._http.build_request(**self._wire.request(call)), stream=True)
+            if not self._wire.streams(response):
+                response.read()
+        except httpx.HTTPError as error:
+            return error
+        return response
+
     def _result(self, call: Call[R]) -> R:
         for tries in itertools.count(1):
             outcome = self._send(call)
@@ -188,6 +232,10 @@ class AsyncOpenbook:
     async def answer(self, question: str, **options: Unpack[AnswerOptions]) -> Answer:
         """The answer, with the passages that it came from and the posterior of each at each token."""
         return await self._result(self._calls.answer(question, options))
+
+    async def answers(self, questions: Sequence[str], **options: Unpack[AnswerOptions]) -> Answers:
+        """The answers to up to 64 questions, each with an answer or an error of its own, in the order asked."""
+        return await self._result(self._calls.answers(questions, options))
 
     async def score(self, question: str, targets: Sequence[str], **options: Unpack[ScoreOptions]) -> Scores:
         """p(target | question) of each target."""
@@ -244,6 +292,41 @@ class AsyncOpenbook:
     async def history(self, limit: int = 20) -> History:
         """The newest swaps, refused and failed ones too."""
         return await self._result(self._calls.history(limit))
+
+    @asynccontextmanager
+    async def stream(self, question: str, **options: Unpack[AnswerOptions]) -> AsyncIterator[AsyncEvents]:
+        """The answer while it is made: the passages as Retrieval, each Token, and at last the Answer, which counts.
+
+        `async with service.stream(question) as events:`; leaving the block ends the question. The passages may come
+        again before the first token. An error is raised as of `answer`, and may come later.
+        """
+        call = self._calls.stream(question, options)
+        for tries in itertools.count(1):
+            outcome = await self._open(call)
+            pause_s = self._wire.pause_s(call, outcome, tries)
+            if pause_s is None:
+                break
+            await asyncio.sleep(pause_s)
+        reader = self._wire.events(call, outcome)
+        assert isinstance(outcome, httpx.Response)
+        async with aclosing(outcome):
+            yield self._events(call, outcome, reader)
+
+    async def _events(self, call: Call[Any], response: httpx.Response, reader: EventReader) -> AsyncEvents:
+        with self._wire.streaming(call, reader):
+            async for chunk in response.aiter_bytes():
+                for event in reader.feed(chunk):
+                    yield event
+
+    async def _open(self, call: Call[Any]) -> Outcome:
+        """The response before its body, where that is a stream; else all of it."""
+        try:
+            response = await self._http.send(self._http.build_request(**self._wire.request(call)), stream=True)
+            if not self._wire.streams(response):
+                await response.aread()
+        except httpx.HTTPError as error:
+            return error
+        return response
 
     async def _result(self, call: Call[R]) -> R:
         for tries in itertools.count(1):

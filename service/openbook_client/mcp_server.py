@@ -17,7 +17,7 @@ from pydantic import Field
 
 from openbook_client.client import AsyncOpenbook
 from openbook_client.errors import OpenbookError, WrongUse
-from openbook_client.results import IndexVersion, Passage, Result, RetrievedPassage
+from openbook_client.results import IndexVersion, Part, Passage, RetrievedPassage
 
 INSTRUCTIONS = (
     "Openbook answers questions from an index of passages, such as an encyclopedia of one date. Every result names the "
@@ -30,7 +30,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 WITHHELD = "No answer: the passages do not seem to hold one."
 
 
-class SourcedAnswer(Result):
+class SourcedAnswer(Part):
     """What the tool `answer` returns."""
 
     answer: Annotated[str | None, Field(description="null: the service withholds it.")]
@@ -48,7 +48,7 @@ class SourcedAnswer(Result):
     checkpoint: str
 
 
-class FoundPassages(Result):
+class FoundPassages(Part):
     """What the tool `passages` returns."""
 
     passages: Annotated[tuple[RetrievedPassage, ...], Field(description="Best first. prior: p(passage | question).")]
@@ -145,12 +145,12 @@ def security_of(host: str, allowed_hosts: Iterable[str]) -> TransportSecuritySet
     return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
 
 
-def _fields(found: Result, kind: type[Result]) -> dict[str, Any]:
+def _fields(found: Part, kind: type[Part]) -> dict[str, Any]:
     body = found.body()
     return {name: body[name] for name in kind.model_fields}
 
 
-def _result(structured: Result, text: str) -> CallToolResult:
+def _result(structured: Part, text: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=structured.body())
 
 

@@ -10,24 +10,28 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 
-class Result(BaseModel):
-    """A body, or a part of one."""
+class Part(BaseModel):
+    """A part of a body."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
+
+    def body(self) -> dict[str, Any]:
+        """What the service sent, as it sent it."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+class Result(Part):
+    """A whole body."""
 
     _request_id: str = PrivateAttr("")
 
     @property
     def request_id(self) -> str:
-        """What finds the call in the service's log; empty for a part of a body."""
+        """What finds the call in the service's log."""
         return self._request_id
 
-    def body(self) -> dict[str, Any]:
-        """The body as the service sent it."""
-        return self.model_dump(mode="json", exclude_unset=True)
 
-
-class IndexVersion(Result):
+class IndexVersion(Part):
     """Which book answered: the version, the swaps since the service started, the date of its text."""
 
     version: str
@@ -35,7 +39,7 @@ class IndexVersion(Result):
     snapshot_date: str | None
 
 
-class StageSeconds(Result):
+class StageSeconds(Part):
     queue: float
     encode: float
     retrieve: float
@@ -43,7 +47,7 @@ class StageSeconds(Result):
     total: float
 
 
-class RetrievedPassage(Result):
+class RetrievedPassage(Part):
     """`prior` is p(z | x), the softmax of `doc_score` over the passages retrieved."""
 
     rank: int
@@ -61,12 +65,12 @@ class Passage(RetrievedPassage):
     answer_spans: tuple[tuple[int, int], ...]
 
 
-class AnswerText(Result):
+class AnswerText(Part):
     text: str
     log_prob: float
 
 
-class Token(Result):
+class Token(Part):
     """`posterior` has one number for each passage, in the order of their rank."""
 
     text: str
@@ -94,7 +98,37 @@ class Answer(Result):
     seconds: StageSeconds
 
 
-class AnswerGroup(Result):
+class FieldError(Part):
+    field: str
+    reason: str
+
+
+class Problem(Part):
+    """RFC 9457. The clients raise it as Refused, but for one question of several."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    request_id: str | None
+    errors: tuple[FieldError, ...] = ()
+
+
+class AnswerOrError(Part):
+    """What became of one question of several: it has one of the two."""
+
+    answer: Answer | None = None
+    error: Problem | None = None
+
+
+class Answers(Result):
+    """Of each question, in the order asked."""
+
+    results: tuple[AnswerOrError, ...]
+
+
+class AnswerGroup(Part):
     answer: str | None
     versions: tuple[str, ...]
 
@@ -108,7 +142,7 @@ class Comparison(Result):
     answers: tuple[Answer, ...]
 
 
-class TargetScore(Result):
+class TargetScore(Part):
     """`log_prob` is log p(target | question), None for minus infinity; `probability` is over the given targets."""
 
     target: str
@@ -149,7 +183,7 @@ class Resident(IndexVersion):
     leases: int
 
 
-class PriorWeights(Result):
+class PriorWeights(Part):
     dense: float
     bm25: float
 
@@ -166,12 +200,12 @@ class Indexes(Result):
     prior: PriorWeights | None
 
 
-class FileInfo(Result):
+class FileInfo(Part):
     bytes: int
     sha256: str
 
 
-class Bm25Info(Result):
+class Bm25Info(Part):
     k1: float
     b: float
     analyser: str
@@ -229,7 +263,7 @@ class SwapProgress(Result):
     detail: str
 
 
-class SwapRecord(Result):
+class SwapRecord(Part):
     time: str
     actor: str
     replica: str
@@ -248,7 +282,7 @@ class History(Result):
     swaps: tuple[SwapRecord, ...]
 
 
-class Following(Result):
+class Following(Part):
     """Whether the service serves what CURRENT names; else which version it cannot serve, why, and since when."""
 
     ok: bool

@@ -5,7 +5,8 @@ A transport hands in what became of a request: the response, or the error of htt
 
 import ipaddress
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -16,6 +17,7 @@ from pydantic import ValidationError
 
 from openbook_client.calls import Call, R
 from openbook_client.errors import Silent, Unreachable, WrongUse, refused
+from openbook_client.events import EVENTS, EventReader
 
 Outcome = httpx.Response | httpx.HTTPError
 
@@ -50,7 +52,7 @@ class Wire:
 
     @property
     def headers(self) -> Mapping[bytes, bytes]:
-        headers = {b"accept": b"application/json"}
+        headers: dict[bytes, bytes] = {}
         if self.token:
             headers[b"authorization"] = f"Bearer {self.token}".encode(errors="surrogateescape")
         if self.actor:
@@ -94,7 +96,6 @@ class Wire:
             result = call.result.model_validate_json(outcome.content)
         except ValidationError as error:
             raise self._something_else(outcome) from error
-        # of the whole body alone: its parts have none
         result._request_id = outcome.headers.get("x-request-id", "")
         return result
 
@@ -113,6 +114,29 @@ class Wire:
         if isinstance(problem, dict) and isinstance(problem.get("code"), str):
             raise refused(problem, status=outcome.status_code, retry_after_s=retry_after_s(outcome))
         raise self._something_else(outcome)
+
+    def streams(self, response: httpx.Response) -> bool:
+        return response.is_success and response.headers.get("content-type", "").startswith(EVENTS)
+
+    def events(self, call: Call[Any], outcome: Outcome) -> EventReader:
+        """The reader of a stream that begins. Raises as `check`."""
+        self.check(call, outcome)
+        assert isinstance(outcome, httpx.Response)
+        if not self.streams(outcome):
+            raise self._something_else(outcome)
+        return EventReader(outcome.headers.get("x-request-id", ""))
+
+    @contextmanager
+    def streaming(self, call: Call[Any], events: EventReader) -> Iterator[None]:
+        """Raises what a stream that breaks off, or that holds something else, ends with."""
+        try:
+            yield
+        except httpx.HTTPError as error:
+            self.check(call, error)
+        except ValueError as error:
+            raise Unreachable(self._shown, "what it streams is something else") from error
+        if not events.ended:
+            raise Unreachable(self._shown, "the stream was cut off before its answer")
 
     def _something_else(self, response: httpx.Response) -> Unreachable:
         return Unreachable(self._shown, f"what answers there is something else (status {response.status_code})")

@@ -17,9 +17,9 @@ from openbook.api.app import create_app
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook_client import AsyncOpenbook, Openbook
-from tests.openbook.api.conftest import TOKEN, app, engine, reader, server, serving, settings
+from tests.openbook.api.conftest import TOKEN, app, engine, reader, server, serving, settings, slow_search
 
-__all__ = ["TOKEN", "app", "engine", "reader", "server", "settings"]
+__all__ = ["TOKEN", "app", "engine", "reader", "server", "settings", "slow_search"]
 
 
 class Both:

@@ -37,6 +37,14 @@ def test_scores_passages_and_a_comparison(connect: Connect, library: str) -> Non
     assert client.answer(PERU, abstain={"max_no_answer": 0}, max_new_tokens=2).answer is None
 
 
+def test_several_questions_have_an_answer_or_an_error_each(connect: Connect, library: str) -> None:
+    found = connect(library).answers([PERU, " ", PERU], max_new_tokens=2, model=None)
+    first, second, third = found.results
+    assert first.answer.answer == third.answer.answer
+    assert (second.answer, second.error.code, second.error.status) == (None, "invalid_request", 422)
+    assert found.request_id
+
+
 def test_what_is_none_is_the_services_choice(connect: Connect, library: str) -> None:
     nothing: dict[str, Any] = dict.fromkeys(("model", "num_beams", "retriever", "search", "index", "abstain"))
     assert connect(library).answer(PERU, max_new_tokens=2, **nothing).index.version == "tiny-2016"
@@ -112,7 +120,10 @@ def test_the_fields_at_fault_are_named(connect: Connect, library: str) -> None:
 def test_both_clients_have_the_same_calls_with_the_same_parameters() -> None:
     def calls(client: type) -> dict[str, Any]:
         methods = {name: one for name, one in vars(client).items() if inspect.isfunction(one) and name[0] != "_"}
-        return {name: (inspect.signature(one), inspect.getdoc(one)) for name, one in methods.items()}
+        return {
+            name: (inspect.signature(one).parameters, (inspect.getdoc(one) or "").replace("async with", "with"))
+            for name, one in methods.items()
+        }
 
     assert calls(Openbook) == calls(AsyncOpenbook)
     assert inspect.signature(Openbook) == inspect.signature(AsyncOpenbook)

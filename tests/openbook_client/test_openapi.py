@@ -14,6 +14,7 @@ from openbook_client.errors import Refused
 CALLS = Calls(1, 1)
 MADE = {
     "POST /answer": CALLS.answer("q", {}),
+    "POST /answers": CALLS.answers(["q"], {}),
     "POST /score": CALLS.score("q", ["t"], {}),
     "POST /retrieve": CALLS.retrieve("q", {}),
     "POST /compare": CALLS.compare("q", ["a", "b"], {}),
@@ -29,7 +30,9 @@ MADE = {
 # for probes and for Prometheus
 NOT_OF_A_CLIENT = {"GET /healthz", "GET /metrics"}
 OPTIONS = {
-    "AnswerRequest": (calls.AnswerOptions, {"question"}),
+    # the method `stream` sends it
+    "AnswerRequest": (calls.AnswerOptions, {"question", "stream"}),
+    "BatchedQuestion": (calls.AnswerOptions, {"question"}),
     "CompareRequest": (calls.CompareOptions, {"question", "versions"}),
     "ScoreRequest": (calls.ScoreOptions, {"question", "targets"}),
     "RetrieveRequest": (calls.RetrieveOptions, {"question"}),
@@ -84,6 +87,7 @@ def test_every_field_of_a_response_is_a_field_of_the_result(document: dict[str, 
     read = call.result.model_json_schema(mode="validation")
     assert shape(read, read.get("$defs", {})) == shape(sent, document["components"]["schemas"])
     assert set(read["required"]) == set(read["properties"])
+    assert issubclass(call.result, results.Result)
 
 
 def test_a_change_that_is_begun_is_answered_with_its_progress(document: dict[str, Any]) -> None:
@@ -102,7 +106,10 @@ def test_every_option_of_a_request_is_an_option_of_the_call(document: dict[str, 
 
 
 def test_every_request_of_the_service_is_compared(document: dict[str, Any]) -> None:
-    assert {name for name in document["components"]["schemas"] if name.endswith("Request")} <= set(OPTIONS)
+    requests = {name for name in document["components"]["schemas"] if name.endswith("Request")}
+    # `questions` of BatchedQuestion, and nothing else
+    assert requests - {"AnswersRequest"} <= set(OPTIONS)
+    assert set(document["components"]["schemas"]["AnswersRequest"]["properties"]) == {"questions"}
 
 
 def test_the_values_that_an_option_takes_are_those_of_the_service(document: dict[str, Any]) -> None:
@@ -142,6 +149,6 @@ def test_every_code_of_the_service_is_an_error_of_the_client(document: dict[str,
 
 
 def test_every_result_is_frozen() -> None:
-    assert results.Result.model_config["frozen"]
-    for one in results.Result.__subclasses__():
-        assert one.model_config["frozen"]
+    found = [one for one in vars(results).values() if isinstance(one, type) and issubclass(one, results.Part)]
+    assert len(found) > 30
+    assert all(one.model_config["frozen"] for one in found)

@@ -126,7 +126,7 @@ def ask(
         _ask_file(file, out, asking_all, retry_errors=retry_errors)
         return
     assert question is not None
-    asked = OneQuestion(question, compare, options)
+    asked = SingleQuestion(question, compare, options)
     answer = (asked.here(settings) if local else asked.there(settings, url)).body()
     if picture is not None:
         write_drawing(heat_map(question, answer), picture)
@@ -162,7 +162,7 @@ def _abstaining(value: str | None) -> AbstainAbove | str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class OneQuestion:
+class SingleQuestion:
     """A question for the live version or a named one, or for each of `versions`."""
 
     question: str
