@@ -287,6 +287,27 @@ class OriginRefused(OpenbookError):
     )
 
 
+# --- what readers say --------------------------------------------------------------------------------------
+
+
+class FeedbackDisabled(OpenbookError):
+    code = "feedback_disabled"
+    message = "Feedback is off: the service was started without OPENBOOK_FEEDBACK."
+
+
+class UnknownAnswer(OpenbookError):
+    code = "unknown_answer"
+    message = (
+        "This service knows no answer with the request id {request_id!r}. "
+        "It knows the newest {most} that it gave since it started."
+    )
+
+
+class FeedbackNotKept(OpenbookError):
+    code = "feedback_not_kept"
+    message = "The feedback could not be written: {reason}"
+
+
 # --- load --------------------------------------------------------------------------------------------------
 
 

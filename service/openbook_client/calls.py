@@ -9,6 +9,7 @@ from openbook_client.results import (
     Answer,
     Answers,
     Comparison,
+    FeedbackKept,
     History,
     Indexes,
     Loaded,
@@ -25,6 +26,9 @@ R = TypeVar("R", bound=Result)
 
 # Beyond the time that the service itself allows a question, and for a call that computes nothing.
 PATIENCE_S = 10.0
+
+
+Rating = Literal["up", "down"]
 
 
 class SearchOptions(TypedDict, total=False):
@@ -124,6 +128,11 @@ class Calls:
 
     def retrieve(self, question: str, options: RetrieveOptions) -> Call[Retrieval]:
         return self._question("/retrieve", Retrieval, {"question": question, **options})
+
+    def feedback(self, request_id: str, rating: Rating, correction: str | None) -> Call[FeedbackKept]:
+        body = _given({"request_id": request_id, "rating": rating, "correction": correction})
+        # a second line of the same reader says nothing else than the first
+        return Call("POST", "/feedback", FeedbackKept, PATIENCE_S, body)
 
     def index(self) -> Call[Indexes]:
         return Call("GET", "/index", Indexes, PATIENCE_S)

@@ -17,6 +17,7 @@ from openbook_client.calls import (
     CompareOptions,
     LoadOptions,
     R,
+    Rating,
     RetrieveOptions,
     ScoreOptions,
     SwapOptions,
@@ -26,6 +27,7 @@ from openbook_client.results import (
     Answer,
     Answers,
     Comparison,
+    FeedbackKept,
     History,
     Indexes,
     Loaded,
@@ -106,6 +108,10 @@ class Openbook:
     def compare(self, question: str, versions: Sequence[str], **options: Unpack[CompareOptions]) -> Comparison:
         """The answers of two to eight open versions."""
         return self._result(self._calls.compare(question, versions, options))
+
+    def feedback(self, request_id: str, rating: Rating, correction: str | None = None) -> FeedbackKept:
+        """Say whether the answer with this `request_id` was right, and what it should have been."""
+        return self._result(self._calls.feedback(request_id, rating, correction))
 
     def index(self) -> Indexes:
         """What is live, what is open, and what is on disk."""
@@ -248,6 +254,10 @@ class AsyncOpenbook:
     async def compare(self, question: str, versions: Sequence[str], **options: Unpack[CompareOptions]) -> Comparison:
         """The answers of two to eight open versions."""
         return await self._result(self._calls.compare(question, versions, options))
+
+    async def feedback(self, request_id: str, rating: Rating, correction: str | None = None) -> FeedbackKept:
+        """Say whether the answer with this `request_id` was right, and what it should have been."""
+        return await self._result(self._calls.feedback(request_id, rating, correction))
 
     async def index(self) -> Indexes:
         """What is live, what is open, and what is on disk."""

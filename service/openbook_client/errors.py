@@ -155,6 +155,21 @@ class NotCalibrated(Refused):
     known_code = "not_calibrated"
 
 
+# --- what readers say ----------------------------------------------------------------------------------------
+
+
+class FeedbackDisabled(Refused):
+    known_code = "feedback_disabled"
+
+
+class UnknownAnswer(Refused):
+    known_code = "unknown_answer"
+
+
+class FeedbackNotKept(Refused):
+    known_code = "feedback_not_kept"
+
+
 # --- load ----------------------------------------------------------------------------------------------------
 
 

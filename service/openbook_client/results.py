@@ -174,6 +174,13 @@ class Retrieval(Result):
     seconds: StageSeconds
 
 
+class FeedbackKept(Result):
+    """`version` is of the index that the answer came from."""
+
+    rating: str
+    version: str
+
+
 class Resident(IndexVersion):
     """An open version."""
 
@@ -198,6 +205,7 @@ class Indexes(Result):
     model: str
     max_no_answer: float | None
     prior: PriorWeights | None
+    feedback: bool
 
 
 class FileInfo(Part):

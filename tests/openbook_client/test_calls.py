@@ -1,13 +1,17 @@
 """Every call, by both clients, against a real service."""
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from openbook.api.app import create_app
+from openbook.rag.engine import RagEngine
+from openbook.settings import Settings
 from openbook_client import AsyncOpenbook, Openbook, Refused, errors
 from openbook_client.results import SwapProgress
-from tests.openbook.api.conftest import PERU, get, post, until
+from tests.openbook.api.conftest import PERU, get, post, serving, until
 from tests.openbook_client.conftest import TOKEN, Connect
 
 
@@ -127,6 +131,19 @@ def test_both_clients_have_the_same_calls_with_the_same_parameters() -> None:
 
     assert calls(Openbook) == calls(AsyncOpenbook)
     assert inspect.signature(Openbook) == inspect.signature(AsyncOpenbook)
+
+
+def test_a_reader_says_whether_an_answer_was_right(
+    connect: Connect, settings: Settings, engine: RagEngine, tmp_path: Path
+) -> None:
+    kept = settings.model_copy(update={"feedback": tmp_path / "feedback.jsonl"})
+    with serving(create_app(kept, engine=engine), kept) as url:
+        client = connect(url)
+        answer = client.answer(PERU, max_new_tokens=2)
+        assert client.feedback(answer.request_id, "down", "lima").version == "tiny-2016"
+        with pytest.raises(errors.UnknownAnswer):
+            client.feedback("another", "up")
+    assert '"correction":"lima"' in (tmp_path / "feedback.jsonl").read_text()
 
 
 def test_the_client_is_used_in_a_with_block(library: str) -> None:

@@ -18,6 +18,7 @@ MADE = {
     "POST /score": CALLS.score("q", ["t"], {}),
     "POST /retrieve": CALLS.retrieve("q", {}),
     "POST /compare": CALLS.compare("q", ["a", "b"], {}),
+    "POST /feedback": CALLS.feedback("r", "up", None),
     "GET /index": CALLS.index(),
     "GET /index/{version}": CALLS.manifest("v"),
     "GET /index/swap": CALLS.progress(),
@@ -41,6 +42,7 @@ OPTIONS = {
     # the methods that only begin a change send `wait`
     "SwapRequest": (calls.SwapOptions, {"version", "wait"}),
     "RollbackRequest": (calls.SwapOptions, {"wait"}),
+    "FeedbackRequest": (dict, {"request_id", "rating", "correction"}),
     "LoadRequest": (calls.LoadOptions, {"version", "wait"}),
 }
 

@@ -83,13 +83,15 @@ def read_small(path: Path, at_most: int) -> tuple[bytes, FileMark]:
     return content, mark
 
 
-def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o644) -> int:
     """A descriptor of a regular file: never waits, as for the other end of a pipe, and follows no link.
+
+    A file that is made has `mode`.
 
     Raises OSError, whose `strerror` names no path.
     """
     try:
-        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a symbolic link") from error

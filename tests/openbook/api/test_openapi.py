@@ -11,7 +11,7 @@ from openbook.api.problems import MEDIA_TYPE
 from openbook.settings import Settings
 
 CALLS = {
-    *(("post", f"/{name}") for name in ("answer", "answers", "score", "retrieve", "compare")),
+    *(("post", f"/{name}") for name in ("answer", "answers", "score", "retrieve", "compare", "feedback")),
     *(("get", f"/{name}") for name in ("index", "index/{version}", "index/swap", "index/history")),
     *(("post", f"/index/{name}") for name in ("swap", "rollback", "load")),
     *(("get", f"/{name}") for name in ("healthz", "readyz", "metrics")),
@@ -90,7 +90,7 @@ def test_the_limits_of_the_settings_are_in_the_document(document: dict[str, Any]
 
 def test_every_request_has_examples_that_validate(document: dict[str, Any]) -> None:
     models = {name: found for name, found in document["components"]["schemas"].items() if name.endswith("Request")}
-    assert len(models) == 8
+    assert len(models) == 9
     for name, found in models.items():
         model, examples = getattr(schemas, name), found["examples"]
         assert examples
