@@ -1,6 +1,9 @@
 """Every call, by both clients, against a real service."""
 
+import asyncio
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -153,12 +156,17 @@ def test_the_client_is_used_in_a_with_block(library: str) -> None:
         client.index()
 
 
+def test_the_client_alone_brings_neither_the_service_nor_what_it_computes_with() -> None:
+    code = "import sys, openbook_client as _; print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "httpx" in loaded
+    assert not {"openbook", "torch", "transformers", "faiss", "numpy", "mcp"} & set(loaded)
+
+
 async def _asked(library: str) -> str:
     async with AsyncOpenbook(library) as client:
         return (await client.index()).checkpoint
 
 
 def test_the_other_in_an_async_with_block(library: str) -> None:
-    import asyncio
-
     assert asyncio.run(_asked(library)).startswith("tiny@")

@@ -13,7 +13,17 @@ from random import Random
 QUIET_S = 0.05
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
-PATHS = ("/answer", "/answers", "/score", "/retrieve", "/compare", "/index/swap", "/index/load", "/index/rollback")
+PATHS = (
+    "/answer",
+    "/answers",
+    "/score",
+    "/retrieve",
+    "/compare",
+    "/feedback",
+    "/index/swap",
+    "/index/load",
+    "/index/rollback",
+)
 READ_PATHS = ("/", "/docs", "/index", "/index/swap", "/index/history", "/healthz", "/metrics", "/openapi.json")
 FIELDS = (
     *("question", "n_docs", "model", "decoding", "num_beams", "max_new_tokens", "num_answers", "index", "timeout_s"),
