@@ -14,6 +14,9 @@ QUIET_S = 0.05
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 PATHS = (
+    *("/answer", "/answers", "/score", "/retrieve", "/compare", "/feedback"),
+    *("/index/swap", "/index/load", "/index/rollback"),
+)
     "/answer",
     "/answers",
     "/score",
