@@ -84,9 +84,11 @@ def serving_http(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Iterator[s
     thread = threading.Thread(target=main, args=([*arguments, "--http", "--port", str(port)],))
     thread.start()
     until(lambda: servers and servers[0].started)
-    yield f"http://127.0.0.1:{port}/mcp"
-    servers[0].should_exit = True
-    thread.join(60)
+    try:
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        servers[0].should_exit = True
+        thread.join(60)
 
 
 def test_over_streamable_http_an_assistant_asks_and_gets_sources(library: str, monkeypatch: pytest.MonkeyPatch) -> None:

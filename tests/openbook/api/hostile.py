@@ -17,16 +17,6 @@ PATHS = (
     *("/answer", "/answers", "/score", "/retrieve", "/compare", "/feedback"),
     *("/index/swap", "/index/load", "/index/rollback"),
 )
-    "/answer",
-    "/answers",
-    "/score",
-    "/retrieve",
-    "/compare",
-    "/feedback",
-    "/index/swap",
-    "/index/load",
-    "/index/rollback",
-)
 READ_PATHS = ("/", "/docs", "/index", "/index/swap", "/index/history", "/healthz", "/metrics", "/openapi.json")
 FIELDS = (
     *("question", "n_docs", "model", "decoding", "num_beams", "max_new_tokens", "num_answers", "index", "timeout_s"),
