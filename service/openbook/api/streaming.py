@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
@@ -20,6 +20,7 @@ EVENTS = "text/event-stream"
 HEARTBEAT_S = 15.0
 
 Event = Retrieval | AnswerToken | Answer
+T = TypeVar("T")
 
 
 class EventStream(Response):
@@ -47,7 +48,7 @@ class EventStream(Response):
     async def begin(self) -> "EventStream":
         """Wait for the first event, or for the first heartbeat. Raises what ends the work before it."""
         try:
-            self._first = await while_connected(self._request, anext(self._events))
+            self._first = await while_connected(self._request, _next(self._events))
         except BaseException:
             await self._events.aclose()
             raise
@@ -118,5 +119,6 @@ async def _with_heartbeats(events: AsyncGenerator[Event]) -> AsyncGenerator[Even
                 await asyncio.gather(coming, return_exceptions=True)
 
 
-async def _next(events: AsyncIterator[Event]) -> Event:
+async def _next(events: AsyncIterator[T]) -> T:
+    # a coroutine, as tasks are made of; `anext` gives less
     return await anext(events)

@@ -1,7 +1,9 @@
 """What the service costs beside the engine, and what it gains by answering waiting questions together.
 
 One client: the bare engine, the application in this process and the service over HTTP answer each question one right
-after the other and each time in another order, so that other work of the machine slows all three alike. Many clients:
+after the other and each time in another order, so that other work of the machine slows all three alike. The same client
+then hears answers as events, and asks for each without them in turn: what it waits for the first token, and for the
+whole. Many clients:
 rounds of all numbers of clients, one after the other, for the same reason; a rate is compared within its round.
 
 Clients run in a process of their own, so that they take no time of the service. That process imports this file:
@@ -44,6 +46,9 @@ WARM_UP = 3
 # A refused client waits so long before it asks again, whatever Retry-After says: rates are measured.
 REFUSED_PAUSE_S = 0.05
 OK, REFUSED = 200, 503
+EVENTS = "text/event-stream"
+# Of a stream, until when a client waits; the last is the same answer asked for without events.
+MOMENTS = ("passages", "token", "answer", "answer without events")
 BATCHES = re.compile(r'^openbook_batch_size_(sum|count|bucket)(?:\{le="([^"]+)"\})? (\S+)$', re.MULTILINE)
 
 
@@ -86,6 +91,7 @@ def measure_http(settings: Settings, options: Clients) -> Report:
     with serving(app, settings) as port, ClientProcess(port, bodies) as clients, ProgressBar() as progress:
         services: Services = app.state.services
         overhead = measure_overhead(services, clients, texts, options, progress.update)
+        heard = measure_streams(clients, options, progress.update)
         loads = measure_load(app.state.telemetry, clients, options, progress.update)
         index = services.live.now()
     return Report(
@@ -100,7 +106,7 @@ def measure_http(settings: Settings, options: Clients) -> Report:
             "dtype": settings.dtype,
             "machine": machine(),
         },
-        (overhead.table(), load_table(loads)),
+        (overhead.table(), streams_table(heard), load_table(loads)),
     )
 
 
@@ -130,6 +136,13 @@ class ClientProcess(Child):
         reply: Reply = self.request((number,))
         return reply
 
+    def hear(self, number: int) -> dict[str, float]:
+        """The seconds until the first event of each name in one answer. Raises ServerRefused without an answer."""
+        heard: dict[str, float] = self.request((number, EVENTS))
+        if "answer" not in heard:
+            raise ServerRefused(code="stream", detail=f"A stream ended without an answer: {', '.join(heard)}.")
+        return heard
+
     def load(self, n_clients: int, seconds: float, *, first: int = 0) -> list[Reply]:
         """As many clients at once, each of which asks again as soon as it has its answer; in no order.
 
@@ -139,11 +152,13 @@ class ClientProcess(Child):
         return replies
 
 
-def _client(_: Progress, port: int, requests: list[bytes]) -> Callable[[tuple[Any, ...]], Reply | list[Reply]]:
+def _client(_: Progress, port: int, requests: list[bytes]) -> Callable[[tuple[Any, ...]], object]:
     connection = _connect(port)
 
-    def answer(asked: tuple[Any, ...]) -> Reply | list[Reply]:
+    def answer(asked: tuple[Any, ...]) -> Reply | list[Reply] | dict[str, float]:
         number, *load = asked
+        if load == [EVENTS]:
+            return _hear(connection, requests[number % len(requests)])
         return _load(port, requests, number, *load) if load else _ask(connection, requests[number % len(requests)])
 
     return answer
@@ -177,6 +192,21 @@ def _ask(connection: HTTPConnection, request: bytes) -> Reply:
         return Reply(response.status, began, seconds, problem=content.decode(errors="replace"))
     stages = json.loads(content)["seconds"]
     return Reply(OK, began, seconds, sum(stages[stage] for stage in ("encode", "retrieve", "generate")))
+
+
+def _hear(connection: HTTPConnection, request: bytes) -> dict[str, float]:
+    began = time.perf_counter()
+    connection.request("POST", "/answer", request, {"content-type": "application/json", "accept": EVENTS})
+    heard: dict[str, float] = {}
+    name = ""
+    response = connection.getresponse()
+    for line in response:
+        if line.startswith(b"event: "):
+            name = line.decode().removeprefix("event: ").strip()
+        if line.startswith(b"data: "):
+            heard.setdefault(name, time.perf_counter() - began)
+    response.close()
+    return heard
 
 
 def _connect(port: int) -> HTTPConnection:
@@ -265,6 +295,39 @@ def measure_overhead(
 def stages_s(seconds: StageSeconds) -> float:
     """The engine's stages, without the queue."""
     return seconds.encode + seconds.retrieve + seconds.generate
+
+
+# --- streams -----------------------------------------------------------------------------------------------
+
+
+def measure_streams(clients: ClientProcess, asked: Clients, progress: Progress) -> dict[str, list[float]]:
+    """The seconds until each of MOMENTS, of so many answers; a moment that a stream does not have is missing."""
+    found: dict[str, list[float]] = {moment: [] for moment in MOMENTS}
+    for number in range(-WARM_UP, asked.questions):
+        heard = clients.hear(number)
+        reply = clients.ask(number)
+        check_answered(reply)
+        if number >= 0:
+            progress(number, asked.questions, "streams")
+            for moment, seconds in {**heard, MOMENTS[-1]: reply.seconds}.items():
+                found[moment].append(seconds)
+    progress(asked.questions, asked.questions, "streams")
+    return found
+
+
+def streams_table(found: dict[str, list[float]]) -> Table:
+    """`share`: of the median until the whole answer of the stream."""
+    whole = statistics.median(found["answer"])
+    rows: Rows = [
+        (
+            moment if moment != "token" else "first token",
+            *(1000 * at(seconds, share) for share in (0.5, 0.9, 0.99)),
+            100 * statistics.median(seconds) / whole,
+        )
+        for moment, seconds in found.items()
+        if seconds
+    ]
+    return Table("One client's stream, milliseconds until", ("moment", "p50", "p90", "p99", "share %"), rows, digits=2)
 
 
 # --- many clients ------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """POST /answers: several questions in one call, each with its own end."""
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -109,10 +110,12 @@ def test_every_question_counts_its_time_from_the_call(serve: Serve, slow_search:
     """Those that wait for a turn are late too."""
     server = serve(workers=1, max_queue=1)
     with slow_search:
-        timed = [one | {"timeout_s": 0.4} for one in QUESTIONS]
+        timed = [one | {"timeout_s": 1.0} for one in QUESTIONS]
+        began = time.monotonic()
         found = post(f"{server}/answers", json={"questions": timed}).json()["results"]
+        assert time.monotonic() - began < 3
         assert [one["error"]["code"] for one in found] == ["deadline_exceeded"] * len(QUESTIONS)
-        assert {one["error"]["detail"][:23] for one in found} == {"No answer within 0.4 s."}
+        assert {one["error"]["detail"].startswith("No answer within 1 s.") for one in found} == {True}
     until(lambda: counted(server, "openbook_questions_running") == 0)
 
 

@@ -180,7 +180,7 @@ def test_a_client_that_hangs_up_before_the_first_event_is_seen_too(server: str, 
     client = slow_search.ask(server, STREAM)
     slow_search.wait(1)
     client.close()
-    until(lambda: counted(server, 'openbook_requests_total{outcome="cancelled",route="/answer"}') == 1)
+    until(lambda: counted(server, 'openbook_requests_total{outcome="cancelled",route="/answer"}') == 1, 10)
     slow_search.go_on.set()
     until(lambda: counted(server, "openbook_questions_running") == 0)
 

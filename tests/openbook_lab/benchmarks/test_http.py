@@ -9,6 +9,7 @@ import pytest
 from openbook.application.telemetry import Telemetry
 from openbook_client import Refused
 from openbook_lab.benchmarks.http import (
+    EVENTS,
     OK,
     WAYS,
     ClientProcess,
@@ -18,6 +19,7 @@ from openbook_lab.benchmarks.http import (
     batch_counts,
     check_answered,
     load_table,
+    streams_table,
 )
 
 
@@ -29,7 +31,15 @@ class Parrot(BaseHTTPRequestHandler):
     asked = 0
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
+        question = self.rfile.read(int(self.headers["content-length"]))
+        if self.headers["accept"] == EVENTS:
+            events = ["passages", "token", "token", "answer" if b"a" in question.partition(b": ")[2] else "error"]
+            content = "".join(f"event: {name}\ndata: {{}}\n\n" for name in events).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+            return
         Parrot.asked += 1
         refused = Parrot.asked % 3 == 0
         content = b'{"code": "overloaded"}' if refused else b'{"seconds": {"encode": 1, "retrieve": 2, "generate": 4}}'
@@ -70,6 +80,22 @@ def test_a_client_asks_one_question_at_a_time(clients: ClientProcess) -> None:
     refused = next(one for one in found if one.status != OK)
     with pytest.raises(Refused, match="overloaded"):
         check_answered(refused)
+
+
+def test_a_stream_is_timed_by_the_first_event_of_each_name(clients: ClientProcess) -> None:
+    heard = clients.hear(0)
+    assert list(heard) == ["passages", "token", "answer"]
+    assert 0 < heard["passages"] <= heard["token"] <= heard["answer"]
+    with pytest.raises(ServerRefused, match="passages, token, error"):
+        clients.hear(1)
+
+
+def test_what_a_stream_waits_for_is_told_beside_its_whole_answer() -> None:
+    found = {"passages": [0.1, 0.1], "token": [], "answer": [0.4, 0.4], "answer without events": [0.3, 0.3]}
+    table = streams_table(found)
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert list(rows) == ["passages", "answer", "answer without events"]
+    assert (rows["passages"]["p50"], rows["passages"]["share %"]) == (100, 25)
 
 
 def test_what_ends_the_clients_reaches_who_asked_them() -> None:
