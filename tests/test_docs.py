@@ -108,9 +108,7 @@ def test_the_table_of_errors_has_every_code_with_its_status() -> None:
 
     text = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
     for error in [errors.OpenbookError, *descendants(errors.OpenbookError)]:
-        if issubclass(
-            error, (errors.SourceInvalid, errors.SettingInvalid, errors.ServerUnreachable, errors.ServerRefused)
-        ):
+        if issubclass(error, (errors.SourceInvalid, errors.SettingInvalid)):
             continue  # of the command line, which no route raises
         assert re.search(rf"^\| `{error.code}` \| {status_of(error)} \|", text, re.MULTILINE), error.code
     for status, code in HTTP_CODES.items():

@@ -9,7 +9,8 @@ from pathlib import Path
 from tests.places import ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-PYPROJECTS = ("pyproject.toml", "service/openbook_lab/pyproject.toml", "checkpoints/openbook-mini/pyproject.toml")
+PARTS = ("service/openbook_client", "service/openbook_lab", "checkpoints/openbook-mini")
+PYPROJECTS = ("pyproject.toml", *(f"{part}/pyproject.toml" for part in PARTS))
 TARGETS = dict(re.findall(r"^([a-z][a-z-]*):.*?(?:## (.*))?$", MAKEFILE, re.MULTILINE))
 
 

@@ -297,6 +297,27 @@ class OriginRefused(OpenbookError):
     )
 
 
+# --- what readers say --------------------------------------------------------------------------------------
+
+
+class FeedbackDisabled(OpenbookError):
+    code = "feedback_disabled"
+    message = "Feedback is off: the service was started without OPENBOOK_FEEDBACK."
+
+
+class UnknownAnswer(OpenbookError):
+    code = "unknown_answer"
+    message = (
+        "This service knows no answer with the request id {request_id!r}. "
+        "It knows the newest {most} that it gave since it started."
+    )
+
+
+class FeedbackNotKept(OpenbookError):
+    code = "feedback_not_kept"
+    message = "The feedback could not be written: {reason}"
+
+
 # --- load --------------------------------------------------------------------------------------------------
 
 
@@ -348,21 +369,3 @@ class FaissFileRefused(SourceInvalid):
 class SettingInvalid(OpenbookError):
     code = "setting_invalid"
     message = "{setting}: {reason}"
-
-
-class ServerUnreachable(OpenbookError):
-    code = "server_unreachable"
-    message = "No Openbook answers at {url}: {reason}. Start it with: openbook serve"
-
-
-class ServerSilent(ServerUnreachable):
-    """The service took the call and has not answered. It may still be working, so the client does not do its work."""
-
-    message = "The Openbook at {url} has not answered within {timeout_s} s."
-
-
-class ServerRefused(OpenbookError):
-    """A running service answered our client with a problem document. Keeps the service's code and sentence."""
-
-    code = "server_refused"
-    message = "{code}: {detail}"

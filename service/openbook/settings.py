@@ -97,6 +97,11 @@ class Settings(BaseSettings):
     log_questions: bool = Field(
         False, description="Whether the line of a request holds its question, which may be somebody's secret."
     )
+    feedback: Path | None = Field(
+        None,
+        description="JSON lines file that readers' feedback goes to, with the question and the answer; without one "
+        "there is none.",
+    )
     traces_url: str | None = Field(
         None,
         description="OTLP collector that traces go to, such as http://127.0.0.1:4318; without one there are none.",

@@ -95,7 +95,7 @@ def test_docker_receives_what_the_dockerfile_copies_and_nothing_else() -> None:
 def test_everything_that_is_installed_is_pinned() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = {re.sub(r"[-_.]+", "-", line.split("==")[0]).lower() for line in lines if not line.startswith("#")}
-    for project in ("pyproject.toml", "service/openbook_lab/pyproject.toml"):
+    for project in ("pyproject.toml", "service/openbook_client/pyproject.toml", "service/openbook_lab/pyproject.toml"):
         needed = re.findall(r'^    "([A-Za-z0-9_-]+)>=', (ROOT / project).read_text(encoding="utf-8"), re.MULTILINE)
         assert needed
         assert {name.lower() for name in needed} <= pinned

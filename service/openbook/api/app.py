@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from openbook import __version__
-from openbook.api import indexes, openai_api, openapi, operations, questions
+from openbook.api import feedback, indexes, openai_api, openapi, operations, questions
 from openbook.api.access import FailedAttempts
 from openbook.api.composition import end_work, open_services
 from openbook.api.hosts import AllowedHosts
@@ -72,7 +72,7 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
     app.state.settings = settings
     app.state.telemetry = telemetry
     app.state.attempts = FailedAttempts()
-    for calls in (questions, openai_api, indexes, operations):
+    for calls in (questions, openai_api, feedback, indexes, operations):
         app.include_router(calls.router)
     app.include_router(page_router())
     for error in (OpenbookError, HTTPException, RequestValidationError):

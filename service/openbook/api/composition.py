@@ -13,15 +13,17 @@ import torch
 from openbook.api.memory import free_memory
 from openbook.application.admission import WorkPool
 from openbook.application.answer_question import AnswerQuestion
+from openbook.application.feedback import Feedback
 from openbook.application.follow_current import FollowCurrent
 from openbook.application.live_index import LiveIndex
 from openbook.application.swap_index import SwapIndex
 from openbook.application.telemetry import Telemetry
-from openbook.errors import OpenbookError
+from openbook.errors import OpenbookError, SettingInvalid
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.current import NO_CURRENT
+from openbook.storage.feedback import FeedbackFile
 from openbook.storage.history import SwapHistory
 from openbook.storage.index_store import IndexStore
 
@@ -43,14 +45,26 @@ class Services:
     swap_index: SwapIndex
     history: SwapHistory
     follower: FollowCurrent | None
+    # None where it is off
+    feedback: Feedback | None
 
 
 def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | None = None) -> Services:
     """Everything that answers, with its index open and warm. Nothing is left open when it raises.
 
     Raises NoIndexes, UnknownIndex, a child of IndexCorrupt, IndexIncompatible, RetrieverUnavailable or NotCalibrated
-    where the version or the checkpoint lacks the retriever of the settings, and the errors of `load_checkpoint`.
+    where the version or the checkpoint lacks the retriever of the settings, SettingInvalid for a file of feedback that
+    cannot be written, and the errors of `load_checkpoint`.
     """
+    feedback = None
+    if settings.feedback is not None:
+        file = FeedbackFile(settings.feedback)
+        try:
+            file.check()
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise SettingInvalid(setting="OPENBOOK_FEEDBACK", reason=f"{settings.feedback}: {reason}") from error
+        feedback = Feedback(file.append)
     store = IndexStore(settings.indexes)
     seen = NO_CURRENT
     # default_version says best what is wrong with a folder that is not there
@@ -114,6 +128,7 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
         swap_index=swap_index,
         history=history,
         follower=follower,
+        feedback=feedback,
     )
 
 

@@ -94,6 +94,7 @@ class IndexesResponse(BaseModel):
         PriorResponse | None,
         Field(description="What the checkpoint weighs retriever hybrid with; null: such questions are refused."),
     ]
+    feedback: Annotated[bool, Field(description="Whether POST /feedback keeps what readers say.")]
 
 
 class SwapResponse(BaseModel):

@@ -49,14 +49,15 @@ STATUSES: Mapping[type[OpenbookError], int] = {
     errors.Unauthorized: 401,
     errors.AdminDisabled: 403,
     errors.TooManyAttempts: 429,
+    errors.FeedbackDisabled: 403,
+    errors.UnknownAnswer: 404,
+    errors.FeedbackNotKept: 507,
     errors.Overloaded: 503,
     errors.DeadlineExceeded: 504,
     errors.CheckpointInvalid: 500,
-    # no route raises these: the command line and the clients do
+    # no route raises these: the command line does
     errors.SourceInvalid: 500,
     errors.SettingInvalid: 500,
-    errors.ServerUnreachable: 502,
-    errors.ServerRefused: 502,
 }
 
 # What can be wrong with a request before it is a question.

@@ -69,9 +69,11 @@ async def answer(
     streamed = asks_for_events(request.headers.get("accept", "")) if body.stream is None else body.stream
     if streamed:
         told = services.answer_question.stream(body.question, options, timeout_s=timeout_s, index=body.index)
-        return await EventStream(request, told, lambda found: leave_facts(request, body, found)).begin()
+        return await EventStream(request, told, lambda found: _given(request, body, found, services)).begin()
     asked = services.answer_question.answer(body.question, options, timeout_s=timeout_s, index=body.index)
-    return AnswerResponse.model_validate(await answered(request, body, asked))
+    found = await while_connected(request, asked)
+    _given(request, body, found, services)
+    return AnswerResponse.model_validate(found)
 
 
 @router.post("/answers", responses=QUESTION_PROBLEMS, response_model_exclude_unset=True)
@@ -152,6 +154,13 @@ async def answered(request: Request, body: QuestionBody, asked: Coroutine[Any, A
     found = await while_connected(request, asked)
     leave_facts(request, body, found)
     return found
+
+
+def _given(request: Request, body: AnswerRequest, found: Answer, services: Services) -> None:
+    """Leave the facts for the access log; and know the answer again, where readers may say something of it."""
+    leave_facts(request, body, found)
+    if services.feedback is not None:
+        services.feedback.remember(request.state.request_id, body.question, found)
 
 
 def leave_facts(request: Request, body: QuestionBody, found: Answer | Scores | Retrieval | Comparison) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from openbook.entities import ModelKind, PosteriorKind, RetrieverKind
+from openbook.storage.feedback import Rating
 
 
 def _finite(value: float) -> float | None:
@@ -170,6 +171,13 @@ class RetrieveResponse(_Response):
     attribution: Attribution
     checkpoint: CheckpointName
     seconds: SourceSeconds
+
+
+class FeedbackResponse(BaseModel):
+    """What was kept."""
+
+    rating: Rating
+    version: Annotated[str, Field(description="Of the index that the answer came from.")]
 
 
 class FieldError(BaseModel):

@@ -22,6 +22,7 @@ from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoic
 from openbook.errors import InvalidRequest, NotCalibrated
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
+from openbook.storage.feedback import Rating
 
 MAX_QUESTION = 2_000
 MAX_TARGET = 500
@@ -32,6 +33,8 @@ MAX_TIMEOUT_S = 600
 # Of an answer to a question that does not say how many.
 USUAL_NEW_TOKENS = 32
 MAX_VERSION = 64
+MAX_REQUEST_ID = 64
+MAX_CORRECTION = 2_000
 MIN_COMPARED = 2
 MAX_COMPARED = 8
 MAX_HISTORY = 1000
@@ -73,6 +76,7 @@ Asked = Annotated[
     AfterValidator(_not_blank),
 ]
 Target = Annotated[str, Field(max_length=MAX_TARGET), BeforeValidator(_sayable), AfterValidator(_not_blank)]
+Correction = Annotated[str, Field(max_length=MAX_CORRECTION), BeforeValidator(_sayable), AfterValidator(_not_blank)]
 Version = Annotated[str, Field(max_length=MAX_VERSION), BeforeValidator(_sayable), AfterValidator(_not_blank)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 
@@ -329,6 +333,21 @@ class ScoreRequest(_Pinned):
 
 class RetrieveRequest(_Pinned):
     model_config = _examples({"question": "Who is the President of Peru?"})
+
+
+class FeedbackRequest(_Body):
+    model_config = _examples(
+        {"request_id": "59c26eed2b343cdb", "rating": "up"},
+        {"request_id": "59c26eed2b343cdb", "rating": "down", "correction": "Martín Vizcarra"},
+    )
+
+    request_id: Annotated[
+        str,
+        Field(min_length=1, max_length=MAX_REQUEST_ID, description="x-request-id of the response that answered."),
+        BeforeValidator(_sayable),
+    ]
+    rating: Annotated[Rating, Field(description="Whether the answer was right.")]
+    correction: Annotated[Correction | None, Field(description="What the answer should have been.")] = None
 
 
 Policy = Annotated[

@@ -11,10 +11,12 @@ from openbook.cli import index, swap
 from openbook.cli.ask import ask
 from openbook.cli.checkpoint import export
 from openbook.cli.consoles import messages, printable
+from openbook.cli.mcp import mcp
 from openbook.cli.options import group
 from openbook.cli.serve import demo, serve
-from openbook.errors import OpenbookError, ServerRefused, SettingInvalid
+from openbook.errors import OpenbookError, SettingInvalid
 from openbook.extensions import COMMANDS, extensions
+from openbook_client.errors import OpenbookError as ClientError
 
 FAILED = 1
 USED_WRONGLY = 2
@@ -39,6 +41,7 @@ def build() -> typer.Typer:
     of_index = "The versions of the index: those on the disk, and the one that is served."
     app.add_typer(group(of_index, {**index.COMMANDS, **swap.COMMANDS}), name="index")
     app.command()(demo)
+    app.command()(mcp)
     # `average` comes from the lab
     groups = {"checkpoint": group("Checkpoints: Hugging Face RAG folders.", {"export": export})}
     _add_extensions(app, groups)
@@ -75,11 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and end the process: 0 done, 1 an error, 2 used wrongly, 130 interrupted."""
     try:
         build()(arguments, prog_name="openbook")
-    except OpenbookError as error:
-        code, sentence = error.code, str(error)
-        if isinstance(error, ServerRefused):
-            code, sentence = error.data["code"], error.data["detail"]
-        _complain(code, sentence)
+    except (OpenbookError, ClientError) as error:
+        _complain(error.code, str(error))
         sys.exit(USED_WRONGLY if isinstance(error, SettingInvalid) else FAILED)
     except OSError as error:
         # a folder that may not be read, a full disk: the system's own sentence says it best

@@ -2,17 +2,22 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from openbook.cli.client import Answering, Body, RunningService, ServiceHere, url_of
+import typer
+
+from openbook.cli.ask_file import AnswerFile, AskingAll, QuestionFile, summary
+from openbook.cli.client import Answering, ServiceHere, running_service, url_of
 from openbook.cli.consoles import messages, output, print_json, say
 from openbook.cli.heat_map import check_can_write, heat_map, write_drawing
-from openbook.cli.options import URL, argument, option, plot_to_write, with_options
+from openbook.cli.options import URL, argument, file_to_write, option, plot_to_write, with_options
 from openbook.cli.rendering import show_answer, show_comparison
 from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoice
-from openbook.errors import ServerSilent, ServerUnreachable, SettingInvalid
+from openbook.errors import SettingInvalid
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
+from openbook_client import Answer, Comparison, Silent, Unreachable
+from openbook_client.calls import AbstainAbove
 
 DEFAULTS = AnswerOptions()
 
@@ -44,7 +49,7 @@ class Asking:
 def ask(
     settings: Annotated[Settings, "checkpoint", "indexes", "device", "dtype", "threads"],
     asking: Asking,
-    question: str = argument("QUESTION", "What to ask."),
+    question: str | None = argument("[QUESTION]", "What to ask.", None),
     url: str | None = URL,
     local: bool = option(False, "Load --checkpoint and --indexes into this process and ask there."),
     ef_search: int | None = option(
@@ -71,6 +76,14 @@ def ask(
         metavar="FILE",
         callback=plot_to_write,
     ),
+    file: Path | None = option(
+        None, 'Ask each question of this file: lines such as {"question": "..."}.', metavar="FILE.jsonl"
+    ),
+    out: Path | None = option(
+        None, "With --file: where the answers go, a line each.", metavar="FILE.jsonl", callback=file_to_write
+    ),
+    at_once: int = option(8, "With --file: questions that are asked at the same time.", min=1, max=64),
+    retry_errors: bool = option(False, "With --file: ask questions again that ended with an error."),
 ) -> None:
     """Ask a question and see where its answer comes from.
 
@@ -79,6 +92,9 @@ def ask(
     error says so.
 
     With --compare wiki-2016 --compare wiki-2018, asks both and shows side by side what each says and read.
+
+    With --file questions.jsonl --out answers.jsonl, asks every question of a running service. Stopped, the same command
+    goes on where it was.
     """
     if local and url is not None:
         raise SettingInvalid(setting="--local", reason="asks in this process; leave --url out")
@@ -90,15 +106,28 @@ def ask(
         if compare:
             raise SettingInvalid(setting="--heat-map", reason="draws one answer; leave --compare out")
         check_can_write("--heat-map", picture)
+    if (question is None) == (file is None):
+        raise SettingInvalid(setting="QUESTION", reason="give one question, or a file of them with --file")
     search = {"efSearch": ef_search, "nprobe": nprobe, "candidates": candidates}
-    body = {
-        "question": question,
+    options = {
         **asdict(asking),
         "abstain": _abstaining(abstain),
         "search": {name: value for name, value in search.items() if value is not None} or None,
-        **({"versions": list(compare)} if compare else {"index": index}),
+        **({} if compare else {"index": index}),
     }
-    answer = _ask_here(settings, body) if local else _ask_there(settings, body, url)
+    if file is not None:
+        if local or compare or picture is not None or as_json:
+            others = "--local, --compare, --heat-map and --json"
+            raise SettingInvalid(setting="--file", reason=f"asks a running service for answers; leave out {others}")
+        if out is None:
+            raise SettingInvalid(setting="--out", reason="must name a file for the answers to --file")
+        given: Any = {name: value for name, value in options.items() if value is not None}
+        asking_all = AskingAll(url or url_of(settings), settings.timeout_s, at_once, given)
+        _ask_file(file, out, asking_all, retry_errors=retry_errors)
+        return
+    assert question is not None
+    asked = SingleQuestion(question, compare, options)
+    answer = (asked.here(settings) if local else asked.there(settings, url)).body()
     if picture is not None:
         write_drawing(heat_map(question, answer), picture)
     if as_json:
@@ -109,7 +138,20 @@ def ask(
         show_answer(answer, output())
 
 
-def _abstaining(value: str | None) -> Body | str | None:
+def _ask_file(file: Path, out: Path, asking: AskingAll, *, retry_errors: bool) -> None:
+    """Ends with status 1 where a question has an error."""
+    questions = QuestionFile.read(file)
+    with AnswerFile(out, asking.options) as answers:
+        answers.check(questions)
+        if retry_errors:
+            answers.drop_errors()
+        asking.ask(questions, answers)
+    say(summary(answers))
+    if answers.failed:
+        raise typer.Exit(1)
+
+
+def _abstaining(value: str | None) -> AbstainAbove | str | None:
     """The field `abstain` of the body."""
     if value is None or value == "calibrated":
         return value
@@ -119,29 +161,38 @@ def _abstaining(value: str | None) -> Body | str | None:
         raise SettingInvalid(setting="--abstain", reason=f"takes a number or calibrated, not {value!r}") from error
 
 
-def _ask_there(settings: Settings, body: Body, url: str | None) -> Body:
-    # a comparison may take as long as its questions one after the other
-    timeout_s = (body["timeout_s"] or settings.timeout_s) * len(body.get("versions", [None]))
-    service = RunningService(url or url_of(settings), timeout_s=timeout_s)
-    try:
-        return _asked(service, body)
-    except ServerUnreachable as error:
-        if url is not None or isinstance(error, ServerSilent) or not _can_ask_here(settings):
-            raise
-    say(f"No service at {url_of(settings)}: answering in this process, as with --local.", "dim")
-    return _ask_here(settings, body)
+@dataclass(frozen=True, slots=True)
+class SingleQuestion:
+    """A question for the live version or a named one, or for each of `versions`."""
 
+    question: str
+    versions: tuple[str, ...]
+    # under the names of AnswerOptions or CompareOptions
+    options: dict[str, Any]
 
-def _ask_here(settings: Settings, body: Body) -> Body:
-    versions = body.get("versions") or [body["index"] or settings.index]
-    # one question, and then it ends: no version is opened for another one, and CURRENT is of no concern
-    settings = settings.model_copy(update={"index": versions[0], "residents": len(versions), "follow_s": 0.0})
-    with messages().status(f"loading {settings.checkpoint}"), ServiceHere(settings) as service:
-        return _asked(service, body)
+    def there(self, settings: Settings, url: str | None) -> Answer | Comparison:
+        """What the service at `url` answers; here where none is named and none answers."""
+        try:
+            with running_service(url or url_of(settings), timeout_s=settings.timeout_s) as service:
+                return self._of(service)
+        except Unreachable as error:
+            if url is not None or isinstance(error, Silent) or not _can_ask_here(settings):
+                raise
+        say(f"No service at {url_of(settings)}: answering in this process, as with --local.", "dim")
+        return self.here(settings)
 
+    def here(self, settings: Settings) -> Answer | Comparison:
+        """What this process answers, once it has loaded the checkpoint and the versions."""
+        versions = self.versions or [self.options["index"] or settings.index]
+        # one question, and then it ends: no version is opened for another one, and CURRENT is of no concern
+        settings = settings.model_copy(update={"index": versions[0], "residents": len(versions), "follow_s": 0.0})
+        with messages().status(f"loading {settings.checkpoint}"), ServiceHere(settings) as service:
+            return self._of(service)
 
-def _asked(service: Answering, body: Body) -> Body:
-    return service.compare(body) if "versions" in body else service.answer(body)
+    def _of(self, service: Answering) -> Answer | Comparison:
+        if self.versions:
+            return service.compare(self.question, self.versions, **self.options)
+        return service.answer(self.question, **self.options)
 
 
 def _can_ask_here(settings: Settings) -> bool:

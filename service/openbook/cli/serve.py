@@ -10,7 +10,7 @@ import typer
 from pydantic import SecretStr
 
 from openbook import __version__
-from openbook.cli.client import check_token, quieten_libraries, url_of
+from openbook.cli.client import as_settings, quieten_libraries, url_of
 from openbook.cli.consoles import output, say
 from openbook.cli.options import environment_name, option, with_options
 from openbook.errors import SettingInvalid
@@ -18,6 +18,7 @@ from openbook.extensions import checkpoint_folder
 from openbook.indexing.publishing import publish_copy
 from openbook.settings import DEFAULT_CHECKPOINT, Settings
 from openbook.storage.index_store import IndexStore
+from openbook_client.wire import check_token
 
 # The first becomes CURRENT where there is none.
 DEMO_VERSIONS = ("wiki-2016", "wiki-2018")
@@ -106,7 +107,8 @@ def _with_demo_token(settings: Settings) -> Settings:
 def _check_admin_token(settings: Settings) -> None:
     """Find out now, not at the first swap, that no client can send the token."""
     token, name = _token(settings), environment_name("admin_token")
-    check_token(token, name)
+    with as_settings(token=name):
+        check_token(token)
     if not token.isascii():
         say(f"{name} holds characters outside ASCII: clients must send them as UTF-8, and browsers cannot.", "yellow")
 

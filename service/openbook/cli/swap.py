@@ -1,21 +1,27 @@
 """openbook index: swap, rollback, load, status, history: of the service that runs, over HTTP"""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from rich.console import Console
 from rich.text import Text
 
-from openbook.cli.client import Body, RunningService, check_token, url_of
+from openbook.cli.client import running_service, url_of
 from openbook.cli.consoles import megabytes, output, print_json, printable, say, table
 from openbook.cli.options import URL, argument, environment_name, option, with_options
 from openbook.cli.progress import StageBars
-from openbook.errors import OpenbookError, SettingInvalid
 from openbook.settings import Settings
 from openbook.storage.verification import Verification
+from openbook_client import Openbook, OpenbookError
+from openbook_client.calls import SwapOptions
+from openbook_client.errors import NotReady
+from openbook_client.results import Loaded, Swapped, SwapProgress
+
+C = TypeVar("C", bound=Swapped | Loaded | SwapProgress)
 
 SECONDS_BETWEEN_LOOKS = 0.25
 
@@ -27,8 +33,8 @@ class Target:
     url: str | None = URL
     as_json: bool = option(False, "Print JSON.", "--json")
 
-    def service(self, settings: Settings) -> RunningService:
-        return RunningService(self.url or url_of(settings), timeout_s=settings.timeout_s)
+    def service(self, settings: Settings) -> Openbook:
+        return running_service(self.url or url_of(settings), timeout_s=settings.timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +45,13 @@ class Administration(Target):
         None, f"The service's admin token; without it, that of {environment_name('admin_token')}."
     )
 
-    def service(self, settings: Settings, actor: str | None = None) -> RunningService:
+    def service(self, settings: Settings, actor: str | None = None) -> Openbook:
         """Raises SettingInvalid for a token or a name that no header can carry, before anything is sent."""
         token, setting = self.token, "--token"
         if token is None and settings.admin_token is not None:
             token, setting = settings.admin_token.get_secret_value(), environment_name("admin_token")
-        if token:
-            check_token(token, setting)
-        if actor is not None and not actor.isprintable():
-            raise SettingInvalid(setting="--actor", reason="holds a character that cannot be printed")
         url = self.url or url_of(settings)
-        return RunningService(url, timeout_s=settings.timeout_s, token=token, actor=actor)
+        return running_service(url, timeout_s=settings.timeout_s, token=token, actor=actor, token_setting=setting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +62,24 @@ class Change(Administration):
     no_wait: bool = option(False, "Begin and return; openbook index status tells how it goes and ends.")
     actor: str | None = option(None, "Who you are, for the history; without it, it keeps the address of this machine.")
 
-    def make(self, settings: Settings, what: str, fields: Body) -> Body | None:
+    def make(
+        self,
+        settings: Settings,
+        finish: Callable[[Openbook], C],
+        begin: Callable[[Openbook], SwapProgress],
+    ) -> C | None:
         """Ask for the change and show its stages. None where JSON was printed, or the change goes on without us."""
-        body = {**fields, "verify": self.verify, "wait": not self.no_wait}
-        report = _waited(self.service(settings, self.actor), what, body)
+        with self.service(settings, self.actor) as service:
+            change = begin if self.no_wait else finish
+            report = _waited(service, lambda: change(service))
         if self.as_json:
-            print_json(report)
-            return None
-        if "state" in report:
-            version = report["version"] or "the version before"
+            print_json(report.body())
+        elif isinstance(report, SwapProgress):
+            version = report.version or "the version before"
             say(f"{version}: begun; openbook index status tells how it goes and ends")
-            return None
-        return report
+        else:
+            return report
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +92,20 @@ class Swap(Change):
         "meanwhile; without it, the service's own setting.",
     )
 
-    def swap(self, settings: Settings, what: str, fields: Body) -> None:
-        report = self.make(settings, what, {**fields, "policy": self.policy})
+    @property
+    def how(self) -> SwapOptions:
+        return {"verify": self.verify, "policy": self.policy}
+
+    def show(self, report: Swapped | None) -> None:
         if report is None:
             return
-        came_from = f" (before: {report['previous']})" if report["previous"] else ""
+        came_from = f" (before: {report.previous})" if report.previous else ""
         output().print(
-            f"{report['version']} is live, generation {report['generation']}{came_from}, "
-            f"after {report['seconds']['total']:.3f} s",
+            f"{report.version} is live, generation {report.generation}{came_from}, "
+            f"after {report.seconds['total']:.3f} s",
             markup=False,
         )
-        if not report["durable"]:
+        if not report.durable:
             say("CURRENT could not be written: a restart comes back on another version", "yellow")
 
 
@@ -109,7 +120,14 @@ def swap(
     Shows each stage while it waits. A swap that fails leaves the live index: openbook index status shows which it is.
     Ctrl-C ends the waiting and not the swap.
     """
-    options.swap(settings, "swap", {"version": version})
+    how = options.how
+    options.show(
+        options.make(
+            settings,
+            lambda service: service.swap(version, **how),
+            lambda service: service.begin_swap(version, **how),
+        )
+    )
 
 
 @with_options
@@ -118,7 +136,10 @@ def rollback(settings: Settings, options: Swap) -> None:
 
     A second rollback leads back again. After a restart the history tells which version that was.
     """
-    options.swap(settings, "rollback", {})
+    how = options.how
+    options.show(
+        options.make(settings, lambda service: service.rollback(**how), lambda service: service.begin_rollback(**how))
+    )
 
 
 @with_options
@@ -132,9 +153,13 @@ def load(
     Questions may then name it (openbook ask --index, --compare), and a swap to it takes no time. Where no more versions
     may be open (OPENBOOK_RESIDENTS), the service closes the one that was read least recently.
     """
-    report = options.make(settings, "load", {"version": version})
+    report = options.make(
+        settings,
+        lambda service: service.load(version, verify=options.verify),
+        lambda service: service.begin_load(version, verify=options.verify),
+    )
     if report is not None:
-        output().print(f"{report['version']} is open, after {report['seconds']['total']:.3f} s", markup=False)
+        output().print(f"{report.version} is open, after {report.seconds['total']:.3f} s", markup=False)
 
 
 @with_options
@@ -144,15 +169,12 @@ def status(settings: Settings, options: Target) -> None:
     That is: the live version, those that are open, those on disk, and the swap under way or how the last one ended.
     Needs no token. A service that cannot serve what CURRENT names says which version, why, and since when.
     """
-    service = options.service(settings)
     following = None
-    try:
-        following = service.get("/readyz").get("following")
-    except OpenbookError as error:
-        if error.data.get("code") != "not_ready":
-            raise
+    with options.service(settings) as service:
         # during a swap with policy resource nothing is live, which the rest shows
-    content = {"index": service.get("/index"), "swap": service.get("/index/swap"), "following": following}
+        with suppress(NotReady):
+            following = service.ready().body().get("following")
+        content = {"index": service.index().body(), "swap": service.progress().body(), "following": following}
     if options.as_json:
         print_json(content)
     else:
@@ -170,7 +192,8 @@ def history(
     Who swapped what, when, and with which outcome: of every service on the same folder of indexes, with the swaps that
     were refused or failed.
     """
-    content = options.service(settings).get(f"/index/history?limit={limit}")
+    with options.service(settings) as service:
+        content = service.history(limit).body()
     if options.as_json:
         print_json(content)
     elif content["swaps"]:
@@ -182,13 +205,13 @@ def history(
 COMMANDS = {"swap": swap, "rollback": rollback, "load": load, "status": status, "history": history}
 
 
-def _waited(service: RunningService, what: str, body: Body) -> Body:
+def _waited(service: Openbook, change: Callable[[], C]) -> C:
     """The answer to the change; its stages are shown until then."""
-    answer: Future[Body] = Future()
+    answer: Future[C] = Future()
 
     def call() -> None:
         try:
-            answer.set_result(service.change(what, body))
+            answer.set_result(change())
         except BaseException as error:
             answer.set_exception(error)
 
@@ -204,14 +227,14 @@ def _waited(service: RunningService, what: str, body: Body) -> Body:
     return answer.result()
 
 
-def _look(service: RunningService, bars: StageBars) -> None:
+def _look(service: Openbook, bars: StageBars) -> None:
     try:
-        progress = service.get("/index/swap")
+        progress = service.progress()
     except OpenbookError:
         # the call itself will say what is wrong, if anything is
         return
-    if progress["state"] == "running" and progress["stage"] is not None:
-        bars.show(progress["stage"], progress["fraction"])
+    if progress.state == "running" and progress.stage is not None:
+        bars.show(progress.stage, progress.fraction)
 
 
 def show_status(content: Mapping[str, Any], console: Console) -> None:

@@ -83,13 +83,15 @@ def read_small(path: Path, at_most: int) -> tuple[bytes, FileMark]:
     return content, mark
 
 
-def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o644) -> int:
     """A descriptor of a regular file: never waits, as for the other end of a pipe, and follows no link.
+
+    A file that is made has `mode`.
 
     Raises OSError, whose `strerror` names no path.
     """
     try:
-        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a symbolic link") from error
@@ -101,6 +103,17 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def append_line(descriptor: int, line: bytes) -> None:
+    """Bring a line to the disk, at the end of a file that is open for reading and appending. Raises OSError."""
+    size = os.fstat(descriptor).st_size
+    # a process that died in its write left half a line: it must not swallow this one
+    torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+    left = b"\n" + line + b"\n" if torn else line + b"\n"
+    while left:
+        left = left[os.write(descriptor, left) :]
+    os.fsync(descriptor)
 
 
 @contextmanager

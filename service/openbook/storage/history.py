@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from openbook.storage.durable import open_regular, reading
+from openbook.storage.durable import append_line, open_regular, reading
 
 HISTORY = "history.jsonl"
 BLOCK_BYTES = 1 << 16
@@ -56,16 +56,10 @@ class SwapHistory:
         """Bring one record to the disk. Raises OSError where the folder or the file cannot be written."""
         kept = dataclasses.replace(record, detail=record.detail[:MAX_DETAIL])
         fields = {name: _sayable(value) for name, value in dataclasses.asdict(kept).items()}
-        line = json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+        line = json.dumps(fields, separators=(",", ":")).encode()
         descriptor = open_regular(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
-            size = os.fstat(descriptor).st_size
-            # a process that died in its write left half a line: it must not swallow this record
-            torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            left = b"\n" + line if torn else line
-            while left:
-                left = left[os.write(descriptor, left) :]
-            os.fsync(descriptor)
+            append_line(descriptor, line)
         finally:
             os.close(descriptor)
 

@@ -30,8 +30,8 @@ from openbook.cli.client import quieten_libraries
 from openbook.cli.options import option
 from openbook.cli.progress import ProgressBar
 from openbook.entities import AnswerOptions, ModelKind, StageSeconds
-from openbook.errors import ServerRefused
 from openbook.settings import Settings
+from openbook_client import Refused
 from openbook_lab.benchmarks.children import Child, Progress
 from openbook_lab.evaluation.reports import Report, Rows, Table, machine
 
@@ -255,7 +255,7 @@ class Overhead:
 def measure_overhead(
     services: "Services", clients: ClientProcess, questions: Sequence[str], asked: Clients, progress: Progress
 ) -> Overhead:
-    """Ask so many questions in all three ways. Raises ServerRefused for a service that does not answer them."""
+    """Ask so many questions in all three ways. Raises Refused for a service that does not answer them."""
     found = Overhead()
     rounds, options = asked.questions, AnswerOptions(**asked.fields)
 
@@ -404,9 +404,9 @@ def _add(load: Load, replies: Sequence[Reply], before: str, after: str) -> None:
 
 
 def check_answered(reply: Reply) -> None:
-    """Raise ServerRefused for a reply that is not an answer."""
+    """Raise Refused for a reply that is not an answer."""
     if reply.status != OK:
-        raise ServerRefused(code=str(reply.status), detail=reply.problem)
+        raise Refused(str(reply.status), reply.problem, status=reply.status)
 
 
 def batch_counts(metrics: str) -> Counter[str]:

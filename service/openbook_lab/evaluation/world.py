@@ -3,14 +3,15 @@
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from openbook.cli.client import Answering, Body, RunningService, ServiceHere
+from openbook.cli.client import Answering, ServiceHere, running_service
 from openbook.cli.options import environment_name, option
 from openbook.cli.progress import ProgressBar
 from openbook.entities import AnswerOptions, ModelKind
 from openbook.errors import InvalidRequest, SettingInvalid
 from openbook.settings import Settings
+from openbook_client import calls
 from openbook_lab.encyclopedia.source import DEMO_YEARS
 from openbook_lab.evaluation.reports import ReportFiles, run_facts
 
@@ -54,13 +55,13 @@ class WorldQuestions(ReportFiles):
         with self._service(version, settings) as service:
             for number, question in enumerate(questions, start=1):
                 text = question.text.lower().rstrip("?") if self.as_typed else question.text
-                response = service.answer({"question": text, "index": version, **self._fields})
-                checkpoint = str(response["checkpoint"])
-                given.append((question, str(response["answer"])))
+                answer = service.answer(text, index=version, **self._fields)
+                checkpoint = answer.checkpoint
+                given.append((question, str(answer.answer)))
                 progress.update(number, len(questions), version)
         return checkpoint, given
 
-    def facts(self, checkpoint: str, started: float) -> Body:
+    def facts(self, checkpoint: str, started: float) -> dict[str, Any]:
         ran = run_facts(started)
         return {
             "checkpoint": checkpoint,
@@ -73,8 +74,7 @@ class WorldQuestions(ReportFiles):
         }
 
     @property
-    def _fields(self) -> Body:
-        """Of the bodies of POST /answer."""
+    def _fields(self) -> calls.CompareOptions:
         return {"n_docs": self.n_docs, "model": self.model, "num_beams": self.num_beams}
 
     @contextmanager
@@ -87,19 +87,19 @@ class WorldQuestions(ReportFiles):
         token = self.token
         if token is None and settings.admin_token is not None:
             token = settings.admin_token.get_secret_value()
-        service = RunningService(self.url, timeout_s=settings.timeout_s, token=token)
-        open_now = service.get("/index")
-        if version in (one["version"] for one in open_now["resident"]):
-            yield service
-            return
-        live = open_now["live"]
-        if live is None:
-            raise SettingInvalid(setting="--url", reason=f"the service at {self.url} has no live index")
-        service.change("swap", {"version": version})
-        try:
-            yield service
-        finally:
-            service.change("swap", {"version": live["version"]})
+        with running_service(self.url, timeout_s=settings.timeout_s, token=token) as service:
+            open_now = service.index()
+            if version in (one.version for one in open_now.resident):
+                yield service
+                return
+            live = open_now.live
+            if live is None:
+                raise SettingInvalid(setting="--url", reason=f"the service at {self.url} has no live index")
+            service.swap(version)
+            try:
+                yield service
+            finally:
+                service.swap(live.version)
 
 
 def check_known(field: str, given: Sequence[str], known: Collection[str]) -> None:

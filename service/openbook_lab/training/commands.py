@@ -61,9 +61,10 @@ def train(
 
     reads = bool(inputs.paragraphs) or inputs.closed_book
     written = inputs.closed_book and inputs.sentences
-    if not (inputs.paragraphs or written or inputs.questions or inputs.texts or inputs.claims):
+    if not (inputs.paragraphs or written or inputs.questions or inputs.feedback or inputs.texts or inputs.claims):
         raise SettingInvalid(
-            setting="--paragraphs", reason="nothing to train on: name --paragraphs, --questions, --texts or --claims"
+            setting="--paragraphs",
+            reason="nothing to train on: name --paragraphs, --questions, --feedback, --texts or --claims",
         )
     quieten_libraries()
     called = name or output.resolve().name

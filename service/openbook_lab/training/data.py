@@ -9,6 +9,7 @@ from typing import Any
 from openbook.entities import Passage
 from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.indexing.sources import open_source
+from openbook.storage.feedback import FeedbackFile
 from openbook_lab.datasets.claim_files import read_claims
 from openbook_lab.datasets.generation_files import read_prompts
 from openbook_lab.datasets.qa_metrics import f1
@@ -85,7 +86,10 @@ def read_all(config: TrainingConfig) -> Questions:
         paragraphs=agreed_upon([question for question in paragraphs if question.title not in held_out]),
         sentences=sentences,
         unanswerable=[question for question in unanswerable if question.title not in held_out],
-        alone=[question for path in config.questions for question in _read_alone(path)],
+        alone=[
+            *(question for path in config.questions for question in _read_alone(path)),
+            *(question for path in config.feedback for question in read_feedback(path)),
+        ],
         prompts=[Question(one.text, one.references) for path in config.texts for one in read_prompts(path)],
         claims=[Question(one.text, (one.label,)) for path in config.claims for one in read_claims(path)],
         held_out=[*apart, *given],
@@ -99,6 +103,20 @@ def _read_alone(path: Path) -> list[Question]:
     file = TextFile(path)
     published = read_published(file)
     return list(questions_of(file) if published is None else (Question(q.text, q.golds.texts) for q in published))
+
+
+def read_feedback(path: Path) -> list[Question]:
+    """The questions that readers know the answer to: their correction, or the answer that they found right.
+
+    Of all that was said of one question the last counts: a later index may answer it differently. A question whose last
+    answer was wrong, without a correction, teaches nothing. Raises SourceInvalid for a file that says nothing at all.
+    """
+    answers: dict[str, str | None] = {}
+    for record in FeedbackFile(path).records():
+        answers[record.question] = record.correction or (record.answer if record.rating == "up" else None)
+    if not answers:
+        raise SourceInvalid(source=path, reason="holds no feedback")
+    return [Question(question, (answer,)) for question, answer in answers.items() if answer]
 
 
 def pieces_of(text: str, *, words: int = 100) -> list[str]:

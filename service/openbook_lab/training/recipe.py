@@ -14,7 +14,7 @@ from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.storage.durable import sha256_of
 
 RECIPE_FILE = "recipe.json"
-FILES = ("paragraphs", "sentences", "unanswerable", "questions", "texts", "claims", "dev", "passages")
+FILES = ("paragraphs", "sentences", "unanswerable", "questions", "feedback", "texts", "claims", "dev", "passages")
 STAGES = ("reading", "distillation", "joint")
 # a training may change these and remain the same training
 NOT_THE_RECIPES = frozenset({"output", "work", "name"})
@@ -123,6 +123,9 @@ class TrainingInputs:
     unanswerable: tuple[Path, ...] = files("Questions that their paragraph does not answer, such as SQuAD 2.0's.")
     questions: tuple[Path, ...] = files(
         "Questions alone: NQ-open's, TriviaQA's, WebQuestions'; passages are found for those with answers."
+    )
+    feedback: tuple[Path, ...] = files(
+        "What readers said of a service's answers (OPENBOOK_FEEDBACK): corrections and answers that were right."
     )
     texts: tuple[Path, ...] = files(
         'Texts to write: MS-MARCO NLG\'s, Jeopardy\'s, or lines of {"input", "references": [...]}.'

@@ -13,8 +13,11 @@ from random import Random
 QUIET_S = 0.05
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
-PATHS = ("/answer", "/answers", "/score", "/retrieve", "/compare", "/index/swap", "/index/load", "/index/rollback")
-PATHS += ("/v1/chat/completions", "/v1/responses")
+PATHS = (
+    *("/answer", "/answers", "/score", "/retrieve", "/compare", "/feedback"),
+    *("/index/swap", "/index/load", "/index/rollback"),
+    *("/v1/chat/completions", "/v1/responses"),
+)
 READ_PATHS = ("/", "/docs", "/index", "/index/swap", "/index/history", "/healthz", "/metrics", "/openapi.json")
 READ_PATHS += ("/v1/models", "/v1/models/openbook:tiny-2016")
 FIELDS = (

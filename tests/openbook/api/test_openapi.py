@@ -13,7 +13,7 @@ from openbook.settings import Settings
 from tests.places import ROOT
 
 CALLS = {
-    *(("post", f"/{name}") for name in ("answer", "answers", "score", "retrieve", "compare")),
+    *(("post", f"/{name}") for name in ("answer", "answers", "score", "retrieve", "compare", "feedback")),
     *(("get", f"/{name}") for name in ("index", "index/{version}", "index/swap", "index/history")),
     *(("post", f"/index/{name}") for name in ("swap", "rollback", "load")),
     *(("get", f"/{name}") for name in ("healthz", "readyz", "metrics", "v1/models", "v1/models/{model}")),
@@ -95,7 +95,7 @@ def test_the_limits_of_the_settings_are_in_the_document(document: dict[str, Any]
 
 def test_every_request_has_examples_that_validate(document: dict[str, Any]) -> None:
     models = {name: found for name, found in document["components"]["schemas"].items() if name.endswith("Request")}
-    assert len(models) == 10
+    assert len(models) == 11
     for name, found in models.items():
         model, examples = getattr(schemas, name, None) or getattr(openai_requests, name), found["examples"]
         assert examples

@@ -5,7 +5,8 @@ import pytest
 
 import openbook
 from openbook.cli import app
-from openbook.errors import NoIndexes, OpenbookError, ServerRefused, SettingInvalid
+from openbook.errors import NoIndexes, OpenbookError, SettingInvalid
+from openbook_client import Refused
 from tests.fixtures.command_line import Run
 from tests.places import ROOT
 
@@ -32,8 +33,8 @@ def test_an_unknown_command_is_wrong_use(run: Run) -> None:
     [
         (NoIndexes(folder="x"), 1, f"error [no_indexes]: {NoIndexes(folder='x')}\n"),
         (SettingInvalid(setting="--port", reason="is taken"), 2, "error [setting_invalid]: --port: is taken\n"),
-        # the service's own code and sentence, not the client's wrapping of them
-        (ServerRefused(code="overloaded", detail="All 3 are taken."), 1, "error [overloaded]: All 3 are taken.\n"),
+        # the service's own code and sentence
+        (Refused("overloaded", "All 3 are taken."), 1, "error [overloaded]: All 3 are taken.\n"),
         (PermissionError(13, "Permission denied", "indexes"), 1, None),
         (KeyboardInterrupt(), 130, ""),
     ],

@@ -11,11 +11,11 @@ from rich.console import Console
 
 from openbook.api.app import create_app
 from openbook.cli import progress, swap
-from openbook.cli.client import RunningService
 from openbook.cli.progress import StageBars
 from openbook.cli.swap import show_history, show_status
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
+from openbook_client import Openbook
 from tests.fixtures.command_line import QUESTION, TOKEN, Ended, Run
 from tests.openbook.api.conftest import SlowSearch, get, post, serving, until
 
@@ -132,8 +132,8 @@ def test_while_a_swap_is_waited_for_its_stages_are_told(
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     look = swap._look
 
-    def look_at_the_drain(service: RunningService, bars: StageBars) -> None:
-        until(lambda: service.get("/index/swap")["stage"] == "drain")
+    def look_at_the_drain(service: Openbook, bars: StageBars) -> None:
+        until(lambda: service.progress().stage == "drain")
         look(service, bars)
         slow_search.go_on.set()
 
@@ -264,4 +264,4 @@ def test_what_a_terminal_would_obey_does_not_reach_it_through_the_history() -> N
 
 def test_looking_at_a_service_that_does_not_answer_is_no_error() -> None:
     with StageBars() as bars:
-        swap._look(RunningService("http://127.0.0.1:9", timeout_s=1), bars)
+        swap._look(Openbook("http://127.0.0.1:9", retries=0), bars)

@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from openbook.application.telemetry import Telemetry
-from openbook.errors import ServerRefused
+from openbook_client import Refused
 from openbook_lab.benchmarks.http import (
     EVENTS,
     OK,
@@ -78,7 +78,7 @@ def test_a_client_asks_one_question_at_a_time(clients: ClientProcess) -> None:
     assert sorted(one.status for one in found) == [200, 200, 503]
     assert found[1].began >= found[0].began + found[0].seconds
     refused = next(one for one in found if one.status != OK)
-    with pytest.raises(ServerRefused, match="overloaded"):
+    with pytest.raises(Refused, match="overloaded"):
         check_answered(refused)
 
 

@@ -1,11 +1,16 @@
 """Which of several annotators' answers is generated, and which questions they do not agree on."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from openbook.errors import SourceInvalid
+from openbook.storage.feedback import FeedbackFile, FeedbackRecord, Rating
 from openbook_lab.datasets.questions import Question
-from openbook_lab.training.data import agreed_upon, by_agreement
+from openbook_lab.training.data import agreed_upon, by_agreement, read_all, read_feedback
+from openbook_lab.training.recipe import TrainingConfig
 
 
 @pytest.mark.parametrize(
@@ -46,3 +51,28 @@ def test_a_question_that_annotators_read_differently_is_left_out() -> None:
     kept = agreed_upon(asked)
     assert [question.text for question in kept] == ["When?", "Never?", "Who?"]
     assert kept[0].answers == ("1821", "in 1821")
+
+
+def test_feedback_teaches_corrections_and_what_was_right_and_the_last_word_counts(tmp_path: Path) -> None:
+    path = tmp_path / "feedback.jsonl"
+    kept = FeedbackFile(path)
+
+    def say(question: str, rating: Rating, correction: str | None = None, answer: str | None = "given") -> None:
+        kept.append(FeedbackRecord("t", "id", rating, correction, question, answer, "wiki-2016", "mini@0"))
+
+    say("Right?", "up")
+    say("Wrong?", "down")
+    say("Corrected?", "down", "so")
+    say("Right, and better so?", "up", "better")
+    say("Rightly withheld?", "up", answer=None)
+    say("First wrong, then right?", "down")
+    say("First wrong, then right?", "up")
+    say("First right, then wrong?", "up")
+    say("First right, then wrong?", "down")
+    expected = {"Right?": "given", "Corrected?": "so", "Right, and better so?": "better"}
+    expected["First wrong, then right?"] = "given"
+    found = read_all(TrainingConfig(output=tmp_path / "out", work=tmp_path, feedback=(path,))).alone
+    assert {question.text: question.answers for question in found} == {q: (a,) for q, a in expected.items()}
+    path.write_text("no feedback\n")
+    with pytest.raises(SourceInvalid, match="holds no feedback"):
+        read_feedback(path)

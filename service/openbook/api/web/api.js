@@ -16,10 +16,11 @@ export async function call(path, { body, token, signal } = {}) {
 }
 
 // The events of an answer as the service tells them: [name, data] of `passages`, of each `token`, and of `answer`,
-// which is the last. Raises as `call` does, also in the middle.
+// which is the last. Before them `request` with the request id. Raises as `call` does, also in the middle.
 export async function* stream(path, { body, signal }) {
   const response = await send(path, { body, signal });
   if (!response.ok) throw problemOf(await reached(read(response)) || {}, response);
+  yield ["request", response.headers.get("x-request-id")];
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

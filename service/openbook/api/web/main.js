@@ -7,6 +7,7 @@ import { remember } from "./asked.js";
 import { comparisonView, verdict } from "./comparison.js";
 import { announce, byId, element } from "./dom.js";
 import { examplesOf } from "./examples.js";
+import { feedbackView } from "./feedback.js";
 import { named } from "./format.js";
 import { fromFragment, toFragment } from "./permalink.js";
 import { hear } from "./telling.js";
@@ -65,7 +66,8 @@ function whom({ options, versions }) {
 
 function showAnswer(asked, found) {
   shown = { asked, index: found.index };
-  byId("result").replaceChildren(answerView(asked.question, found, toFragment(asked)));
+  const feedback = latest?.index.feedback ? [feedbackView(found.requestId)] : [];
+  byId("result").replaceChildren(answerView(asked.question, found, toFragment(asked)), ...feedback);
   announce(`${answerText(found)}. From ${named(found.index)}.`);
   note(asked, answerText(found), found.index.version);
 }

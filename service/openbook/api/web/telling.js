@@ -8,11 +8,13 @@ import { heatMap } from "./heat_map.js";
 import { passageList } from "./passages.js";
 import { END, plain } from "./tokens.js";
 
-// The whole answer. Until it is there, `place(view)` receives what is certain of it, which grows.
+// The whole answer, with its request id. Until it is there, `place(view)` receives what is certain of it, which grows.
 export async function hear(asked, place, signal) {
   let telling = null;
+  let requestId = null;
   for await (const [name, data] of stream("/answer", { body: { ...bodyOf(asked), stream: true }, signal })) {
-    if (name === "answer") return data;
+    if (name === "request") requestId = data;
+    if (name === "answer") return { ...data, requestId };
     if (name === "token") telling.add(data);
     if (name === "passages") {
       telling = tellingView(asked, data);

@@ -1,0 +1,30 @@
+"""The call of readers: whether an answer was right, and what it should have been."""
+
+import asyncio
+
+from fastapi import APIRouter
+
+from openbook import errors
+from openbook.api.access import TheServices
+from openbook.api.body import JsonRoute
+from openbook.api.openapi import BODY_PROBLEMS, problem_responses
+from openbook.api.responses import FeedbackResponse
+from openbook.api.schemas import FeedbackRequest
+from openbook.errors import FeedbackDisabled
+
+FEEDBACK_PROBLEMS = problem_responses(
+    *(errors.InvalidRequest, errors.FeedbackDisabled, errors.UnknownAnswer, errors.FeedbackNotKept),
+    http=BODY_PROBLEMS,
+)
+
+router = APIRouter(route_class=JsonRoute, tags=["questions"])
+
+
+@router.post("/feedback", responses=FEEDBACK_PROBLEMS)
+async def feedback(body: FeedbackRequest, services: TheServices) -> FeedbackResponse:
+    """Say whether an answer of this service was right. It is on the disk when the call returns."""
+    if services.feedback is None:
+        raise FeedbackDisabled
+    record = services.feedback.record(body.request_id, body.rating, body.correction)
+    await asyncio.to_thread(services.feedback.keep_record, record)
+    return FeedbackResponse(rating=record.rating, version=record.version)

@@ -1,0 +1,250 @@
+"""openbook ask --file: the questions of a file, each with its answer or its error in another."""
+
+import asyncio
+import fcntl
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from openbook.cli.progress import ProgressBar
+from openbook.errors import SettingInvalid, SourceInvalid
+from openbook.storage.durable import append_line, open_regular, sync_folder
+from openbook_client import AsyncOpenbook, Refused, Silent
+from openbook_client.calls import AnswerOptions
+
+# A service that is busy, or that restarts, is waited for: the file may take hours.
+RETRIES = 8
+ASK = "ask"
+
+
+class QuestionLine(BaseModel):
+    """A line of the file of questions. Other fields are not read."""
+
+    model_config = ConfigDict(frozen=True)
+
+    question: str
+    # comes back in the answer
+    id: str | int | None = None
+
+
+class AnswerLine(BaseModel):
+    """A line of the file of answers: `response` is the body of POST /answer, `error` its problem's code and detail.
+
+    `line` is that of the question in its file, from 1; `options` are what all were asked with.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    line: int
+    id: str | int | None = None
+    question: str
+    options: Mapping[str, Any]
+    response: Mapping[str, Any] | None = None
+    error: Mapping[str, str] | None = None
+
+
+Asked = tuple[int, QuestionLine]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionFile:
+    """The questions by their lines. An empty line holds none."""
+
+    questions: Mapping[int, QuestionLine]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Raises SourceInvalid for a line that holds no question, before anything is asked."""
+        found = {}
+        with path.open(encoding="utf-8-sig") as file:
+            try:
+                for number, line in enumerate(file, start=1):
+                    if line.strip():
+                        found[number] = QuestionLine.model_validate_json(line)
+            except UnicodeDecodeError as error:
+                raise SourceInvalid(source=path, reason="is not UTF-8") from error
+            except ValidationError as error:
+                first = error.errors(include_url=False, include_input=False)[0]
+                field = ".".join(str(part) for part in first["loc"])
+                reason = f"{field}: {first['msg']}" if field else first["msg"]
+                raise SourceInvalid(source=f"{path}, line {number}", reason=reason) from error
+        return cls(found)
+
+
+class AnswerFile:
+    """The answers so far, for one process at a time. Use it in a `with` block.
+
+    Each answer is on the disk when `add` returns. A line that a process left half written is cut off.
+    """
+
+    def __init__(self, path: Path, options: Mapping[str, Any]) -> None:
+        self._path, self._options = path, dict(options)
+        self.answered: dict[int, str] = {}
+        # the code of each error
+        self.failed: dict[int, str] = {}
+
+    def __enter__(self) -> Self:
+        """Raises SettingInvalid where another process writes the file, or where it holds something else."""
+        self._descriptor = open_regular(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        try:
+            self._lock(self._descriptor)
+            sync_folder(self._path.parent)
+            self._cut_half_a_line()
+            for record in self._records():
+                self._keep(record)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        os.close(self._descriptor)
+
+    def check(self, questions: QuestionFile) -> None:
+        """Raise SettingInvalid where an answer belongs to another question than that of its line."""
+        for line, question in self.answered.items():
+            if line not in questions.questions or questions.questions[line].question != question:
+                raise self._refused(f"holds the answer to another question than line {line} of --file")
+
+    def add(self, asked: Asked, response: Mapping[str, Any] | Refused | Silent) -> None:
+        line, question = asked
+        named = question.model_dump(exclude_unset=True)
+        record = AnswerLine(line=line, options=self._options, **named, **_outcome(response))
+        self._keep(record)
+        append_line(self._descriptor, record.model_dump_json(exclude_unset=True).encode())
+
+    def drop_errors(self) -> None:
+        """Forget the errors, so that their questions are asked again."""
+        aside = self._path.with_name(f".{self._path.name}-retry")
+        descriptor = open_regular(aside, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
+        try:
+            # before the new file takes the name: another process must never find it unlocked
+            self._lock(descriptor)
+            with os.fdopen(descriptor, "wb", closefd=False) as file:
+                for record in self._records():
+                    if record.error is None:
+                        file.write(record.model_dump_json(exclude_unset=True).encode() + b"\n")
+            os.fsync(descriptor)
+            aside.replace(self._path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(self._descriptor)
+        self._descriptor = descriptor
+        sync_folder(self._path.parent)
+        for line in self.failed:
+            del self.answered[line]
+        self.failed.clear()
+
+    def _keep(self, record: AnswerLine) -> None:
+        self.answered[record.line] = record.question
+        if record.error is not None:
+            self.failed[record.line] = record.error.get("code", "")
+
+    def _records(self) -> Iterator[AnswerLine]:
+        with self._path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    record = AnswerLine.model_validate_json(line)
+                except ValidationError as error:
+                    raise self._refused(f"line {number} is no answer of this command; name another file") from error
+                if record.options != self._options:
+                    raise self._refused(f"was written with other options (line {number}); name another file")
+                yield record
+
+    def _cut_half_a_line(self) -> None:
+        size = os.fstat(self._descriptor).st_size
+        kept = size
+        while kept:
+            start = max(0, kept - 65_536)
+            block = os.pread(self._descriptor, kept - start, start)
+            if (end := block.rfind(b"\n")) >= 0:
+                kept = start + end + 1
+                break
+            kept = start
+        if kept < size:
+            os.ftruncate(self._descriptor, kept)
+
+    def _lock(self, descriptor: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise self._refused("another process is writing it") from error
+
+    def _refused(self, reason: str) -> SettingInvalid:
+        return SettingInvalid(setting=f"--out {self._path}", reason=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class AskingAll:
+    """How the questions of a file are asked: of the service at `url`, `at_once` of them at a time."""
+
+    url: str
+    timeout_s: float
+    at_once: int
+    options: AnswerOptions
+
+    def ask(self, questions: QuestionFile, answers: AnswerFile) -> None:
+        """Ask what has no answer yet, in the order of the file, and show how far it is."""
+        left = [one for one in questions.questions.items() if one[0] not in answers.answered]
+        total = len(questions.questions)
+        stopped = "Each answer so far is kept; the same command goes on."
+        with ProgressBar(stopped=stopped) as bar:
+            bar.update(total - len(left), total, ASK)
+            asyncio.run(self._ask(left, answers, lambda: bar.update(len(answers.answered), total, ASK)))
+
+    async def _ask(self, questions: Sequence[Asked], answers: AnswerFile, written: Callable[[], None]) -> None:
+        room = asyncio.Semaphore(self.at_once)
+        async with AsyncOpenbook(self.url, timeout_s=self.timeout_s, retries=RETRIES) as service:
+
+            async def ask(question: str) -> Mapping[str, Any] | Refused | Silent:
+                async with room:
+                    try:
+                        return (await service.answer(question, **self.options)).body()
+                    except (Refused, Silent) as error:
+                        return error
+
+            # one that takes long holds back what is written behind it, but not what is asked
+            asked: deque[tuple[Asked, asyncio.Task[Mapping[str, Any] | Refused | Silent]]] = deque()
+            try:
+                for one in questions:
+                    asked.append((one, asyncio.create_task(ask(one[1].question))))
+                    if len(asked) >= 2 * self.at_once:
+                        await _write_first(asked, answers, written)
+                while asked:
+                    await _write_first(asked, answers, written)
+            finally:
+                for _, task in asked:
+                    task.cancel()
+                await asyncio.gather(*(task for _, task in asked), return_exceptions=True)
+
+
+def _outcome(response: Mapping[str, Any] | Refused | Silent) -> dict[str, Any]:
+    if isinstance(response, (Refused, Silent)):
+        return {"error": {"code": response.code, "detail": str(response)}}
+    return {"response": response}
+
+
+async def _write_first(asked: deque[Any], answers: AnswerFile, written: Callable[[], None]) -> None:
+    one, task = asked[0]
+    answers.add(one, await task)
+    asked.popleft()
+    written()
+
+
+def summary(answers: AnswerFile) -> str:
+    """How it ended, in a sentence."""
+    total, failed = len(answers.answered), Counter(answers.failed.values())
+    said = f"{total - failed.total():,} of {total:,} questions have an answer"
+    if not failed:
+        return said
+    codes = ", ".join(f"{code}: {count:,}" for code, count in failed.most_common())
+    return f"{said}; errors: {codes}. --retry-errors asks these again."

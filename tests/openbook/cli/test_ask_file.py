@@ -1,0 +1,227 @@
+"""openbook ask --file, against a real service: what is written, what is asked again, and how it goes on."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openbook.api.app import create_app
+from openbook.settings import Settings
+from tests.fixtures.command_line import Run
+from tests.openbook.api.conftest import post, serving
+
+QUESTIONS = [
+    "who is the president of peru ?",
+    "",
+    "what is the currency ?",
+    "where is the river ?",
+    "who is the king ?",
+]
+FEW = ("--n-docs", 3, "--max-new-tokens", 2)
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    return write(
+        tmp_path / "questions.jsonl", [{"question": text, "id": f"q{i}", "answers": []} for i, text in asked()]
+    )
+
+
+def asked() -> list[tuple[int, str]]:
+    """An empty line stands among them, and they are counted from 1."""
+    return [(line, text) for line, text in enumerate(QUESTIONS, start=1) if text]
+
+
+def write(path: Path, lines: list[Any]) -> Path:
+    content = [json.dumps(one) for one in lines]
+    content.insert(1, "")
+    path.write_text("\n".join(content), encoding="utf-8")
+    return path
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_question_gets_its_answer_in_the_order_of_the_file(
+    run: Run, service: str, questions: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "answers.jsonl"
+    ended = run("ask", "--file", questions, "--out", out, "--url", service, *FEW)
+    assert (ended.code, ended.out) == (0, ""), ended.err
+    assert ended.err.endswith("4 of 4 questions have an answer\n")
+    assert "ask: 4 of 4" in ended.err
+    found = read(out)
+    assert [(one["line"], one["id"], one["question"]) for one in found] == [
+        (line, f"q{line}", text) for line, text in asked()
+    ]
+    for one in found:
+        body = {"question": one["question"], "n_docs": 3, "max_new_tokens": 2}
+        expected = post(f"{service}/answer", json=body).json()
+        assert set(one["response"]) == set(expected)
+        assert [one["response"][name] for name in ("answer", "index")] == [expected["answer"], expected["index"]]
+        assert one["response"]["log_prob"] == pytest.approx(expected["log_prob"], abs=1e-4)
+
+
+def test_a_withheld_answer_is_an_answer(run: Run, service: str, questions: Path, tmp_path: Path) -> None:
+    out = tmp_path / "answers.jsonl"
+    assert run("ask", "--file", questions, "--out", out, "--url", service, "--abstain", 0, *FEW).code == 0
+    assert [one["response"]["answer"] for one in read(out)] == [None] * 4
+    assert read(out)[0]["options"]["abstain"] == {"max_no_answer": 0.0}
+
+
+def test_what_is_answered_is_not_asked_again_and_half_a_line_is(
+    run: Run, service: str, questions: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "answers.jsonl"
+    command = ("ask", "--file", questions, "--out", out, "--url", service, *FEW)
+    run(*command)
+    whole = out.read_text()
+    lines = whole.splitlines(keepends=True)
+    # as a process leaves it that dies in its third write
+    out.write_text(lines[0] + lines[1] + lines[2][:40])
+    assert run(*command).code == 0
+    assert out.read_text().splitlines()[:2] == whole.splitlines()[:2]
+    assert [one["line"] for one in read(out)] == [1, 3, 4, 5]
+    kept = out.read_bytes()
+    assert run(*command).code == 0
+    assert out.read_bytes() == kept
+
+
+def test_errors_are_kept_and_asked_again_only_where_that_is_said(
+    run: Run, service: str, questions: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "answers.jsonl"
+    command = ("ask", "--file", questions, "--out", out, "--url", service, "--index", "tiny-2019")
+    ended = run(*command)
+    assert ended.code == 1
+    assert "0 of 4 questions have an answer; errors: unknown_index: 4. --retry-errors asks these again." in ended.err
+    assert [one["error"]["code"] for one in read(out)] == ["unknown_index"] * 4
+    before = out.read_bytes()
+    assert run(*command).code == 1
+    assert out.read_bytes() == before
+    # one of them was answered meanwhile: it stays
+    first = {**read(out)[0], "response": {"answer": "kept"}}
+    del first["error"]
+    lines = [json.dumps(first), *out.read_text().splitlines()[1:]]
+    out.write_text("\n".join(lines) + "\n")
+    assert "errors: unknown_index: 3." in run(*command, "--retry-errors").err
+    assert [(one["line"], "error" in one) for one in read(out)] == [(1, False), (3, True), (4, True), (5, True)]
+    assert read(out)[0]["response"] == {"answer": "kept"}
+    assert [path.name for path in tmp_path.glob(".answers*")] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"question": "who ?"}\n{"quest": "who ?"}\n', "questions.jsonl, line 2: question: Field required"),
+        (b'{"question": "who ?"}\nwho ?\n', "questions.jsonl, line 2: Invalid JSON"),
+        (b'{"question": 3}\n', "questions.jsonl, line 1: question: Input should be a valid string"),
+        (b"\xff\xfe", "questions.jsonl: is not UTF-8"),
+    ],
+)
+def test_a_file_with_a_line_that_is_no_question_is_refused_before_any_is_asked(
+    run: Run, tmp_path: Path, content: bytes, said: str
+) -> None:
+    (tmp_path / "questions.jsonl").write_bytes(content)
+    out = tmp_path / "answers.jsonl"
+    ended = run("ask", "--file", tmp_path / "questions.jsonl", "--out", out, "--url", "http://127.0.0.1:9")
+    assert ended.code == 1
+    assert ended.err.startswith("error [source_invalid]: ")
+    assert said in ended.err
+    assert not out.exists()
+
+
+def test_answers_to_other_questions_or_with_other_options_are_not_mixed(
+    run: Run, service: str, questions: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "answers.jsonl"
+    command = ("ask", "--file", questions, "--out", out, "--url", service, *FEW)
+    run(*command)
+    kept = out.read_bytes()
+    other = run(*command, "--model", "sequence")
+    assert (other.code, "was written with other options (line 1)" in other.err) == (2, True)
+    write(questions, [{"question": "another"}])
+    assert "holds the answer to another question than line 1 of --file" in run(*command).err
+    assert out.read_bytes() == kept
+    (tmp_path / "notes").write_text("my notes\n")
+    assert "line 1 is no answer of this command" in run("ask", "--file", questions, "--out", tmp_path / "notes").err
+    assert (tmp_path / "notes").read_text() == "my notes\n"
+
+
+def test_two_processes_do_not_write_one_file(run: Run, service: str, questions: Path, tmp_path: Path) -> None:
+    out = tmp_path / "answers.jsonl"
+    with out.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        ended = run("ask", "--file", questions, "--out", out, "--url", service)
+    assert (ended.code, "another process is writing it" in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("who ?", "--file", "questions.jsonl", "--out", "answers.jsonl"),
+        ("--file", "questions.jsonl"),
+        *(("--file", "questions.jsonl", "--out", "a.jsonl", *more) for more in (("--local",), ("--json",))),
+        ("--file", "questions.jsonl", "--out", "a.jsonl", "--compare", "a", "--compare", "b"),
+    ],
+)
+def test_options_that_do_not_go_together_are_wrong_use(run: Run, questions: Path, arguments: tuple[str, ...]) -> None:
+    assert run("ask", *arguments).code == 2
+
+
+def test_a_service_that_goes_away_ends_the_command_and_keeps_the_answers(
+    run: Run, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openbook.cli.ask_file.RETRIES", 0)
+    out = tmp_path / "answers.jsonl"
+    ended = run("ask", "--file", questions, "--out", out, "--url", "http://127.0.0.1:9")
+    assert ended.code == 1
+    assert "error [server_unreachable]: " in ended.err
+    assert out.read_bytes() == b""
+
+
+def test_a_busy_service_is_asked_until_it_answers(
+    run: Run, service_settings: Settings, bare: None, questions: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "answers.jsonl"
+    settings = service_settings.model_copy(update={"workers": 1, "max_batch": 1, "max_queue": 0})
+    with serving(create_app(settings), settings) as url:
+        ended = run("ask", "--file", questions, "--out", out, "--url", url, "--at-once", 4, *FEW)
+    assert ended.code == 0, ended.err
+    assert len(read(out)) == 4
+
+
+def lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_a_command_that_is_stopped_anywhere_goes_on_and_asks_nothing_twice(
+    service: str, tmp_path: Path, sent: signal.Signals
+) -> None:
+    questions = [{"question": f"who is the president of peru {number} ?"} for number in range(60)]
+    file, out = write(tmp_path / "questions.jsonl", questions), tmp_path / "answers.jsonl"
+    command = [sys.executable, "-m", "openbook", "ask", "--file", str(file), "--out", str(out), "--url", service]
+    stopped = 0
+    for wanted in (5, 20, 40):
+        process = subprocess.Popen(command, env=dict(os.environ), stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not (out.exists() and lines(out) >= wanted):
+            time.sleep(0.01)
+        process.send_signal(sent)
+        _, said = process.communicate(timeout=60)
+        stopped += process.returncode != 0
+        assert "Traceback" not in said
+    assert stopped >= 2
+    subprocess.run(command, env=dict(os.environ), check=True)
+    assert [one["line"] for one in read(out)] == [1, *range(3, 62)]
+    assert all("response" in one for one in read(out))

@@ -1,0 +1,196 @@
+"""The tools for assistants, asked by the client of the official SDK over both transports."""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from mcp import Client, StdioServerParameters
+
+from openbook_client import AsyncOpenbook, WrongUse
+from openbook_client.mcp_command import main
+from openbook_client.mcp_server import WITHHELD, mcp_server, security_of
+from tests.fixtures.command_line import Run
+from tests.openbook.api.conftest import PERU, post, until
+from tests.openbook_client.conftest import Scripted
+from tests.openbook_client.test_wire import problem
+
+COMMANDS = {
+    "openbook-mcp": lambda url: [sys.executable, "-m", "openbook_client.mcp_command", url],
+    "openbook mcp": lambda url: [sys.executable, "-m", "openbook", "mcp", "--url", url],
+}
+
+
+async def use(server: Any, *calls: tuple[str, dict[str, Any]]) -> tuple[list[Any], list[Any]]:
+    """The tools of a server, and what came of calling them."""
+    async with Client(server) as client:
+        tools = (await client.list_tools()).tools
+        return tools, [await client.call_tool(name, arguments) for name, arguments in calls]
+
+
+def used(server: Any, *calls: tuple[str, dict[str, Any]]) -> tuple[list[Any], list[Any]]:
+    return asyncio.run(asyncio.wait_for(use(server, *calls), 60))
+
+
+def check_sourced(result: Any, library: str) -> None:
+    """The tool `answer` returned what the service answers, with its sources."""
+    expected = post(f"{library}/answer", json={"question": PERU, "n_docs": 3}).json()
+    assert not result.is_error
+    found = result.structured_content
+    assert found == {name: expected[name] for name in found}
+    assert {"answer", "passages", "index", "attribution", "no_answer"} <= set(found)
+    assert [one["rank"] for one in found["passages"]] == [1, 2, 3]
+    assert sum(one["posterior"] for one in found["passages"]) == pytest.approx(1.0)
+    (block,) = result.content
+    assert block.text.startswith(f"{expected['answer']}\n\nPassages of tiny-2016 of 2016-12-21:\n\n[1] ")
+    assert all(one["text"] in block.text for one in found["passages"])
+
+
+@pytest.mark.parametrize("command", ["openbook-mcp", pytest.param("openbook mcp", marks=pytest.mark.slow)])
+def test_over_stdio_an_assistant_asks_and_gets_sources(library: str, command: str) -> None:
+    program, *arguments = COMMANDS[command](library)
+    server = StdioServerParameters(command=program, args=arguments, env=dict(os.environ))
+    tools, (answer, passages) = used(
+        server, ("answer", {"question": PERU, "n_docs": 3}), ("passages", {"question": PERU, "index": "tiny-2018"})
+    )
+    assert [one.name for one in tools] == ["answer", "passages"]
+    check_sourced(answer, library)
+    assert passages.structured_content["index"]["version"] == "tiny-2018"
+    assert len(passages.structured_content["passages"]) == 5
+
+
+@contextmanager
+def serving_http(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Iterator[str]:
+    """The address of openbook-mcp --http, which runs in a thread."""
+    servers: list[uvicorn.Server] = []
+    begin = uvicorn.Server.serve
+
+    async def serve(server: uvicorn.Server, *sockets: Any) -> None:
+        servers.append(server)
+        await begin(server, *sockets)
+
+    monkeypatch.setattr(uvicorn.Server, "serve", serve)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    thread = threading.Thread(target=main, args=([*arguments, "--http", "--port", str(port)],))
+    thread.start()
+    until(lambda: servers and servers[0].started)
+    try:
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        servers[0].should_exit = True
+        thread.join(60)
+
+
+def test_over_streamable_http_an_assistant_asks_and_gets_sources(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving_http(monkeypatch, library, "--index", "tiny-2016") as url:
+        tools, (answer, pinned) = used(
+            url, ("answer", {"question": PERU, "n_docs": 3}), ("passages", {"question": PERU, "index": "tiny-2018"})
+        )
+        assert [one.name for one in tools] == ["answer", "passages"]
+        check_sourced(answer, library)
+        assert pinned.structured_content["index"]["version"] == "tiny-2018"
+        # a page of another site, through the browser of somebody here
+        for headers in ({"host": "evil.example"}, {"origin": "http://evil.example"}):
+            assert httpx.post(url, json={}, headers=headers).status_code in (403, 421)
+
+
+def test_the_tools_say_what_they_take_and_return_and_that_they_change_nothing(library: str) -> None:
+    tools, _ = used(mcp_server(lambda: AsyncOpenbook(library)))
+    for tool in tools:
+        assert tool.annotations.read_only_hint
+        assert tool.description
+        assert tool.input_schema["required"] == ["question"]
+        assert set(tool.input_schema["properties"]) == {"question", "n_docs", "index"}
+        assert {"passages", "index"} <= set(tool.output_schema["properties"])
+
+
+def test_a_refusal_of_the_service_is_an_error_with_its_code_for_the_assistant(library: str) -> None:
+    _, results = used(
+        mcp_server(lambda: AsyncOpenbook(library)),
+        ("answer", {"question": PERU, "n_docs": 13}),
+        ("passages", {"question": PERU, "index": "wiki-1999"}),
+        ("answer", {"question": PERU, "n_docs": 0}),
+    )
+    assert all(one.is_error for one in results)
+    refused, unknown, invalid = (one.content[0].text for one in results)
+    assert refused.startswith("invalid_request: n_docs: 13 passages were asked for")
+    assert unknown.startswith("unknown_index: There is no index version 'wiki-1999'")
+    assert "n_docs" in invalid
+
+
+def test_a_service_that_is_not_there_is_said_and_the_tools_stay(scripted: Scripted) -> None:
+    scripted.replies = [problem("not_ready", 503, **{"retry-after": "100"})]
+    _, (busy,) = used(mcp_server(lambda: AsyncOpenbook(scripted.url)), ("answer", {"question": PERU}))
+    assert busy.content[0].text == "not_ready: not_ready it is"
+    _, (gone,) = used(mcp_server(lambda: AsyncOpenbook("http://127.0.0.1:9", retries=0)), ("answer", {"question": "?"}))
+    assert gone.content[0].text.startswith("server_unreachable: No Openbook answers at http://127.0.0.1:9: ")
+
+
+def test_a_withheld_answer_is_said_in_a_sentence(library: str, scripted: Scripted) -> None:
+    body = post(f"{library}/answer", json={"question": PERU, "abstain": {"max_no_answer": 0}}).json()
+    assert body["answer"] is None
+    scripted.replies = [(200, {}, body)]
+    _, (result,) = used(mcp_server(lambda: AsyncOpenbook(scripted.url)), ("answer", {"question": PERU}))
+    assert result.content[0].text.startswith(f"{WITHHELD}\n\nPassages of ")
+    assert (result.structured_content["answer"], result.structured_content["abstained"]) == (None, True)
+
+
+def test_everywhere_is_no_name_to_answer_to() -> None:
+    with pytest.raises(WrongUse, match="allowed_hosts: must name"):
+        security_of("0.0.0.0", ())
+    assert "books.example:*" in security_of("0.0.0.0", ["books.example"]).allowed_hosts
+    assert "[::2]:*" in security_of("::2", ()).allowed_hosts
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["localhost:8000"], "url: 'localhost:8000' is no address of a service"),
+        (["http://127.0.0.1:9", "--http", "--host", "0.0.0.0"], "allowed_hosts: must name what clients call"),
+    ],
+)
+def test_wrong_use_is_said_before_anything_starts(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_command_says_wrong_use_as_every_command_does(run: Run) -> None:
+    ended = run("mcp", "--url", "http://127.0.0.1:9", "--http", "--host", "::")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("error [setting_invalid]: --allowed-host: must name what clients call")
+    assert run("mcp", "--url", "ftp://here").err.startswith("error [setting_invalid]: --url: ")
+
+
+def test_without_the_sdk_the_commands_say_what_to_install(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "openbook_client.mcp_server", None)
+    assert "pip install 'openbook[mcp]'" in run("mcp", "--url", "http://127.0.0.1:9").err
+    with pytest.raises(SystemExit):
+        main(["http://127.0.0.1:9"])
+    assert "pip install 'openbook-client[mcp]'" in capfd.readouterr().err
+
+
+def test_the_configuration_of_an_assistant_that_the_docs_show_is_json() -> None:
+    from tests.places import ROOT
+
+    page = (ROOT / "docs/client.md").read_text(encoding="utf-8")
+    shown = [block.partition("```")[0] for block in page.split("```json\n")[1:]]
+    servers = [json.loads(one)["mcpServers"]["openbook"] for one in shown if "mcpServers" in one]
+    assert servers
+    for one in servers:
+        assert one.get("command") in ("openbook-mcp", "openbook", "uvx") or one["url"].endswith("/mcp")
