@@ -140,7 +140,7 @@ class ClientProcess(Child):
         """The seconds until the first event of each name in one answer. Raises ServerRefused without an answer."""
         heard: dict[str, float] = self.request((number, EVENTS))
         if "answer" not in heard:
-            raise ServerRefused(code="stream", detail=f"A stream ended without an answer: {', '.join(heard)}.")
+            raise Refused("stream", f"A stream ended without an answer: {', '.join(heard)}.")
         return heard
 
     def load(self, n_clients: int, seconds: float, *, first: int = 0) -> list[Reply]:
