@@ -137,7 +137,7 @@ class ClientProcess(Child):
         return reply
 
     def hear(self, number: int) -> dict[str, float]:
-        """The seconds until the first event of each name in one answer. Raises ServerRefused without an answer."""
+        """The seconds until the first event of each name in one answer. Raises Refused without an answer."""
         heard: dict[str, float] = self.request((number, EVENTS))
         if "answer" not in heard:
             raise Refused("stream", f"A stream ended without an answer: {', '.join(heard)}.")
