@@ -137,10 +137,10 @@ class ClientProcess(Child):
         return reply
 
     def hear(self, number: int) -> dict[str, float]:
-        """The seconds until the first event of each name in one answer. Raises ServerRefused without an answer."""
+        """The seconds until the first event of each name in one answer. Raises Refused without an answer."""
         heard: dict[str, float] = self.request((number, EVENTS))
         if "answer" not in heard:
-            raise ServerRefused(code="stream", detail=f"A stream ended without an answer: {', '.join(heard)}.")
+            raise Refused("stream", f"A stream ended without an answer: {', '.join(heard)}.")
         return heard
 
     def load(self, n_clients: int, seconds: float, *, first: int = 0) -> list[Reply]:

@@ -86,7 +86,7 @@ def test_a_stream_is_timed_by_the_first_event_of_each_name(clients: ClientProces
     heard = clients.hear(0)
     assert list(heard) == ["passages", "token", "answer"]
     assert 0 < heard["passages"] <= heard["token"] <= heard["answer"]
-    with pytest.raises(ServerRefused, match="passages, token, error"):
+    with pytest.raises(Refused, match="passages, token, error"):
         clients.hear(1)
 
 
