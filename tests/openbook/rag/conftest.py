@@ -17,8 +17,8 @@ from openbook.entities import AnswerOptions, Hypothesis, ModelKind, Passage
 from openbook.rag import decoding
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint
 from openbook.rag.decoder import BetweenSteps, nothing
+from openbook.rag.encoder_decoder import EncodedPassages, EncoderDecoder
 from openbook.rag.engine import RagEngine
-from openbook.rag.generator import EncodedPassages, Generator
 from openbook.rag.marginal import doc_log_prior
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
@@ -46,7 +46,7 @@ class Subject:
 
     folder: Path
     checkpoint: Checkpoint
-    generator: Generator
+    generator: EncoderDecoder
     rag: RagTokenForGeneration
     exact: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -100,7 +100,7 @@ def read(folder: Path) -> Subject:
     exact = RagTokenForGeneration.from_pretrained(folder).eval().double().generator
     checkpoint = load_checkpoint(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder / "generator_tokenizer")
-    return Subject(folder, checkpoint, Generator(checkpoint), rag, exact, tokenizer)
+    return Subject(folder, checkpoint, EncoderDecoder(checkpoint), rag, exact, tokenizer)
 
 
 @pytest.fixture(scope="session")
