@@ -19,8 +19,11 @@ from openbook.rag.causal_wording import CausalWording
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.generator import Generator
 from openbook.rag.kept_passages import KeptPassages
+from openbook.rag.linear import rearrange
 
 Tokens = tuple[int, ...]
+
+TYPICAL_TOKENS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,8 @@ class CausalGenerator(Generator):
     """Reads passages and questions with any causal language model of transformers."""
 
     def __init__(self, checkpoint: Checkpoint, *, passage_bytes: int = 0) -> None:
-        """`passage_bytes` of keys and values of passages are kept for each book.
+        """`passage_bytes` of keys and values of passages are kept for each book. The checkpoint's generator gives its
+        weights away as they are rearranged: it can then neither be saved nor trained.
 
         Raises CheckpointInvalid for a model or a prompt that cannot be read piece by piece.
         """
@@ -44,6 +48,7 @@ class CausalGenerator(Generator):
         if checkpoint.int8:
             raise SettingInvalid(setting="dtype", reason="int8 is there for BART generators alone.")
         self.tokenizer = checkpoint.generator_tokenizer
+        rearrange(checkpoint.generator, rows=TYPICAL_TOKENS)
         self._network = CausalNetwork(checkpoint.generator, checkpoint.facts.name)
         generation = checkpoint.generation
         ends = generation.eos_token_id

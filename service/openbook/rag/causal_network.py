@@ -49,7 +49,8 @@ class _Slots(CacheLayerMixin):  # type: ignore[misc]
             if isinstance(self._slots, slice):
                 held[:, :, self._slots] = states
             else:
-                held.scatter_(2, self._slots[:, None, :, None].expand_as(states), states)
+                rows = torch.arange(len(held), device=held.device)[:, None]  # (R, 1)
+                held[rows, :, self._slots] = states.transpose(1, 2)
         return self.keys[:, :, : self._used], self.values[:, :, : self._used]
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:

@@ -74,7 +74,13 @@ def read_causal(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     try:
         with quiet():
             model, loading = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, output_loading_info=True, weights_only=True, local_files_only=True
+                folder,
+                dtype=dtype,
+                output_loading_info=True,
+                # not to be used: what they are is said below
+                ignore_mismatched_sizes=True,
+                weights_only=True,
+                local_files_only=True,
             )
     except pickle.UnpicklingError as error:
         raise CheckpointInvalid(

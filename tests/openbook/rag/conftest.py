@@ -124,8 +124,12 @@ def tiny_t5(tiny_t5_checkpoint: Path) -> Subject:
 
 
 @pytest.fixture(scope="session")
-def engine(tiny: Subject) -> RagEngine:
-    return RagEngine(tiny.checkpoint)
+def engine(tiny: Subject, request: pytest.FixtureRequest) -> RagEngine:
+    """Of the plain tiny checkpoint, or of the one that a test names."""
+    named = getattr(request, "param", None)
+    if named is None:
+        return RagEngine(tiny.checkpoint)
+    return RagEngine(load_checkpoint(request.getfixturevalue(named)), passage_bytes=1 << 20)
 
 
 @pytest.fixture(scope="module")
