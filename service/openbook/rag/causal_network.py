@@ -22,6 +22,7 @@ from transformers.cache_utils import CacheLayerMixin
 from openbook.errors import CheckpointInvalid
 from openbook.rag.attention import hide
 from openbook.rag.decoder import groups_of, next_token_logits
+from openbook.rag.grouped_attention import use_grouped_attention
 from openbook.rag.weights import first_line
 
 # Activations and widened keys of so many tokens, and of so many rows, are in memory at a time.
@@ -89,6 +90,7 @@ class CausalNetwork:
         lacks = [one for one in ("position_ids", "past_key_values", "logits_to_keep") if one not in known]
         if lacks:
             raise CheckpointInvalid(checkpoint=name, reason=f"its generator's forward does not take {lacks[0]}.")
+        use_grouped_attention(model)
         self._check(name)
 
     @torch.inference_mode()

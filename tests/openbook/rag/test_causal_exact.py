@@ -32,7 +32,8 @@ class Causal:
 
     def decode(self, *cases: Case, book: object | None = None, **options: Any) -> list[tuple[Hypothesis, ...]]:
         encoded = self.generator.encode([case.question for case in cases], [case.passages for case in cases], book)
-        log_prior = doc_log_prior(torch.tensor([case.doc_scores for case in cases], dtype=torch.float64))  # (Q, K)
+        doc_scores = torch.tensor([case.doc_scores for case in cases], dtype=torch.float64)  # (Q, K)
+        log_prior = doc_log_prior(doc_scores).to(encoded.passages[0].device)
         wanted = AnswerOptions(**({"num_answers": 99, "max_new_tokens": TOKENS} | options))
         return decoding.decode(self.generator, self.generator.start(encoded), log_prior, wanted)
 
@@ -210,3 +211,17 @@ def test_kept_passages_change_nothing(causal: Causal) -> None:
     assert fresh == read_first == kept
     assert (after.hits - before.hits, after.misses - before.misses) == (4, 8)
     assert after.bytes > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_gpu_gives_the_answers_of_the_processor(tiny_causal_checkpoint: Path) -> None:
+    on_gpu, alone = (
+        Causal(CausalGenerator(load_checkpoint(tiny_causal_checkpoint, device=device)), None)
+        for device in ("cuda", "cpu")
+    )
+    for case in cases(3, 3):
+        for options in ({"num_beams": 2}, {"num_beams": 2, "model": "sequence"}):
+            (found,), (expected,) = on_gpu.decode(case, **options), alone.decode(case, **options)
+            assert [one.token_ids for one in found] == [one.token_ids for one in expected]
+            assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in expected], abs=1e-3)
