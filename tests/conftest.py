@@ -17,6 +17,7 @@ pytest_plugins = [
     "tests.fixtures.evaluation",
     "tests.fixtures.indexes",
     "tests.fixtures.summary",
+    "tests.fixtures.causal",
 ]
 
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}

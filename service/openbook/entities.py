@@ -209,6 +209,15 @@ class Retrieval:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptStats:
+    """Passages that a causal checkpoint had kept, those that it had to read, and the bytes that are kept now."""
+
+    hits: int
+    misses: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class FileInfo:
     bytes: int
     sha256: str

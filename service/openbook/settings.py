@@ -34,8 +34,19 @@ class Settings(BaseSettings):
     )
     checkpoint: str = Field(
         DEFAULT_CHECKPOINT,
-        description="Folder of a Hugging Face RAG checkpoint, an installed one such as openbook-mini, or a hub id such "
-        "as facebook/rag-token-nq.",
+        description="Folder of a Hugging Face RAG checkpoint, or of one that openbook checkpoint compose made; an "
+        "installed one such as openbook-mini; or a hub id such as facebook/rag-token-nq.",
+    )
+    prompt: Path | None = Field(
+        None,
+        description="Prompt of a causal checkpoint in place of its own: a JSON file. The other checkpoints read none.",
+    )
+    passage_cache_mb: int = Field(
+        256,
+        ge=0,
+        le=1 << 20,
+        description="Megabytes of what a causal checkpoint has read of passages, kept for each open version; 0 keeps "
+        "none.",
     )
     indexes: Path = Field(
         default_factory=default_indexes,

@@ -31,14 +31,19 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> IndexStore:
 
 
 @pytest.fixture(scope="module")
-def serve(store: IndexStore, tiny_checkpoint: Path, nursery: Nursery) -> Iterator[Serve]:
-    """Begin a server over `store`, which is not ready yet and ends with the module's tests."""
+def serve(
+    store: IndexStore, tiny_checkpoint: Path, nursery: Nursery, request: pytest.FixtureRequest
+) -> Iterator[Serve]:
+    """Begin a server over `store`, which is not ready yet and ends with the module's tests. A test may name another
+    checkpoint than the plain one."""
+    named = getattr(request, "param", None)
+    checkpoint = tiny_checkpoint if named is None else request.getfixturevalue(named)
     begun: list[Server] = []
     numbers = count()
 
     def begin(**settings: object) -> Server:
         log = store.folder.parent / f"log-{next(numbers)}"
-        begun.append(nursery.begin(log, indexes=store.folder, checkpoint=str(tiny_checkpoint), **settings))
+        begun.append(nursery.begin(log, indexes=store.folder, checkpoint=str(checkpoint), **settings))
         return begun[-1]
 
     yield begin

@@ -38,6 +38,9 @@ class Length:
 # index.faiss and passages.arrow
 FILES_OF_A_VERSION = 2
 
+# a fixture with the folder of a checkpoint
+BART = "tiny_checkpoint"
+
 SHORT = Length(10, 6, 160, GROWTH_OF_A_SHORT_RUN)
 LONG = Length(800, 200, 320, GROWTH_ALLOWED)
 
@@ -74,21 +77,24 @@ def always_available(generation: int) -> str:
     return "availability"
 
 
-def slowly(residents: int, policy_of: Callable[[int], str]) -> object:
-    return pytest.param(residents, policy_of, LONG, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])
+def slowly(residents: int, policy_of: Callable[[int], str], length: Length = LONG, serve: str = BART) -> object:
+    marks = [pytest.mark.slow, pytest.mark.timeout(7200)]
+    return pytest.param(serve, residents, policy_of, length, marks=marks)
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("residents", "policy_of", "length"),
+    ("serve", "residents", "policy_of", "length"),
     [
-        (1, alternating, SHORT),
-        (2, alternating, SHORT),
+        (BART, 1, alternating, SHORT),
+        (BART, 2, alternating, SHORT),
+        slowly(2, alternating, SHORT, "tiny_causal_checkpoint"),
         slowly(1, always_available),
         slowly(2, always_available),
         slowly(1, alternating),
         slowly(2, alternating),
     ],
+    indirect=["serve"],
 )
 def test_swaps_under_load_fail_no_question_mix_no_versions_and_leave_nothing(
     residents: int, policy_of: Callable[[int], str], length: Length, serve: Serve, summary: Summary

@@ -77,7 +77,10 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
     if engine is None:
         if settings.threads:
             torch.set_num_threads(settings.threads)
-        engine = RagEngine(load_checkpoint(settings.checkpoint, device=settings.device, dtype=settings.dtype))
+        engine = RagEngine(
+            load_checkpoint(settings.checkpoint, device=settings.device, dtype=settings.dtype, prompt=settings.prompt),
+            passage_bytes=settings.passage_cache_mb << 20,
+        )
     snapshot = store.open(version, encoder_fingerprint=engine.encoder_fingerprint, dimension=engine.dimension)
     try:
         engine.retriever(settings.retriever, snapshot)
@@ -94,6 +97,7 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
     )
     telemetry.watch(live, pool)
     telemetry.watch_memory(free_memory)
+    telemetry.watch_kept_passages(engine.kept)
     logger.info("serving %s with %s", version, engine.checkpoint_name)
     if engine.encoder_fingerprint is None:
         logger.warning(

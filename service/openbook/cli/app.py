@@ -9,7 +9,7 @@ import typer
 from openbook import __version__
 from openbook.cli import index, swap
 from openbook.cli.ask import ask
-from openbook.cli.checkpoint import export
+from openbook.cli.checkpoint import compose, export
 from openbook.cli.consoles import messages, printable
 from openbook.cli.mcp import mcp
 from openbook.cli.options import group
@@ -43,7 +43,9 @@ def build() -> typer.Typer:
     app.command()(demo)
     app.command()(mcp)
     # `average` comes from the lab
-    groups = {"checkpoint": group("Checkpoints: Hugging Face RAG folders.", {"export": export})}
+    groups = {
+        "checkpoint": group("Checkpoints: made of parts, exported, averaged.", {"compose": compose, "export": export})
+    }
     _add_extensions(app, groups)
     for name, commands in groups.items():
         app.add_typer(commands, name=name)

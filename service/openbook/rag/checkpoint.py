@@ -9,6 +9,12 @@ The layout is the one of transformers' `RagTokenForGeneration.save_pretrained`, 
     generation_config.json          optional: the shortest answer is read from it
     openbook.json                   ours, optional: see `Facts`
 
+A causal checkpoint, which `openbook checkpoint compose` writes, has another layout:
+
+    openbook.json                   says kind causal, and holds the prompt
+    generator/                      an AutoModelForCausalLM with its tokenizer
+    question_encoder/               a DPRQuestionEncoder or a sentence-transformers model, with its tokenizer
+
 A folder may leave out tensors that it took unchanged from a published package; `openbook.json` then names the
 package, and they are read from there (`base`). Weights are never unpickled: safetensors, or `weights_only`.
 """
@@ -17,7 +23,7 @@ import hashlib
 import json
 import math
 from copy import deepcopy
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -34,17 +40,23 @@ from transformers import (
 from openbook.entities import ModelKind, PriorWeights
 from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
 from openbook.extensions import checkpoint_folder
+from openbook.rag.encoder_head import Head, read_question_encoder
 from openbook.rag.hub import find_folder
-from openbook.rag.weights import BaseTensors, first_line, read_models
+from openbook.rag.prompt import CausalPrompt, read_prompt
+from openbook.rag.weights import BaseTensors, first_line, read_causal, read_models
 from openbook.settings import DEFAULT_CHECKPOINT
 from openbook.storage.durable import sha256_of
 
 Dtype = Literal["auto", "float32", "bfloat16", "int8", "float64"]
+CheckpointKind = Literal["rag", "causal"]
 
 FACTS_FILE = "openbook.json"
 GENERATION_FILE = "generation_config.json"
 QUESTION_TOKENIZER = "question_encoder_tokenizer"
 GENERATOR_TOKENIZER = "generator_tokenizer"
+# of a causal checkpoint
+QUESTION_ENCODER = "question_encoder"
+GENERATOR = "generator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,7 @@ class Facts:
 
     `prior`, the weights of the hybrid retriever, belongs here because p(z | x) is a part of the model. `model` answers
     best with this checkpoint. An answer whose `no_answer` is above `max_no_answer` is more likely wrong than right.
+    `prior_scale` multiplies the inner products of the dense retriever. `prompt` is there for a causal checkpoint alone.
     """
 
     name: str
@@ -63,11 +76,17 @@ class Facts:
     prior: PriorWeights | None = None
     model: ModelKind | None = None
     max_no_answer: float | None = None
+    prior_scale: float = 1.0
+    prompt: CausalPrompt | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Two models in evaluation mode, their tokenizers, and what they are. Nothing in it changes while serving."""
+    """Two models in evaluation mode, their tokenizers, and what they are. Nothing in it changes while serving.
+
+    With a `prompt` the generator is a causal language model. With a `question_head` the question encoder is a
+    sentence-transformers model, else a DPRQuestionEncoder.
+    """
 
     config: RagConfig
     question_encoder: PreTrainedModel
@@ -79,6 +98,8 @@ class Checkpoint:
     generation: GenerationConfig
     int8: bool = False
     """The generator's products are to be made in int8; its other arithmetic is in the dtype of its weights."""
+    prompt: CausalPrompt | None = None
+    question_head: Head | None = None
 
     @property
     def name(self) -> str:
@@ -97,15 +118,22 @@ class Checkpoint:
         return bool(self.generator_tokenizer.tokenize("A") == self.generator_tokenizer.tokenize("a"))
 
 
-def load_checkpoint(source: str | Path, *, device: str = "cpu", dtype: Dtype = "float32") -> Checkpoint:
+def load_checkpoint(
+    source: str | Path, *, device: str = "cpu", dtype: Dtype = "float32", prompt: Path | None = None
+) -> Checkpoint:
     """Load a folder, a checkpoint that a package brings, or a hub id (`owner/name`; only then the network is asked).
 
-    Raises SettingInvalid, CheckpointNotFound, TokenizerMissing, BaseWeightsMissing, or CheckpointInvalid and why.
+    A causal checkpoint takes the prompt of the file `prompt` in place of its own. Raises SettingInvalid,
+    CheckpointNotFound, TokenizerMissing, BaseWeightsMissing, or CheckpointInvalid and why.
     """
     chosen = choose_device(device)
     folder = _locate(source)
-    config = _read_config(folder)
     facts = _read_facts(folder)
+    if facts.prompt is not None:
+        return _load_causal(folder, facts, chosen, dtype, prompt)
+    if prompt is not None:
+        raise SettingInvalid(setting="prompt", reason=f"{source} is no causal checkpoint and reads no prompt.")
+    config = _read_config(folder)
     model = read_models(folder, config, facts.base, choose_dtype(dtype, chosen)).to(chosen)
     return Checkpoint(
         config=config,
@@ -120,8 +148,39 @@ def load_checkpoint(source: str | Path, *, device: str = "cpu", dtype: Dtype = "
     )
 
 
+def _load_causal(folder: Path, facts: Facts, device: str, dtype: Dtype, prompt: Path | None) -> Checkpoint:
+    """A folder that `openbook.rag.composing` wrote."""
+    if dtype == "int8":
+        raise SettingInvalid(setting="dtype", reason="int8 is there for BART generators alone.")
+    kind = choose_dtype(dtype, device)
+    generator = read_causal(folder / GENERATOR, kind).to(device)
+    encoder = read_question_encoder(folder / QUESTION_ENCODER, kind)
+    fingerprint = _fingerprint(folder)
+    if prompt is not None:
+        facts = replace(facts, prompt=read_prompt(prompt))
+        both = f"{fingerprint}\n{json.dumps(facts.prompt.content() if facts.prompt else None)}"
+        fingerprint = hashlib.sha256(both.encode()).hexdigest()[:12]
+    return Checkpoint(
+        config=RagConfig(question_encoder=encoder.model.config.to_dict(), generator=generator.config.to_dict()),
+        question_encoder=encoder.model.to(device),
+        generator=generator,
+        question_tokenizer=encoder.tokenizer,
+        generator_tokenizer=_read_tokenizer(folder, GENERATOR, None),
+        facts=facts,
+        fingerprint=fingerprint,
+        generation=generator.generation_config,
+        prompt=facts.prompt,
+        question_head=encoder.head and encoder.head.to(device),
+    )
+
+
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write the whole of it, base tensors included, so that transformers' own classes load the folder."""
+    """Write the whole of it, base tensors included, so that transformers' own classes load the folder.
+
+    Raises SettingInvalid for a causal checkpoint, whose folder is whole as it is.
+    """
+    if checkpoint.prompt is not None:
+        raise SettingInvalid(setting="checkpoint", reason="the folder of a causal checkpoint is whole: copy it.")
     model = RagTokenForGeneration(
         config=checkpoint.config,
         # base tensors that both models read from one file share its memory, which is no tie that could be written
@@ -247,6 +306,8 @@ def _read_facts(folder: Path) -> Facts:
             prior=_read_prior(content.get("prior")),
             model=_read_model(content.get("model")),
             max_no_answer=_read_threshold(content.get("no_answer")),
+            prior_scale=_read_scale(content.get("prior_scale")),
+            prompt=_read_causal_prompt(content),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"{FACTS_FILE}: {error!r}") from error
@@ -261,6 +322,23 @@ def _read_prior(content: Any) -> PriorWeights | None:
     if not all(_is_number(one) and one >= 0 for one in weights) or not any(weights):
         raise ValueError(f"prior needs two weights, finite, not negative and not both 0, and has {content}")
     return prior
+
+
+def _read_scale(content: Any) -> float:
+    """Raises ValueError for what cannot multiply a score."""
+    if content is None:
+        return 1.0
+    if not (_is_number(content) and content > 0):
+        raise ValueError(f"prior_scale is a number above 0, and is {content!r}")
+    return float(content)
+
+
+def _read_causal_prompt(content: dict[str, Any]) -> CausalPrompt | None:
+    """The prompt of a causal checkpoint. Raises ValueError for a kind that is none."""
+    kind = content.get("kind", "rag")
+    if kind not in get_args(CheckpointKind):
+        raise ValueError(f"kind is one of {get_args(CheckpointKind)}, and is {kind!r}")
+    return CausalPrompt.parse(content.get("prompt")) if kind == "causal" else None
 
 
 def _read_model(content: Any) -> ModelKind | None:
@@ -301,8 +379,9 @@ def _read_tokenizer(folder: Path, name: str, config: Any) -> PreTrainedTokenizer
 def _fingerprint(folder: Path) -> str:
     """Twelve hex digits over everything that decides an answer: weights, configuration, tokenizers, base."""
     digest = hashlib.sha256()
-    files = [*folder.glob("*"), *folder.glob(f"{QUESTION_TOKENIZER}/*"), *folder.glob(f"{GENERATOR_TOKENIZER}/*")]
+    parts = (QUESTION_TOKENIZER, GENERATOR_TOKENIZER, QUESTION_ENCODER, GENERATOR)
+    files = [*folder.glob("*"), *(path for part in parts for path in (folder / part).rglob("*"))]
     for path in sorted(files):
-        if path.is_file() and path.suffix in {".safetensors", ".bin", ".json", ".txt", ".model"}:
+        if path.is_file() and path.suffix in {".safetensors", ".bin", ".json", ".txt", ".model", ".jinja"}:
             digest.update(f"{path.relative_to(folder).as_posix()}\n{sha256_of(path)}\n".encode())
     return digest.hexdigest()[:12]

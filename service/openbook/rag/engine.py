@@ -1,7 +1,8 @@
 """The whole model behind one door: questions and a leased snapshot in, answers with their provenance out.
 
 The engine keeps nothing of a question and no index: the snapshot is an argument, so that no answer can read two
-versions. It is safe to call from several threads.
+versions. What a causal generator keeps of passages belongs to their snapshot and goes with it. The engine is safe to
+call from several threads.
 
 Each call takes the questions of a batch and gives each the result that it has alone. Their `seconds` are those of the
 batch. An error fails the whole batch. `between_steps` is called before each decoder step; what it raises ends the work,
@@ -13,7 +14,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +28,7 @@ from openbook.entities import (
     AnswerToken,
     Hypothesis,
     IndexVersion,
+    KeptStats,
     ModelKind,
     PriorWeights,
     Retrieval,
@@ -38,10 +42,11 @@ from openbook.entities import (
 )
 from openbook.errors import NotCalibrated, RetrieverUnavailable, SearchParameterUnknown
 from openbook.rag import decoding, provenance
+from openbook.rag.causal_generator import CausalGenerator
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.decoding import document_posterior
-from openbook.rag.generator import EncodedPassages, Generator
+from openbook.rag.generators import open_generator
 from openbook.rag.listening import NO_LISTENERS, Listeners, ToldTokens
 from openbook.rag.marginal import doc_log_prior
 from openbook.rag.retriever import Bm25Retriever, DenseRetriever, HybridRetriever, QuestionEncoder
@@ -60,13 +65,14 @@ class _Searched:
 class RagEngine:
     """Answers, scores and retrieves with one checkpoint."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, *, passage_bytes: int = 0) -> None:
+        """A causal generator keeps `passage_bytes` of what it reads of each snapshot's passages, while that is open."""
         self._checkpoint = checkpoint
         self._question_encoder = QuestionEncoder(checkpoint)
-        self._dense = DenseRetriever(self._question_encoder)
+        self._dense = DenseRetriever(self._question_encoder, checkpoint.facts.prior_scale)
         self._bm25 = Bm25Retriever()
         self._hybrid = HybridRetriever(self.prior) if self.prior is not None else None
-        self._generator = Generator(checkpoint)
+        self._generator = open_generator(checkpoint, passage_bytes=passage_bytes)
 
     @property
     def checkpoint_name(self) -> str:
@@ -103,6 +109,10 @@ class RagEngine:
         """Whether an answer's text is that of its tokens, joined; else the whole answer decides how it is written."""
         return not (self._checkpoint.uncased or self._generator.tokenizer.clean_up_tokenization_spaces)
 
+    def kept(self) -> KeptStats | None:
+        """What a causal generator has kept of passages; None for a generator that keeps nothing."""
+        return self._generator.kept() if isinstance(self._generator, CausalGenerator) else None
+
     def retriever(self, choice: RetrieverChoice, snapshot: IndexSnapshot) -> RetrieverKind:
         """The retriever that `choice` means for this version.
 
@@ -135,7 +145,7 @@ class RagEngine:
         found, encoded = self._read(questions, snapshot, options, between_steps, listeners)
         started = time.perf_counter()
         start = self._generator.start(encoded)
-        n_read = encoded.mask.view(len(questions), -1).sum(dim=1)  # (Q,)
+        n_read = np.reshape(self._generator.n_read(encoded), (len(questions), -1)).sum(axis=1)  # (Q,)
         del encoded  # the start has read it
         no_answer = decoding.empty_log_prob(start, found.log_prior, self._generator.eos).exp().tolist()  # (Q,)
         told = {
@@ -222,7 +232,7 @@ class RagEngine:
         options: AnswerOptions,
         between_steps: BetweenSteps,
         listeners: Listeners = NO_LISTENERS,
-    ) -> tuple[_Searched, EncodedPassages]:
+    ) -> tuple[_Searched, Any]:
         found = self._find(questions, snapshot, options, between_steps)
         if listeners:
             retrievals = _retrievals(found)
@@ -230,7 +240,7 @@ class RagEngine:
                 listener.tell(retrievals[number])
         between_steps()
         started = time.perf_counter()
-        encoded = self._generator.encode(questions, [one.passages for one in found.retrieved])
+        encoded = self._generator.encode(questions, [one.passages for one in found.retrieved], snapshot)
         # encode: everything that an encoder reads, the questions and the passages
         return replace(found, source=_after(found.source, encode=time.perf_counter() - started)), encoded
 

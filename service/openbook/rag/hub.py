@@ -32,7 +32,7 @@ def find_folder(place: str | Path) -> Path:
         return Path(
             snapshot_download(
                 str(place),
-                allow_patterns=["*.json", "*.txt", "*.model", *WEIGHT_PATTERNS],
+                allow_patterns=["*.json", "*.txt", "*.model", "*.jinja", *WEIGHT_PATTERNS],
                 ignore_patterns=["onnx/*", "openvino/*"],
             )
         )

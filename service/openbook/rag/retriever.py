@@ -18,22 +18,32 @@ HYBRID_CANDIDATES = 50
 
 
 class QuestionEncoder:
-    """BERT over the question, as DPR has it (section 2.2): texts -> vectors whose inner product with a passage's
-    vector is its doc_score."""
+    """BERT over the question, as DPR has it (section 2.2), or a sentence-transformers model: texts -> vectors whose
+    inner product with a passage's vector is its doc_score."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._model = checkpoint.question_encoder
         self._tokenizer = checkpoint.question_tokenizer
-        self._max_length = int(self._model.config.max_position_embeddings)
-        self.dimension = int(self._model.config.projection_dim or self._model.config.hidden_size)
+        self._head = head = checkpoint.question_head
+        if head is None:
+            self._max_length = int(self._model.config.max_position_embeddings)
+            self.dimension = int(self._model.config.projection_dim or self._model.config.hidden_size)
+        else:
+            self._max_length = head.max_length
+            self.dimension = int(head.dense[-1].weight.shape[0] if head.dense else self._model.config.hidden_size)
 
     @torch.inference_mode()
     def encode(self, questions: Sequence[str]) -> NDArray[np.float32]:
         """(Q, d) float32."""
+        texts = list(questions)
+        if self._head is not None:
+            texts = [self._head.prompt + (text.lower() if self._head.lower_case else text) for text in texts]
         batch = self._tokenizer(
-            list(questions), padding=True, truncation=True, max_length=self._max_length, return_tensors="pt"
+            texts, padding=True, padding_side="right", truncation=True, max_length=self._max_length, return_tensors="pt"
         ).to(self._model.device)
-        vectors = self._model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])[0]  # (Q, d)
+        output = self._model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])[0]
+        # DPR's first output is the vector, another model's the states of all tokens
+        vectors = output if self._head is None else self._head(output.float(), batch["attention_mask"])  # (Q, d)
         return np.asarray(vectors.float().cpu().numpy())
 
 
@@ -41,11 +51,13 @@ class DenseRetriever:
     """DPR: maximum inner product search, then the inner products again, exactly.
 
     What FAISS returns is never a score here: an HNSW or a PQ index gives approximations, and some give distances. The
-    prior is a softmax over doc_scores, so an error in them would be an error in every answer.
+    prior is a softmax over doc_scores, so an error in them would be an error in every answer. A doc_score is `scale`
+    times the inner product: cosines alone would make a flat prior.
     """
 
-    def __init__(self, encoder: QuestionEncoder) -> None:
+    def __init__(self, encoder: QuestionEncoder, scale: float = 1.0) -> None:
         self._encoder = encoder
+        self._scale = scale
 
     def retrieve(self, questions: Sequence[str], snapshot: IndexSnapshot, n_docs: int) -> list[RetrievedPassages]:
         """Raises TooManyDocs where the index holds fewer than n_docs passages."""
@@ -64,7 +76,7 @@ class DenseRetriever:
     def _exact(
         self, vector: NDArray[np.float32], rows: NDArray[np.int64], snapshot: IndexSnapshot
     ) -> RetrievedPassages:
-        doc_scores = _products(vector, rows, snapshot)  # (K,)
+        doc_scores = self._scale * _products(vector, rows, snapshot)  # (K,)
         order = np.argsort(-doc_scores, kind="stable")  # (K,)
         best = tuple(int(row) for row in rows[order])
         return RetrievedPassages(

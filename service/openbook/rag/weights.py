@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from transformers import RagConfig, RagTokenForGeneration
+from transformers import AutoModelForCausalLM, PreTrainedModel, RagConfig, RagTokenForGeneration
 from transformers.utils import logging as hf_logging
 
 from openbook.errors import BaseWeightsMissing, CheckpointInvalid
@@ -38,7 +38,7 @@ def read_models(folder: Path, config: RagConfig, base: BaseTensors | None, dtype
             checkpoint=str(folder), reason="it has no weights: neither *.safetensors nor pytorch_model.bin."
         )
     try:
-        with _quiet():
+        with quiet():
             model, loading = RagTokenForGeneration.from_pretrained(
                 # with tensors from a package, all are handed over at once, so that tied ones are tied once
                 None if base is not None else folder,
@@ -69,6 +69,35 @@ def read_models(folder: Path, config: RagConfig, base: BaseTensors | None, dtype
     return model.eval().requires_grad_(False)
 
 
+def read_causal(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
+    """A causal language model in evaluation mode, no tensor missing. Raises CheckpointInvalid and why."""
+    try:
+        with quiet():
+            model, loading = AutoModelForCausalLM.from_pretrained(
+                folder,
+                dtype=dtype,
+                output_loading_info=True,
+                # not to be used: what they are is said below
+                ignore_mismatched_sizes=True,
+                weights_only=True,
+                local_files_only=True,
+            )
+    except pickle.UnpicklingError as error:
+        raise CheckpointInvalid(
+            checkpoint=str(folder), reason="its weights: the file holds more than tensors, and code in it is never run."
+        ) from error
+    except (SafetensorError, RuntimeError, OSError, ValueError, EOFError, KeyError, TypeError) as error:
+        raise CheckpointInvalid(checkpoint=str(folder), reason=first_line(error)) from error
+    wrong = sorted(str(key) for key in (*loading["missing_keys"], *loading["mismatched_keys"]))
+    if wrong:
+        raise CheckpointInvalid(
+            checkpoint=str(folder),
+            reason=f"{len(wrong)} tensors are missing or of another shape, {wrong[0]} among them.",
+        )
+    causal: PreTrainedModel = model.eval().requires_grad_(False)
+    return causal
+
+
 def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     """Every tensor of the folder's safetensors files."""
     tensors: dict[str, torch.Tensor] = {}
@@ -96,7 +125,7 @@ def _read_base(folder: Path, base: BaseTensors) -> dict[str, torch.Tensor]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep transformers' progress bars and load report off the terminal: what is missing, an error says."""
     verbosity, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
     hf_logging.set_verbosity_error()

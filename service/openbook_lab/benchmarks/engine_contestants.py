@@ -24,7 +24,7 @@ from openbook.entities import AnswerOptions, Hypothesis
 from openbook.errors import SettingInvalid
 from openbook.rag import decoding
 from openbook.rag.checkpoint import load_checkpoint
-from openbook.rag.generator import Generator
+from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.marginal import doc_log_prior
 from openbook_lab.benchmarks.children import Child, Progress
 from openbook_lab.benchmarks.engine_work import Contestant, Work, WorkDone
@@ -84,7 +84,7 @@ class Openbook:
         checkpoint = load_checkpoint(folder, dtype=dtype)
         checkpoint.generator.final_logits_bias[0, checkpoint.generator.config.eos_token_id] = NEVER
         self._work = work
-        self._generator = Generator(checkpoint, keep_weights=False)
+        self._generator = EncoderDecoder(checkpoint, keep_weights=False)
         self._rows = work.rows(checkpoint.generator.config.vocab_size)
 
     @torch.inference_mode()

@@ -22,6 +22,7 @@ from openbook.rag import decoding
 from openbook.rag.checkpoint import FACTS_FILE, Checkpoint
 from openbook.rag.decoder import groups_of
 from openbook.rag.generator import Generator
+from openbook.rag.generators import open_generator
 from openbook.rag.retriever import Bm25Retriever, DenseRetriever, QuestionEncoder
 from openbook.storage.durable import sha256_of, write_atomically
 from openbook.storage.index_store import IndexStore
@@ -253,7 +254,7 @@ def calibrate_checkpoint(
             snapshot.bm25()
     model = model_digest(checkpoint, folder)
     top = Top(known.prior, n_docs) if known else None
-    generator = Generator(checkpoint)
+    generator = open_generator(checkpoint)
     studied: dict[str, list[StudiedQuestion]] = {}
     for book in books:
         with _opened(store, book.version, checkpoint) as snapshot:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -11,7 +12,8 @@ from openbook.indexing.index_builder import Progress
 from openbook.rag import decoding
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoding import document_posterior
-from openbook.rag.generator import EncodedPassages, Generator
+from openbook.rag.encoder_decoder import EncoderDecoder
+from openbook.rag.generators import open_generator
 from openbook.rag.marginal import doc_log_prior
 from openbook.rag.provenance import as_written
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer, digest_of
@@ -69,7 +71,7 @@ class BatchReader:
 
     def __init__(self, checkpoint: Checkpoint, *, max_new_tokens: int = MAX_NEW_TOKENS) -> None:
         self._checkpoint = checkpoint
-        self._generator = Generator(checkpoint)
+        self._generator = open_generator(checkpoint)
         self._max_new_tokens = max_new_tokens
 
     @torch.inference_mode()
@@ -100,12 +102,14 @@ class BatchReader:
             for target, one in zip(targets, scored, strict=True)
         ]
 
-    def _encode(self, questions: Sequence[OpenQuestion]) -> tuple[EncodedPassages, torch.Tensor]:
+    def _encode(self, questions: Sequence[OpenQuestion]) -> tuple[Any, torch.Tensor]:
         """The encoded passages, and the doc_log_prior (Q, K). A closed book is one row with probability 1."""
         if questions[0].passages:
             encoded = self._generator.encode([q.text for q in questions], [q.passages for q in questions])
             doc_scores = torch.tensor([q.doc_scores for q in questions], dtype=torch.float64)  # (Q, K)
         else:
+            if not isinstance(self._generator, EncoderDecoder):
+                raise InvalidRequest(field="passages", reason="this checkpoint's generator has no closed book.")
             rows = [self._question_ids(question.text) for question in questions]
             encoded = self._generator.encode_ids(rows)
             doc_scores = torch.zeros(len(rows), 1, dtype=torch.float64)  # (Q, 1)
@@ -122,9 +126,7 @@ class BatchReader:
             raise InvalidRequest(field="question", reason=reason)
         return ids
 
-    def _decode(
-        self, encoded: EncodedPassages, log_prior: torch.Tensor, decode: Decode
-    ) -> list[tuple[Hypothesis, ...]]:
+    def _decode(self, encoded: Any, log_prior: torch.Tensor, decode: Decode) -> list[tuple[Hypothesis, ...]]:
         options = AnswerOptions(
             model=decode.model,
             decoding=decode.decoding,

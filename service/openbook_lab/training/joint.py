@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from openbook.errors import SourceInvalid
 from openbook.rag import marginal
-from openbook.rag.generator import Generator
+from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook_lab.training.base import RagModels
 from openbook_lab.training.batches import IGNORED, ReadingBatch, collate, encode_examples
 from openbook_lab.training.distillation import encode_questions
@@ -115,7 +115,7 @@ class JointTask(Task):
         found = retrieve(asked, vectors, self.libraries, self.config.n_docs)
         doc_scores = torch.stack([item.vectors @ v for item, v in zip(found, vectors, strict=True)])  # (Q, K)
         passages = [item.passages for item in found]
-        matched, overlap = open_scores(Generator(served(self.rag)), self.dev, passages, doc_scores)
+        matched, overlap = open_scores(EncoderDecoder(served(self.rag)), self.dev, passages, doc_scores)
         return scores | {"open_exact_match": matched, "open_f1": overlap}
 
     def _vectors(self, questions: Sequence[LibraryQuestion]) -> Tensor:

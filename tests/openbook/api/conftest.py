@@ -40,9 +40,14 @@ PINNED: dict[str, dict[str, Any]] = {
 BODIES = PINNED | {"/compare": PINNED["/answer"] | {"versions": ["tiny-2016", "tiny-2018"]}}
 
 
+# A test with this mark is made with a generator that has an encoder, and with a causal one.
+BOTH_KINDS = pytest.mark.parametrize("engine", ["tiny_checkpoint", "tiny_causal_checkpoint"], indirect=True)
+
+
 @pytest.fixture(scope="session")
-def engine(tiny_checkpoint: Path) -> RagEngine:
-    return RagEngine(load_checkpoint(tiny_checkpoint))
+def engine(tiny_checkpoint: Path, request: pytest.FixtureRequest) -> RagEngine:
+    named = getattr(request, "param", "tiny_checkpoint")
+    return RagEngine(load_checkpoint(request.getfixturevalue(named)), passage_bytes=1 << 20)
 
 
 @pytest.fixture

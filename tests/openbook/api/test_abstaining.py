@@ -10,7 +10,7 @@ from openbook.api.app import create_app
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
-from tests.openbook.api.conftest import BODIES, PINNED, client_of, ended_with
+from tests.openbook.api.conftest import BODIES, BOTH_KINDS, PINNED, client_of, ended_with
 
 ASKED = PINNED["/answer"]
 
@@ -29,6 +29,7 @@ def n_abstained(client: TestClient) -> float:
     return float(line.rpartition(" ")[2])
 
 
+@BOTH_KINDS
 def test_an_answer_is_withheld_above_the_limit_and_all_else_is_kept(reader: TestClient) -> None:
     before = n_abstained(reader)
     plain = reader.post("/answer", json=ASKED).json()

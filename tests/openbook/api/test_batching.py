@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.openbook.api.conftest import MakeClient, Serve, SlowSearch, get, post, until
+from tests.openbook.api.conftest import BOTH_KINDS, MakeClient, Serve, SlowSearch, get, post, until
 from tests.openbook.api.test_server import counted
 
 QUESTIONS = [
@@ -30,6 +30,7 @@ def queued(server: str, questions: int) -> None:
     until(lambda: counted(server, "openbook_queue_depth") == questions)
 
 
+@BOTH_KINDS
 def test_eight_clients_get_the_answers_that_one_client_gets(server: str, make_client: MakeClient) -> None:
     alone = make_client(max_batch=1)
     expected = [alone.post("/answer", json=body).json() for body in BODIES]

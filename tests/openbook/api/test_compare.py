@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny, tiny_passages, tiny_vectors
-from tests.openbook.api.conftest import ADMIN, MakeClient, ended_with
+from tests.openbook.api.conftest import ADMIN, BOTH_KINDS, MakeClient, ended_with
 
 VERSIONS = ["tiny-2018", "tiny-2016"]
 PARTING = {"question": "who is the president of peru ?", "n_docs": 12, "num_beams": 2, "max_new_tokens": 8}
@@ -19,6 +19,7 @@ def without_seconds(answer: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in answer.items() if name != "seconds"}
 
 
+@BOTH_KINDS
 def test_each_version_answers_as_it_does_when_it_is_asked_alone(reader: TestClient) -> None:
     body = reader.post("/compare", json={**PARTING, "versions": VERSIONS}).raise_for_status().json()
     assert list(body) == ["question", "agree", "groups", "answers"]
@@ -51,6 +52,7 @@ def test_versions_that_say_the_same_agree(reader: TestClient) -> None:
     assert body["groups"] == [{"answer": text, "versions": VERSIONS}]
 
 
+@BOTH_KINDS
 def test_a_comparison_goes_on_under_swaps_and_never_mixes(client: TestClient) -> None:
     for swap in range(4):
         version = ("tiny-2018", "tiny-2016")[swap % 2]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.openbook.api.conftest import get, post
+from tests.openbook.api.conftest import BOTH_KINDS, get, post
 from tests.openbook.api.hostile import Hostile, answered, hostile_requests, statuses
 
 CLIENTS = 12
@@ -75,6 +75,7 @@ def is_well(port: int) -> None:
     assert running == ["openbook_questions_running 0.0"]
 
 
+@BOTH_KINDS
 def test_three_hundred_hostile_requests_are_refused_or_cut(port: int, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         counted, faults = storm(port, 300, seed=1)

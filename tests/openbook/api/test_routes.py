@@ -17,12 +17,13 @@ from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny, tiny_passages
-from tests.openbook.api.conftest import ADMIN, BODIES, PERU, PINNED, MakeClient, client_of, ended_with
+from tests.openbook.api.conftest import ADMIN, BODIES, BOTH_KINDS, PERU, PINNED, MakeClient, client_of, ended_with
 
 LIVE = {"version": "tiny-2016", "generation": 0, "snapshot_date": "2016-12-21"}
 SWAPPED = {"version": "tiny-2018", "generation": 1, "snapshot_date": "2018-12-20"}
 
 
+@BOTH_KINDS
 @pytest.mark.parametrize("model", ["token", "sequence"])
 def test_an_answer_has_the_documented_body(
     client: TestClient, engine: RagEngine, settings: Settings, model: str
@@ -104,6 +105,7 @@ def test_a_question_that_names_no_model_takes_the_checkpoints_own(settings: Sett
             assert {one["model"] for one in body.get("answers" if call == "/compare" else "", [body])} == {model}
 
 
+@BOTH_KINDS
 def test_scores_are_normalised_over_the_targets(reader: TestClient, engine: RagEngine) -> None:
     response = reader.post("/score", json={"question": PERU, "targets": ["chile", "nepal"], "n_docs": 2})
     assert response.status_code == 200
@@ -170,6 +172,7 @@ def test_every_answer_carries_the_attribution_of_its_own_version(indexes_folder:
     assert client.get("/index/tiny-2016").json()["attribution"] == text
 
 
+@BOTH_KINDS
 def test_a_swap_changes_the_answers_and_nothing_else(client: TestClient, settings: Settings) -> None:
     asked = {"question": PERU, "n_docs": 12}
     before = client.post("/answer", json=asked).json()
@@ -245,6 +248,7 @@ def test_the_policy_of_the_settings_is_for_swaps_that_name_none(make_client: Mak
     assert "drain" not in client.post("/index/swap", json=body, headers=ADMIN).json()["seconds"]
 
 
+@BOTH_KINDS
 @pytest.mark.parametrize("path", PINNED)
 def test_a_question_is_pinned_to_an_open_version_or_refused(make_client: MakeClient, path: str) -> None:
     client = make_client(residents=1)

@@ -19,8 +19,8 @@ from openbook.errors import (
     TooManyDocs,
     UnknownIndex,
 )
+from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.engine import RagEngine
-from openbook.rag.generator import Generator
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import tiny_passages
 
@@ -143,8 +143,8 @@ def test_a_client_that_hangs_up_does_not_end_the_lease_of_the_thread_that_search
 
     monkeypatch.setattr(type(snapshot), "search", slow_search)
     read: list[object] = []
-    encode = Generator.encode
-    monkeypatch.setattr(Generator, "encode", lambda *given: read.append(given) or encode(*given))
+    encode = EncoderDecoder.encode
+    monkeypatch.setattr(EncoderDecoder, "encode", lambda *given: read.append(given) or encode(*given))
 
     async def main() -> None:
         asked = asyncio.ensure_future(answer_question.answer(QUESTION, AnswerOptions(), timeout_s=LONG))

@@ -1,5 +1,9 @@
+import json
 from pathlib import Path
 
+import pytest
+
+from tests.fixtures.causal import PROMPT
 from tests.fixtures.command_line import QUESTION, Run
 
 
@@ -44,3 +48,30 @@ def test_the_mean_of_two_checkpoints_answers(
     asked = run("ask", QUESTION, "--local", "--json", "--indexes", indexes_folder, "--checkpoint", tmp_path / "mean")
     assert asked.json["checkpoint"].startswith("middle@")
     assert run("checkpoint", "average", "other", tiny_checkpoint).code == 2
+
+
+def test_a_composed_checkpoint_answers_and_takes_a_prompt_of_ones_own(
+    run: Run, tiny_checkpoint: Path, tiny_causal_checkpoint: Path, indexes_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "prompt.json").write_text(json.dumps(PROMPT.content()))
+    parts = ("--generator", tiny_causal_checkpoint / "generator", "--question-encoder", tiny_checkpoint)
+    composed = run("checkpoint", "compose", "mine", *parts, "--prompt", "prompt.json", "--prior-scale", "2")
+    assert (composed.code, composed.out) == (0, "")
+    assert composed.err.startswith("wrote mine@")
+    ask = ("ask", QUESTION, "--local", "--json", "--indexes", indexes_folder, "--checkpoint", tmp_path / "mine")
+    own = run(*ask).json
+    assert own["checkpoint"].startswith("mine@")
+    assert sum(one["posterior"] for one in own["passages"]) == pytest.approx(1.0, abs=1e-5)
+    assert run("checkpoint", "compose", "mine", *parts).code == 2
+
+
+def test_what_composing_needs_is_named(run: Run, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    assert run("checkpoint", "compose", "mine").code == 2
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    ended = run("checkpoint", "compose", "mine", "--generator", "model.gguf", "--question-encoder", tiny_checkpoint)
+    assert ended.code == 1
+    assert "error [checkpoint_invalid]: The checkpoint model.gguf cannot be used: as a generator" in ended.err
+    (tmp_path / "prompt.json").write_text("{}")
+    parts = ("--generator", "x/y", "--question-encoder", tiny_checkpoint, "--prompt", "prompt.json")
+    assert "its prompt: user holds {passage} once" in run("checkpoint", "compose", "mine", *parts).err
+    assert not (tmp_path / "mine").exists()

@@ -17,8 +17,8 @@ from openbook.entities import AnswerOptions, Hypothesis, ModelKind, Passage
 from openbook.rag import decoding
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint
 from openbook.rag.decoder import BetweenSteps, nothing
+from openbook.rag.encoder_decoder import EncodedPassages, EncoderDecoder
 from openbook.rag.engine import RagEngine
-from openbook.rag.generator import EncodedPassages, Generator
 from openbook.rag.marginal import doc_log_prior
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
@@ -46,7 +46,7 @@ class Subject:
 
     folder: Path
     checkpoint: Checkpoint
-    generator: Generator
+    generator: EncoderDecoder
     rag: RagTokenForGeneration
     exact: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -100,7 +100,7 @@ def read(folder: Path) -> Subject:
     exact = RagTokenForGeneration.from_pretrained(folder).eval().double().generator
     checkpoint = load_checkpoint(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder / "generator_tokenizer")
-    return Subject(folder, checkpoint, Generator(checkpoint), rag, exact, tokenizer)
+    return Subject(folder, checkpoint, EncoderDecoder(checkpoint), rag, exact, tokenizer)
 
 
 @pytest.fixture(scope="session")
@@ -124,8 +124,12 @@ def tiny_t5(tiny_t5_checkpoint: Path) -> Subject:
 
 
 @pytest.fixture(scope="session")
-def engine(tiny: Subject) -> RagEngine:
-    return RagEngine(tiny.checkpoint)
+def engine(tiny: Subject, request: pytest.FixtureRequest) -> RagEngine:
+    """Of the plain tiny checkpoint, or of the one that a test names."""
+    named = getattr(request, "param", None)
+    if named is None:
+        return RagEngine(tiny.checkpoint)
+    return RagEngine(load_checkpoint(request.getfixturevalue(named)), passage_bytes=1 << 20)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from transformers import RagRetriever, RagSequenceForGeneration, RagTokenForGene
 
 from openbook.entities import Passage
 from openbook.rag.checkpoint import load_checkpoint
-from openbook.rag.generator import Generator
+from openbook.rag.encoder_decoder import EncoderDecoder
 from tests.openbook.rag.conftest import Case, Hypotheses, Subject, make_case
 
 MAX_NEW_TOKENS = 10
@@ -105,7 +105,7 @@ def test_the_shortest_answer_is_the_one_that_transformers_takes_for_it(
     folder = Path(shutil.copytree(tiny.folder, tmp_path / "shortest"))
     settings = {**json.loads((folder / "generation_config.json").read_text()), "min_length": 5}
     (folder / "generation_config.json").write_text(json.dumps(settings))
-    generator = Generator(load_checkpoint(folder))
+    generator = EncoderDecoder(load_checkpoint(folder))
     model = RagTokenForGeneration.from_pretrained(folder).eval()
     lengths = []
     for seed in range(300, 306):

@@ -15,7 +15,7 @@ from transformers import RagSequenceForGeneration, RagTokenForGeneration
 from openbook.entities import PriorWeights
 from openbook.errors import BaseWeightsMissing, CheckpointInvalid
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from openbook.rag.generator import Generator
+from openbook.rag.encoder_decoder import EncoderDecoder
 from tests.openbook.rag.conftest import edit_config
 
 QUESTION = "who is the president of peru"
@@ -99,11 +99,11 @@ def test_the_shortest_answer_is_written_along(folder: Path, tmp_path: Path) -> N
     settings = {**json.loads((folder / "generation_config.json").read_text()), "min_length": 3}
     (folder / "generation_config.json").write_text(json.dumps(settings))
     checkpoint = load_checkpoint(folder)
-    assert Generator(checkpoint).shortest_answer == 2, "the decoder's start is one of the three"
+    assert EncoderDecoder(checkpoint).shortest_answer == 2, "the decoder's start is one of the three"
     save_checkpoint(checkpoint, tmp_path / "written")
-    assert Generator(load_checkpoint(tmp_path / "written")).shortest_answer == 2
+    assert EncoderDecoder(load_checkpoint(tmp_path / "written")).shortest_answer == 2
     (folder / "generation_config.json").unlink()
-    assert Generator(load_checkpoint(folder)).shortest_answer == 0
+    assert EncoderDecoder(load_checkpoint(folder)).shortest_answer == 0
 
 
 def test_a_sharded_folder_loads(tiny_checkpoint: Path, folder: Path) -> None:

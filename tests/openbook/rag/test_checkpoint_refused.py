@@ -13,7 +13,7 @@ from transformers import BartConfig
 
 from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
 from openbook.rag.checkpoint import load_checkpoint
-from openbook.rag.generator import Generator
+from openbook.rag.encoder_decoder import EncoderDecoder
 from tests.openbook.rag.conftest import edit_config
 
 
@@ -149,7 +149,7 @@ def test_a_tokenizer_that_is_spoilt_or_missing_is_named(folder: Path, name: str)
 def test_a_generator_that_does_not_say_how_answers_begin(folder: Path) -> None:
     of_generator(decoder_start_token_id=None)(folder)
     with pytest.raises(CheckpointInvalid, match="decoder_start_token_id"):
-        Generator(load_checkpoint(folder))
+        EncoderDecoder(load_checkpoint(folder))
 
 
 @pytest.mark.parametrize("device", ["foo", "cuda:99", "meta"])

@@ -10,7 +10,7 @@ import torch
 from openbook.entities import AnswerOptions, Hypothesis, Passage
 from openbook.rag import decoding
 from openbook.rag.decoder import BetweenSteps, DecoderState, nothing
-from openbook.rag.generator import EncodedPassages
+from openbook.rag.encoder_decoder import EncodedPassages
 from tests.openbook.rag.conftest import Case, Hypotheses, Subject, make_case
 from tests.reference.reference import Found, Reference
 

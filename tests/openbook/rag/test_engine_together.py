@@ -20,6 +20,9 @@ OPTIONS = (
     AnswerOptions(n_docs=2, model="sequence", decoding="fast", num_beams=2, max_new_tokens=6, num_answers=2),
 )
 
+# each for a generator with an encoder and for a causal one
+pytestmark = pytest.mark.parametrize("engine", ["tiny_checkpoint", "tiny_causal_checkpoint"], indirect=True)
+
 question_texts = st.lists(st.sampled_from(WORDS.split()), min_size=1, max_size=25).map(" ".join)
 
 

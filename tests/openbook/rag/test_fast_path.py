@@ -18,7 +18,7 @@ from openbook.rag.attention import attend, hide
 from openbook.rag.bart_decoder import BartDecoder
 from openbook.rag.bart_encoder import BartEncoder
 from openbook.rag.checkpoint import choose_dtype, load_checkpoint
-from openbook.rag.generator import Generator
+from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.linear import Int8Linear
 from tests.openbook.rag.conftest import Case, Subject, make_case
 
@@ -38,7 +38,7 @@ def answers(subject: Subject, *cases: Case, mode: str) -> list[Hypothesis]:
 def with_generator(subject: Subject, **options: Any) -> Subject:
     """The same with the generator of its folder in another precision, or on another device."""
     checkpoint = load_checkpoint(subject.folder, **options)
-    return replace(subject, checkpoint=checkpoint, generator=Generator(checkpoint))
+    return replace(subject, checkpoint=checkpoint, generator=EncoderDecoder(checkpoint))
 
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -113,7 +113,7 @@ def test_in_int8_encoder_and_decoder_multiply_bytes(tiny_checkpoint: Path, monke
 
 def test_int8_is_refused_where_it_is_not(tiny_t5: Subject) -> None:
     with pytest.raises(SettingInvalid, match="BART"):
-        Generator(replace(tiny_t5.checkpoint, int8=True))
+        EncoderDecoder(replace(tiny_t5.checkpoint, int8=True))
     with pytest.raises(SettingInvalid, match="processor"):
         choose_dtype("int8", "cuda")
 
@@ -121,7 +121,7 @@ def test_int8_is_refused_where_it_is_not(tiny_t5: Subject) -> None:
 def test_a_generator_that_keeps_no_weights_answers_the_same(tiny: Subject, tiny_checkpoint: Path) -> None:
     checkpoint = load_checkpoint(tiny_checkpoint)
     before = sum(parameter.numel() for parameter in checkpoint.generator.parameters())
-    generator = Generator(checkpoint, keep_weights=False)
+    generator = EncoderDecoder(checkpoint, keep_weights=False)
     assert sum(parameter.numel() for parameter in checkpoint.generator.parameters()) < before / 2
     case = make_case(5, 3)
     (one,) = answers(replace(tiny, generator=generator), case, mode="token beams")

@@ -8,7 +8,7 @@ import torch
 from openbook.entities import Passage
 from openbook.errors import InvalidRequest
 from openbook.rag.checkpoint import load_checkpoint
-from openbook.rag.generator import Generator
+from openbook.rag.encoder_decoder import EncoderDecoder
 from tests.openbook.rag.conftest import Subject, make_case
 
 PERU = Passage("1", "President of Peru", "the president of peru is chile .")
@@ -70,7 +70,7 @@ def test_a_forced_first_token_belongs_to_the_prefix(tiny_bart_checkpoint: Path) 
     """BART may force <s> after </s>: no choice of the model, so no token of the answer."""
     checkpoint = load_checkpoint(tiny_bart_checkpoint)
     checkpoint.generator.generation_config.forced_bos_token_id = 0
-    generator = Generator(checkpoint)
+    generator = EncoderDecoder(checkpoint)
     assert generator.prefix == (2, 0)
     assert generator.tokenizer.convert_ids_to_tokens(generator.target_ids(["on"])[0]) == ["on", "</s>"]
 

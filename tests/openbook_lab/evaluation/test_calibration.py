@@ -15,8 +15,8 @@ from openbook.entities import AnswerOptions, PriorWeights
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.indexing.publishing import publish
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint
+from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.engine import RagEngine
-from openbook.rag.generator import Generator
 from openbook.storage.index_store import IndexStore
 from openbook_lab.datasets.qa_metrics import has_answer
 from openbook_lab.datasets.questions import Question
@@ -86,7 +86,7 @@ def test_the_readings_are_what_the_engine_computes(
 ) -> None:
     snapshot = store.open("tiny-2016")
     retriever = "dense" if weights is DENSE_ALONE else "bm25"
-    studied = BookStudy(tiny, snapshot, tmp_path, "tiny").study(Generator(tiny), ASKED, Silent())
+    studied = BookStudy(tiny, snapshot, tmp_path, "tiny").study(EncoderDecoder(tiny), ASKED, Silent())
     tokens, sequences = readings_of(studied).nll(weights, 3)
     empties = asked_twice("tiny-2016", studied, [False] * 3, weights, 3)
     engine = RagEngine(tiny)
@@ -119,16 +119,16 @@ def test_what_was_read_is_never_read_again(
     tiny: Checkpoint, store: IndexStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    encode = Generator.encode
+    encode = EncoderDecoder.encode
 
-    def counted(self: Generator, questions: list[str], passages: object) -> object:
+    def counted(self: EncoderDecoder, questions: list[str], passages: object) -> object:
         if len(read) == 2:
             raise KeyboardInterrupt
         read.extend(questions)
         return encode(self, questions, passages)
 
-    monkeypatch.setattr(Generator, "encode", counted)
-    snapshot, generator = store.open("tiny-2016"), Generator(tiny)
+    monkeypatch.setattr(EncoderDecoder, "encode", counted)
+    snapshot, generator = store.open("tiny-2016"), EncoderDecoder(tiny)
     with pytest.raises(KeyboardInterrupt):
         BookStudy(tiny, snapshot, tmp_path, "tiny").study(generator, ASKED, Silent())
     assert read == [one.text for one in ASKED[:2]]
@@ -213,7 +213,7 @@ def test_a_known_prior_needs_its_best_candidates_alone(tiny: Checkpoint, store: 
     prior = PriorWeights(0.4, 0.7)
     with closing(store.open("tiny-2016")) as snapshot:
         whole, best = (
-            BookStudy(tiny, snapshot, tmp_path, "tiny", top).study(Generator(tiny), ASKED, Silent())
+            BookStudy(tiny, snapshot, tmp_path, "tiny", top).study(EncoderDecoder(tiny), ASKED, Silent())
             for top in (None, Top(prior, 2))
         )
     for every, few in zip(whole, best, strict=True):

@@ -11,7 +11,7 @@ from openbook.cli.client import ServiceHere
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.indexing.publishing import publish
 from openbook.rag.checkpoint import load_checkpoint
-from openbook.rag.generator import Generator
+from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.command_line import TOKEN, Run
 from tests.fixtures.evaluation import write_lines
@@ -324,7 +324,7 @@ def test_a_claim_is_judged_without_passages_by_the_generator_alone(
     # what transformers' BART makes of the claim alone
     checkpoint = load_checkpoint(tiny_checkpoint)
     claim = checkpoint.generator_tokenizer("the king", return_tensors="pt")
-    generator = Generator(checkpoint)
+    generator = EncoderDecoder(checkpoint)
     (log,) = Path("work").glob("*-claims.jsonl")
     for line, target in zip(log.read_text().splitlines(), TARGETS, strict=True):
         ids = torch.tensor([[*generator.prefix, *generator.target_ids([target])[0]]])  # (1, P + T)

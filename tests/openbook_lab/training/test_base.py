@@ -15,7 +15,7 @@ from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.rag.checkpoint import load_checkpoint
-from openbook.rag.generator import Generator
+from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training.base import find_base
 from openbook_lab.training.batches import collate, encode_examples
@@ -138,7 +138,7 @@ def test_reading_and_joint_training_go_on_from_a_rag_folder(
         assert torch.equal(after.question_encoder.get_parameter(name), parameter), name
 
     # what serving reads and scores is what training showed
-    serving = Generator(after)
+    serving = EncoderDecoder(after)
     example = ReadingExample("who was president?", "Peru", "In  1821 Maria Lopez was president.", "Maria Lopez", 9)
     untitled = replace(example, title="", start=None)
     encoded, other = encode_examples([example, untitled], wording, 256, 24)

@@ -10,7 +10,7 @@ from transformers import GenerationConfig
 
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
 from openbook.rag.checkpoint import load_checkpoint
-from openbook.rag.generator import Generator
+from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook_lab.training.base import RagModels, find_base
 from openbook_lab.training.optimizer import train_logits_bias
 from openbook_lab.training.warm_start import warm_start_generator
@@ -55,7 +55,7 @@ def test_it_loads_and_is_what_was_saved(saved: Path) -> None:
         )
     assert checkpoint.generator.final_logits_bias[0, 7] == 2.5
     # it never answers with nothing
-    generator = Generator(checkpoint)
+    generator = EncoderDecoder(checkpoint)
     assert generator.shortest_answer == len(generator.target_ids([""])[0]) == 1
     assert GenerationConfig.from_pretrained(saved).min_length == 2, "the decoder's start and one token"
 

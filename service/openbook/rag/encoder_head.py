@@ -2,7 +2,8 @@
 
 import json
 import pickle
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +11,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
+from transformers import AutoModel, AutoTokenizer, DPRContextEncoder, DPRQuestionEncoder
+from transformers.utils import logging as hf_logging
 
 from openbook.errors import CheckpointInvalid
 from openbook.rag.weights import first_line
@@ -32,8 +35,10 @@ ACTIVATIONS = {
     "GELU": torch.nn.GELU,
     "Sigmoid": torch.nn.Sigmoid,
 }
-# In sentence-transformers' order: the first of these prompts that a model has stands before its passages.
-PROMPTS = ("document", "passage", "corpus")
+# In sentence-transformers' order: the first of these prompts that a model has stands before its passages, or before
+# its questions.
+PASSAGE_PROMPTS = ("document", "passage", "corpus")
+QUESTION_PROMPTS = ("query", "question")
 
 # True where the class can leave out a pooler that nothing here reads.
 ENCODERS = {
@@ -89,6 +94,9 @@ class Head:
             pooled = layer(pooled)  # (B, o)
         return torch.nn.functional.normalize(pooled, dim=-1) if self.normalise else pooled
 
+    def to(self, device: str) -> "Head":
+        return replace(self, dense=tuple(layer.to(device) for layer in self.dense))
+
     def digest(self) -> bytes:
         """What tells this head from another. An encoder without layers, prompt or lower case has the shortest form."""
         parts: list[Any] = [self.pooling, self.normalise, self.max_length]
@@ -117,8 +125,9 @@ def pool(hidden: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:
     return total / weights.sum(dim=1)  # (B, d)
 
 
-def read_head(folder: Path) -> tuple[Path, Head]:
-    """The folder of the model itself, and the head that turns its output into one vector.
+def read_head(folder: Path, prompts: Sequence[str] = PASSAGE_PROMPTS) -> tuple[Path, Head]:
+    """The folder of the model itself, and the head that turns its output into one vector. `prompts` are the names of
+    those that it may put before a text.
 
     Raises CheckpointInvalid for a folder of no kind known here, and for a module or a setting unknown here.
     """
@@ -141,8 +150,8 @@ def read_head(folder: Path) -> tuple[Path, Head]:
         raise CheckpointInvalid(checkpoint=folder, reason=f"a model of type {kind!r} is none of {', '.join(ENCODERS)}")
     positions = int(config.get("max_position_embeddings", 512)) - PADDING_POSITIONS.get(kind, 0)
     limits = read_json(transformer, "sentence_bert_config.json", missing={})
-    prompts = read_json(folder, "config_sentence_transformers.json", missing={}).get("prompts") or {}
-    prompt = next((prompts[name] for name in PROMPTS if prompts.get(name)), "")
+    known = read_json(folder, "config_sentence_transformers.json", missing={}).get("prompts") or {}
+    prompt = next((known[name] for name in prompts if known.get(name)), "")
     return transformer, Head(
         pooling=_pooling(folder, read_json(folder, f"{modules[1]['path']}/config.json"), prompt),
         normalise=kinds[-1] == "Normalize",
@@ -151,6 +160,59 @@ def read_head(folder: Path) -> tuple[Path, Head]:
         prompt=prompt,
         lower_case=bool(limits.get("do_lower_case")),
     )
+
+
+def read_model(folder: Path, head: Head, dtype: torch.dtype) -> tuple[Any, Any, dict[str, Any]]:
+    """The model below a head, its tokenizer and its configuration. Raises CheckpointInvalid."""
+    config: dict[str, Any] = read_json(folder, "config.json")
+    if head.pooling == "pooler":
+        return (*_load(folder, DPRContextEncoder, dtype), config)
+    without_pooler = {"add_pooling_layer": False} if ENCODERS[config["model_type"]] else {}
+    return (*_load(folder, AutoModel, dtype, **without_pooler), config)
+
+
+def _load(folder: Path, kind: Any, dtype: torch.dtype, **options: Any) -> tuple[Any, Any]:
+    """A model and its tokenizer. Raises CheckpointInvalid."""
+    shown = hf_logging.get_verbosity()
+    # transformers lists the tensors of a file that the model does not use
+    hf_logging.set_verbosity_error()
+    try:
+        model, loading = kind.from_pretrained(
+            folder, dtype=dtype, local_files_only=True, output_loading_info=True, **options
+        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise CheckpointInvalid(checkpoint=folder, reason=first_line(error)) from error
+    finally:
+        hf_logging.set_verbosity(shown)
+    if loading["missing_keys"]:
+        raise CheckpointInvalid(checkpoint=folder, reason=f"it has no weights {sorted(loading['missing_keys'])[0]}")
+    return model, tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class TextEncoder:
+    """A question encoder. Without a head it is a DPRQuestionEncoder, whose output is one vector."""
+
+    model: Any
+    tokenizer: Any
+    head: Head | None
+
+
+def read_question_encoder(folder: Path, dtype: torch.dtype) -> TextEncoder:
+    """A sentence-transformers folder, or a DPRQuestionEncoder, in evaluation mode. Raises CheckpointInvalid."""
+    head: Head | None = None
+    if (folder / "modules.json").is_file():
+        inner, head = read_head(folder, QUESTION_PROMPTS)
+        model, tokenizer, _ = read_model(inner, head, dtype)
+    else:
+        kind = read_json(folder, "config.json").get("model_type")
+        if kind != "dpr":
+            raise CheckpointInvalid(
+                checkpoint=folder, reason="neither a sentence-transformers folder nor a DPRQuestionEncoder"
+            )
+        model, tokenizer = _load(folder, DPRQuestionEncoder, dtype)
+    return TextEncoder(model.requires_grad_(False).eval(), tokenizer, head)
 
 
 def read_json(folder: Path, name: str, *, missing: Any = None) -> Any:

@@ -1,0 +1,218 @@
+"""A causal checkpoint out of parts: a language model, a question encoder, and the name of the encoder of its passages.
+
+The folder holds everything that serving reads, and appears as a whole or not at all.
+"""
+
+import importlib.util
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from openbook.errors import CheckpointInvalid, SettingInvalid
+from openbook.extensions import checkpoint_folder
+from openbook.rag.causal_generator import CausalGenerator
+from openbook.rag.checkpoint import FACTS_FILE, GENERATOR, QUESTION_ENCODER, load_checkpoint
+from openbook.rag.encoder_head import QUESTION_PROMPTS, read_head, read_json
+from openbook.rag.hub import find_folder
+from openbook.rag.prompt import LONGEST_PASSAGE, SHORT_ANSWERS, CausalPrompt
+from openbook.rag.retriever import QuestionEncoder
+from openbook.rag.weights import first_line, quiet
+
+# Cosines lie between -1 and 1, mostly near each other: as logits of a prior they need a scale. Unfitted, this one.
+SCALE_OF_COSINES = 20.0
+# Of a model with this many positions or fewer, the prompt's examples leave shorter passages.
+FEW_POSITIONS = 2048
+GGUF_PACKAGES = ("gguf", "accelerate")
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderName:
+    """The passage encoder that an index must have been built with, and the length of its vectors."""
+
+    name: str
+    fingerprint: str
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Brought:
+    """What a question encoder brings: the passage encoder that it was trained for, where that is known, and a scale."""
+
+    passage_encoder: dict[str, Any] | None
+    scale: float
+
+
+def compose(
+    folder: Path,
+    *,
+    generator: str,
+    question_encoder: str,
+    passage_encoder: EncoderName | None = None,
+    prompt: CausalPrompt | None = None,
+    prior_scale: float | None = None,
+    name: str | None = None,
+) -> str:
+    """Write a causal checkpoint to `folder`, which is not there yet, and return its name.
+
+    `generator` is a folder, a hub id or a GGUF file of a causal language model. `question_encoder` is a RAG checkpoint,
+    whose question encoder is taken, or a folder or hub id of a sentence-transformers model or a DPRQuestionEncoder.
+    Raises CheckpointInvalid or CheckpointNotFound for a part that cannot be used, and SettingInvalid for parts that do
+    not belong together.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # beside its place, so that a rename moves it
+    made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    try:
+        positions = _write_generator(generator, made / GENERATOR)
+        brought = _write_question_encoder(question_encoder, made / QUESTION_ENCODER)
+        named = brought.passage_encoder
+        if passage_encoder is not None:
+            if named is not None and named["fingerprint"] != passage_encoder.fingerprint:
+                raise SettingInvalid(
+                    setting="--passage-encoder",
+                    reason=f"{question_encoder} was trained for {named['name']}, not for {passage_encoder.name}.",
+                )
+            named = {"name": passage_encoder.name, "fingerprint": passage_encoder.fingerprint}
+        facts = {
+            "format": 1,
+            "name": name or folder.name,
+            "kind": "causal",
+            "prior_scale": prior_scale or brought.scale,
+            "passage_encoder": named,
+            "prompt": (prompt or _usual_prompt(made / GENERATOR, positions)).content(),
+        }
+        if named is None:
+            del facts["passage_encoder"]
+        (made / FACTS_FILE).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        composed = _check(made, passage_encoder)
+        if folder.is_dir():
+            folder.rmdir()
+        made.chmod(0o755)
+        made.rename(folder)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return composed
+
+
+def names_its_passage_encoder(question_encoder: str) -> bool:
+    """True of a checkpoint that says which passage encoder its question encoder was trained for."""
+    facts: dict[str, Any] = read_json(_find(question_encoder), FACTS_FILE, missing={})
+    return bool((facts.get("passage_encoder") or {}).get("fingerprint"))
+
+
+def _find(source: str) -> Path:
+    packaged = checkpoint_folder(source) if not Path(source).is_dir() else None
+    return packaged or find_folder(source)
+
+
+def _check(folder: Path, passage_encoder: EncoderName | None) -> str:
+    """Load what was written as serving does. Returns its name."""
+    checkpoint = load_checkpoint(folder, dtype="auto")
+    CausalGenerator(checkpoint)
+    dimension = QuestionEncoder(checkpoint).dimension
+    if passage_encoder is not None and passage_encoder.dimension != dimension:
+        raise SettingInvalid(
+            setting="--passage-encoder",
+            reason=f"{passage_encoder.name} makes vectors of {passage_encoder.dimension} dimensions, the question "
+            f"encoder of {dimension}.",
+        )
+    return checkpoint.name
+
+
+def _write_generator(source: str, folder: Path) -> int | None:
+    """The model and its tokenizer, in the precision that it has. Returns its positions."""
+    place = Path(source)
+    files: dict[str, Any] = {}
+    found = place.parent if place.suffix == ".gguf" and place.is_file() else find_folder(source)
+    gguf = [place] if found != place and place.is_file() else sorted(found.glob("*.gguf"))
+    if gguf and (place in gguf or not (found / "config.json").is_file()):
+        files = _read_gguf(source, gguf)
+    try:
+        with quiet():
+            model = AutoModelForCausalLM.from_pretrained(
+                found, local_files_only=True, **({"dtype": "auto", "weights_only": True} | files)
+            )
+            named = {key: value for key, value in files.items() if key == "gguf_file"}
+            tokenizer = AutoTokenizer.from_pretrained(found, local_files_only=True, **named)
+            ends = [model.generation_config.eos_token_id, model.config.get_text_config().eos_token_id]
+            ends.append(tokenizer.eos_token_id)
+            # the rest of it tells transformers how to sample, and some of it cannot be saved
+            model.generation_config = GenerationConfig(eos_token_id=_flat(ends))
+            if hasattr(model.config, "quantization_config"):
+                del model.config.quantization_config
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+    except Exception as error:  # the readers of so many formats raise anything
+        raise CheckpointInvalid(checkpoint=source, reason=f"as a generator: {first_line(error)}") from error
+    positions: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return positions
+
+
+def _read_gguf(source: str, files: list[Path]) -> dict[str, Any]:
+    """How transformers is to read a GGUF file: unpacked, which is done once, here."""
+    if len(files) != 1:
+        raise CheckpointInvalid(
+            checkpoint=source, reason=f"it holds {len(files)} GGUF files; name one of them, such as {files[0]}."
+        )
+    missing = [package for package in GGUF_PACKAGES if importlib.util.find_spec(package) is None]
+    if missing:
+        raise SettingInvalid(
+            setting="--generator", reason=f"a GGUF file needs {missing[0]}: pip install 'openbook[gguf]'"
+        )
+    from transformers import GgufConfig
+
+    return {
+        "gguf_file": files[0].name,
+        "quantization_config": GgufConfig(dequantize=True),
+        # a few bits were kept of each weight: more than sixteen hold nothing
+        "dtype": torch.bfloat16,
+    }
+
+
+def _flat(ends: list[Any]) -> list[int]:
+    """Every end-of-sequence token once; each of `ends` is one, several or none."""
+    listed = [of_part if isinstance(of_part, list) else [of_part] for of_part in ends]
+    return list(dict.fromkeys(one for of_part in listed for one in of_part if one is not None))
+
+
+def _write_question_encoder(source: str, folder: Path) -> _Brought:
+    found = _find(source)
+    if not (found / "modules.json").is_file():
+        kind = read_json(found, "config.json").get("model_type")
+        if kind == "rag":
+            checkpoint = load_checkpoint(found)
+            checkpoint.question_encoder.save_pretrained(folder)
+            checkpoint.question_tokenizer.save_pretrained(folder)
+            facts = checkpoint.facts
+            named = {"name": facts.encoder_name, "fingerprint": facts.encoder_fingerprint}
+            # it was trained with this scale
+            return _Brought(named if facts.encoder_fingerprint else None, facts.prior_scale)
+        if kind != "dpr":
+            raise CheckpointInvalid(
+                checkpoint=source,
+                reason="as a question encoder: neither a RAG checkpoint, nor a sentence-transformers model, nor a "
+                "DPRQuestionEncoder.",
+            )
+        normalised = False
+    else:
+        normalised = read_head(found, QUESTION_PROMPTS)[1].normalise
+    # the same model for other runtimes is not needed
+    shutil.copytree(found, folder, ignore=shutil.ignore_patterns("onnx", "openvino", "*.h5", "*.msgpack", "*.ot", ".*"))
+    return _Brought(None, SCALE_OF_COSINES if normalised else 1.0)
+
+
+def _usual_prompt(generator: Path, positions: int | None) -> CausalPrompt:
+    """Short answers: as a chat where the tokenizer has a template for one, else as a text to be continued."""
+    tokenizer = AutoTokenizer.from_pretrained(generator, local_files_only=True)
+    longest = LONGEST_PASSAGE if positions is None or positions > FEW_POSITIONS else LONGEST_PASSAGE // 2
+    prompt = replace(SHORT_ANSWERS, longest_passage=longest)
+    if tokenizer.chat_template is not None:
+        return replace(prompt, chat=True)
+    return replace(prompt, user=f"{prompt.user}\n", opening="Answer: ")

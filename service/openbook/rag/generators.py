@@ -1,0 +1,16 @@
+"""The generator that a checkpoint is made for."""
+
+from openbook.rag.causal_generator import CausalGenerator
+from openbook.rag.checkpoint import Checkpoint
+from openbook.rag.encoder_decoder import EncoderDecoder
+from openbook.rag.generator import Generator
+
+
+def open_generator(checkpoint: Checkpoint, *, passage_bytes: int = 0) -> Generator:
+    """A causal generator keeps `passage_bytes` of what it reads of each book's passages.
+
+    Raises CheckpointInvalid for a model that cannot be used, SettingInvalid for a precision that it does not have.
+    """
+    if checkpoint.prompt is not None:
+        return CausalGenerator(checkpoint, passage_bytes=passage_bytes)
+    return EncoderDecoder(checkpoint)

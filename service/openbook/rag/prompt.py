@@ -1,0 +1,167 @@
+"""What a causal language model is told before it answers: the words of its prompt, as a checkpoint or a file has them.
+
+    {
+      "system": "Answer with a few words of the passage ...",
+      "user": "Passage: {passage}\\n\\nQuestion: {question}",
+      "opening": "Answer: ",
+      "shots": [{"title": "...", "text": "...", "question": "...", "answer": "..."}],
+      "refusals": ["unknown"],
+      "stops": ["\\n"],
+      "chat": true,
+      "longest_passage": 512
+    }
+
+`user` is what is asked of each passage, and `opening` the beginning of the answer that the prompt itself writes.
+`shots` are examples. An answer that is one of `refusals` counts as the empty answer. A token that begins with one of
+`stops` ends an answer, beside the model's own end-of-sequence tokens. Where `chat` is true, the tokenizer's chat
+template joins the parts. A passage of more than `longest_passage` tokens loses its end.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from openbook.errors import CheckpointInvalid
+
+PASSAGE, QUESTION = "{passage}", "{question}"
+LONGEST_PASSAGE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """An example: a passage, a question and what to answer."""
+
+    title: str
+    text: str
+    question: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class CausalPrompt:
+    """The words around a passage and a question. `parse` checks them."""
+
+    user: str
+    system: str = ""
+    opening: str = ""
+    shots: tuple[Shot, ...] = ()
+    refusals: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()
+    chat: bool = False
+    longest_passage: int = LONGEST_PASSAGE
+
+    @classmethod
+    def parse(cls, content: Any) -> "CausalPrompt":
+        """Raises ValueError for what is no prompt, and says why."""
+        if not isinstance(content, dict):
+            raise ValueError("a prompt is a JSON object")
+        unknown = sorted(set(content) - set(cls.__dataclass_fields__))
+        if unknown:
+            raise ValueError(f"a prompt has no {unknown[0]!r}; it has {', '.join(cls.__dataclass_fields__)}")
+        for name in ("user", "system", "opening"):
+            if not isinstance(content.get(name, ""), str):
+                raise ValueError(f"{name} is a text")
+        user = content.get("user", "")
+        if user.count(PASSAGE) != 1 or user.count(QUESTION) != 1 or user.index(PASSAGE) > user.index(QUESTION):
+            raise ValueError(
+                f"user holds {PASSAGE} once, and after it {QUESTION} once: a passage is read before it is "
+                "known what is asked of it"
+            )
+        longest = content.get("longest_passage", LONGEST_PASSAGE)
+        if not isinstance(longest, int) or isinstance(longest, bool) or longest < 1:
+            raise ValueError("longest_passage is a number of tokens, 1 or more")
+        if not isinstance(content.get("chat", False), bool):
+            raise ValueError("chat is true or false")
+        return cls(
+            user=user,
+            system=content.get("system", ""),
+            opening=content.get("opening", ""),
+            shots=_shots(content.get("shots", [])),
+            refusals=_texts("refusals", content.get("refusals", [])),
+            stops=_texts("stops", content.get("stops", [])),
+            chat=content.get("chat", False),
+            longest_passage=longest,
+        )
+
+    def content(self) -> dict[str, Any]:
+        """What `parse` reads."""
+        return asdict(self)
+
+
+def read_prompt(path: Path) -> CausalPrompt:
+    """The prompt of a file. Raises CheckpointInvalid for one that cannot be read or is no prompt."""
+    try:
+        return CausalPrompt.parse(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise CheckpointInvalid(checkpoint=str(path), reason=f"its prompt: {error}") from error
+
+
+def passage_text(title: str, text: str) -> str:
+    """A passage as a prompt shows it: its title on a line of its own, where it has one."""
+    # DPR's table writes titles in quotation marks
+    bare = title.removeprefix('"').removesuffix('"').strip()
+    return f"{bare}\n{text.strip()}" if bare else text.strip()
+
+
+def _texts(name: str, content: Any) -> tuple[str, ...]:
+    if not isinstance(content, list | tuple) or not all(isinstance(one, str) and one for one in content):
+        raise ValueError(f"{name} is a list of texts, none of them empty")
+    return tuple(content)
+
+
+def _shots(content: Any) -> tuple[Shot, ...]:
+    wanted = set(Shot.__dataclass_fields__)
+    if not isinstance(content, list | tuple):
+        raise ValueError("shots is a list")
+    for one in content:
+        if not isinstance(one, dict) or set(one) != wanted or not all(isinstance(text, str) for text in one.values()):
+            raise ValueError(f"a shot holds {', '.join(Shot.__dataclass_fields__)}, all of them texts")
+    return tuple(Shot(**one) for one in content)
+
+
+SHORT_ANSWERS = CausalPrompt(
+    system="Answer the question with a few words copied from the passage. If the passage does not hold the answer, "
+    "say: unknown",
+    user="Passage: {passage}\n\nQuestion: {question}",
+    shots=(
+        Shot(
+            "Mount Kenya",
+            "Mount Kenya is the highest mountain in Kenya and the second-highest in Africa, after Kilimanjaro. Its "
+            "highest peak is Batian, at 5,199 metres.",
+            "what is the highest peak of mount kenya",
+            "Batian",
+        ),
+        Shot(
+            "Radium",
+            "Radium was discovered by Marie and Pierre Curie in 1898 in a sample of uraninite. It was isolated as a "
+            "metal in 1911.",
+            "when was radium discovered",
+            "1898",
+        ),
+        Shot(
+            "Lake Titicaca",
+            "Lake Titicaca is a large freshwater lake in the Andes on the border of Bolivia and Peru. It is often "
+            "called the highest navigable lake in the world.",
+            "who wrote the first symphony of brahms",
+            "unknown",
+        ),
+        Shot(
+            "Danish krone",
+            "The krone is the official currency of Denmark, Greenland and the Faroe Islands, introduced on 1 January "
+            "1875.",
+            "what money do they use in greenland",
+            "krone",
+        ),
+        Shot(
+            "Middlemarch",
+            "Middlemarch, A Study of Provincial Life is a novel by the English author Mary Ann Evans, who wrote as "
+            "George Eliot. It appeared in eight instalments in 1871 and 1872.",
+            "who wrote middlemarch",
+            "George Eliot",
+        ),
+    ),
+    refusals=("unknown", "Unknown"),
+    stops=("\n",),
+)
+"""The prompt of a checkpoint that brings none: short answers, from the passage alone."""

@@ -1,0 +1,227 @@
+"""A causal generator against full forward passes in float64, for several architectures."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from openbook.entities import AnswerOptions, Hypothesis
+from openbook.rag import decoding
+from openbook.rag.causal_generator import CausalGenerator
+from openbook.rag.checkpoint import load_checkpoint
+from openbook.rag.marginal import doc_log_prior
+from tests.fixtures.causal import ARCHITECTURES, PROMPT, write_causal
+from tests.openbook.rag.conftest import Case, make_case
+from tests.reference.causal import NEVER, CausalReference
+from tests.reference.reference import Found
+
+TOKENS = 6
+
+
+@dataclass(frozen=True)
+class Causal:
+    """One checkpoint: what the service makes of it in float64, and transformers' model by itself."""
+
+    generator: CausalGenerator
+    exact: Any
+
+    def decode(self, *cases: Case, book: object | None = None, **options: Any) -> list[tuple[Hypothesis, ...]]:
+        encoded = self.generator.encode([case.question for case in cases], [case.passages for case in cases], book)
+        doc_scores = torch.tensor([case.doc_scores for case in cases], dtype=torch.float64)  # (Q, K)
+        log_prior = doc_log_prior(doc_scores).to(encoded.passages[0].device)
+        wanted = AnswerOptions(**({"num_answers": 99, "max_new_tokens": TOKENS} | options))
+        return decoding.decode(self.generator, self.generator.start(encoded), log_prior, wanted)
+
+    def prompts(self, case: Case) -> list[list[int]]:
+        """Each passage's whole prompt, tokenised as one text, which is put together by hand."""
+        shot = PROMPT.shots[0]
+        before = (
+            f"{PROMPT.system}\n\nPassage: {shot.title}\n{shot.text} Question: {shot.question} Answer: {shot.answer}"
+        )
+        texts = [
+            f"{before}\n\nPassage: {passage.title}\n{passage.text} Question: {case.question} Answer:"
+            for passage in case.passages
+        ]
+        return [self.generator.tokenizer(text)["input_ids"] for text in texts]
+
+    def reference(self, case: Case) -> CausalReference:
+        wording = self.generator.wording
+        return CausalReference(
+            self.exact,
+            self.prompts(case),
+            case.doc_scores,
+            (),
+            wording.eos,
+            stops=wording.stops,
+            refusals=wording.refusals,
+        )
+
+
+def read(folder: Path) -> Causal:
+    generator = CausalGenerator(load_checkpoint(folder, dtype="float64"), passage_bytes=1 << 24)
+    return Causal(generator, AutoModelForCausalLM.from_pretrained(folder / "generator", dtype=torch.float64))
+
+
+@pytest.fixture(scope="module", params=list(ARCHITECTURES))
+def causal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Causal:
+    return read(write_causal(tmp_path_factory.mktemp("causal"), request.param))
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Causal:
+    return read(write_causal(tmp_path_factory.mktemp("causal"), "llama"))
+
+
+def assert_same(found: Sequence[Hypothesis], expected: Sequence[Found]) -> None:
+    best = [one for one in expected if one.log_prob > NEVER / 2]
+    assert [one.token_ids for one in found] == [one.tokens for one in best]
+    assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in best], abs=1e-4)
+
+
+def cases(*n_docs: int) -> list[Case]:
+    return [make_case(number, docs, longest=12) for number, docs in enumerate(n_docs)]
+
+
+def test_rag_token_is_greedy_as_the_reference(causal: Causal) -> None:
+    said = set()
+    for case in cases(1, 3, 2, 2):
+        ((found, *_),) = causal.decode(case)
+        assert_same([found], [causal.reference(case).rag_token_greedy(TOKENS)])
+        said |= set(found.token_ids)
+    assert len(said) > 3, "a model that repeats one token would prove nothing"
+
+
+def test_a_batch_of_padded_rows_is_searched_as_each_question_alone(causal: Causal) -> None:
+    together = [make_case(number, 3, longest=longest) for number, longest in ((20, 2), (21, 25), (22, 9))]
+    for case, found in zip(together, causal.decode(*together, num_beams=2), strict=True):
+        assert_same(found, causal.reference(case).rag_token_beam(2, TOKENS))
+
+
+def test_rag_sequence_scores_every_candidate_under_every_passage(causal: Causal) -> None:
+    together = cases(2, 2)
+    for case, found in zip(together, causal.decode(*together, num_beams=2, model="sequence"), strict=True):
+        assert_same(found, causal.reference(case).thorough(2, TOKENS))
+
+
+@pytest.mark.parametrize(("beams", "n_docs"), [(1, 10), (2, 6), (4, 3), (5, 2)])
+def test_beams_of_rag_token(llama: Causal, beams: int, n_docs: int) -> None:
+    (case,) = cases(n_docs)
+    (found,) = llama.decode(case, num_beams=beams)
+    assert_same(found, llama.reference(case).rag_token_beam(beams, TOKENS))
+
+
+@pytest.mark.parametrize("decoding_", ["thorough", "fast"])
+def test_beams_of_rag_sequence(llama: Causal, decoding_: str) -> None:
+    case = make_case(7, 4, longest=12)
+    (found,) = llama.decode(case, num_beams=4, model="sequence", decoding=decoding_)
+    reference = llama.reference(case)
+    assert_same(found, (reference.thorough if decoding_ == "thorough" else reference.fast)(4, TOKENS))
+
+
+def test_posteriors_are_those_of_the_reference(llama: Causal) -> None:
+    case = make_case(8, 4)
+    reference = llama.reference(case)
+    for model, posterior in (("token", reference.rag_token_posterior), ("sequence", reference.rag_sequence_posterior)):
+        ((best, *_),) = llama.decode(case, model=model, num_beams=2)
+        for column, expected in zip(best.posterior, posterior(best.token_ids), strict=True):
+            assert list(column) == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_empty_answer_has_the_probability_of_every_stop_and_of_every_refusal(llama: Causal) -> None:
+    case = make_case(9, 3)
+    encoded = llama.generator.encode([case.question], [case.passages])
+    log_prior = doc_log_prior(torch.tensor([case.doc_scores], dtype=torch.float64))
+    found = decoding.empty_log_prob(llama.generator.start(encoded), log_prior, llama.generator.eos)
+    reference = llama.reference(case)
+    by_hand = 0.0
+    for z, prior in enumerate(reference.log_prior()):
+        ways = [(reference.eos,), *llama.generator.wording.refusals]
+        assert len(ways) == 4
+        by_hand += sum(math.exp(prior + reference.plain(z, way)) for way in ways)
+    assert float(found) == pytest.approx(math.log(by_hand), abs=1e-6)
+    assert by_hand > math.exp(reference.log_prior()[0] + reference.plain(0, (reference.eos,)))
+
+
+def test_targets_that_begin_like_a_refusal_keep_their_probability(llama: Causal) -> None:
+    case = make_case(10, 3)
+    texts = ["", "the of", "and", "and one", "peru of the"]
+    targets = llama.generator.target_ids(texts)
+    encoded = llama.generator.encode([case.question], [case.passages])
+    log_prior = doc_log_prior(torch.tensor([case.doc_scores], dtype=torch.float64))
+    start = llama.generator.start(encoded)
+    reference = llama.reference(case)
+    for model, log_prob in (("token", reference.rag_token_log_prob), ("sequence", reference.rag_sequence_log_prob)):
+        (scored,) = decoding.score(start, log_prior, targets, model)
+        assert [one.log_prob for one in scored] == pytest.approx([log_prob(target) for target in targets], abs=1e-6)
+    # what no refusal is part of is what the plain model says
+    for z in range(3):
+        plain = [reference.plain(z, target) for target in targets[1:]]
+        assert [sum(reference.token_log_probs(z, target)) for target in targets[1:]] == pytest.approx(plain, abs=1e-9)
+
+
+def test_one_passage_is_what_transformers_generates(causal: Causal, tmp_path: Path) -> None:
+    """Without refusals and with one end there is nothing to fold."""
+    from dataclasses import replace
+
+    checkpoint = load_checkpoint(
+        write_causal(
+            tmp_path / "plain",
+            causal.exact.config.model_type,
+            prompt=replace(PROMPT, refusals=()),
+            stops=1,
+        ),
+        dtype="float64",
+    )
+    plain = Causal(CausalGenerator(checkpoint), causal.exact)
+    said = set()
+    for seed in range(30, 32):
+        case = make_case(seed, 1)
+        ((found, *_),) = plain.decode(case, max_new_tokens=12)
+        (prompt,) = plain.prompts(case)
+        generated = causal.exact.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt)),
+            do_sample=False,
+            max_new_tokens=12,
+            eos_token_id=plain.generator.eos,
+            pad_token_id=0,
+        )
+        assert list(found.token_ids) == generated[0, len(prompt) :].tolist()
+        said |= set(found.token_ids)
+    assert len(said) > 3
+
+
+class Book:
+    """What passages come from."""
+
+
+def test_kept_passages_change_nothing(causal: Causal) -> None:
+    book = Book()
+    case = make_case(11, 4)
+    before = causal.generator.kept()
+    (fresh,) = causal.decode(case, num_beams=2)
+    (read_first,) = causal.decode(case, num_beams=2, book=book)
+    (kept,) = causal.decode(case, num_beams=2, book=book)
+    after = causal.generator.kept()
+    assert fresh == read_first == kept
+    assert (after.hits - before.hits, after.misses - before.misses) == (4, 8)
+    assert after.bytes > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_gpu_gives_the_answers_of_the_processor(tiny_causal_checkpoint: Path) -> None:
+    on_gpu, alone = (
+        Causal(CausalGenerator(load_checkpoint(tiny_causal_checkpoint, device=device)), None)
+        for device in ("cuda", "cpu")
+    )
+    for case in cases(3, 3):
+        for options in ({"num_beams": 2}, {"num_beams": 2, "model": "sequence"}):
+            (found,), (expected,) = on_gpu.decode(case, **options), alone.decode(case, **options)
+            assert [one.token_ids for one in found] == [one.token_ids for one in expected]
+            assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in expected], abs=1e-3)

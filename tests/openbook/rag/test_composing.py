@@ -1,0 +1,220 @@
+"""A checkpoint out of parts: what is written, what is refused, and that nothing half made is left."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, MambaConfig, MambaForCausalLM
+
+from openbook.entities import AnswerOptions
+from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
+from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
+from openbook.rag.causal_generator import CausalGenerator
+from openbook.rag.checkpoint import load_checkpoint, save_checkpoint
+from openbook.rag.composing import SCALE_OF_COSINES, EncoderName, compose, names_its_passage_encoder
+from openbook.rag.engine import RagEngine
+from openbook.rag.generators import open_generator
+from openbook.rag.retriever import QuestionEncoder
+from openbook.storage.snapshot import IndexSnapshot
+from tests.fixtures.causal import PROMPT, causal_tokenizer, write_question_encoder
+
+QUESTION = "who is the president of peru ?"
+
+
+@pytest.fixture
+def parts(tiny_causal_checkpoint: Path, tiny_checkpoint: Path) -> dict[str, Any]:
+    return {"generator": str(tiny_causal_checkpoint / "generator"), "question_encoder": str(tiny_checkpoint)}
+
+
+@pytest.fixture
+def broken(tiny_causal_checkpoint: Path, tmp_path: Path) -> Path:
+    """A copy that a test may break."""
+    return Path(shutil.copytree(tiny_causal_checkpoint, tmp_path / "mine"))
+
+
+def edit(folder: Path, change: Callable[[dict[str, Any]], None], file: str = "openbook.json") -> None:
+    content = json.loads((folder / file).read_text())
+    change(content)
+    (folder / file).write_text(json.dumps(content))
+
+
+def test_a_composed_checkpoint_answers_as_its_parts_say(
+    parts: dict[str, Any], tiny_causal_checkpoint: Path, snapshot: IndexSnapshot, tmp_path: Path
+) -> None:
+    name = compose(tmp_path / "new" / "mine", **parts, prompt=PROMPT)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["mine"]
+    checkpoint = load_checkpoint(tmp_path / "new" / "mine")
+    assert checkpoint.name == name
+    assert name.startswith("mine@")
+    options = AnswerOptions(num_beams=2, max_new_tokens=5)
+    composed, made = (
+        RagEngine(one).answer([QUESTION], snapshot, options)[0]
+        for one in (checkpoint, load_checkpoint(tiny_causal_checkpoint))
+    )
+    assert (composed.answers, composed.passages) == (made.answers, made.passages)
+    facts = json.loads((tmp_path / "new" / "mine" / "openbook.json").read_text())
+    assert facts["kind"] == "causal"
+    # a trained question encoder has the scale that it was trained with
+    assert facts["prior_scale"] == 1.0
+    assert facts["passage_encoder"] == {"name": "tiny-encoder", "fingerprint": "tiny-encoder"}
+
+
+def test_cosines_get_a_scale_and_a_chat_template_makes_the_prompt_a_chat(parts: dict[str, Any], tmp_path: Path) -> None:
+    encoder = PassageEncoder.load()
+    named = EncoderName(encoder.name, encoder.fingerprint, encoder.dimension)
+    wide = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(causal_tokenizer()),
+            hidden_size=16,
+            intermediate_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            max_position_embeddings=4096,
+            bos_token_id=None,
+            eos_token_id=0,
+        )
+    )
+    wide.save_pretrained(tmp_path / "wide")
+    causal_tokenizer().save_pretrained(tmp_path / "wide")
+    parts |= {"generator": str(tmp_path / "wide"), "question_encoder": str(minilm_folder())}
+    assert not names_its_passage_encoder(parts["question_encoder"])
+    compose(tmp_path / "mine", **parts, passage_encoder=named)
+    checkpoint = load_checkpoint(tmp_path / "mine")
+    assert checkpoint.facts.prior_scale == SCALE_OF_COSINES == 20.0
+    assert checkpoint.prompt is not None
+    assert checkpoint.prompt.chat
+    assert checkpoint.facts.encoder_fingerprint == encoder.fingerprint
+    # the same model for questions as for passages: the very same vectors
+    (vector,) = QuestionEncoder(checkpoint).encode([QUESTION])
+    assert vector == pytest.approx(encoder.encode_texts([QUESTION])[0], abs=1e-5)
+
+
+def test_the_scale_multiplies_the_scores_of_the_dense_retriever(
+    tiny_causal_checkpoint: Path, snapshot: IndexSnapshot, broken: Path
+) -> None:
+    edit(broken, lambda facts: facts.update(prior_scale=3.0))
+    plain, scaled = (
+        RagEngine(load_checkpoint(folder)).retrieve([QUESTION], snapshot, AnswerOptions())[0].passages
+        for folder in (tiny_causal_checkpoint, broken)
+    )
+    assert [one.doc_score for one in scaled] == pytest.approx([3 * one.doc_score for one in plain])
+    logits = torch.tensor([one.doc_score for one in scaled], dtype=torch.float64)
+    assert [one.prior for one in scaled] == pytest.approx(logits.softmax(0).tolist(), abs=1e-6)
+
+
+def test_a_prompt_from_a_file_takes_the_place_of_the_checkpoints_own(
+    tiny_causal_checkpoint: Path, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    own = load_checkpoint(tiny_causal_checkpoint)
+    file = tmp_path / "prompt.json"
+    file.write_text(json.dumps(PROMPT.content() | {"system": "Answer."}))
+    other = load_checkpoint(tiny_causal_checkpoint, prompt=file)
+    assert other.fingerprint != own.fingerprint
+    generator = open_generator(other)
+    assert isinstance(generator, CausalGenerator)
+    assert generator.tokenizer.decode(generator.wording.shared).startswith("Answer.\n\nPassage: Peru")
+    with pytest.raises(SettingInvalid, match="is no causal checkpoint and reads no prompt"):
+        load_checkpoint(tiny_checkpoint, prompt=file)
+
+
+def test_parts_that_do_not_belong_together_are_refused_and_leave_nothing(
+    parts: dict[str, Any], tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    new = tmp_path / "new"
+    with pytest.raises(SettingInvalid, match="was trained for tiny-encoder, not for other"):
+        compose(new / "mine", **parts, passage_encoder=EncoderName("other", "1234", 32))
+    dpr = write_question_encoder(tmp_path / "dpr")
+    with pytest.raises(SettingInvalid, match="vectors of 64 dimensions, the question encoder of 32"):
+        compose(
+            new / "mine",
+            **(parts | {"question_encoder": str(dpr)}),
+            passage_encoder=EncoderName("other", "1234", 64),
+            prompt=PROMPT,
+        )
+    with pytest.raises(CheckpointNotFound):
+        compose(new / "mine", **(parts | {"generator": str(tmp_path / "nowhere")}))
+    with pytest.raises(CheckpointInvalid, match="as a generator"):
+        compose(new / "mine", **(parts | {"generator": str(tiny_checkpoint)}))
+    with pytest.raises(CheckpointInvalid, match="as a question encoder: neither"):
+        compose(new / "mine", **(parts | {"question_encoder": parts["generator"]}))
+    with pytest.raises(CheckpointInvalid, match="of 1024 positions"):
+        compose(new / "mine", **parts)
+    assert list(new.iterdir()) == []
+
+
+def test_a_model_without_keys_and_values_is_refused(tmp_path: Path, parts: dict[str, Any]) -> None:
+    model = MambaForCausalLM(MambaConfig(vocab_size=292, hidden_size=8, num_hidden_layers=1, state_size=4))
+    model.save_pretrained(tmp_path / "mamba")
+    causal_tokenizer().save_pretrained(tmp_path / "mamba")
+    with pytest.raises(CheckpointInvalid, match="layers of type 'linear_attention'"):
+        compose(tmp_path / "mine", **(parts | {"generator": str(tmp_path / "mamba")}), prompt=PROMPT)
+
+
+def test_a_model_that_reads_pieces_otherwise_than_the_whole_is_refused(
+    tiny_causal_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = load_checkpoint(tiny_causal_checkpoint)
+    forward = type(checkpoint.generator.model).forward
+
+    def without_positions(self: Any, *given: Any, **named: Any) -> Any:
+        return forward(self, *given, **(named | {"position_ids": None}))
+
+    monkeypatch.setattr(type(checkpoint.generator.model), "forward", without_positions)
+    with pytest.raises(CheckpointInvalid, match="reads a text in pieces otherwise than whole"):
+        CausalGenerator(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"kind": "causel"}, "kind is one of"),
+        ({"prompt": None}, "a prompt is a JSON object"),
+        ({"prior_scale": 0}, "prior_scale is a number above 0"),
+        ({"prior_scale": "20"}, "prior_scale is a number above 0"),
+        ({"prompt": {"user": "{question}"}}, "user holds"),
+    ],
+)
+def test_facts_that_make_no_sense_are_refused(broken: Path, change: dict[str, Any], reason: str) -> None:
+    edit(broken, lambda facts: facts.update(change))
+    with pytest.raises(CheckpointInvalid, match=reason):
+        load_checkpoint(broken)
+
+
+def test_a_folder_with_something_missing_is_refused(broken: Path) -> None:
+    (broken / "generator" / "tokenizer.json").unlink()
+    (broken / "generator" / "tokenizer_config.json").unlink()
+    with pytest.raises(TokenizerMissing):
+        load_checkpoint(broken)
+    (broken / "question_encoder" / "model.safetensors").unlink()
+    with pytest.raises(CheckpointInvalid, match="question_encoder cannot be used"):
+        load_checkpoint(broken)
+    edit(broken, lambda config: config.update(intermediate_size=32), "generator/config.json")
+    with pytest.raises(CheckpointInvalid, match="of another shape"):
+        load_checkpoint(broken)
+    (broken / "generator" / "model.safetensors").unlink()
+    with pytest.raises(CheckpointInvalid, match="generator cannot be used"):
+        load_checkpoint(broken)
+
+
+def test_int8_and_an_export_are_for_other_checkpoints(tiny_causal_checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingInvalid, match="int8 is there for BART generators alone"):
+        load_checkpoint(tiny_causal_checkpoint, dtype="int8")
+    with pytest.raises(SettingInvalid, match="copy it"):
+        save_checkpoint(load_checkpoint(tiny_causal_checkpoint), tmp_path / "whole")
+
+
+def test_bfloat16_answers_and_is_near_float32(tiny_causal_checkpoint: Path, snapshot: IndexSnapshot) -> None:
+    options = AnswerOptions(model="sequence", num_beams=2, max_new_tokens=4)
+    targets = ["peru", "the king"]
+    found = [
+        RagEngine(load_checkpoint(tiny_causal_checkpoint, dtype=dtype))
+        .score([QUESTION], targets, snapshot, options)[0]
+        .targets
+        for dtype in ("float32", "bfloat16")
+    ]
+    for one, other in zip(*found, strict=True):
+        assert one.log_prob == pytest.approx(other.log_prob, rel=0.1)
