@@ -20,6 +20,7 @@ from openbook.application.telemetry import Telemetry
 from openbook.errors import OpenbookError
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
+from openbook.rag.reranker import load_reranker
 from openbook.settings import Settings
 from openbook.storage.current import NO_CURRENT
 from openbook.storage.history import SwapHistory
@@ -49,7 +50,8 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
     """Everything that answers, with its index open and warm. Nothing is left open when it raises.
 
     Raises NoIndexes, UnknownIndex, a child of IndexCorrupt, IndexIncompatible, RetrieverUnavailable or NotCalibrated
-    where the version or the checkpoint lacks the retriever of the settings, and the errors of `load_checkpoint`.
+    where the version, the service or the checkpoint lacks the retriever of the settings, and the errors of
+    `load_engine`.
     """
     store = IndexStore(settings.indexes)
     seen = NO_CURRENT
@@ -63,7 +65,7 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
     if engine is None:
         if settings.threads:
             torch.set_num_threads(settings.threads)
-        engine = RagEngine(load_checkpoint(settings.checkpoint, device=settings.device, dtype=settings.dtype))
+        engine = load_engine(settings)
     snapshot = store.open(version, encoder_fingerprint=engine.encoder_fingerprint, dimension=engine.dimension)
     try:
         engine.retriever(settings.retriever, snapshot)
@@ -115,6 +117,18 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
         history=history,
         follower=follower,
     )
+
+
+def load_engine(settings: Settings) -> RagEngine:
+    """The checkpoint, and the reranker on its device and in its precision.
+
+    Raises RerankerInvalid and the errors of `load_checkpoint`.
+    """
+    checkpoint = load_checkpoint(settings.checkpoint, device=settings.device, dtype=settings.dtype)
+    if not settings.reranker:
+        return RagEngine(checkpoint)
+    dtype = checkpoint.question_encoder.dtype
+    return RagEngine(checkpoint, load_reranker(settings.reranker, device=checkpoint.device, dtype=dtype))
 
 
 def share_threads(threads: int) -> Callable[[int], None]:

@@ -114,7 +114,7 @@ def load_checkpoint(source: str | Path, *, device: str = "cpu", dtype: Dtype = "
         question_tokenizer=_read_tokenizer(folder, QUESTION_TOKENIZER, config.question_encoder),
         generator_tokenizer=_read_tokenizer(folder, GENERATOR_TOKENIZER, config.generator),
         facts=facts,
-        fingerprint=_fingerprint(folder),
+        fingerprint=fingerprint_of(folder),
         generation=_read_generation(folder, model.generation_config),
         int8=dtype == "int8",
     )
@@ -298,7 +298,7 @@ def _read_tokenizer(folder: Path, name: str, config: Any) -> PreTrainedTokenizer
         raise TokenizerMissing(checkpoint=str(folder), folder=name, reason=first_line(error)) from error
 
 
-def _fingerprint(folder: Path) -> str:
+def fingerprint_of(folder: Path) -> str:
     """Twelve hex digits over everything that decides an answer: weights, configuration, tokenizers, base."""
     digest = hashlib.sha256()
     files = [*folder.glob("*"), *folder.glob(f"{QUESTION_TOKENIZER}/*"), *folder.glob(f"{GENERATOR_TOKENIZER}/*")]
