@@ -7,9 +7,9 @@ from typing import Literal
 ModelKind = Literal["token", "sequence"]
 Decoding = Literal["thorough", "fast"]
 PosteriorKind = Literal["per_token", "running"]
-RetrieverKind = Literal["dense", "bm25", "hybrid"]
+RetrieverKind = Literal["dense", "bm25", "hybrid", "reranked"]
 # auto: hybrid where the version and the checkpoint have what it needs, else dense.
-RetrieverChoice = Literal["auto", "dense", "bm25", "hybrid"]
+RetrieverChoice = Literal["auto", "dense", "bm25", "hybrid", "reranked"]
 # Parameters of a search in place of the manifest's, under its names, in the order of those: ordered, so that equal
 # ones compare as equal and questions that have them are answered together.
 SearchChanges = tuple[tuple[str, int], ...]
@@ -30,8 +30,8 @@ class RetrievedPassages:
     """The top K passages of one question, best first.
 
     `doc_scores` are exact inner products of the question's and the passages' vectors, never what an approximate
-    index returned; or BM25 scores; or, of the hybrid retriever, a weighted sum of both. `rows` are positions in the
-    index of the snapshot that was searched.
+    index returned; or BM25 scores; or, of the hybrid retriever, a weighted sum of both; or the logits of a reranker.
+    `rows` are positions in the index of the snapshot that was searched.
     """
 
     rows: tuple[int, ...]

@@ -93,6 +93,16 @@ class RetrieverUnavailable(OpenbookError):
         super().__init__(version=version, retriever=retriever)
 
 
+class RerankerMissing(RetrieverUnavailable):
+    message = (
+        "The service has no reranker, which retriever 'reranked' needs. Start it with one: openbook serve --reranker "
+        "FOLDER, or OPENBOOK_RERANKER."
+    )
+
+    def __init__(self) -> None:
+        OpenbookError.__init__(self)
+
+
 class NotCalibrated(OpenbookError):
     """The checkpoint lacks `fact`, which is learnt after its training and written to its openbook.json."""
 
@@ -347,6 +357,13 @@ class TokenizerMissing(CheckpointInvalid):
     message = (
         "The checkpoint {checkpoint} has no usable {folder}/ folder: {reason}. A RAG checkpoint holds "
         "question_encoder_tokenizer/ and generator_tokenizer/ beside its config.json."
+    )
+
+
+class RerankerInvalid(CheckpointInvalid):
+    message = (
+        "The reranker {reranker} cannot be used: {reason} OPENBOOK_RERANKER takes a cross-encoder with one label, a "
+        "folder or a hub id such as cross-encoder/ms-marco-MiniLM-L6-v2."
     )
 
 

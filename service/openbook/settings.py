@@ -59,10 +59,15 @@ class Settings(BaseSettings):
     admin_token: SecretStr | None = Field(
         None, description="Bearer token for POST /index/swap. Without one, administration is off."
     )
-    retriever: Literal["auto", "dense", "bm25", "hybrid"] = Field(
+    retriever: Literal["auto", "dense", "bm25", "hybrid", "reranked"] = Field(
         "auto",
         description="What finds the passages of a question that names no retriever. auto: hybrid where the version "
         "holds BM25 and the checkpoint has a prior, else dense.",
+    )
+    reranker: str = Field(
+        "",
+        description="Cross-encoder of the retriever reranked: a folder of sentence-transformers with one label, or a "
+        "hub id such as cross-encoder/ms-marco-MiniLM-L6-v2; without one there is no such retriever.",
     )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N. auto takes a GPU where there is one.")
     dtype: Literal["auto", "float32", "bfloat16", "int8"] = Field(

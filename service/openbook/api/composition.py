@@ -21,6 +21,7 @@ from openbook.application.telemetry import Telemetry
 from openbook.errors import OpenbookError, SettingInvalid
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
+from openbook.rag.reranker import load_reranker
 from openbook.settings import Settings
 from openbook.storage.current import NO_CURRENT
 from openbook.storage.feedback import FeedbackFile
@@ -53,8 +54,8 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
     """Everything that answers, with its index open and warm. Nothing is left open when it raises.
 
     Raises NoIndexes, UnknownIndex, a child of IndexCorrupt, IndexIncompatible, RetrieverUnavailable or NotCalibrated
-    where the version or the checkpoint lacks the retriever of the settings, SettingInvalid for a file of feedback that
-    cannot be written, and the errors of `load_checkpoint`.
+    where the version, the service or the checkpoint lacks the retriever of the settings, SettingInvalid for a file of
+    feedback that cannot be written, and the errors of `load_engine`.
     """
     feedback = None
     if settings.feedback is not None:
@@ -77,10 +78,7 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
     if engine is None:
         if settings.threads:
             torch.set_num_threads(settings.threads)
-        engine = RagEngine(
-            load_checkpoint(settings.checkpoint, device=settings.device, dtype=settings.dtype, prompt=settings.prompt),
-            passage_bytes=settings.passage_cache_mb << 20,
-        )
+        engine = load_engine(settings)
     snapshot = store.open(version, encoder_fingerprint=engine.encoder_fingerprint, dimension=engine.dimension)
     try:
         engine.retriever(settings.retriever, snapshot)
@@ -134,6 +132,21 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
         follower=follower,
         feedback=feedback,
     )
+
+
+def load_engine(settings: Settings) -> RagEngine:
+    """The checkpoint, and the reranker on its device and in its precision.
+
+    Raises RerankerInvalid and the errors of `load_checkpoint`.
+    """
+    checkpoint = load_checkpoint(
+        settings.checkpoint, device=settings.device, dtype=settings.dtype, prompt=settings.prompt
+    )
+    reranker = None
+    if settings.reranker:
+        dtype = checkpoint.question_encoder.dtype
+        reranker = load_reranker(settings.reranker, device=checkpoint.device, dtype=dtype)
+    return RagEngine(checkpoint, reranker, passage_bytes=settings.passage_cache_mb << 20)
 
 
 def share_threads(threads: int) -> Callable[[int], None]:

@@ -94,6 +94,9 @@ class IndexesResponse(BaseModel):
         PriorResponse | None,
         Field(description="What the checkpoint weighs retriever hybrid with; null: such questions are refused."),
     ]
+    reranker: Annotated[
+        str | None, Field(description="What scores for retriever reranked; null: such questions are refused.")
+    ]
     feedback: Annotated[bool, Field(description="Whether POST /feedback keeps what readers say.")]
 
 

@@ -67,6 +67,7 @@ async def indexes(services: TheServices) -> IndexesResponse:
         model=services.engine.model,
         max_no_answer=services.engine.max_no_answer,
         prior=PriorResponse.model_validate(services.engine.prior) if services.engine.prior is not None else None,
+        reranker=services.engine.reranker_name,
         feedback=services.feedback is not None,
     )
 

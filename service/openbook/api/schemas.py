@@ -115,8 +115,9 @@ class _Searching(_Body):
         Field(
             description=(
                 "dense: DPR, inner products of vectors. bm25: words, its scores as the logits of the prior; the "
-                "version must hold them. hybrid: both, weighed as the checkpoint says. auto: hybrid where version and "
-                "checkpoint can, else dense. null: the setting OPENBOOK_RETRIEVER."
+                "version must hold them. hybrid: both, weighed as the checkpoint says. reranked: the service's "
+                "cross-encoder scores the candidates. auto: hybrid where version and checkpoint can, else dense. "
+                "null: the setting OPENBOOK_RETRIEVER."
             )
         ),
     ] = None
@@ -124,7 +125,7 @@ class _Searching(_Body):
         SearchParameters | None,
         Field(
             description=(
-                "Of retrievers dense and hybrid: search this once more thoroughly, or less, than the version's "
+                "Of all retrievers but bm25: search this once more thoroughly, or less, than the version's "
                 "manifest says. A number that its index does not have is refused: flat has none."
             )
         ),

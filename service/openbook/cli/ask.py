@@ -39,15 +39,15 @@ class Asking:
     num_answers: int = option(DEFAULTS.num_answers, "Answers to show, at most --num-beams.")
     retriever: RetrieverChoice | None = option(
         None,
-        "What finds the passages: dense is DPR, bm25 counts words, hybrid does both, auto takes hybrid where it can. "
-        "Without it, what the service is set to.",
+        "What finds the passages: dense is DPR, bm25 counts words, hybrid does both, reranked has a cross-encoder "
+        "score candidates, auto takes hybrid where it can. Without it, what the service is set to.",
     )
     timeout_s: float | None = option(None, "Seconds to wait for the answer.")
 
 
 @with_options
 def ask(
-    settings: Annotated[Settings, "checkpoint", "indexes", "device", "dtype", "threads"],
+    settings: Annotated[Settings, "checkpoint", "reranker", "indexes", "device", "dtype", "threads"],
     asking: Asking,
     question: str | None = argument("[QUESTION]", "What to ask.", None),
     url: str | None = URL,

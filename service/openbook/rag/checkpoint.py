@@ -142,7 +142,7 @@ def load_checkpoint(
         question_tokenizer=_read_tokenizer(folder, QUESTION_TOKENIZER, config.question_encoder),
         generator_tokenizer=_read_tokenizer(folder, GENERATOR_TOKENIZER, config.generator),
         facts=facts,
-        fingerprint=_fingerprint(folder),
+        fingerprint=fingerprint_of(folder),
         generation=_read_generation(folder, model.generation_config),
         int8=dtype == "int8",
     )
@@ -155,7 +155,7 @@ def _load_causal(folder: Path, facts: Facts, device: str, dtype: Dtype, prompt: 
     kind = choose_dtype(dtype, device)
     generator = read_causal(folder / GENERATOR, kind).to(device)
     encoder = read_question_encoder(folder / QUESTION_ENCODER, kind)
-    fingerprint = _fingerprint(folder)
+    fingerprint = fingerprint_of(folder)
     if prompt is not None:
         facts = replace(facts, prompt=read_prompt(prompt))
         both = f"{fingerprint}\n{json.dumps(facts.prompt.content() if facts.prompt else None)}"
@@ -376,7 +376,7 @@ def _read_tokenizer(folder: Path, name: str, config: Any) -> PreTrainedTokenizer
         raise TokenizerMissing(checkpoint=str(folder), folder=name, reason=first_line(error)) from error
 
 
-def _fingerprint(folder: Path) -> str:
+def fingerprint_of(folder: Path) -> str:
     """Twelve hex digits over everything that decides an answer: weights, configuration, tokenizers, base."""
     digest = hashlib.sha256()
     parts = (QUESTION_TOKENIZER, GENERATOR_TOKENIZER, QUESTION_ENCODER, GENERATOR)

@@ -40,7 +40,7 @@ from openbook.entities import (
     StageSeconds,
     TargetScore,
 )
-from openbook.errors import NotCalibrated, RetrieverUnavailable, SearchParameterUnknown
+from openbook.errors import NotCalibrated, RerankerMissing, RetrieverUnavailable, SearchParameterUnknown
 from openbook.rag import decoding, provenance
 from openbook.rag.causal_generator import CausalGenerator
 from openbook.rag.checkpoint import Checkpoint
@@ -49,7 +49,14 @@ from openbook.rag.decoding import document_posterior
 from openbook.rag.generators import open_generator
 from openbook.rag.listening import NO_LISTENERS, Listeners, ToldTokens
 from openbook.rag.marginal import doc_log_prior
-from openbook.rag.retriever import Bm25Retriever, DenseRetriever, HybridRetriever, QuestionEncoder
+from openbook.rag.reranker import Reranker
+from openbook.rag.retriever import (
+    Bm25Retriever,
+    DenseRetriever,
+    HybridRetriever,
+    QuestionEncoder,
+    RerankedRetriever,
+)
 from openbook.storage.snapshot import IndexSnapshot
 
 
@@ -63,15 +70,17 @@ class _Searched:
 
 
 class RagEngine:
-    """Answers, scores and retrieves with one checkpoint."""
+    """Answers, scores and retrieves with one checkpoint, and one reranker where it is given."""
 
-    def __init__(self, checkpoint: Checkpoint, *, passage_bytes: int = 0) -> None:
+    def __init__(self, checkpoint: Checkpoint, reranker: Reranker | None = None, *, passage_bytes: int = 0) -> None:
         """A causal generator keeps `passage_bytes` of what it reads of each snapshot's passages, while that is open."""
         self._checkpoint = checkpoint
         self._question_encoder = QuestionEncoder(checkpoint)
         self._dense = DenseRetriever(self._question_encoder, checkpoint.facts.prior_scale)
         self._bm25 = Bm25Retriever()
         self._hybrid = HybridRetriever(self.prior) if self.prior is not None else None
+        self.reranker_name = reranker.name if reranker is not None else None
+        self._reranked = RerankedRetriever(reranker) if reranker is not None else None
         self._generator = open_generator(checkpoint, passage_bytes=passage_bytes)
 
     @property
@@ -116,15 +125,18 @@ class RagEngine:
     def retriever(self, choice: RetrieverChoice, snapshot: IndexSnapshot) -> RetrieverKind:
         """The retriever that `choice` means for this version.
 
-        Raises RetrieverUnavailable where the version lacks BM25, NotCalibrated where the checkpoint lacks a prior.
+        Raises RetrieverUnavailable where the version lacks BM25, RerankerMissing, and NotCalibrated where the
+        checkpoint lacks a prior.
         """
         has_bm25 = snapshot.info.bm25 is not None
         if choice == "auto":
             return "hybrid" if has_bm25 and self.prior is not None else "dense"
-        if choice != "dense" and not has_bm25:
+        if choice in ("bm25", "hybrid") and not has_bm25:
             raise RetrieverUnavailable(version=snapshot.info.version, retriever=choice)
         if choice == "hybrid" and self.prior is None:
             raise NotCalibrated(checkpoint=self.checkpoint_name, asked="retriever 'hybrid'", fact="prior")
+        if choice == "reranked" and self._reranked is None:
+            raise RerankerMissing()
         return choice
 
     @property
@@ -213,6 +225,10 @@ class RagEngine:
             retrieved = self._bm25.retrieve(questions, snapshot, options.n_docs)
         elif retriever == "hybrid" and self._hybrid is not None:
             retrieved = self._hybrid.search(questions, vectors, snapshot, options.n_docs, options.search)
+        elif retriever == "reranked" and self._reranked is not None:
+            retrieved = self._reranked.search(
+                questions, vectors, snapshot, options.n_docs, options.search, between_steps
+            )
         else:
             retrieved = self._dense.search(vectors, snapshot, options.n_docs, options.search)
         doc_scores = torch.tensor([one.doc_scores for one in retrieved], dtype=torch.float64)  # (Q, K)

@@ -1,4 +1,5 @@
-"""question -> the K passages with the largest scores, and those scores: inner products, BM25, or both together."""
+"""question -> the K passages with the largest scores, and those scores: inner products, BM25, both together, or the
+logits of a reranker."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,11 +11,13 @@ from numpy.typing import NDArray
 from openbook.entities import PriorWeights, RetrievedPassages, SearchChanges
 from openbook.errors import TooManyDocs
 from openbook.rag.checkpoint import Checkpoint
+from openbook.rag.decoder import BetweenSteps, nothing
+from openbook.rag.reranker import Reranker
 from openbook.storage.bm25_index import best_rows
 from openbook.storage.snapshot import IndexSnapshot
 
-# Rows that the hybrid retriever takes from each of its two searches, where a question asks for fewer passages.
-HYBRID_CANDIDATES = 50
+# Rows that a retriever of candidates takes from each of its searches, where a question asks for fewer passages.
+CANDIDATES = 50
 
 
 class QuestionEncoder:
@@ -116,7 +119,7 @@ class HybridCandidates:
 class HybridRetriever:
     """DPR and BM25 together: a weighted sum of a passage's two scores is its doc_score.
 
-    The candidates of a question are the best C = max(n_docs, HYBRID_CANDIDATES) rows of each search, or all rows of a
+    The candidates of a question are the best C = max(n_docs, CANDIDATES) rows of each search, or all rows of a
     smaller index. Each candidate gets both scores, whichever search found it. Of equal doc_scores the lower row comes
     first.
     """
@@ -158,9 +161,7 @@ def hybrid_candidates(
     Raises what IndexSnapshot.search raises, and RetrieverUnavailable where the snapshot has no BM25.
     """
     bm25 = snapshot.bm25()
-    if n_docs > len(snapshot):
-        raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
-    n_candidates = min(max(n_docs, HYBRID_CANDIDATES), len(snapshot))  # C
+    n_candidates = _n_candidates(snapshot, n_docs)  # C
     near = snapshot.search(vectors, n_candidates, parameters=dict(changes))  # (Q, C)
     candidates = []
     for question, vector, found in zip(questions, vectors, near, strict=True):
@@ -168,6 +169,57 @@ def hybrid_candidates(
         rows = np.union1d(found, best_rows(of_all, n_candidates))  # (C',)
         candidates.append(HybridCandidates(rows, _products(vector, rows, snapshot), of_all[rows].astype(np.float64)))
     return candidates
+
+
+class RerankedRetriever:
+    """A cross-encoder over the candidates: the logit of (question, passage) is the passage's doc_score.
+
+    The candidates are HybridRetriever's where the version has BM25, else the best C rows of the dense search. Of equal
+    doc_scores the lower row comes first.
+    """
+
+    def __init__(self, reranker: Reranker) -> None:
+        self._reranker = reranker
+
+    def search(
+        self,
+        questions: Sequence[str],
+        vectors: NDArray[np.float32],
+        snapshot: IndexSnapshot,
+        n_docs: int,
+        changes: SearchChanges = (),
+        between_steps: BetweenSteps = nothing,
+    ) -> list[RetrievedPassages]:
+        """The best passages of each question, whose vectors are (Q, d).
+
+        Calls `between_steps` before each batch of pairs. Raises what IndexSnapshot.search raises.
+        """
+        if snapshot.info.bm25 is not None:
+            found = [one.rows for one in hybrid_candidates(questions, vectors, snapshot, n_docs, changes)]
+        else:
+            near = snapshot.search(vectors, _n_candidates(snapshot, n_docs), parameters=dict(changes))  # (Q, C)
+            found = list(np.sort(near, axis=1))
+        return [
+            self._best(question, rows, snapshot, n_docs, between_steps)
+            for question, rows in zip(questions, found, strict=True)
+        ]
+
+    def _best(
+        self, question: str, rows: NDArray[np.int64], snapshot: IndexSnapshot, n_docs: int, between_steps: BetweenSteps
+    ) -> RetrievedPassages:
+        """Of the candidates `rows` (C',), rising."""
+        passages = snapshot.passages(rows.tolist())
+        doc_scores = self._reranker.logits(question, passages, between_steps)  # (C',)
+        order = np.argsort(-doc_scores, kind="stable")[:n_docs]  # (K,)
+        best = tuple(passages[place] for place in order)
+        return RetrievedPassages(tuple(rows[order].tolist()), best, tuple(doc_scores[order].tolist()))
+
+
+def _n_candidates(snapshot: IndexSnapshot, n_docs: int) -> int:
+    """C, the rows that each search proposes. Raises TooManyDocs."""
+    if n_docs > len(snapshot):
+        raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
+    return min(max(n_docs, CANDIDATES), len(snapshot))
 
 
 def _products(vector: NDArray[np.float32], rows: NDArray[np.int64], snapshot: IndexSnapshot) -> NDArray[np.float64]:

@@ -3,10 +3,12 @@
 import importlib.metadata
 import importlib.util
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -33,16 +35,31 @@ class BaseTensors:
 
 def read_models(folder: Path, config: RagConfig, base: BaseTensors | None, dtype: torch.dtype) -> RagTokenForGeneration:
     """Both models in evaluation mode, no tensor missing. Raises BaseWeightsMissing, or CheckpointInvalid and why."""
+    # with tensors from a package, all are handed over at once, so that tied ones are tied once
+    tensors = None if base is None else partial(_read_with_base, folder, base)
+    return read_model(RagTokenForGeneration, folder, config, dtype, tensors)
+
+
+def read_model(
+    kind: Any,
+    folder: Path,
+    config: Any,
+    dtype: torch.dtype,
+    tensors: Callable[[], dict[str, torch.Tensor]] | None = None,
+) -> Any:
+    """A model of a class of transformers in evaluation mode, from the folder's weights or, where given, of `tensors`.
+
+    Raises CheckpointInvalid for weights that are missing, unsafe to read, or of another model than `config` says.
+    """
     if not any(any(folder.glob(pattern)) for pattern in WEIGHT_PATTERNS):
         raise CheckpointInvalid(
             checkpoint=str(folder), reason="it has no weights: neither *.safetensors nor pytorch_model.bin."
         )
     try:
         with quiet():
-            model, loading = RagTokenForGeneration.from_pretrained(
-                # with tensors from a package, all are handed over at once, so that tied ones are tied once
-                None if base is not None else folder,
-                state_dict=None if base is None else _read_tensors(folder) | _read_base(folder, base),
+            model, loading = kind.from_pretrained(
+                folder if tensors is None else None,
+                state_dict=None if tensors is None else tensors(),
                 config=config,
                 dtype=dtype,
                 output_loading_info=True,
@@ -67,6 +84,10 @@ def read_models(folder: Path, config: RagConfig, base: BaseTensors | None, dtype
             checkpoint=str(folder), reason=f"a tensor has another shape than config.json says: {name}"
         )
     return model.eval().requires_grad_(False)
+
+
+def _read_with_base(folder: Path, base: BaseTensors) -> dict[str, torch.Tensor]:
+    return _read_tensors(folder) | _read_base(folder, base)
 
 
 def read_causal(folder: Path, dtype: torch.dtype) -> PreTrainedModel:

@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 from openbook.cli.consoles import say
 from openbook.cli.options import argument, group, option, plot_to_write, with_options
-from openbook.entities import RetrieverKind
 from openbook.errors import CheckpointNotFound
 from openbook.settings import Settings
 from openbook_lab.encyclopedia.source import DEMO_YEARS
@@ -165,7 +164,9 @@ def fever(
         "What the checkpoint says for SUPPORTS, REFUTES and NOT ENOUGH INFO: given three times, in this order. "
         "Default: these words.",
     ),
-    retriever: RetrieverKind | None = option(None, "dense, bm25, hybrid. Default: dense, or none with --closed-book."),
+    retriever: Literal["dense", "bm25", "hybrid"] | None = option(
+        None, "dense, bm25, hybrid. Default: dense, or none with --closed-book."
+    ),
     closed_book: bool = CLOSED_BOOK_TOO,
 ) -> None:
     """Fact verification: which label is the likeliest, and whether the gold article is found (Table 2)."""

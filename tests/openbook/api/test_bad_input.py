@@ -97,6 +97,9 @@ OF_CHANGES: list[tuple[str, object, str, str]] = [
 ]
 
 
+RETRIEVERS = "'auto', 'dense', 'bm25', 'hybrid' or 'reranked'"
+
+
 @pytest.mark.parametrize(
     ("path", "body", "field", "reason"),
     [
@@ -107,7 +110,7 @@ OF_CHANGES: list[tuple[str, object, str, str]] = [
         ("/compare", {**QUESTION, "versions": ["tiny-2016", "tiny-2018"], "index": "tiny-2016"}, "index", UNKNOWN),
         *(("/retrieve", {**QUESTION, "search": search}, *row) for search, *row in OF_SEARCH),
         *(
-            ("/retrieve", {**QUESTION, "retriever": wrong}, "retriever", "must be 'auto', 'dense', 'bm25' or 'hybrid'")
+            ("/retrieve", {**QUESTION, "retriever": wrong}, "retriever", f"must be {RETRIEVERS}")
             for wrong in ("BM25", "tfidf", "", 1)
         ),
         *((f"/index/{call}", *row) for call, *row in OF_CHANGES),

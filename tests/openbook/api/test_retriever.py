@@ -1,19 +1,22 @@
 """The retriever of a question: named by the question, or by the service; refused where a version lacks it."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from starlette.testclient import TestClient
 
 from openbook.api.app import create_app
-from openbook.entities import PriorWeights
-from openbook.errors import NotCalibrated, RetrieverUnavailable
+from openbook.entities import Passage, PriorWeights
+from openbook.errors import NotCalibrated, RerankerInvalid, RerankerMissing, RetrieverUnavailable
 from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
+from openbook.rag.reranker import load_reranker
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.openbook.api.conftest import ADMIN, BODIES, PERU, PINNED, MakeClient, client_of, ended_with
@@ -152,6 +155,46 @@ def test_a_service_that_is_set_to_hybrid_does_not_start_without_a_prior(
 ) -> None:
     with pytest.raises(NotCalibrated, match="'prior'"):
         make_client(retriever="hybrid")
+
+
+def test_a_service_with_a_reranker_answers_with_it_where_it_is_asked_for(
+    both: IndexStore, settings: Settings, tiny_reranker: Path
+) -> None:
+    """Composed as `openbook serve --reranker` does it; the two versions have BM25 here, and do not need it."""
+    settings = settings.model_copy(update={"reranker": str(tiny_reranker)})
+    reranker = load_reranker(str(tiny_reranker), device=torch.device("cpu"), dtype=torch.float32)
+    with client_of(create_app(settings)) as client:
+        name = client.get("/index").json()["reranker"]
+        assert re.fullmatch(r"tiny-cross@[0-9a-f]{12}", name)
+        for call, body in PINNED.items():
+            assert client.post(call, json=body).json()["retriever"] == "dense"
+            found = client.post(call, json=body | {"retriever": "reranked"}).json()
+            assert found["retriever"] == "reranked"
+            passages = [Passage(one["passage_id"], one["title"], one["text"]) for one in found["passages"]]
+            scores = [one["doc_score"] for one in found["passages"]]
+            assert scores == pytest.approx(reranker.logits(PERU, passages).tolist(), abs=1e-5)
+            assert scores == sorted(scores, reverse=True)
+    with client_of(create_app(settings.model_copy(update={"retriever": "reranked"}))) as client:
+        answers = client.post("/compare", json=BODIES["/compare"]).json()["answers"]
+        assert [one["retriever"] for one in answers] == ["reranked", "reranked"]
+
+
+@pytest.mark.parametrize("call", BODIES)
+def test_a_service_without_a_reranker_refuses_such_questions(reader: TestClient, call: str) -> None:
+    assert reader.get("/index").json()["reranker"] is None
+    refused = reader.post(call, json=BODIES[call] | {"retriever": "reranked"})
+    assert ended_with(refused) == (409, "retriever_unavailable")
+    assert "has no reranker" in refused.json()["detail"]
+
+
+def test_a_service_does_not_start_without_the_reranker_of_its_settings(
+    settings: Settings, make_client: MakeClient
+) -> None:
+    with pytest.raises(RerankerMissing, match="OPENBOOK_RERANKER"):
+        make_client(retriever="reranked")
+    wrong = settings.model_copy(update={"reranker": settings.checkpoint})
+    with pytest.raises(RerankerInvalid, match=r"cannot be used.*one label"), client_of(create_app(wrong)):
+        pass
 
 
 def test_a_version_that_is_live_gets_bm25_by_a_swap_to_itself(indexes_folder: Path, client: TestClient) -> None:

@@ -6,8 +6,8 @@ export const DEFAULTS = {
 };
 const NUMBERS = ["n_docs", "num_beams", "max_new_tokens", "num_answers"];
 const CHOICES = {
-  model: ["token", "sequence"], decoding: ["thorough", "fast"], retriever: ["auto", "dense", "bm25", "hybrid"],
-  abstain: ["calibrated", "0.5"],
+  model: ["token", "sequence"], decoding: ["thorough", "fast"], abstain: ["calibrated", "0.5"],
+  retriever: ["auto", "dense", "bm25", "hybrid", "reranked"],
 };
 
 // `versions` are those to compare; none means to ask.
