@@ -47,7 +47,7 @@ class RetrieveOptions(TypedDict, total=False):
     """What is left out, or None, is the service's choice. `timeout_s` is the time that the question may take."""
 
     n_docs: int
-    retriever: Literal["auto", "dense", "bm25", "hybrid"] | None
+    retriever: Literal["auto", "dense", "bm25", "hybrid", "reranked"] | None
     search: SearchOptions | None
     index: str | None
     timeout_s: float | None
@@ -61,7 +61,7 @@ class CompareOptions(TypedDict, total=False):
     """As AnswerOptions, without `index`; `timeout_s` is the time for each version."""
 
     n_docs: int
-    retriever: Literal["auto", "dense", "bm25", "hybrid"] | None
+    retriever: Literal["auto", "dense", "bm25", "hybrid", "reranked"] | None
     search: SearchOptions | None
     model: Literal["token", "sequence"] | None
     decoding: Literal["thorough", "fast"]

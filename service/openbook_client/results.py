@@ -205,6 +205,7 @@ class Indexes(Result):
     model: str
     max_no_answer: float | None
     prior: PriorWeights | None
+    reranker: str | None
     feedback: bool
 
 

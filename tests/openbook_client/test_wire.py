@@ -14,7 +14,7 @@ from tests.openbook_client.conftest import Connect, Scripted
 
 INDEX = {
     **{"live": None, "resident": [], "versions": [], "checkpoint": "c", "model": "token", "max_no_answer": None},
-    **{"prior": None, "feedback": False},
+    **{"prior": None, "reranker": None, "feedback": False},
 }
 SWAPPED = {"version": "b", "previous": "a", "generation": 1, "durable": True, "seconds": {"total": 0.1}}
 

@@ -148,6 +148,8 @@ def test_the_index_route_tells_what_is_live_open_and_on_disk(
         "model": "token",
         "max_no_answer": None,
         "prior": None,
+        "reranker": None,
+        "feedback": False,
     }
 
 

@@ -77,9 +77,9 @@ def test_questions_are_asked_as_people_type(
     asked: list[str] = []
     answer = ServiceHere.answer
 
-    def heard(here: ServiceHere, body: dict[str, Any]) -> dict[str, Any]:
-        asked.append(body["question"])
-        return answer(here, body)
+    def heard(here: ServiceHere, question: str, **options: Any) -> Any:
+        asked.append(question)
+        return answer(here, question, **options)
 
     monkeypatch.setattr(ServiceHere, "answer", heard)
     here = ("--checkpoint", tiny_checkpoint, "--indexes", indexes_folder, "--index", "tiny-2018")
