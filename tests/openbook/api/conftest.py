@@ -40,8 +40,9 @@ PINNED: dict[str, dict[str, Any]] = {
 BODIES = PINNED | {"/compare": PINNED["/answer"] | {"versions": ["tiny-2016", "tiny-2018"]}}
 
 
-# A test with this mark is made with a generator that has an encoder, and with a causal one.
-BOTH_KINDS = pytest.mark.parametrize("engine", ["tiny_checkpoint", "tiny_causal_checkpoint"], indirect=True)
+# A test with this mark is made with a generator that has an encoder, and, among the slow ones, with a causal one.
+CAUSAL = pytest.param("tiny_causal_checkpoint", marks=pytest.mark.slow)
+BOTH_KINDS = pytest.mark.parametrize("engine", ["tiny_checkpoint", CAUSAL], indirect=True)
 
 
 @pytest.fixture(scope="session")

@@ -67,7 +67,13 @@ def read(folder: Path) -> Causal:
     return Causal(generator, AutoModelForCausalLM.from_pretrained(folder / "generator", dtype=torch.float64))
 
 
-@pytest.fixture(scope="module", params=list(ARCHITECTURES))
+# of the others' kinds: rotary positions, grouped heads, a sliding window
+SLOW = ("qwen2", "gemma", "mistral")
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(one, marks=pytest.mark.slow if one in SLOW else ()) for one in ARCHITECTURES]
+)
 def causal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Causal:
     return read(write_causal(tmp_path_factory.mktemp("causal"), request.param))
 
