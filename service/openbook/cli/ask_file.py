@@ -36,7 +36,7 @@ class QuestionLine(BaseModel):
 class AnswerLine(BaseModel):
     """A line of the file of answers: `response` is the body of POST /answer, `error` its problem's code and detail.
 
-    `line` is that of the question in its file, from 1; `options` are what all were asked with.
+    `line` says where the question stands in its file, from 1; `options` are what all were asked with.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -109,7 +109,7 @@ class AnswerFile:
         os.close(self._descriptor)
 
     def check(self, questions: QuestionFile) -> None:
-        """Raise SettingInvalid where an answer belongs to another question than that of its line."""
+        """Raise SettingInvalid where the line that an answer names holds another question."""
         for line, question in self.answered.items():
             if line not in questions.questions or questions.questions[line].question != question:
                 raise self._refused(f"holds the answer to another question than line {line} of --file")

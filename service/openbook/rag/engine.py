@@ -115,7 +115,7 @@ class RagEngine:
 
     @property
     def joins_tokens(self) -> bool:
-        """Whether an answer's text is that of its tokens, joined; else the whole answer decides how it is written."""
+        """Whether joining its tokens gives an answer's text; else the text is known only with the last token."""
         return not (self._checkpoint.uncased or self._generator.tokenizer.clean_up_tokenization_spaces)
 
     def kept(self) -> KeptStats | None:

@@ -1,4 +1,4 @@
-"""What a causal language model is told before it answers: the words of its prompt, as a checkpoint or a file has them.
+"""The prompt of a causal language model. `openbook.json` of a checkpoint holds it as `prompt`.
 
     {
       "system": "Answer with a few words of the passage ...",
