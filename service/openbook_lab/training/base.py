@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, DPRQuestionEncoder, PreTrainedModel
 
+from openbook.entities import PriorWeights
 from openbook.errors import SourceInvalid
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
 from openbook.rag.checkpoint import FACTS_FILE, GENERATOR_TOKENIZER, QUESTION_TOKENIZER, load_checkpoint
@@ -20,12 +21,16 @@ QUESTION_WORDS = "question_encoder.bert_model.embeddings.word_embeddings.weight"
 
 @dataclass(frozen=True, slots=True)
 class RagModels:
-    """Question encoder and generator, each with its tokenizer; the generator's is in its wording."""
+    """Question encoder and generator, each with its tokenizer; the generator's is in its wording.
+
+    With a `prior` passages are retrieved by inner products and BM25 together, else by inner products alone.
+    """
 
     question_encoder: DPRQuestionEncoder
     generator: PreTrainedModel
     question_tokenizer: Any
     wording: Wording
+    prior: PriorWeights | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,16 @@ class Base:
             title_sep=self.config.get("title_sep", TITLE_SEPARATOR),
             doc_sep=self.config.get("doc_sep", QUESTION_SEPARATOR),
         )
-        return RagModels(question_encoder, generator, AutoTokenizer.from_pretrained(tokenizer_folder), wording)
+        return RagModels(
+            question_encoder, generator, AutoTokenizer.from_pretrained(tokenizer_folder), wording, self.prior
+        )
+
+    @property
+    def prior(self) -> PriorWeights | None:
+        """The weights of a checkpoint's hybrid retriever, which joint training searches with too."""
+        facts = self.folder / FACTS_FILE
+        weights = _json(facts).get("prior") if self.kind == "checkpoint" and facts.is_file() else None
+        return None if weights is None else PriorWeights(**weights)
 
     def generator_tokenizer(self) -> Any:
         if self.kind == "checkpoint":

@@ -22,6 +22,7 @@ GREEDY = AnswerOptions(num_beams=1, max_new_tokens=20)
 class TokenLosses(NamedTuple):
     """-log p of the N target tokens of a batch, in float32, row by row; the last cross-attention on demand."""
 
+    logits: Tensor  # (N, V)
     losses: Tensor  # (N,)
     wanted: Tensor  # (B, T), True at every target
     attention: Tensor | None  # (B, H, T, S)
@@ -39,13 +40,26 @@ def token_losses(generator: PreTrainedModel, batch: ReadingBatch, *, attention: 
     wanted = batch.targets != IGNORED  # (B, T)
     logits = _logits(generator, decoded.last_hidden_state[wanted])  # (N, V)
     losses = torch.nn.functional.cross_entropy(logits.float(), batch.targets[wanted], reduction="none")  # (N,)
-    return TokenLosses(losses, wanted, decoded.cross_attentions[-1] if attention else None)
+    return TokenLosses(logits, losses, wanted, decoded.cross_attentions[-1] if attention else None)
 
 
-def passage_token_log_probs(generator: PreTrainedModel, batch: ReadingBatch) -> Tensor:
-    """log p(y_i | x, z, y_<i) of every target token, 0 elsewhere: (R, T)."""
+class PassageLogProbs(NamedTuple):
+    """log p(y_i | x, z, y_<i) of every target token, 0 elsewhere; and log p(empty answer | x, z)."""
+
+    tokens: Tensor  # (R, T)
+    empty: Tensor  # (R,)
+
+
+def passage_log_probs(generator: PreTrainedModel, batch: ReadingBatch, wording: Wording) -> PassageLogProbs:
+    """Of R passages with their targets. The empty answer needs no pass of its own: it is the end at the place of the
+    answer's first token."""
     found = token_losses(generator, batch)
-    return torch.zeros(found.wanted.shape, device=found.losses.device).masked_scatter(found.wanted, -found.losses)
+    tokens = torch.zeros(found.wanted.shape, device=found.losses.device).masked_scatter(found.wanted, -found.losses)
+    (nothing,) = wording.targets([NO_ANSWER], longest=batch.targets.shape[1])
+    first = torch.zeros_like(found.wanted)  # (R, T)
+    first[:, len(wording.prefix) - 1 + len(nothing) - 1] = True
+    logits = found.logits[first[found.wanted]].float()  # (R, V)
+    return PassageLogProbs(tokens, logits.log_softmax(dim=-1)[:, wording.eos])
 
 
 @torch.inference_mode()

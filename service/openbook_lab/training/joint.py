@@ -1,7 +1,7 @@
 """Joint training, the paper's objective (section 2.4): -log of the marginal over the passages that the question finds.
 
 Question encoder and generator learn together; the passages' vectors stay as they are. Each step retrieves anew with the
-question encoder as it then is, by exact inner products.
+question encoder as it then is, by exact inner products, and by BM25 beside them where the base has a hybrid prior.
 """
 
 import random
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from openbook.entities import PriorWeights
 from openbook.errors import SourceInvalid
 from openbook.rag import marginal
 from openbook.rag.encoder_decoder import EncoderDecoder
@@ -19,8 +20,8 @@ from openbook_lab.training.base import RagModels
 from openbook_lab.training.batches import IGNORED, ReadingBatch, collate, encode_examples
 from openbook_lab.training.distillation import encode_questions
 from openbook_lab.training.examples import NO_ANSWER, ReadingExample
-from openbook_lab.training.forward import open_scores, passage_token_log_probs, reading_scores
-from openbook_lab.training.libraries import DEV, Draw, FoundPassages, Library, retrieve
+from openbook_lab.training.forward import open_scores, passage_log_probs, reading_scores
+from openbook_lab.training.libraries import DENSE, DEV, Draw, FoundPassages, Library, retrieve
 from openbook_lab.training.optimizer import ParameterGroup, generator_groups, question_groups
 from openbook_lab.training.recipe import WORD_EMBEDDINGS, JointConfig, Loss
 from openbook_lab.training.stage import Task, parts_of, random_of
@@ -83,20 +84,26 @@ class JointTask(Task):
         batches = [self._batch(part) for part in parts]
         wanted = [(batch.targets != IGNORED)[:: config.n_docs] for batch in batches]  # (B, T) each
         tokens = sum(int(mask.sum()) for mask in wanted)
-        total, length = 0.0, 0.0
+        n_silent = sum(sum(item.silent()) for item in found)
+        total, length, empty = 0.0, 0.0, 0.0
         for part, batch, mask in zip(parts, batches, wanted, strict=True):
             with torch.set_grad_enabled("question-encoder" not in config.freeze):
                 vectors = self._vectors([item.question for item in part])  # (B, d)
-                passages = torch.stack([item.vectors for item in part])  # (B, K, d)
-                doc_scores = (passages @ vectors[..., None])[..., 0]  # (B, K)
-            log_probs = passage_token_log_probs(self.rag.generator, batch).view(len(part), config.n_docs, -1)
-            loss = joint_loss(log_probs, doc_scores, mask, loss=config.loss, tokens=tokens)
+                doc_scores = self._doc_scores(part, vectors)  # (B, K)
+            log_probs = passage_log_probs(self.rag.generator, batch, self.rag.wording)
+            by_passage = log_probs.tokens.view(len(part), config.n_docs, -1)  # (B, K, T)
+            loss = joint_loss(by_passage, doc_scores, mask, loss=config.loss, tokens=tokens)
+            total += float(loss.detach())
+            if config.silence and n_silent:
+                silent = torch.tensor([one for item in part for one in item.silent()], device=loss.device)  # (R,)
+                said_nothing = -log_probs.empty[silent].sum() / n_silent
+                empty += float(said_nothing.detach())
+                loss = loss + config.silence * said_nothing
             torch.autograd.backward(loss)
             gather()
-            total += float(loss.detach())
             length += float(vectors.detach().norm(dim=-1).sum()) / len(found)
         looked_for = {"found": sum(hits) / len(hits)} if hits else {}
-        return {"nll": total, **looked_for, "length": length}
+        return {"nll": total, **({"silence": empty} if config.silence else {}), **looked_for, "length": length}
 
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
@@ -112,11 +119,18 @@ class JointTask(Task):
         asked = [LibraryQuestion(question.text, (), DEV) for question in self.dev]
         batches = parts_of(asked, -(-len(asked) // self.config.questions_per_step))
         vectors = torch.cat([self._vectors(batch) for batch in batches])  # (Q, d)
-        found = retrieve(asked, vectors, self.libraries, self.config.n_docs)
-        doc_scores = torch.stack([item.vectors @ v for item, v in zip(found, vectors, strict=True)])  # (Q, K)
+        found = retrieve(asked, vectors, self.libraries, self.config.n_docs, self._prior)
+        doc_scores = self._doc_scores(found, vectors)  # (Q, K)
         passages = [item.passages for item in found]
         matched, overlap = open_scores(EncoderDecoder(served(self.rag)), self.dev, passages, doc_scores)
         return scores | {"open_exact_match": matched, "open_f1": overlap}
+
+    @property
+    def _prior(self) -> PriorWeights:
+        return self.rag.prior or DENSE
+
+    def _doc_scores(self, found: Sequence[FoundPassages], vectors: Tensor) -> Tensor:
+        return torch.stack([one.doc_scores(v, self._prior) for one, v in zip(found, vectors, strict=True)])  # (B, K)
 
     def _vectors(self, questions: Sequence[LibraryQuestion]) -> Tensor:
         texts = [question.text for question in questions]
@@ -133,7 +147,7 @@ class JointTask(Task):
             drawn = [self.draw(random_state) for _ in range(share)]
             with torch.no_grad():
                 vectors = self._vectors(drawn)  # (B, d)
-            for item in retrieve(drawn, vectors, self.libraries, self.config.n_docs):
+            for item in retrieve(drawn, vectors, self.libraries, self.config.n_docs, self._prior):
                 is_learnt = item.target() is not None
                 if is_learnt:
                     found.append(item)

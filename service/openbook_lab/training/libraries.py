@@ -1,13 +1,17 @@
 """What joint training searches, asks and finds: a library of the questions' paragraphs, and one of each world."""
 
 import random
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from openbook.entities import Passage
+from openbook.entities import Passage, PriorWeights
+from openbook.indexing.bm25_build import write_bm25
+from openbook.storage.bm25_index import Bm25Index
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training.data import Questions, titled_pieces
 from openbook_lab.training.examples import NO_ANSWER, asked, occurrences
@@ -17,25 +21,49 @@ from openbook_lab.training.worlds import InventedWorld, LibraryQuestion, by_kind
 
 PARAGRAPHS = "paragraphs"
 DEV = "dev"
+# the paper's prior: inner products alone
+DENSE = PriorWeights(dense=1.0, bm25=0.0)
 
 Draw = Callable[[random.Random], LibraryQuestion]
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Passages that are searched together, with their fixed vectors."""
+    """Passages that are searched together, with their fixed vectors, and with BM25 for a hybrid prior."""
 
     passages: Sequence[Passage]
     vectors: Tensor  # (N, d)
+    bm25: Bm25Index | None = None
+
+    def bm25_scores(self, question: str) -> Tensor:
+        """The BM25 score of every passage: (N,); zeros where the library has no BM25."""
+        if self.bm25 is None:
+            return self.vectors.new_zeros(len(self.passages))
+        return torch.from_numpy(self.bm25.scores(question)).to(self.vectors.device)
 
 
 @dataclass(frozen=True, slots=True)
 class FoundPassages:
-    """A question with the passages that it found, and their vectors."""
+    """A question with the passages that it found, their vectors and their BM25 scores."""
 
     question: LibraryQuestion
     passages: Sequence[Passage]  # K
     vectors: Tensor  # (K, d)
+    bm25: Tensor  # (K,)
+
+    def doc_scores(self, vector: Tensor, prior: PriorWeights) -> Tensor:
+        """What the retriever scores these passages with; `vector` (d,) is the question's: (K,)."""
+        return prior.dense * (self.vectors @ vector) + prior.bm25 * self.bm25
+
+    def silent(self) -> list[bool]:
+        """Which of the K passages hold no answer, so that the generator should say nothing of them.
+
+        None where a text is written: it need not stand in any passage.
+        """
+        question = self.question
+        if question.written:
+            return [False] * len(self.passages)
+        return [not any(occurrences(answer, one.text) for answer in question.answers) for one in self.passages]
 
     def target(self) -> str | None:
         """The first answer that stands in one of the passages.
@@ -50,9 +78,15 @@ class FoundPassages:
 
 
 def make_libraries(
-    questions: Questions, worlds: Sequence[InventedWorld], *, encoder: TextEncoder, device: torch.device = CPU
+    questions: Questions,
+    worlds: Sequence[InventedWorld],
+    *,
+    encoder: TextEncoder,
+    device: torch.device = CPU,
+    bm25: bool = False,
 ) -> dict[str, Library]:
-    """The libraries by their names. Worlds are searched apart, because they contradict each other.
+    """The libraries by their names, with `bm25` for a hybrid prior. Worlds are searched apart, because they contradict
+    each other.
 
     PARAGRAPHS      the paragraphs' pieces and all other passages
     a world's name  the paragraphs' pieces and the world's passages
@@ -70,7 +104,18 @@ def make_libraries(
     }
     paragraphs, held_out = libraries[PARAGRAPHS], _pieces(questions.held_out, "held-out")
     more = _vectors([(p.title, p.text) for p in held_out], encoder).to(device)  # (H, d)
-    return libraries | {DEV: Library([*paragraphs.passages, *held_out], torch.cat([paragraphs.vectors, more]))}
+    libraries[DEV] = Library([*paragraphs.passages, *held_out], torch.cat([paragraphs.vectors, more]))
+    if not bm25:
+        return libraries
+    return {name: replace(library, bm25=index_words(library.passages, name)) for name, library in libraries.items()}
+
+
+def index_words(passages: Sequence[Passage], name: str) -> Bm25Index:
+    """BM25 of these passages, for the library of this name."""
+    with tempfile.TemporaryDirectory() as folder:
+        info = write_bm25(Path(folder), passages, len(passages))
+        # the mapping keeps the files
+        return Bm25Index.open(Path(folder), info, n_passages=len(passages), version=name)
 
 
 def _pieces(questions: Sequence[Question], name: str) -> list[Passage]:
@@ -140,9 +185,13 @@ def draw_from(
 
 
 def retrieve(
-    questions: Sequence[LibraryQuestion], vectors: Tensor, libraries: Mapping[str, Library], n_docs: int
+    questions: Sequence[LibraryQuestion],
+    vectors: Tensor,
+    libraries: Mapping[str, Library],
+    n_docs: int,
+    prior: PriorWeights = DENSE,
 ) -> list[FoundPassages]:
-    """The passages with the largest inner products, best first; `vectors` are the questions', (B, d).
+    """The passages with the largest doc_scores, best first; `vectors` are the questions', (B, d).
 
     A known passage that the question missed takes the last place, so that training also learns what retrieval cannot
     do yet.
@@ -150,9 +199,11 @@ def retrieve(
     found = []
     for question, vector in zip(questions, vectors, strict=True):
         library = libraries[question.library]
-        scores = library.vectors @ vector  # (N,)
+        of_words = library.bm25_scores(question.text)  # (N,)
+        scores = prior.dense * (library.vectors @ vector) + prior.bm25 * of_words  # (N,)
         rows: list[int] = scores.topk(n_docs).indices.tolist()
         if question.rows and not set(question.rows) & set(rows):
             rows[-1] = max(question.rows, key=scores.__getitem__)
-        found.append(FoundPassages(question, [library.passages[row] for row in rows], library.vectors[rows]))
+        passages = [library.passages[row] for row in rows]
+        found.append(FoundPassages(question, passages, library.vectors[rows], of_words[rows]))
     return found

@@ -20,7 +20,7 @@ STAGES = ("reading", "distillation", "joint")
 NOT_THE_RECIPES = frozenset({"output", "work", "name"})
 # numbers of a stage that may be 0; every other must be positive
 COUNTS_FROM_ZERO = frozenset({"steps", "warm_up", "patience", "guided_heads"})
-SHARES = frozenset({"guidance", "weight_decay", "dropout", "world_share", "office_share"})
+SHARES = frozenset({"guidance", "weight_decay", "dropout", "world_share", "office_share", "silence"})
 # texts are longer than answers: a stage learns this many of their tokens
 WRITTEN_TOKENS = 64
 
@@ -92,6 +92,7 @@ class JointConfig(StageConfig):
     """Numbers of joint training. `questions_per_step` counts the questions of all processes together.
 
     `world_share` of the questions are about an invented world, and `office_share` of these ask who holds an office.
+    `silence` weighs -log p(empty answer | x, z), a mean over found passages without an answer, beside the marginal.
     """
 
     steps: int = 320
@@ -106,6 +107,7 @@ class JointConfig(StageConfig):
     world_share: float = 0.2
     office_share: float = 0.5
     loss: Loss = "both"
+    silence: float = 0.0
 
 
 def files(help: str) -> tuple[Path, ...]:
@@ -135,6 +137,9 @@ class TrainingInputs:
         "Questions with answers to measure with, in place of held-out articles; of the files of --questions."
     )
     passages: tuple[Path, ...] = files("Passages to search beside the paragraphs, .jsonl or .tsv, either with .gz.")
+    records: int = option(
+        0, "Questions over invented records to read beside --paragraphs: lines, tables, lists, run-on prose.", min=0
+    )
     closed_book: bool = option(
         False, "Learn to answer without any passage, as the paper's BART: reading alone, of what is asked."
     )
@@ -255,7 +260,7 @@ def _check_stages(config: TrainingConfig) -> None:
         )
     if not reading.steps:
         raise SettingInvalid(setting="--reading-steps", reason="a closed book learns by reading alone")
-    for name in ("passages", "unanswerable", "worlds"):
+    for name in ("passages", "unanswerable", "worlds", "records"):
         if getattr(config, name):
             raise SettingInvalid(setting=f"--{name}", reason="a closed book has no use for them: leave them out")
 

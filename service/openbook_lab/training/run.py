@@ -159,7 +159,13 @@ class Training:
     @cached_property
     def libraries(self) -> Mapping[str, Library]:
         """The libraries that joint training searches."""
-        return make_libraries(self.questions, self.worlds, encoder=self.vectors, device=self.machine.device)
+        return make_libraries(
+            self.questions,
+            self.worlds,
+            encoder=self.vectors,
+            device=self.machine.device,
+            bm25=self.base.prior is not None,
+        )
 
     def draw(self) -> Draw:
         """How joint training draws its questions."""

@@ -8,6 +8,7 @@ float32.
 import copy
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,8 @@ def save_trained(folder: Path, models: RagModels, *, name: str, passage_encoder:
         "uncased": tokenizer.tokenize("A") == tokenizer.tokenize("a"),
         "passage_encoder": {"name": passage_encoder.name, "fingerprint": passage_encoder.fingerprint},
     }
+    if models.prior is not None:
+        facts["prior"] = asdict(models.prior)
     state, packaged = model.state_dict(), minilm_folder() / "model.safetensors"
     if _has_packaged_embeddings(state, packaged):
         model.config.save_pretrained(folder)

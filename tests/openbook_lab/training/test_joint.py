@@ -3,19 +3,20 @@
 import copy
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from openbook.entities import Passage
+from openbook.entities import Passage, PriorWeights
 from openbook_lab.training.base import RagModels
 from openbook_lab.training.batches import collate, encode_examples
 from openbook_lab.training.examples import ReadingExample
-from openbook_lab.training.forward import passage_token_log_probs
+from openbook_lab.training.forward import passage_log_probs
 from openbook_lab.training.joint import JointTask, joint_loss
-from openbook_lab.training.libraries import FoundPassages, Library, retrieve
+from openbook_lab.training.libraries import FoundPassages, Library, index_words, retrieve
 from openbook_lab.training.recipe import JointConfig
 from openbook_lab.training.stage import train_stage
 from openbook_lab.training.worlds import LibraryQuestion
@@ -51,6 +52,42 @@ def test_the_largest_inner_products_are_found_best_first(libraries: Mapping[str,
     assert torch.equal(found[0].vectors, library.vectors[best])
 
 
+def test_a_hybrid_prior_weighs_words_beside_vectors(libraries: Mapping[str, Library]) -> None:
+    library = replace(libraries["world"], bm25=index_words(PASSAGES, "world"))
+    prior, vector = PriorWeights(dense=0.5, bm25=3.0), library.vectors[2]
+    (found,) = retrieve(QUESTIONS[1:], vector[None], {"world": library}, 4, prior)
+    of_words = library.bm25_scores(QUESTIONS[1].text)
+    assert int(of_words.argmax()) == 3  # "king" and "ecuador" stand there alone
+    scores = 0.5 * (library.vectors @ vector) + 3.0 * of_words
+    assert found.passages == [PASSAGES[row] for row in scores.argsort(descending=True).tolist()]
+    torch.testing.assert_close(found.doc_scores(vector, prior), scores.sort(descending=True).values)
+
+
+@pytest.mark.parametrize(
+    ("answers", "written", "silent"),
+    [
+        (("Lima", "capital"), False, [False, False, True, True]),
+        ((), False, [True] * 4),
+        (("Lima",), True, [False] * 4),
+    ],
+)
+def test_what_holds_no_answer_should_say_nothing(answers: tuple[str, ...], written: bool, silent: list[bool]) -> None:
+    question = LibraryQuestion("?", answers, "world", written=written)
+    assert FoundPassages(question, PASSAGES, torch.empty(0), torch.empty(0)).silent() == silent
+
+
+def test_passages_without_the_answer_learn_to_say_nothing(
+    models: RagModels, libraries: dict[str, Library], tmp_path: Path
+) -> None:
+    lines: list[Any] = []
+    config = JointConfig(
+        steps=30, questions_per_step=2, n_docs=4, warm_up=2, encoder_rate=3e-3, decoder_rate=3e-3, silence=1.0
+    )
+    task = JointTask(config, models, libraries, drawn)
+    train_stage(task, state_file=tmp_path / "s.pt", log=lines.append)
+    assert lines[-1]["silence"] < 0.7 * lines[0]["silence"]
+
+
 def test_a_known_passage_that_was_missed_takes_the_last_place(libraries: Mapping[str, Library]) -> None:
     vector = libraries["world"].vectors[2]
     worst = int((libraries["world"].vectors @ vector).argmin())
@@ -72,7 +109,9 @@ def test_a_known_passage_that_was_missed_takes_the_last_place(libraries: Mapping
 def test_the_first_answer_in_a_found_passage_is_the_target(
     answers: tuple[str, ...], rows: list[int], target: str | None
 ) -> None:
-    found = FoundPassages(LibraryQuestion("?", answers, "world"), [PASSAGES[row] for row in rows], torch.empty(0))
+    found = FoundPassages(
+        LibraryQuestion("?", answers, "world"), [PASSAGES[row] for row in rows], torch.empty(0), torch.empty(0)
+    )
     assert found.target() == target
 
 
@@ -101,7 +140,7 @@ def test_token_log_probs_are_those_of_a_plain_forward_pass(models: RagModels) ->
     ]
     encoded = encode_examples(examples, models.wording, 90, 8)
     with torch.no_grad():
-        found = passage_token_log_probs(models.generator, collate(encoded, models.wording))
+        found, empty = passage_log_probs(models.generator, collate(encoded, models.wording), models.wording)
         for row, example in enumerate(encoded):
             logits = models.generator(
                 input_ids=torch.tensor([example.input_ids]),
@@ -110,6 +149,9 @@ def test_token_log_probs_are_those_of_a_plain_forward_pass(models: RagModels) ->
             expected = logits.log_softmax(dim=-1)[range(len(example.target_ids)), example.target_ids]
             torch.testing.assert_close(found[row, : len(expected)], expected, atol=1e-4, rtol=0)
             assert not found[row, len(expected) :].any()
+            # the empty answer is the end in the place of the first token
+            nothing = logits[0].log_softmax(dim=-1)[models.wording.eos]
+            torch.testing.assert_close(empty[row], nothing, atol=1e-4, rtol=0)
 
 
 def test_both_models_learn_and_the_library_does_not(

@@ -12,7 +12,7 @@ from openbook.rag.wording import Wording
 from openbook_lab.training.batches import IGNORED, ReadingBatch, collate, encode_examples
 from openbook_lab.training.distillation import encode_questions
 from openbook_lab.training.examples import ReadingExample
-from openbook_lab.training.forward import passage_token_log_probs
+from openbook_lab.training.forward import passage_log_probs
 from openbook_lab.training.joint import joint_loss
 from openbook_lab.training.recipe import Loss
 
@@ -57,7 +57,7 @@ def ours_and_theirs(folder: Path, kind: Loss, answers: tuple[str, str]) -> tuple
         vectors = encode_questions(question_encoder, checkpoint.question_tokenizer, QUESTIONS)  # (B, d)
         doc_scores = (passages @ vectors[..., None])[..., 0]  # (B, K)
         if own:
-            log_probs = passage_token_log_probs(generator, batch).view(len(QUESTIONS), K, -1)  # (B, K, T)
+            log_probs = passage_log_probs(generator, batch, wording).tokens.view(len(QUESTIONS), K, -1)  # (B, K, T)
             mask = (batch.targets != IGNORED)[::K]  # (B, T)
             loss = joint_loss(log_probs, doc_scores, mask, loss=kind, tokens=1)
         else:

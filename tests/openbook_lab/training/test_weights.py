@@ -1,6 +1,7 @@
 """The saved folder: transformers' names, no tensor that the base package has, and it loads here with equal outputs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from safetensors import safe_open
 from transformers import GenerationConfig
 
+from openbook.entities import PriorWeights
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
@@ -30,6 +32,14 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         models.generator.final_logits_bias[0, 7] = 2.5
     save_trained(folder, models, name="mini", passage_encoder=PassageEncoder.load())
     return folder
+
+
+def test_a_prior_is_kept_for_further_training(saved: Path, tmp_path: Path) -> None:
+    assert find_base(saved, passage_encoder=PassageEncoder.load()).models(384).prior is None
+    prior = PriorWeights(dense=0.9, bm25=0.5)
+    save_trained(tmp_path, replace(minilm_models(), prior=prior), name="m", passage_encoder=PassageEncoder.load())
+    assert load_checkpoint(tmp_path).facts.prior == prior
+    assert find_base(tmp_path, passage_encoder=PassageEncoder.load()).models(384).prior == prior
 
 
 def test_what_the_base_has_is_not_stored_again(saved: Path) -> None:
