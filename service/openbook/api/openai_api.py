@@ -25,6 +25,7 @@ from openbook.api.openai_streams import ChatStream, OpenAIStream, ResponsesStrea
 from openbook.api.openapi import BODY_PROBLEMS, problem_responses
 from openbook.api.questions import STREAMED, answered, leave_facts
 from openbook.api.responses import Index
+from openbook.api.schemas import AnswerRequest
 from openbook.api.streaming import Event
 from openbook.application.live_index import Resident
 from openbook.entities import Answer
@@ -86,8 +87,15 @@ async def responses(
     return begun.answered(answer, body, services.engine.special_tokens)
 
 
+def _asked(body: OpenAIBody, services: Services, settings: Settings) -> AnswerRequest:
+    return body.asked(settings, calibrated=services.engine.max_no_answer is not None)
+
+
 async def _answer(body: OpenAIBody, request: Request, services: Services, settings: Settings) -> Answer:
-    asked, version = body.asked(settings), _version(body.model, services)
+    asked, version = (
+        body.asked(settings, calibrated=services.engine.max_no_answer is not None),
+        _version(body.model, services),
+    )
     with _in_its_words(body, services):
         options, timeout_s = asked.options(settings, services.engine), asked.timeout(settings)
         coming = services.answer_question.answer(asked.question, options, timeout_s=timeout_s, index=version)
@@ -98,7 +106,10 @@ async def _begun(
     stream: Callable[..., S], body: OpenAIBody, request: Request, services: Services, settings: Settings
 ) -> S:
     """A stream that has its first event, or has waited long for it."""
-    asked, version = body.asked(settings), _version(body.model, services)
+    asked, version = (
+        body.asked(settings, calibrated=services.engine.max_no_answer is not None),
+        _version(body.model, services),
+    )
 
     async def told() -> AsyncGenerator[Event]:
         with _in_its_words(body, services):

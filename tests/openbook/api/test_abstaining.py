@@ -1,12 +1,15 @@
 """A question that would rather have no answer than a doubtful one."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from openbook.api.app import create_app
+from openbook.api.openai_responses import NO_ANSWER
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
@@ -48,6 +51,24 @@ def test_the_checkpoints_own_threshold_is_taken_where_a_question_asks_for_it(dou
     assert threshold > 0
     for abstain, abstained in (("calibrated", True), (None, False), ({"max_no_answer": 3 * threshold}, False)):
         assert doubting.post("/answer", json=ASKED | {"abstain": abstain}).json()["abstained"] == abstained
+
+
+@pytest.mark.parametrize("body", [{"messages": [{"role": "user", "content": ASKED["question"]}]}, {"input": "who ?"}])
+def test_a_calibrated_checkpoint_says_in_a_chat_that_it_does_not_know(
+    doubting: TestClient, reader: TestClient, body: dict[str, Any]
+) -> None:
+    call = "/v1/chat/completions" if "messages" in body else "/v1/responses"
+    for client, asked, abstained in (
+        (doubting, {}, True),
+        (doubting, {"abstain": None}, False),
+        (doubting, {"abstain": {"max_no_answer": 1}}, False),
+        (reader, {}, False),
+    ):
+        said = client.post(call, json=body | {"model": "openbook", "openbook": asked}).json()
+        assert said["openbook"]["abstained"] == abstained
+        assert (NO_ANSWER in json.dumps(said)) == abstained
+    with doubting.stream("POST", call, json=body | {"model": "openbook", "stream": True}) as stream:
+        assert NO_ANSWER in stream.read().decode()
 
 
 @pytest.mark.parametrize("call", ["/answer", "/compare"])
