@@ -1,6 +1,7 @@
 """Asking on the page, in Chromium, of a real service."""
 
 import re
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -8,6 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from openbook.api.app import create_app
+from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
@@ -91,6 +93,25 @@ def test_pointing_at_a_token_or_focusing_it_shows_its_posterior(server: str, ope
     # and from the map itself
     page.locator(".heat tbody tr").first.locator("td").nth(1).hover()
     assert figures(page) == first
+
+
+def test_a_calibrated_checkpoint_begins_with_its_model_and_rather_without_an_answer(
+    settings: Settings, open_page: OpenPage
+) -> None:
+    checkpoint = load_checkpoint(settings.checkpoint)
+    facts = replace(checkpoint.facts, model="sequence", max_no_answer=0.0)
+    app = create_app(settings, engine=RagEngine(replace(checkpoint, facts=facts)))
+    with serving(app, settings) as address:
+        page = open_page(address)
+        expect(page.locator("#chosen")).to_contain_text("rather no answer")
+        expect(page.locator("#chosen")).to_contain_text("RAG-Sequence")
+        ask(page, QUESTION)
+        expect(page.locator(".answer")).to_contain_text("What it would have said")
+        assert "abstain=calibrated" in page.url
+        # a link says what was chosen, whatever the checkpoint
+        always = open_page(f"{address}{LINK}")
+        expect(always.locator(".answer h2")).to_be_visible()
+        expect(always.locator("#chosen")).not_to_contain_text("rather no answer")
 
 
 def test_a_link_holds_the_question_and_its_options_and_opening_it_asks(server: str, open_page: OpenPage) -> None:

@@ -21,7 +21,7 @@ export function readForm() {
 export function fillForm({ question, options }) {
   const form = fields();
   form.question.value = question;
-  modelChosen = true;
+  for (const name of CHOICES) chosen.add(name);
   for (const [name, value] of Object.entries(options)) {
     // a version that was open when the link was made, and is not now: the service says so
     if (name === "index" && value) offer(form.index, value);
@@ -89,21 +89,24 @@ function many(number, noun) {
   return `${number} ${noun}${Number(number) === 1 ? "" : "s"}`;
 }
 
-// What the checkpoint answers best with, unless a link or somebody has said otherwise.
-let modelChosen = false;
+// What the checkpoint names as its own, unless a link or somebody has said otherwise.
+const chosen = new Set();
 
 export function preselect({ model, max_no_answer: threshold }) {
   fields().abstain.querySelector('[value="calibrated"]').disabled = threshold === null;
-  if (modelChosen || !model) return;
-  modelChosen = true;
-  fields().model.value = model;
+  const own = { model, abstain: threshold === null ? "" : "calibrated" };
+  for (const [name, value] of Object.entries(own)) {
+    if (!value || chosen.has(name)) continue;
+    chosen.add(name);
+    fields()[name].value = value;
+  }
   settle();
 }
 
 export function startForm() {
   for (const [name, value] of Object.entries(DEFAULTS)) fields()[name].value = value;
   byId("options").addEventListener("input", (event) => {
-    if (event.target === fields().model) modelChosen = true;
+    chosen.add(event.target.name);
   });
   byId("options").addEventListener("input", widen);
   byId("options").addEventListener("input", settle);
