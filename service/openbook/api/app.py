@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, partial
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from openbook import __version__
@@ -63,6 +64,7 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
         version=__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -78,6 +80,8 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
     for error in (OpenbookError, HTTPException, RequestValidationError):
         app.add_exception_handler(error, handle_error)
     app.add_middleware(RequestContext, telemetry=telemetry, hosts=AllowedHosts(settings), traces=traces)
-    document = openapi.document(app, settings)
-    app.openapi = lambda: document  # type: ignore[method-assign]
+    # takes half a second: made for the first reader, and in a thread, so that no other call waits
+    document = cache(partial(openapi.document, app, settings))
+    app.openapi = document  # type: ignore[method-assign]
+    app.add_route("/openapi.json", lambda _: JSONResponse(document()), include_in_schema=False)
     return app
