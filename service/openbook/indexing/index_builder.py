@@ -108,6 +108,8 @@ def _recipe(source: PassageSource, encoder: PassageEncoder | NamedEncoder, optio
         "batch": embedding.batch_passages(encoder.device),
         **{f"index {name}": value for name, value in index.items() if value is not None},
         "stamp": options.stamp,
+        # a source that another package brings need not have any
+        **getattr(source, "choices", {}),
     }
 
 
@@ -150,6 +152,7 @@ class _Build:
                 self.version,
                 vectors=rows.mapped(),
                 passages=self.work.passages(),
+                fields=self.work.fields,
                 spec=spec,
                 encoder_name=self.encoder.name,
                 encoder_fingerprint=self.encoder.fingerprint,

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from openbook.indexing.imports.merged import Merged
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.publishing import publish
 from openbook.indexing.sources import PassageSource, open_source
+from openbook.indexing.sources.url_template import UrlTemplate
 from openbook.storage.index_store import IndexStore
 
 N, D = 30, 8
@@ -136,6 +139,14 @@ def test_a_dataset_folder_brings_passages_and_vectors(store: IndexStore, tmp_pat
     check(store)
 
 
+def test_the_addresses_of_a_dataset_are_made_of_its_titles_only_when_asked_for(tmp_path: Path) -> None:
+    folder = dataset(tmp_path / "d", "parquet")
+    assert {one.url for one in DatasetFolder(folder).passages()} == {None}
+    template = UrlTemplate("https://en.wikipedia.org/wiki/{title}")
+    found = list(DatasetFolder(folder, url_template=template).passages())
+    assert found[5].url == "https://en.wikipedia.org/wiki/title%201"
+
+
 def test_the_files_that_state_json_lists_are_the_dataset(tmp_path: Path) -> None:
     folder = dataset(tmp_path / "wiki_dpr", "stream")
     (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00002.arrow"}]}))
@@ -153,14 +164,16 @@ def test_a_dataset_without_vectors_is_refused(tmp_path: Path) -> None:
             DatasetFolder(tmp_path)
 
 
-def merge(store: IndexStore, *parts: tuple[range, str], prefix: bool = False) -> IndexInfo:
+def merge(
+    store: IndexStore, *parts: tuple[range, str], prefix: bool = False, given: Sequence[Passage] = PASSAGES
+) -> IndexInfo:
     """Publish rows under the fingerprint of an encoder as "one", "two", and merge these versions."""
     for version, (rows, fingerprint) in zip(("one", "two"), parts, strict=True):
         publish(
             store,
             version,
             vectors=VECTORS[rows.start : rows.stop],
-            passages=[PASSAGES[row] for row in rows],
+            passages=[given[row] for row in rows],
             encoder_name="e",
             encoder_fingerprint=fingerprint,
             snapshot_date=f"2018-12-{rows.start + 1:02}",
@@ -176,6 +189,21 @@ def test_versions_are_merged_in_their_order(store: IndexStore) -> None:
     check(store)
     assert (info.source, info.snapshot_date, info.licence) == ("one + two", "2018-12-13", "CC0")
     assert (info.encoder_name, info.encoder_fingerprint) == ("e", "f")
+
+
+def test_a_merge_keeps_every_field_and_unites_the_declared_types(store: IndexStore) -> None:
+    rich = [
+        replace(one, url=f"https://example.org/{row}", metadata=(("n", row if row < 12 else row / 2),))
+        for row, one in enumerate(PASSAGES)
+    ]
+    parts = (range(12), "f"), (range(12, N), "f")
+    info = merge(store, *parts, given=rich)
+    assert store.info("one").metadata == {"n": "integer"}
+    assert (info.passages_format, info.metadata) == (2, {"n": "number"})
+    assert store.open("v").passages(range(N)) == tuple(rich)
+    words = [replace(one, metadata=(("n", 1 if row < 12 else "one"),)) for row, one in enumerate(PASSAGES)]
+    with pytest.raises(SourceInvalid, match="two: metadata field 'n' has values of type integer and of type string"):
+        merge(store, *parts, given=words)
 
 
 def test_an_id_of_two_versions_is_named_or_kept_by_a_prefix(store: IndexStore) -> None:
