@@ -97,8 +97,9 @@ class Bm25Index(Mapped[Postings]):
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Rows and scores of the k best passages of each question, best first: (Q, k) and (Q, k).
 
-        With `allowed` (N,), of those for which it is true. Needs 1 <= k <= their number. Of equal scores the lower row comes first; so, where fewer than k passages hold a word of
-        the question, the rest are the lowest rows of those that hold none, with a score of 0.
+        With `allowed` (N,), of those for which it is true. Needs 1 <= k <= their number. Of equal scores the lower row
+        comes first; so, where fewer than k passages hold a word of the question, the rest are the lowest rows of those
+        that hold none, with a score of 0.
         """
         rows = np.empty((len(questions), k), dtype=np.int64)  # (Q, k)
         scores = np.empty((len(questions), k), dtype=np.float32)  # (Q, k)

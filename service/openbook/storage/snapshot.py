@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.entities import IndexInfo, Passage
+from openbook.entities import Filter, IndexInfo, Passage
 from openbook.errors import (
     CanaryFailed,
     DimensionIncompatible,
+    FilterMatchesNothing,
     IndexFileSizeWrong,
     InvalidRequest,
     RetrieverUnavailable,
@@ -19,6 +20,7 @@ from openbook.errors import (
 from openbook.storage.bm25_index import Bm25Index
 from openbook.storage.durable import FileMark
 from openbook.storage.faiss_index import FaissIndex
+from openbook.storage.filters import Filtering
 from openbook.storage.manifest import is_lossy, resident_bytes
 from openbook.storage.passages import PassageFile
 from openbook.storage.search_parameters import MOST_CANDIDATES, N_CANDIDATES, search_parameters
@@ -103,6 +105,18 @@ class IndexSnapshot:
                 queries, n_proposed, least=k, parameters=chosen, threads=threads, allowed=allowed
             )  # (Q, C)
         return np.stack([self._best(query, rows, k, allowed) for query, rows in zip(queries, proposed, strict=True)])
+
+    def allowed(self, chosen: Filter) -> NDArray[np.bool_]:
+        """Which rows pass a filter: (N,), at least one.
+
+        Raises FilterFieldUnknown and FilterTypeWrong for a filter that these passages do not fit, and
+        FilterMatchesNothing.
+        """
+        self.check_whole()
+        mask = Filtering(self._passages, self.info.version).mask(chosen)
+        if not mask.any():
+            raise FilterMatchesNothing(version=self.info.version)
+        return mask
 
     def vectors(self, rows: Sequence[int]) -> NDArray[np.float32]:
         """The vectors of these rows as stored: (n, d). Raises IndexError for a row that is not there."""
