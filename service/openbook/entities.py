@@ -62,12 +62,43 @@ class PriorWeights:
     bm25: float
 
 
+# Haystack's names. See `storage.filters` for what they mean.
+FieldOperator = Literal["==", "!=", ">", ">=", "<", "<=", "in", "not in"]
+LogicOperator = Literal["AND", "OR", "NOT"]
+FilterValue = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class FieldFilter:
+    """A comparison of one field: with one value, or, by `in` and `not in`, with any number.
+
+    `types` are those of the values, since 1, 1.0 and True are equal and mean different things.
+    """
+
+    field: str
+    operator: FieldOperator
+    values: tuple[FilterValue, ...]
+    types: tuple[type, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogicFilter:
+    """All of the conditions, any of them, or not all of them."""
+
+    operator: LogicOperator
+    conditions: tuple["FieldFilter | LogicFilter", ...]
+
+
+Filter = FieldFilter | LogicFilter
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerOptions:
     """How a question is answered, scored or searched for; the edge validates, all others believe.
 
-    An answer is withheld where its `no_answer` is above `max_no_answer`; None never withholds one. Scores read
-    `n_docs`, `model`, `retriever` and `search`; a retrieval reads all of these but `model`.
+    An answer is withheld where its `no_answer` is above `max_no_answer`; None never withholds one. With `filter` only
+    passages that pass it are read, `n_docs` or all of them where they are fewer. Scores read `n_docs`, `model`,
+    `retriever`, `search` and `filter`; a retrieval reads all of these but `model`.
     """
 
     n_docs: int = 5
@@ -79,6 +110,7 @@ class AnswerOptions:
     retriever: RetrieverChoice = "dense"
     search: SearchChanges = ()
     max_no_answer: float | None = None
+    filter: Filter | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,18 @@ class InvalidRequest(OpenbookError):
     code = "invalid_request"
     message = "{field}: {reason}"
 
+    @property
+    def reason(self) -> str:
+        """The sentence without the name of the field."""
+        return str(self).removeprefix(f"{self.data['field']}: ")
+
+    def renamed(self, field: str) -> "InvalidRequest":
+        """The same error where the field has another name."""
+        renamed = type(self).__new__(type(self))
+        renamed.data = self.data | {"field": field}
+        Exception.__init__(renamed, f"{field}: {self.reason}")
+        return renamed
+
 
 class TooManyDocs(InvalidRequest):
     message = "n_docs: {n_docs} passages were asked for, the index {version!r} holds {n_passages}. Ask for fewer."
@@ -47,6 +59,38 @@ class SearchParameterUnknown(InvalidRequest):
 
     def __init__(self, *, name: str, searched: str, known: tuple[str, ...] = ()) -> None:
         super().__init__(field=f"search.{name}", name=name, searched=searched, known=", ".join(known) or "none")
+
+
+class FilterInvalid(InvalidRequest):
+    """`field` is the place in the filter, such as filter.conditions[1].operator."""
+
+    code = "filter_invalid"
+
+
+class FilterFieldUnknown(FilterInvalid):
+    code = "filter_field_unknown"
+    message = "{field}: the passages of the index {version!r} have no field {name!r:.80}. Fields: {known}."
+
+    def __init__(self, *, field: str, name: str, version: str, known: tuple[str, ...]) -> None:
+        super().__init__(field=field, name=name, version=version, known=", ".join(known))
+
+
+class FilterTypeWrong(FilterInvalid):
+    code = "filter_type_wrong"
+    message = "{field}: the field {name!r:.80} of the index {version!r} is of type {kind}: {reason}."
+
+    def __init__(self, *, field: str, name: str, version: str, kind: str, reason: str) -> None:
+        super().__init__(field=field, name=name, version=version, kind=kind, reason=reason)
+
+
+class FilterMatchesNothing(OpenbookError):
+    """Not a fault of the filter: another version may have such passages."""
+
+    code = "filter_matches_nothing"
+    message = "No passage of the index {version!r} passes the filter."
+
+    def __init__(self, *, version: str) -> None:
+        super().__init__(version=version)
 
 
 class UnknownIndex(OpenbookError):

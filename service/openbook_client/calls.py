@@ -43,12 +43,17 @@ class AbstainAbove(TypedDict):
     max_no_answer: float
 
 
+# Haystack's grammar: a comparison {"field", "operator", "value"}, or {"operator", "conditions"} with AND, OR or NOT.
+Filter = Mapping[str, Any]
+
+
 class RetrieveOptions(TypedDict, total=False):
     """What is left out, or None, is the service's choice. `timeout_s` is the time that the question may take."""
 
     n_docs: int
     retriever: Literal["auto", "dense", "bm25", "hybrid", "reranked"] | None
     search: SearchOptions | None
+    filter: Filter | None
     index: str | None
     timeout_s: float | None
 
@@ -63,6 +68,7 @@ class CompareOptions(TypedDict, total=False):
     n_docs: int
     retriever: Literal["auto", "dense", "bm25", "hybrid", "reranked"] | None
     search: SearchOptions | None
+    filter: Filter | None
     model: Literal["token", "sequence"] | None
     decoding: Literal["thorough", "fast"]
     num_beams: int | None

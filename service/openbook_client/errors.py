@@ -94,6 +94,30 @@ class InvalidRequest(Refused):
     known_code = "invalid_request"
 
 
+class FilterInvalid(Refused):
+    """It is no filter: `fields` says where, and why."""
+
+    known_code = "filter_invalid"
+
+
+class FilterFieldUnknown(Refused):
+    """The passages of the version have no such field; the text lists those that they have."""
+
+    known_code = "filter_field_unknown"
+
+
+class FilterTypeWrong(Refused):
+    """The text says of which type the field is."""
+
+    known_code = "filter_type_wrong"
+
+
+class FilterMatchesNothing(Refused):
+    """No passage of the version passes the filter. Another version may have some."""
+
+    known_code = "filter_matches_nothing"
+
+
 class MalformedBody(Refused):
     known_code = "malformed_body"
 

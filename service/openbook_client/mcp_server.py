@@ -59,6 +59,16 @@ class FoundPassages(Part):
 Question = Annotated[str, Field(description="A question in one sentence, complete in itself.", max_length=2000)]
 Count = Annotated[int, Field(description="How many passages to read.", ge=1)]
 Version = Annotated[str | None, Field(description="The index version to ask; null: the one that the service serves.")]
+Chosen = Annotated[
+    dict[str, Any] | None,
+    Field(
+        description=(
+            'Read only passages that pass it: {"field": "published", "operator": ">=", "value": "2018-01-01"}, with '
+            "==, !=, >, >=, <, <=, in or not in; or AND, OR or NOT with conditions. Fields: id, title, url, section, "
+            "published, meta.NAME; an error lists those of the index. null: all passages."
+        )
+    ),
+]
 Service = Context[AsyncOpenbook, Any]
 
 
@@ -69,12 +79,12 @@ class Tools:
     index: str | None = None
 
     async def answer(
-        self, question: Question, context: Service, n_docs: Count = 5, index: Version = None
+        self, question: Question, context: Service, n_docs: Count = 5, index: Version = None, filter: Chosen = None
     ) -> Annotated[CallToolResult, SourcedAnswer]:
         """Answer a question from the index, with the passages that the answer came from and the share of each."""
         service = context.request_context.lifespan_context
         try:
-            found = await service.answer(question, n_docs=n_docs, index=index or self.index)
+            found = await service.answer(question, n_docs=n_docs, index=index or self.index, filter=filter)
         except OpenbookError as error:
             return _failed(error)
         said = WITHHELD if found.answer is None else found.answer
@@ -82,12 +92,12 @@ class Tools:
         return _result(SourcedAnswer.model_validate(_fields(found, SourcedAnswer)), f"{said}\n\n{sources}")
 
     async def passages(
-        self, question: Question, context: Service, n_docs: Count = 5, index: Version = None
+        self, question: Question, context: Service, n_docs: Count = 5, index: Version = None, filter: Chosen = None
     ) -> Annotated[CallToolResult, FoundPassages]:
         """Find the passages for a question, best first. Nothing is generated: read them and answer yourself."""
         service = context.request_context.lifespan_context
         try:
-            found = await service.retrieve(question, n_docs=n_docs, index=index or self.index)
+            found = await service.retrieve(question, n_docs=n_docs, index=index or self.index, filter=filter)
         except OpenbookError as error:
             return _failed(error)
         sources = _quoted(found.passages, found.index, found.attribution, [one.prior for one in found.passages])

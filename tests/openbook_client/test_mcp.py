@@ -110,7 +110,7 @@ def test_the_tools_say_what_they_take_and_return_and_that_they_change_nothing(li
         assert tool.annotations.read_only_hint
         assert tool.description
         assert tool.input_schema["required"] == ["question"]
-        assert set(tool.input_schema["properties"]) == {"question", "n_docs", "index"}
+        assert set(tool.input_schema["properties"]) == {"question", "n_docs", "index", "filter"}
         assert {"passages", "index"} <= set(tool.output_schema["properties"])
 
 

@@ -23,7 +23,7 @@ from openbook.api.openai_responses import (
 )
 from openbook.api.openai_streams import ChatStream, OpenAIStream, ResponsesStream
 from openbook.api.openapi import BODY_PROBLEMS, problem_responses
-from openbook.api.questions import STREAMED, answered, leave_facts
+from openbook.api.questions import FILTER_PROBLEMS, STREAMED, answered, leave_facts
 from openbook.api.responses import Index
 from openbook.api.schemas import AnswerRequest
 from openbook.api.streaming import Event
@@ -35,7 +35,8 @@ from openbook.settings import Settings
 S = TypeVar("S", bound=OpenAIStream)
 
 ASKING_PROBLEMS = problem_responses(
-    *(errors.InvalidRequest, errors.ModelNotFound, errors.RetrieverUnavailable, errors.NotCalibrated),
+    *(errors.InvalidRequest, *FILTER_PROBLEMS),
+    *(errors.ModelNotFound, errors.RetrieverUnavailable, errors.NotCalibrated),
     *(errors.Overloaded, errors.NoLiveIndex, errors.DeadlineExceeded),
     http=BODY_PROBLEMS,
     openai=True,
@@ -130,8 +131,7 @@ def _in_its_words(body: OpenAIBody, services: Services) -> Iterator[None]:
     try:
         yield
     except InvalidRequest as error:
-        field = str(error.data["field"])
-        raise InvalidRequest(field=body.name_of(field), reason=str(error).removeprefix(f"{field}: ")) from error
+        raise error.renamed(body.name_of(str(error.data["field"]))) from error
     except (UnknownIndex, IndexNotResident) as error:
         raise _not_found(body.model, services) from error
 

@@ -29,6 +29,7 @@ MEDIA_TYPE = "application/problem+json"
 
 STATUSES: Mapping[type[OpenbookError], int] = {
     errors.InvalidRequest: 422,
+    errors.FilterMatchesNothing: 422,
     errors.UnknownIndex: 404,
     errors.ModelNotFound: 404,
     errors.IndexNotResident: 409,
@@ -121,7 +122,7 @@ def of_error(error: OpenbookError) -> Problem:
     fields: tuple[Mapping[str, str], ...] = ()
     if isinstance(error, InvalidRequest):
         name = str(error.data["field"])
-        fields = ({"field": name, "reason": str(error).removeprefix(f"{name}: ")},)
+        fields = ({"field": name, "reason": error.reason},)
     return Problem(status_of(type(error)), error.code, str(error), fields, _headers(error))
 
 

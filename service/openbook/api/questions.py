@@ -42,8 +42,13 @@ from openbook.settings import Settings
 F = TypeVar("F", Answer, Scores, Retrieval, Comparison)
 
 COMPUTED = ("encode", "retrieve", "generate")
+FILTER_PROBLEMS = (
+    *(errors.FilterInvalid, errors.FilterFieldUnknown, errors.FilterTypeWrong),
+    errors.FilterMatchesNothing,
+)
 QUESTION_PROBLEMS = problem_responses(
-    *(errors.InvalidRequest, errors.UnknownIndex, errors.IndexNotResident, errors.RetrieverUnavailable),
+    *(errors.InvalidRequest, *FILTER_PROBLEMS),
+    *(errors.UnknownIndex, errors.IndexNotResident, errors.RetrieverUnavailable),
     *(errors.NotCalibrated, errors.Overloaded, errors.NoLiveIndex, errors.DeadlineExceeded),
     http=BODY_PROBLEMS,
 )

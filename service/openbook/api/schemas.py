@@ -23,6 +23,7 @@ from openbook.errors import InvalidRequest, NotCalibrated
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.feedback import Rating
+from openbook.storage.filters import parse_filter
 
 MAX_QUESTION = 2_000
 MAX_TARGET = 500
@@ -130,6 +131,17 @@ class _Searching(_Body):
             )
         ),
     ] = None
+    filter: Annotated[
+        dict[str, Any] | None,
+        Field(
+            description=(
+                "Read only passages that pass it, at most n_docs. Haystack's grammar: a comparison {field, operator, "
+                "value} with ==, !=, >, >=, <, <=, in or not in, or {operator, conditions} with AND, OR or NOT. "
+                "Fields: id, title, url, section, published and meta.NAME, as far as the version has them."
+            ),
+            examples=[{"field": "published", "operator": ">=", "value": "2018-01-01"}],
+        ),
+    ] = None
     timeout_s: Annotated[
         float | None,
         Field(
@@ -142,7 +154,10 @@ class _Searching(_Body):
     ] = None
 
     def options(self, settings: Settings, engine: RagEngine) -> AnswerOptions:
-        """What `engine` is asked for. Raises InvalidRequest for a number above what the settings allow."""
+        """What `engine` is asked for.
+
+        Raises InvalidRequest for a number above what the settings allow, FilterInvalid for what is no filter.
+        """
         for field, most in limits(settings).items():
             value = getattr(self, field, None)
             if value is not None and value > most:
@@ -152,7 +167,10 @@ class _Searching(_Body):
         given: dict[str, Any] = {"model": engine.model}
         given |= {name: value for name in AS_ASKED if (value := getattr(self, name, None)) is not None}
         return AnswerOptions(
-            retriever=self.retriever or settings.retriever, search=tuple(sorted(search.items())), **given
+            retriever=self.retriever or settings.retriever,
+            search=tuple(sorted(search.items())),
+            filter=parse_filter(self.filter) if self.filter is not None else None,
+            **given,
         )
 
     def timeout(self, settings: Settings) -> float:

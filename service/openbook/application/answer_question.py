@@ -186,6 +186,10 @@ class AnswerQuestion:
             (job,) = batch.jobs
             answers = []
             with self._live.leases(versions) as leases:
+                if options.filter is not None:
+                    # no version answers where another one would refuse
+                    for lease in leases:
+                        lease.snapshot.allowed(options.filter)
                 for lease in leases:
                     before = job.seconds() - job.queue_seconds
                     (answer,) = self._engine.answer(batch.questions, lease.snapshot, options, batch.check)

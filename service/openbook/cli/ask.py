@@ -1,5 +1,6 @@
 """openbook ask"""
 
+import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,8 +14,9 @@ from openbook.cli.heat_map import check_can_write, heat_map, write_drawing
 from openbook.cli.options import URL, argument, file_to_write, option, plot_to_write, with_options
 from openbook.cli.rendering import show_answer, show_comparison
 from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoice
-from openbook.errors import SettingInvalid
+from openbook.errors import FilterInvalid, SettingInvalid
 from openbook.settings import Settings
+from openbook.storage.filters import parse_filter
 from openbook.storage.index_store import IndexStore
 from openbook_client import Answer, Comparison, Silent, Unreachable
 from openbook_client.calls import AbstainAbove
@@ -58,6 +60,13 @@ def ask(
     nprobe: int | None = option(None, "Of an ivfpq index: lists to look at, in place of the version's own number."),
     candidates: int | None = option(
         None, "Of an index of codes: rows to score exactly, in place of the version's number."
+    ),
+    chosen: str | None = option(
+        None,
+        "Read only passages that pass this filter, such as "
+        '\'{"field": "published", "operator": ">=", "value": "2018-01-01"}\'.',
+        "--filter",
+        metavar="JSON",
     ),
     index: str | None = option(None, "Answer from this version, which must be open, or not at all.", metavar="VERSION"),
     compare: tuple[str, ...] = option(
@@ -113,6 +122,7 @@ def ask(
         **asdict(asking),
         "abstain": _abstaining(abstain),
         "search": {name: value for name, value in search.items() if value is not None} or None,
+        "filter": _filter(chosen),
         **({} if compare else {"index": index}),
     }
     if file is not None:
@@ -149,6 +159,20 @@ def _ask_file(file: Path, out: Path, asking: AskingAll, *, retry_errors: bool) -
     say(summary(answers))
     if answers.failed:
         raise typer.Exit(1)
+
+
+def _filter(text: str | None) -> Any:
+    """The field `filter` of the body."""
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+        parse_filter(found)
+    except (ValueError, RecursionError) as error:
+        raise SettingInvalid(setting="--filter", reason=f"is not JSON: {error}") from error
+    except FilterInvalid as error:
+        raise SettingInvalid(setting="--filter", reason=str(error)) from error
+    return found
 
 
 def _abstaining(value: str | None) -> AbstainAbove | str | None:

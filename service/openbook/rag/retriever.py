@@ -18,6 +18,8 @@ from openbook.storage.snapshot import IndexSnapshot
 
 # Rows that a retriever of candidates takes from each of its searches, where a question asks for fewer passages.
 CANDIDATES = 50
+# The rows that may be found, (N,); None: all of them. Where they are fewer than n_docs, K is their number.
+Allowed = NDArray[np.bool_] | None
 
 
 class QuestionEncoder:
@@ -67,13 +69,18 @@ class DenseRetriever:
         return self.search(self._encoder.encode(questions), snapshot, n_docs)
 
     def search(
-        self, vectors: NDArray[np.float32], snapshot: IndexSnapshot, n_docs: int, changes: SearchChanges = ()
+        self,
+        vectors: NDArray[np.float32],
+        snapshot: IndexSnapshot,
+        n_docs: int,
+        changes: SearchChanges = (),
+        allowed: Allowed = None,
     ) -> list[RetrievedPassages]:
         """The same from question vectors (Q, d), with `changes` in place of the manifest's parameters.
 
         Raises what IndexSnapshot.search raises.
         """
-        found = snapshot.search(vectors, n_docs, parameters=dict(changes))  # (Q, K)
+        found = snapshot.search(vectors, n_docs, parameters=dict(changes), allowed=allowed)  # (Q, K)
         return [self._exact(vector, rows, snapshot) for vector, rows in zip(vectors, found, strict=True)]
 
     def _exact(
@@ -95,12 +102,15 @@ class Bm25Retriever:
     has a flat prior.
     """
 
-    def retrieve(self, questions: Sequence[str], snapshot: IndexSnapshot, n_docs: int) -> list[RetrievedPassages]:
+    def retrieve(
+        self, questions: Sequence[str], snapshot: IndexSnapshot, n_docs: int, allowed: Allowed = None
+    ) -> list[RetrievedPassages]:
         """Raises RetrieverUnavailable where the snapshot has no files for it, TooManyDocs as DenseRetriever does."""
         bm25 = snapshot.bm25()
         if n_docs > len(snapshot):
             raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
-        found = zip(*bm25.search(questions, n_docs), strict=True)  # Q of (K,) and (K,)
+        n_docs = n_docs if allowed is None else min(n_docs, int(np.count_nonzero(allowed)))  # K
+        found = zip(*bm25.search(questions, n_docs, allowed=allowed), strict=True)  # Q of (K,) and (K,)
         return [
             RetrievedPassages(tuple(rows.tolist()), snapshot.passages(rows.tolist()), tuple(scores.tolist()))
             for rows, scores in found
@@ -134,12 +144,13 @@ class HybridRetriever:
         snapshot: IndexSnapshot,
         n_docs: int,
         changes: SearchChanges = (),
+        allowed: Allowed = None,
     ) -> list[RetrievedPassages]:
         """The best passages of each question, whose vectors are (Q, d).
 
         Raises what `hybrid_candidates` raises.
         """
-        found = hybrid_candidates(questions, vectors, snapshot, n_docs, changes)
+        found = hybrid_candidates(questions, vectors, snapshot, n_docs, changes, allowed)
         return [self._best(candidates, snapshot, n_docs) for candidates in found]
 
     def _best(self, candidates: HybridCandidates, snapshot: IndexSnapshot, n_docs: int) -> RetrievedPassages:
@@ -155,6 +166,7 @@ def hybrid_candidates(
     snapshot: IndexSnapshot,
     n_docs: int,
     changes: SearchChanges = (),
+    allowed: Allowed = None,
 ) -> list[HybridCandidates]:
     """What HybridRetriever weighs for each question, whose vectors are (Q, d). `changes` are for the dense search.
 
@@ -162,11 +174,11 @@ def hybrid_candidates(
     """
     bm25 = snapshot.bm25()
     n_candidates = _n_candidates(snapshot, n_docs)  # C
-    near = snapshot.search(vectors, n_candidates, parameters=dict(changes))  # (Q, C)
+    near = snapshot.search(vectors, n_candidates, parameters=dict(changes), allowed=allowed)  # (Q, C)
     candidates = []
     for question, vector, found in zip(questions, vectors, near, strict=True):
         of_all = bm25.scores(question)  # (N,)
-        rows = np.union1d(found, best_rows(of_all, n_candidates))  # (C',)
+        rows = np.union1d(found, best_rows(of_all, n_candidates, allowed))  # (C',)
         candidates.append(HybridCandidates(rows, _products(vector, rows, snapshot), of_all[rows].astype(np.float64)))
     return candidates
 
@@ -189,15 +201,17 @@ class RerankedRetriever:
         n_docs: int,
         changes: SearchChanges = (),
         between_steps: BetweenSteps = nothing,
+        allowed: Allowed = None,
     ) -> list[RetrievedPassages]:
         """The best passages of each question, whose vectors are (Q, d).
 
         Calls `between_steps` before each batch of pairs. Raises what IndexSnapshot.search raises.
         """
         if snapshot.info.bm25 is not None:
-            found = [one.rows for one in hybrid_candidates(questions, vectors, snapshot, n_docs, changes)]
+            found = [one.rows for one in hybrid_candidates(questions, vectors, snapshot, n_docs, changes, allowed)]
         else:
-            near = snapshot.search(vectors, _n_candidates(snapshot, n_docs), parameters=dict(changes))  # (Q, C)
+            n_candidates = _n_candidates(snapshot, n_docs)  # C
+            near = snapshot.search(vectors, n_candidates, parameters=dict(changes), allowed=allowed)  # (Q, C)
             found = list(np.sort(near, axis=1))
         return [
             self._best(question, rows, snapshot, n_docs, between_steps)

@@ -92,17 +92,20 @@ class Bm25Index(Mapped[Postings]):
         }
         return np.asarray(model.get_scores_from_ids(terms), dtype=np.float32)
 
-    def search(self, questions: Sequence[str], k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def search(
+        self, questions: Sequence[str], k: int, *, allowed: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Rows and scores of the k best passages of each question, best first: (Q, k) and (Q, k).
 
-        Needs 1 <= k <= N. Of equal scores the lower row comes first; so, where fewer than k passages hold a word of
-        the question, the rest are the lowest rows of those that hold none, with a score of 0.
+        With `allowed` (N,), of those for which it is true. Needs 1 <= k <= their number. Of equal scores the lower row
+        comes first; so, where fewer than k passages hold a word of the question, the rest are the lowest rows of those
+        that hold none, with a score of 0.
         """
         rows = np.empty((len(questions), k), dtype=np.int64)  # (Q, k)
         scores = np.empty((len(questions), k), dtype=np.float32)  # (Q, k)
         for number, question in enumerate(questions):
             of_all = self.scores(question)  # (N,)
-            rows[number] = best_rows(of_all, k)
+            rows[number] = best_rows(of_all, k, allowed)
             scores[number] = of_all[rows[number]]
         return rows, scores
 
@@ -150,8 +153,14 @@ def _find(postings: Postings, word: str) -> int | None:
     return term if term < n_terms and letters_of(term) == wanted else None
 
 
-def best_rows(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
-    """The rows of the k largest of `scores` (N,), the largest first and of equal ones the lower row first: (k,)."""
+def best_rows(scores: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+    """The rows of the k largest of `scores` (N,), the largest first and of equal ones the lower row first: (k,).
+
+    With `allowed` (N,), of the rows for which it is true, and all of these where they are fewer.
+    """
+    if allowed is not None:
+        rows = np.flatnonzero(allowed)  # (n,), rising
+        return np.asarray(rows[best_rows(scores[rows], min(k, len(rows)))] if len(rows) else rows)
     least = np.partition(scores, len(scores) - k)[len(scores) - k]
     above = np.flatnonzero(scores > least)  # (fewer than k,), rising
     above = above[np.argsort(-scores[above], kind="stable")]

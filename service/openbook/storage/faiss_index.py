@@ -18,6 +18,7 @@ from openbook.errors import IndexUnreadable
 from openbook.storage.faiss_factory import FAISS, LISTS, core_of, essence, not_served, type_of
 from openbook.storage.faiss_factory import IndexType as IndexType
 from openbook.storage.faiss_parts import defect_of, mapped_parts
+from openbook.storage.faiss_selection import Selection, scan_parameters, search_codes
 from openbook.storage.manifest import INDEX_FILE, is_lossy
 from openbook.storage.mapped import Mapped, checked_rows
 from openbook.storage.search_parameters import EF_SEARCH, HNSW_EF_SEARCH, NPROBE
@@ -25,6 +26,9 @@ from openbook.storage.warming import touch
 
 # Of the graph through which the nearest lists are found; not what the file says, which may be damaged.
 CENTRES_EF = 64
+# Where a share p of the rows is allowed, a search is 1 / p to the power of this as wide: candidates of a walk, which
+# counts only where it has found enough rows, and lists, which then hold as many allowed rows as without a filter.
+WALK_WIDENS, LISTS_WIDEN = 0.5, 1.0
 # FAISS has one limit on the arrays that it reads for the whole process.
 _READING = threading.Lock()
 
@@ -103,6 +107,7 @@ class FaissIndex(Mapped[Any]):
         least: int | None = None,
         parameters: Mapping[str, int] | None = None,
         threads: int = 1,
+        allowed: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.int64]:
         """Rows of the k largest inner products, as far as the index can tell, for each of `queries` (Q, d): (Q, k).
 
@@ -110,23 +115,25 @@ class FaissIndex(Mapped[Any]):
         k; lists are looked at as many as `parameters["nprobe"]` says. A query for which fewer than `least` rows (None:
         k) are reached is answered by looking at all vectors, so that so many entries are rows; what is missing of the
         others is -1. Raises ValueError for a query that is not finite.
+
+        With `allowed` (N,) only rows for which it is true are found, and at least k of those are needed. Then a graph
+        and lists are searched more widely, all of them where that is not enough: faiss_selection.py says when.
         """
         index = self._still_open()
         least = k if least is None else least
         queries = np.ascontiguousarray(queries, dtype=np.float32)  # (Q, d)
         if not np.isfinite(queries).all():
             raise ValueError("a query vector is not finite")
+        chosen = Selection(allowed) if allowed is not None else None
         with allowed_threads(threads):
+            if chosen is not None and isinstance(core_of(index), faiss.IndexPQ):
+                return search_codes(index, queries, k, chosen)
             if not (self.has_graph or self.n_lists):
-                _, rows = index.search(queries, k)  # (Q, k)
+                _, rows = index.search(queries, k, params=scan_parameters(index, chosen))  # (Q, k)
                 return np.asarray(rows, dtype=np.int64)
-            _, rows = index.search(queries, k, params=self._parameters(index, k, parameters or {}))  # (Q, k)
-            short = np.flatnonzero((rows >= 0).sum(axis=1) < least)  # (S,)
-            if short.size:
-                everywhere = index.storage if self.has_graph else index
-                all_lists = None if self.has_graph else self._parameters(index, k, {NPROBE: self.n_lists})
-                _, rows[short] = everywhere.search(queries[short], k, params=all_lists)
-        return np.asarray(rows, dtype=np.int64)
+            if self.has_graph:
+                return self._walk(index, queries, k, least, (parameters or {}).get(EF_SEARCH, HNSW_EF_SEARCH), chosen)
+            return self._look_up(index, queries, k, least, (parameters or {}).get(NPROBE, 1), chosen)
 
     def vectors(self, rows: Sequence[int]) -> NDArray[np.float32]:
         """The vectors of these rows as they were stored: (n, d). Raises IndexError for a row that is not there.
@@ -151,12 +158,52 @@ class FaissIndex(Mapped[Any]):
         if defect is not None:
             raise IndexUnreadable(version=self._version, file=INDEX_FILE, reason=defect)
 
-    def _parameters(self, index: Any, k: int, parameters: Mapping[str, int]) -> Any:
-        if self.has_graph:
-            ef_search = max(parameters.get(EF_SEARCH, HNSW_EF_SEARCH), k)
-            return FAISS.SearchParametersHNSW(efSearch=ef_search)
-        nprobe = min(parameters.get(NPROBE, 1), self.n_lists)
+    def _walk(
+        self,
+        index: Any,
+        queries: NDArray[np.float32],
+        k: int,
+        least: int,
+        ef_search: int,
+        chosen: Selection | None,
+    ) -> NDArray[np.int64]:
+        storage = faiss.downcast_index(index.storage)
+        n_candidates = n_found = max(ef_search, k)
+        if chosen is None:
+            n_found = k
+        else:
+            # see faiss_selection.py: it counts where it finds as many allowed rows as there are candidates
+            n_candidates = chosen.widened(n_candidates, WALK_WIDENS)
+            if chosen.is_few(n_candidates):
+                _, found = storage.search(queries, k, params=scan_parameters(storage, chosen))  # (Q, k)
+                return np.asarray(found, dtype=np.int64)
+            least = n_found
+        walk = FAISS.SearchParametersHNSW(efSearch=n_candidates)
+        if chosen is not None:
+            walk.sel = chosen.bitmap
+        _, found = index.search(queries, n_found, params=walk)  # (Q, n)
+        rows = np.asarray(found[:, :k], dtype=np.int64)
+        short = np.flatnonzero((found >= 0).sum(axis=1) < least)  # (S,)
+        if short.size:
+            _, rows[short] = storage.search(queries[short], k, params=scan_parameters(storage, chosen))
+        return rows
+
+    def _look_up(
+        self, index: Any, queries: NDArray[np.float32], k: int, least: int, nprobe: int, chosen: Selection | None
+    ) -> NDArray[np.int64]:
+        if chosen is not None:
+            nprobe, least = chosen.widened(nprobe, LISTS_WIDEN), min(k, chosen.n_rows)
+        _, rows = index.search(queries, k, params=self._lists(index, nprobe, chosen))  # (Q, k)
+        short = np.flatnonzero((rows >= 0).sum(axis=1) < least)  # (S,)
+        if short.size:
+            _, rows[short] = index.search(queries[short], k, params=self._lists(index, self.n_lists, chosen))
+        return np.asarray(rows, dtype=np.int64)
+
+    def _lists(self, index: Any, nprobe: int, chosen: Selection | None) -> Any:
+        nprobe = min(nprobe, self.n_lists)
         lists = FAISS.SearchParametersIVF(nprobe=nprobe)
+        if chosen is not None:
+            lists.sel = chosen.bitmap
         if isinstance(faiss.downcast_index(core_of(index).quantizer), faiss.IndexHNSW):
             centres = FAISS.SearchParametersHNSW(efSearch=max(CENTRES_EF, 2 * nprobe))
             lists.quantizer_params = centres

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.entities import IndexInfo, Passage
+from openbook.entities import Filter, IndexInfo, Passage
 from openbook.errors import (
     CanaryFailed,
     DimensionIncompatible,
+    FilterMatchesNothing,
     IndexFileSizeWrong,
     InvalidRequest,
     RetrieverUnavailable,
@@ -19,6 +20,7 @@ from openbook.errors import (
 from openbook.storage.bm25_index import Bm25Index
 from openbook.storage.durable import FileMark
 from openbook.storage.faiss_index import FaissIndex
+from openbook.storage.filters import Filtering
 from openbook.storage.manifest import is_lossy, resident_bytes
 from openbook.storage.passages import PassageFile
 from openbook.storage.search_parameters import MOST_CANDIDATES, N_CANDIDATES, search_parameters
@@ -70,10 +72,12 @@ class IndexSnapshot:
         *,
         parameters: Mapping[str, int] | None = None,
         threads: int = 1,
+        allowed: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.int64]:
         """Rows of the k passages with the largest inner product, best first: (Q, d) -> (Q, k).
 
-        Every entry is a row of this index. `parameters` are efSearch, nprobe or candidates for this call in place of
+        Every entry is a row of this index; with `allowed` (N,) one for which it is true, and all of these where they
+        are fewer than k. `parameters` are efSearch, nprobe or candidates for this call in place of
         the manifest's. A lossy index proposes `candidates` rows; their order, and which k of them are kept, is that
         of the exact inner products with the stored vectors. One thread by default: answering is parallel over
         questions, not within a search. Raises TooManyDocs for k above the number of passages, InvalidRequest for a
@@ -86,11 +90,33 @@ class IndexSnapshot:
         self._check_dimension(queries)
         self.check_whole()
         chosen = search_parameters(self.info, parameters, n_lists=self._index.n_lists, has_graph=self._index.has_graph)
+        n_rows = len(self) if allowed is None else int(np.count_nonzero(allowed))
+        k = min(k, n_rows)
+        if not k:
+            return np.empty((len(queries), 0), dtype=np.int64)
         if self._vectors is None:
-            return self._index.search(queries, k, parameters=chosen, threads=threads)
-        n_proposed = min(len(self), max(k, chosen[N_CANDIDATES]))
-        proposed = self._index.search(queries, n_proposed, least=k, parameters=chosen, threads=threads)  # (Q, C)
-        return np.stack([self._best(query, rows, k) for query, rows in zip(queries, proposed, strict=True)])
+            return self._index.search(queries, k, parameters=chosen, threads=threads, allowed=allowed)
+        n_proposed = min(n_rows, max(k, chosen[N_CANDIDATES]))
+        if allowed is not None and n_proposed == n_rows:
+            # all are candidates, whatever their codes
+            proposed = np.broadcast_to(np.flatnonzero(allowed), (len(queries), n_rows))  # (Q, C)
+        else:
+            proposed = self._index.search(
+                queries, n_proposed, least=k, parameters=chosen, threads=threads, allowed=allowed
+            )  # (Q, C)
+        return np.stack([self._best(query, rows, k, allowed) for query, rows in zip(queries, proposed, strict=True)])
+
+    def allowed(self, chosen: Filter) -> NDArray[np.bool_]:
+        """Which rows pass a filter: (N,), at least one.
+
+        Raises FilterFieldUnknown and FilterTypeWrong for a filter that these passages do not fit, and
+        FilterMatchesNothing.
+        """
+        self.check_whole()
+        mask = Filtering(self._passages, self.info.version).mask(chosen)
+        if not mask.any():
+            raise FilterMatchesNothing(version=self.info.version)
+        return mask
 
     def vectors(self, rows: Sequence[int]) -> NDArray[np.float32]:
         """The vectors of these rows as stored: (n, d). Raises IndexError for a row that is not there."""
@@ -162,11 +188,14 @@ class IndexSnapshot:
             self._bm25.close()
         self._held.close()
 
-    def _best(self, query: NDArray[np.float32], rows: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+    def _best(
+        self, query: NDArray[np.float32], rows: NDArray[np.int64], k: int, allowed: NDArray[np.bool_] | None
+    ) -> NDArray[np.int64]:
         """Of the rows that the index proposes, -1 being none, the k with the largest exact inner products: (k,)."""
         rows = rows[rows >= 0]  # (c,)
         if len(rows) < k:
-            rows = np.arange(len(self))  # the index is of no help: (N,)
+            # the index is of no help: (N,)
+            rows = np.arange(len(self)) if allowed is None else np.flatnonzero(allowed)
         # in float64, as the scores of the prior: both must see the same order
         scores = [
             self.vectors(rows[part].tolist()).astype(np.float64) @ query.astype(np.float64)

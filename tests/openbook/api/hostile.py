@@ -23,7 +23,7 @@ READ_PATHS += ("/v1/models", "/v1/models/openbook:tiny-2016")
 FIELDS = (
     *("question", "n_docs", "model", "decoding", "num_beams", "max_new_tokens", "num_answers", "index", "timeout_s"),
     *("targets", "versions", "version", "policy", "verify", "wait", "retriever", "search", "stream", "questions"),
-    *("messages", "input", "max_tokens", "n", "tools", "metadata", "openbook", "__proto__", "", "x" * 300),
+    *("filter", "messages", "input", "max_tokens", "n", "tools", "metadata", "openbook", "__proto__", "", "x" * 300),
 )
 NUMBERS = (
     *("9" * 4000, "9" * 60_000, "1e400", "-1e400", "1e-400", "-0", "0.1" + "0" * 5000, "NaN", "Infinity"),

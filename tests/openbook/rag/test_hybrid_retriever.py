@@ -96,24 +96,31 @@ def test_in_a_small_index_the_best_of_all_rows_are_found(
         assert of_question.passages == small.passages(of_question.rows)
 
 
-@pytest.mark.parametrize("n_docs", [4, 60])
+@pytest.mark.parametrize(("n_docs", "share"), [(4, 1.0), (60, 1.0), (4, 0.5), (60, 0.9), (4, 0.1)])
 def test_a_candidate_of_either_search_has_both_scores(
-    encoder: QuestionEncoder, large: IndexSnapshot, n_docs: int
+    encoder: QuestionEncoder, large: IndexSnapshot, n_docs: int, share: float
 ) -> None:
-    """The reference takes the candidates from the rankings of all rows; the graph of hnsw reaches all rows here."""
+    """The reference takes the candidates from the rankings of all rows; the graph of hnsw reaches all rows here.
+
+    With a share of the rows allowed, from the rankings of those.
+    """
     search = (("efSearch", N_ROWS),) if large.info.index_type == "hnsw" else ()
-    found = HybridRetriever(WEIGHTS).search(QUESTIONS, encoder.encode(QUESTIONS), large, n_docs, search)
+    allowed = np.random.default_rng(3).random(N_ROWS) < share if share < 1 else None
+    found = HybridRetriever(WEIGHTS).search(QUESTIONS, encoder.encode(QUESTIONS), large, n_docs, search, allowed)
     n_candidates = max(n_docs, 50)
     apart = 0
     for question, of_question in zip(QUESTIONS, found, strict=True):
         products, bm25 = both_scores(encoder, large, question)
-        near, worded = (set(np.argsort(-one, kind="stable")[:n_candidates].tolist()) for one in (products, bm25))
+        rows = np.flatnonzero(allowed) if allowed is not None else np.arange(N_ROWS)
+        near, worded = (
+            set(rows[np.argsort(-one[rows], kind="stable")[:n_candidates]].tolist()) for one in (products, bm25)
+        )
         weighed = WEIGHTS.dense * products + WEIGHTS.bm25 * bm25
         expected = sorted(near | worded, key=lambda row: (-weighed[row], row))[:n_docs]
         assert list(of_question.rows) == expected
         assert of_question.doc_scores == pytest.approx(weighed[expected].tolist(), abs=1e-4)
         apart += len(set(expected) - near) + len(set(expected) - worded)
-    assert apart, "some passages are to come from one search alone"
+    assert apart or share == 0.1, "some passages are to come from one search alone"
 
 
 @pytest.mark.parametrize("n_docs", [1, 7, 50, 80])

@@ -182,6 +182,12 @@ def test_an_answer_reads_the_logits_as_its_prior(tiny: Subject, reranker: Rerank
         assert tuple(one.passage for one in answer.passages) == found.passages
         prior = torch.tensor(found.doc_scores, dtype=torch.float64).softmax(0).tolist()
         assert [one.prior for one in answer.passages] == pytest.approx(prior, abs=1e-6)
+    # among some of the rows: with no more of them than candidates, the best of all
+    allowed = np.zeros(len(snapshot), dtype=bool)
+    allowed[5::7] = True
+    logits = reranker.logits(QUESTIONS[0], snapshot.passages(np.flatnonzero(allowed).tolist()))
+    (found,) = RerankedRetriever(reranker).search(QUESTIONS[:1], vectors[:1], snapshot, 4, allowed=allowed)
+    assert list(found.rows) == np.flatnonzero(allowed)[np.argsort(-logits, kind="stable")[:4]].tolist()
     # auto does not take it
     (auto,) = engine.retrieve(QUESTIONS[:1], snapshot, replace(RERANKED, retriever="auto"))
     assert auto.source.retriever == "dense"
