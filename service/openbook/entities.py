@@ -13,16 +13,28 @@ RetrieverChoice = Literal["auto", "dense", "bm25", "hybrid", "reranked"]
 # Parameters of a search in place of the manifest's, under its names, in the order of those: ordered, so that equal
 # ones compare as equal and questions that have them are answered together.
 SearchChanges = tuple[tuple[str, int], ...]
+# A free field of a passage: its value is of the type that the version declares for its name.
+MetadataType = Literal["string", "integer", "number", "boolean", "date", "strings"]
+MetadataValue = str | int | float | bool | tuple[str, ...]
+# Sorted by name.
+Metadata = tuple[tuple[str, MetadataValue], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """What is retrieved: about 100 words with the title of their article; `url` opens the article, where it has one."""
+    """What is retrieved: about 100 words with the title of their article. An encoder reads title and text alone.
+
+    `url` opens the source (http or https). `section` is the headings above the text, joined with " > ". `published` is
+    a date, 2018-12-20, or a time in UTC, 2018-12-20T10:00:00Z.
+    """
 
     passage_id: str
     title: str
     text: str
     url: str | None = None
+    section: str | None = None
+    published: str | None = None
+    metadata: Metadata = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +267,7 @@ class IndexInfo:
 
     `factory` is the FAISS factory string of the index; empty where the manifest lacks it.
     `attribution` is what a reader of the text must be shown, `index_reason` a sentence on why the index is of its type.
+    Passages of format 2 have a url, section, date and the free fields that `metadata` declares.
     """
 
     version: str
@@ -274,3 +287,5 @@ class IndexInfo:
     files: Mapping[str, FileInfo] = field(default_factory=dict)
     bm25: Bm25Info | None = None
     lineage: Lineage | None = None
+    passages_format: int = 1
+    metadata: Mapping[str, MetadataType] = field(default_factory=dict)

@@ -153,6 +153,7 @@ class _Build:
                 self.version,
                 vectors=rows.mapped(),
                 passages=self.work.passages(),
+                fields=self.work.fields,
                 spec=spec,
                 encoder_name=self.encoder.name,
                 encoder_fingerprint=self.encoder.fingerprint,

@@ -5,7 +5,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -36,6 +36,7 @@ from openbook.storage.manifest import (
     open_manifest,
     write_manifest,
 )
+from openbook.storage.passage_fields import PassageFields
 from openbook.storage.passages import PassageFile, write_passages
 from openbook.storage.vectors import slices, write_vectors
 
@@ -67,12 +68,14 @@ def publish(
     bm25: Bm25Parameters | None = None,
     adopted: Path | None = None,
     lineage: Lineage | None = None,
+    fields: PassageFields | None = None,
 ) -> IndexInfo:
     """Write a version: row i is `vectors[i]` (N, d) and the i-th passage. It is there wholly or not at all.
 
     `vectors` may be a memory map larger than memory, float32 or float16: it is read in slices. `passages` are read
-    once and may be a stream. The index is what `spec` says, or of `index_type` with our numbers; or `adopted`, a
-    FAISS file whose `spec` `faiss_adopting.adoptable` made.
+    once. They may be a stream, and then `fields` says what they have beside their text; in a sequence this is found.
+    The index is what `spec` says, or of `index_type` with our numbers; or `adopted`, a FAISS file whose `spec`
+    `faiss_adopting.adoptable` made.
 
     Everything is written in a hidden folder, brought to the disk and moved into place by `put_in_place`. With
     `replace` a version of that name may be there; a process that has it open keeps reading it.
@@ -89,12 +92,14 @@ def publish(
         raise SourceInvalid(source=version, reason=f"vectors of shape {vectors.shape} do not fit passages")
     n_rows, dimension = vectors.shape
     spec = spec or choose_index(index_type, n_passages=max(1, n_rows), dimension=dimension, memory_bytes=None)
+    if fields is None:
+        fields = PassageFields.of(passages if isinstance(passages, Sequence) else ())
     told = report or Silence().update
     store.folder.mkdir(parents=True, exist_ok=True)
     prune(store)
     with workplace.building(store.folder, version) as place:
         _check_finite(version, vectors)
-        _write_passages(place / PASSAGES_FILE, version, passages, vectors, told)
+        _write_passages(place / PASSAGES_FILE, version, passages, fields, vectors, told)
         if spec.lossy:
             write_vectors(place / VECTORS_FILE, vectors, version, lambda done: told(done, n_rows, "vectors"))
         index, reason = place / INDEX_FILE, spec.reason
@@ -105,7 +110,7 @@ def publish(
         # a defect shows here and not in a service
         with closing(FaissIndex.open(index, version=version, factory=spec.factory)) as written:
             written.check_links()
-        scored = None if bm25 is None else _write_bm25(place, version, bm25, told)
+        scored = None if bm25 is None else _write_bm25(place, version, fields, bm25, told)
         info = IndexInfo(
             version=version,
             n_passages=n_rows,
@@ -123,6 +128,8 @@ def publish(
             search=dict(spec.search),
             bm25=scored,
             lineage=lineage,
+            passages_format=fields.passages_format,
+            metadata=dict(fields.metadata),
             files=describe(place, sorted(path.name for path in place.iterdir()), told),
         )
         for name in info.files:
@@ -261,9 +268,15 @@ def _check_finite(version: str, vectors: NDArray[np.float32]) -> None:
 
 
 def _write_passages(
-    path: Path, version: str, passages: Iterable[Passage], vectors: NDArray[np.float32], report: Report
+    path: Path,
+    version: str,
+    passages: Iterable[Passage],
+    fields: PassageFields,
+    vectors: NDArray[np.float32],
+    report: Report,
 ) -> None:
-    """Write them, and raise SourceInvalid unless each has an id of its own, text in UTF-8 and a vector."""
+    """Write them, and raise SourceInvalid unless each has an id of its own, text in UTF-8, a vector and no field
+    but `fields`."""
     ids = UniqueIds(version)
 
     def counted() -> Iterable[Passage]:
@@ -273,17 +286,19 @@ def _write_passages(
             yield passage
 
     try:
-        write_passages(path, counted())
+        write_passages(path, counted(), fields)
     except UnicodeEncodeError as error:
         raise SourceInvalid(source=version, reason=f"text that UTF-8 cannot hold: {error.object!r:.80}") from error
-    with closing(PassageFile.open(path, version=version)) as written:
+    with closing(PassageFile.open(path, version=version, fields=fields)) as written:
         ids.check(lambda: in_order(written.take, len(written)))
     if len(vectors) != len(ids):
         raise SourceInvalid(source=version, reason=f"vectors of shape {vectors.shape} do not fit {len(ids)} passages")
 
 
-def _write_bm25(place: Path, version: str, parameters: Bm25Parameters, report: Report) -> Bm25Info:
-    with closing(PassageFile.open(place / PASSAGES_FILE, version=version)) as passages:
+def _write_bm25(
+    place: Path, version: str, fields: PassageFields, parameters: Bm25Parameters, report: Report
+) -> Bm25Info:
+    with closing(PassageFile.open(place / PASSAGES_FILE, version=version, fields=fields)) as passages:
         total = len(passages)
         return write_bm25(
             place,

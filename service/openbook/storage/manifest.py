@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from openbook.entities import Bm25Info, FileInfo, IndexInfo
 from openbook.errors import IndexUnreadable, ManifestInvalid, ManifestMissing
 from openbook.storage.durable import FileMark, read_small
+from openbook.storage.passage_fields import METADATA_NAME, MOST_FIELDS, PLAIN_FORMAT, RICH_FORMAT
 
 # The files lie beside the manifest in format 1, and in the folder that its field `folder` names in format 2.
 BESIDE, IN_FOLDER = 1, 2
@@ -60,6 +61,11 @@ def write_manifest(folder: Path, info: IndexInfo, files_in: str = "") -> None:
     `files_in` names the folder below the version's own in which the files lie; empty where they lie beside.
     """
     fields = dataclasses.asdict(info)
+    if info.passages_format == PLAIN_FORMAT:
+        # as older versions of Openbook write it
+        del fields["passages_format"], fields["metadata"]
+    if info.lineage is None:
+        del fields["lineage"]
     content = {"format": IN_FOLDER} | fields | {"folder": files_in} if files_in else {"format": BESIDE} | fields
     (folder / MANIFEST).write_bytes(sealed(content))
 
@@ -191,6 +197,12 @@ def _defect(info: IndexInfo, version: str) -> str | None:
     for name, value in info.search.items():
         if value < 1:
             return f"search.{name}: {value}"
+    if info.passages_format not in (PLAIN_FORMAT, RICH_FORMAT):
+        return f"passages_format: {info.passages_format}, this Openbook reads {PLAIN_FORMAT} and {RICH_FORMAT}"
+    if info.metadata and info.passages_format == PLAIN_FORMAT:
+        return f"metadata: passages of format {PLAIN_FORMAT} have none"
+    if len(info.metadata) > MOST_FIELDS or not all(map(METADATA_NAME.fullmatch, info.metadata)):
+        return f"metadata: more than {MOST_FIELDS} fields, or a name that is none"
     for name in required_files(info.index_type):
         if name not in info.files:
             return f"files.{name}: Field required"

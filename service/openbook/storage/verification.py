@@ -23,6 +23,7 @@ from openbook.storage.bm25_index import Bm25Index
 from openbook.storage.durable import FileMark
 from openbook.storage.faiss_index import FaissIndex
 from openbook.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE, VECTORS_FILE, Manifest, is_lossy
+from openbook.storage.passage_fields import PassageFields
 from openbook.storage.passages import PassageFile
 from openbook.storage.snapshot import Identity, IndexSnapshot
 from openbook.storage.vectors import VectorFile
@@ -87,7 +88,8 @@ def open_checked(
     with ExitStack() as opened:
         held = _hold(folder, info)
         opened.callback(held.close)
-        passages = PassageFile.open(folder / PASSAGES_FILE, version=info.version)
+        fields = PassageFields(info.passages_format, info.metadata)
+        passages = PassageFile.open(folder / PASSAGES_FILE, version=info.version, fields=fields)
         opened.callback(passages.close)
         index = FaissIndex.open(folder / INDEX_FILE, version=info.version, factory=info.factory)
         opened.callback(index.close)

@@ -1,17 +1,18 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from openbook.entities import Passage
+from openbook.entities import MetadataValue, Passage
 from openbook.errors import IndexExists, IndexIncompatible, SourceInvalid
 from openbook.indexing.building import embedding, reading
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.sources import PassageSource, open_source
 from openbook.storage.index_store import IndexStore
-from tests.openbook.indexing.builds import Given, Seen
+from tests.openbook.indexing.builds import Given, Seen, interrupt
 
 ARTICLES = [
     {"title": "Peru", "text": " ".join(f"the president of peru {number} and the people ." for number in range(40))},
@@ -107,3 +108,24 @@ def test_a_build_that_fails_leaves_nothing(
         build_index(store, "mine", articles, encoder)
     assert store.versions() == ()
     assert not list(store.folder.iterdir())
+
+
+def test_a_build_in_shards_declares_the_types_of_all_of_them(
+    store: IndexStore, encoder: PassageEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No shard has all fields, and a build that is continued knows those of the shards before."""
+    monkeypatch.setattr(reading, "SHARD_PASSAGES", 2)
+    values: list[MetadataValue | None] = [None, None, 1, 2, 0.5, None, 3]
+    rows = [
+        Passage(f"p{row}", "t", f"text {row}", metadata=(("n", value),) if value is not None else ())
+        for row, value in enumerate(values)
+    ]
+    rows[6] = replace(rows[6], section="S", published="2020-02-02")
+    with pytest.raises(KeyboardInterrupt):
+        build_index(store, "v", Given(rows), encoder, report=Seen("embed", interrupt))
+    info = build_index(store, "v", Given(rows), encoder).info
+    assert (info.passages_format, info.metadata) == (2, {"n": "number"})
+    assert store.open("v").passages(range(7)) == tuple(rows)
+    more = [Passage("x", "t", "text"), Passage("y", "t", "text", metadata=(("n", "?"),))]
+    with pytest.raises(SourceInvalid, match="metadata field 'n' has values of type number and of type string"):
+        build_index(store, "w", Given([*rows, *more]), encoder)

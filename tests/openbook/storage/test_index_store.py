@@ -122,6 +122,8 @@ def test_vectors_of_any_layout_are_stored_row_by_row(tmp_path: Path) -> None:
         ({"passages": [Passage("same", "", "")] * 12}, "'same' comes again in row 1"),
         ({"passages": [Passage(f"{row}\ud800", "", "") for row in range(12)]}, "UTF-8 cannot hold"),
         ({"snapshot_date": "yesterday"}, "is no date"),
+        ({"passages": [Passage(f"{row}", "", "", url="file:///etc") for row in range(12)]}, "passage '0': url"),
+        ({"passages": iter([Passage("1", "", "", section="S")])}, "a field that is not declared"),
     ],
 )
 def test_what_no_index_can_hold_is_refused_and_leaves_nothing(

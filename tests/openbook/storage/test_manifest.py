@@ -113,7 +113,7 @@ def test_a_required_field_that_is_absent_is_named(tmp_path: Path, name: str) -> 
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(IndexInfo)])
 def test_a_field_of_another_type_is_named(tmp_path: Path, name: str) -> None:
-    wrong = "two" if name in ("n_passages", "dimension", "search", "files") else 2
+    wrong = "two" if name in ("n_passages", "dimension", "search", "files", "passages_format", "metadata") else 2
     with pytest.raises(ManifestInvalid, match=f"{name}: Input should be"):
         read_manifest(written(tmp_path, **{name: wrong}), "wiki-2018")
 
@@ -199,3 +199,29 @@ def test_text_that_looks_like_the_place_of_a_seal_is_text(tmp_path: Path) -> Non
     write_manifest(tmp_path, zeros)
     open_manifest(tmp_path, "wiki-2018", must_be_sealed=True)
     assert read_manifest(tmp_path, "wiki-2018") == zeros
+
+
+def test_metadata_is_declared_in_the_manifest_of_passages_of_format_2_alone(tmp_path: Path) -> None:
+    rich = dataclasses.replace(INFO, passages_format=2, metadata={"year": "integer", "tags": "strings"})
+    write_manifest(tmp_path, rich)
+    assert read_manifest(tmp_path, "wiki-2018") == rich
+    write_manifest(tmp_path, INFO)
+    assert not {"passages_format", "metadata"} & json.loads((tmp_path / MANIFEST).read_text()).keys()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"passages_format": 0}, "passages_format: 0"),
+        ({"passages_format": 3}, "passages_format: 3, this Openbook reads 1 and 2"),
+        ({"passages_format": True}, "passages_format"),
+        ({"metadata": {"a": "string"}}, "metadata: passages of format 1 have none"),
+        ({"passages_format": 2, "metadata": {"a": "text"}}, "metadata.a: Input should be"),
+        ({"passages_format": 2, "metadata": {"a.b": "string"}}, "metadata: "),
+        ({"passages_format": 2, "metadata": {f"f{n}": "string" for n in range(65)}}, "more than 64"),
+        ({"passages_format": 2, "metadata": ["a"]}, "metadata"),
+    ],
+)
+def test_a_declaration_that_cannot_be_is_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ManifestInvalid, match=said):
+        read_manifest(written(tmp_path, **changed), "wiki-2018")

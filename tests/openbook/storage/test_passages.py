@@ -1,14 +1,17 @@
+from dataclasses import replace
 from pathlib import Path
 from struct import pack
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openbook.entities import Passage
-from openbook.errors import IndexNotResident, IndexUnreadable
-from openbook.storage.passages import SCHEMA, PassageFile, write_passages
+from openbook.entities import MetadataType, Passage
+from openbook.errors import IndexNotResident, IndexUnreadable, SourceInvalid
+from openbook.storage.passage_fields import PLAIN, PassageFields
+from openbook.storage.passages import PassageFile, schema_of, write_passages
 from tests.openbook.storage.mappings import unmapped_soon
 
 PASSAGES = [Passage(f"p{row}", f"Title {row}", f"text of passage {row}" + " and more" * row) for row in range(40)]
@@ -144,10 +147,10 @@ def test_the_file_is_mapped_and_its_descriptor_given_back(path: Path) -> None:
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_compressed_passages_are_refused_before_they_are_unpacked(path: Path, codec: str) -> None:
     """A thousand times smaller than its text: a gigabyte would fit into a file of this kind that nobody looks at."""
-    table = pa.table({"id": ["1"], "title": ["t"], "text": ["x" * (64 << 20)]}, schema=SCHEMA)
+    table = pa.table({"id": ["1"], "title": ["t"], "text": ["x" * (64 << 20)]}, schema=schema_of(PLAIN))
     with (
         pa.OSFile(str(path), "wb") as sink,
-        pa.ipc.new_file(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer,
+        pa.ipc.new_file(sink, schema_of(PLAIN), options=pa.ipc.IpcWriteOptions(compression=codec)) as writer,
     ):
         writer.write_table(table)
     del table
@@ -185,3 +188,150 @@ def test_a_footer_with_other_batches_than_the_file_is_refused(path: Path, monkey
     path.write_bytes(content[:second] + b"\xff\xff\xff\xff" + b"\0" * 4 + content[second + 8 :])
     with pytest.raises(IndexUnreadable, match="1 batches where its footer says 2"):
         opened(path)
+
+
+RICH = [
+    Passage(
+        "a", "A", "first", "https://example.org/a", "History > Early", "2018-12-20", (("n", 3), ("tags", ("x", "y")))
+    ),
+    Passage("b", "B", "second"),
+    Passage("c", "C", "third", None, None, "2018-12-20T10:00:00Z", (("day", "2018-01-02"), ("n", 0.5), ("ok", False))),
+]
+TYPES: dict[str, MetadataType] = {"day": "date", "n": "number", "ok": "boolean", "tags": "strings"}
+
+
+@pytest.fixture
+def rich_path(tmp_path: Path) -> Path:
+    write_passages(tmp_path / "passages.arrow", RICH, PassageFields.of(RICH))
+    return tmp_path / "passages.arrow"
+
+
+def opened_rich(path: Path, **changed: MetadataType) -> PassageFile:
+    return PassageFile.open(path, version="v", fields=PassageFields(2, TYPES | changed))
+
+
+def test_url_section_date_and_metadata_come_back_as_they_were(rich_path: Path) -> None:
+    file = opened_rich(rich_path)
+    assert list(file.take([0, 1, 2])) == RICH
+    assert PassageFields.of(RICH) == PassageFields(2, TYPES)
+    file.touch()
+
+
+def test_a_column_is_had_whole_by_its_name_in_a_filter(rich_path: Path) -> None:
+    file = opened_rich(rich_path)
+    assert file.columns["published"] == "date"
+    assert [name for name in file.columns if name.startswith("meta.")] == [f"meta.{name}" for name in TYPES]
+    assert file.column("meta.n").to_pylist() == [3.0, None, 0.5]
+    assert file.column("published").to_pylist() == ["2018-12-20", None, "2018-12-20T10:00:00Z"]
+    with pytest.raises(KeyError):
+        file.column("meta.other")
+    file.close()
+    with pytest.raises(IndexNotResident):
+        file.column("url")
+
+
+def test_passages_without_new_fields_are_written_as_they_always_were(tmp_path: Path) -> None:
+    """The bytes of format 1, made by the writer of before format 2."""
+    passages = [Passage("1", "Zürich", "text one"), Passage("2", "東京", "text two")]
+    write_passages(tmp_path / "now", passages, PassageFields.of(passages))
+    columns = [[getattr(one, name) for one in passages] for name in ("passage_id", "title", "text")]
+    schema = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("id", "title", "text")])
+    with pa.OSFile(str(tmp_path / "then"), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(pa.record_batch([pa.array(column, pa.string()) for column in columns], schema=schema))
+    assert (tmp_path / "now").read_bytes() == (tmp_path / "then").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        PassageFields(),
+        PassageFields(2, {}),
+        PassageFields(2, TYPES | {"n": "integer"}),
+        PassageFields(2, TYPES | {"more": "string"}),
+        PassageFields(2, {"days": "date", "n": "number", "ok": "boolean", "tags": "strings"}),
+    ],
+)
+def test_columns_other_than_the_manifest_says_are_refused(rich_path: Path, fields: PassageFields) -> None:
+    with pytest.raises(IndexUnreadable, match="its columns are id: string, title: string"):
+        PassageFile.open(rich_path, version="v", fields=fields)
+
+
+def test_a_plain_file_whose_manifest_says_format_2_is_refused(path: Path) -> None:
+    with pytest.raises(IndexUnreadable, match="its columns are"):
+        PassageFile.open(path, version="v", fields=PassageFields(2))
+
+
+def rewritten(path: Path, name: str, values: pa.Array) -> Path:
+    table = PassageFile.open(path, version="v", fields=PassageFields(2, TYPES))._still_open()
+    table = table.set_column(table.schema.get_field_index(name), pa.field(name, values.type), values)
+    content = pa.BufferOutputStream()
+    with pa.ipc.new_file(content, table.schema) as writer:
+        writer.write_table(table)
+    path.write_bytes(content.getvalue())
+    return path
+
+
+def test_a_column_of_a_dictionary_is_refused(rich_path: Path) -> None:
+    with pytest.raises(IndexUnreadable, match="compressed or encoded"):
+        opened_rich(rewritten(rich_path, "section", pa.array(["a", "a", "b"]).dictionary_encode()))
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("meta.n", pa.array([float("nan"), None, 1.0])),
+        ("meta.n", pa.array([float("inf"), None, 1.0])),
+        ("meta.tags", pa.array([["x", None], None, None], pa.list_(pa.string()))),
+    ],
+)
+def test_a_value_that_json_cannot_say_is_an_error_of_its_row(rich_path: Path, name: str, values: pa.Array) -> None:
+    file = opened_rich(rewritten(rich_path, name, values))
+    assert file.take([1]) == (RICH[1],)
+    with pytest.raises(IndexUnreadable, match=f"row 0: {name}"):
+        file.take([0])
+
+
+@pytest.mark.parametrize("name", ["section", "meta.tags"])
+def test_a_damaged_offset_of_a_new_column_is_an_error(rich_path: Path, name: str) -> None:
+    content = bytearray(rich_path.read_bytes())
+    with pa.memory_map(str(rich_path)) as source:
+        offsets = pa.ipc.open_file(source).get_batch(0).column(name).buffers()[1]
+        at = offsets.address - source.read_buffer(1).address
+    content[at + 4 : at + 8] = (2**31 - 1).to_bytes(4, "little")
+    rich_path.write_bytes(content)
+    with pytest.raises(IndexUnreadable, match="row 0"):
+        opened_rich(rich_path).take([0])
+    with pytest.raises(IndexUnreadable, match=f"column {name}"):
+        opened_rich(rich_path).column(name)
+
+
+def test_a_passage_with_a_field_that_is_not_declared_is_not_written(tmp_path: Path) -> None:
+    for fields in (PassageFields(), PassageFields(2, {}), PassageFields(2, TYPES | {"n": "integer"})):
+        with pytest.raises(SourceInvalid, match="declared"):
+            write_passages(tmp_path / "passages.arrow", RICH, fields)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"url": "javascript:alert(1)"}, "url: 'javascript:alert"),
+        ({"url": "https://a b"}, "url"),
+        ({"url": "http://"}, "url"),
+        ({"url": "https://[::1"}, "url"),
+        ({"url": "https://a/" + "b" * 2048}, "url"),
+        ({"section": ""}, "section: it has 0"),
+        ({"published": "20.12.2018"}, "published"),
+        ({"published": "2018-12-20T10:00:00+02:00"}, "published"),
+        ({"published": "2018-13-20"}, "published"),
+        ({"metadata": (("b", 1), ("a", 1))}, "not sorted"),
+        ({"metadata": (("a", 1), ("a", 2))}, "twice"),
+        ({"metadata": (("a-b", 1),)}, "'a-b' is no name"),
+        ({"metadata": (("a", float("nan")),)}, "metadata.a"),
+        ({"metadata": (("a", 1 << 63),)}, "64 bits"),
+        ({"metadata": (("a", "x" * 16_385),)}, "16,384 characters"),
+    ],
+)
+def test_a_field_that_no_index_can_hold_is_not_written(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+    passage = replace(PASSAGES[0], **changed)
+    with pytest.raises(SourceInvalid, match=f"passage 'p0': .*{said}"):
+        write_passages(tmp_path / "passages.arrow", [passage], PassageFields.of([passage]))

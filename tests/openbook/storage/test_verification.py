@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -284,3 +285,23 @@ def test_errors_of_a_file_that_cannot_be_read_name_no_folder(tmp_path: Path, ope
         with pytest.raises(IndexUnreadable) as unreadable:
             opens(tmp_path / "part", version="v")
         assert str(tmp_path) not in str(unreadable.value)
+
+
+def test_passages_that_lack_what_the_manifest_declares_are_refused(indexes_folder: Path) -> None:
+    edit_manifest(indexes_folder, lambda fields: fields.update(passages_format=2, metadata={"year": "integer"}))
+    refuse(indexes_folder, IndexUnreadable, "its columns are id: string, title: string, text: string$")
+
+
+def test_passages_of_format_2_are_published_opened_and_verified(tmp_path: Path) -> None:
+    passages = [
+        replace(one, url=f"https://example.org/{row}", section="S", published="2016-01-01", metadata=(("row", row),))
+        for row, one in enumerate(tiny_passages(VERSION))
+    ]
+    store = IndexStore(tmp_path)
+    publish_tiny(store, VERSION, passages=passages)
+    info = store.verify(VERSION)
+    assert (info.passages_format, info.metadata) == (2, {"row": "integer"})
+    assert store.open(VERSION).passages(range(12)) == tuple(passages)
+    for declared in ({"row": "number"}, {"rows": "integer"}, {}):
+        edit_manifest(tmp_path, partial(dict.update, metadata=declared))
+        refuse(tmp_path, IndexUnreadable, "meta.row: int64")

@@ -19,6 +19,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +30,8 @@ from numpy.typing import NDArray
 from openbook.entities import Passage
 from openbook.errors import BuildDiffers, BuildInProgress, SourceInvalid
 from openbook.storage import durable
-from openbook.storage.passages import write_passages
+from openbook.storage.passage_fields import PLAIN, PassageFields
+from openbook.storage.passages import passages_of, write_passages
 
 RECIPE = "recipe.json"
 JOURNAL = "journal.jsonl"
@@ -60,8 +62,13 @@ def stamp_of(path: Path) -> str:
 
 
 def text_bytes(passages: Iterable[Passage]) -> int:
-    """Bytes of their ids, titles and texts in UTF-8."""
-    return sum(len(f"{one.passage_id}{one.title}{one.text}".encode()) for one in passages)
+    """Bytes of their ids, titles, texts and other fields in UTF-8."""
+
+    def extra(one: Passage) -> str:
+        values = (one.url, one.section, one.published, *(value for _, value in one.metadata))
+        return "".join(str(value) for value in values if value is not None)
+
+    return sum(len(f"{one.passage_id}{one.title}{one.text}{extra(one)}".encode()) for one in passages)
 
 
 class Journal:
@@ -147,7 +154,7 @@ class Shard:
     """Passages first, first + 1, ... first + n_passages - 1.
 
     The source continues after `taken` passages of the batch that follows `mark`. `skipped` counts what the source had
-    left out up to `mark`.
+    left out up to `mark`. `fields` are those of its passages.
     """
 
     number: int
@@ -158,6 +165,7 @@ class Shard:
     mark: str | None
     taken: int
     skipped: Mapping[str, int]
+    fields: PassageFields = PLAIN
 
 
 class WorkFolder:
@@ -177,6 +185,11 @@ class WorkFolder:
     def text_bytes(self) -> int:
         return sum(shard.text_bytes for shard in self.shards)
 
+    @property
+    def fields(self) -> PassageFields:
+        """What holds the passages of all shards."""
+        return reduce(lambda one, shard: one.united(shard.fields, self.version), self.shards, PLAIN)
+
     def n_bytes(self) -> int:
         """Bytes that the folder takes on the disk by now."""
         return sum(path.stat().st_blocks * 512 for path in self.place.rglob("*") if path.is_file())
@@ -195,11 +208,17 @@ class WorkFolder:
     def write_shard(
         self, passages: Sequence[Passage], mark: str | None, taken: int, skipped: Mapping[str, int]
     ) -> None:
-        """Add a shard, durable when this returns. Raises SourceInvalid for text that UTF-8 cannot hold."""
+        """Add a shard, durable when this returns.
+
+        Raises SourceInvalid for text that UTF-8 cannot hold, and for a field that no index holds or that has another
+        type in an earlier shard.
+        """
         number = len(self.shards)
         path = self.shard_path(number)
+        fields = PassageFields.of(passages)
+        self.fields.united(fields, self.version)
         try:
-            write_passages(path, passages)
+            write_passages(path, passages, fields)
         except UnicodeEncodeError as error:
             raise SourceInvalid(
                 source=self.version, reason=f"text that UTF-8 cannot hold: {error.object!r:.80}"
@@ -215,6 +234,8 @@ class WorkFolder:
                 "mark": mark,
                 "taken": taken,
                 "skipped": dict(skipped),
+                "passages_format": fields.passages_format,
+                "metadata": fields.metadata,
             }
         )
 
@@ -256,7 +277,9 @@ class WorkFolder:
     def _take_in(self, entry: Entry) -> None:
         if "read" in entry:
             known = {name: entry[name] for name in ("text_bytes", "sha256", "mark", "taken", "skipped")}
-            self.shards.append(Shard(entry["read"], self.n_passages, entry["passages"], **known))
+            # an older Openbook notes no fields
+            fields = PassageFields(entry.get("passages_format", PLAIN.passages_format), entry.get("metadata", {}))
+            self.shards.append(Shard(entry["read"], self.n_passages, entry["passages"], **known, fields=fields))
         elif "embedded" in entry:
             self.embedded[entry["embedded"]] = entry["sha256"]
             if not entry["sha256"]:
@@ -268,8 +291,7 @@ class WorkFolder:
 def read_shard(path: Path) -> list[Passage]:
     """The passages of a shard's file."""
     with pa.memory_map(str(path), "r") as source:
-        columns = [column.to_pylist() for column in pa.ipc.open_file(source).read_all().columns]
-    return [Passage(*row) for row in zip(*columns, strict=True)]
+        return passages_of(pa.ipc.open_file(source).read_all())
 
 
 @contextmanager

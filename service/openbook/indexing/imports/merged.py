@@ -6,6 +6,7 @@ from dataclasses import replace
 from openbook.errors import IndexIncompatible
 from openbook.indexing.building.ready import Block, NamedEncoder
 from openbook.indexing.sources.source import PassageBatch, PassageSource, rows_before
+from openbook.storage.passage_fields import PLAIN, PassageFields
 from openbook.storage.snapshot import IndexSnapshot
 from openbook.storage.vectors import slices
 
@@ -19,7 +20,7 @@ class Merged(PassageSource):
     """
 
     def __init__(self, snapshots: Sequence[IndexSnapshot], *, prefix: bool = False) -> None:
-        """Raises IndexIncompatible for versions of several encoders."""
+        """Raises IndexIncompatible for versions of several encoders, SourceInvalid for a field of several types."""
         first = snapshots[0].info
         for other in (snapshot.info for snapshot in snapshots[1:]):
             if (other.encoder_fingerprint, other.dimension) != (first.encoder_fingerprint, first.dimension):
@@ -35,6 +36,10 @@ class Merged(PassageSource):
             snapshot_date=max((info.snapshot_date for info in infos if info.snapshot_date), default=None),
             licence="; ".join(dict.fromkeys(info.licence for info in infos if info.licence)),
         )
+        fields = PLAIN
+        for info in infos:
+            # found now, and not after hours of reading
+            fields = fields.united(PassageFields(info.passages_format, info.metadata), info.version)
         self._snapshots = snapshots
         self._prefix = prefix
         self.encoder = NamedEncoder(first.encoder_name, first.encoder_fingerprint, first.dimension)

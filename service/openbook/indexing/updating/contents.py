@@ -1,7 +1,7 @@
 """Passages as digests: so that two versions are compared, and a text is found again, without holding either."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -27,6 +27,16 @@ def text_digest(passage: Passage) -> bytes:
     return digest(passage.title, passage.text)
 
 
+def whole_digest(passage: Passage) -> bytes:
+    """Of everything that a version keeps of a passage."""
+    # where a field is declared as a number, 3 comes back as 3.0
+    metadata = tuple(
+        (name, int(value) if isinstance(value, float) and value.is_integer() else value)
+        for name, value in passage.metadata
+    )
+    return digest(replace(passage, metadata=metadata) if metadata else passage)
+
+
 @dataclass(frozen=True, slots=True)
 class Contents:
     """Of each passage in its order the digest of its id, of what is embedded, and of all it has: (N,) each."""
@@ -42,7 +52,7 @@ class Contents:
         for n_passages, passage in enumerate(passages, start=1):
             ids += digest(passage.passage_id)
             texts += text_digest(passage)
-            wholes += digest(passage)
+            wholes += whole_digest(passage)
             if report is not None and n_passages % REPORT_EVERY == 0:
                 report(n_passages)
         return cls(as_digests(ids), as_digests(texts), as_digests(wholes))

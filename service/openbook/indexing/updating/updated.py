@@ -13,7 +13,7 @@ from openbook.indexing.building.embedding import Count, InProcess, ShardReader, 
 from openbook.indexing.building.work_folder import WorkFolder
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.sources.source import PassageBatch, PassageSource, rows_before
-from openbook.indexing.updating.contents import as_digests, digest, text_digest
+from openbook.indexing.updating.contents import as_digests, text_digest, whole_digest
 from openbook.indexing.updating.plan import UpdatePlan
 from openbook.storage.snapshot import IndexSnapshot
 from openbook.storage.vectors import slices
@@ -58,7 +58,7 @@ class Updated(PassageSource):
             end = row + len(batch.passages)
             planned = zip(self._plan.taken[row:end], self._plan.wholes[row:end], batch.passages, strict=False)
             taken = [(passage, whole) for is_taken, whole, passage in planned if is_taken]
-            if end > len(self._plan.taken) or any(as_digests(digest(one))[0] != whole for one, whole in taken):
+            if end > len(self._plan.taken) or any(as_digests(whole_digest(one))[0] != whole for one, whole in taken):
                 raise self._moved()
             row = end
             if taken:

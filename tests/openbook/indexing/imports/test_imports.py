@@ -2,6 +2,8 @@
 
 import json
 import pickle
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -153,14 +155,16 @@ def test_a_dataset_without_vectors_is_refused(tmp_path: Path) -> None:
             DatasetFolder(tmp_path)
 
 
-def merge(store: IndexStore, *parts: tuple[range, str], prefix: bool = False) -> IndexInfo:
+def merge(
+    store: IndexStore, *parts: tuple[range, str], prefix: bool = False, given: Sequence[Passage] = PASSAGES
+) -> IndexInfo:
     """Publish rows under the fingerprint of an encoder as "one", "two", and merge these versions."""
     for version, (rows, fingerprint) in zip(("one", "two"), parts, strict=True):
         publish(
             store,
             version,
             vectors=VECTORS[rows.start : rows.stop],
-            passages=[PASSAGES[row] for row in rows],
+            passages=[given[row] for row in rows],
             encoder_name="e",
             encoder_fingerprint=fingerprint,
             snapshot_date=f"2018-12-{rows.start + 1:02}",
@@ -176,6 +180,21 @@ def test_versions_are_merged_in_their_order(store: IndexStore) -> None:
     check(store)
     assert (info.source, info.snapshot_date, info.licence) == ("one + two", "2018-12-13", "CC0")
     assert (info.encoder_name, info.encoder_fingerprint) == ("e", "f")
+
+
+def test_a_merge_keeps_every_field_and_unites_the_declared_types(store: IndexStore) -> None:
+    rich = [
+        replace(one, url=f"https://example.org/{row}", metadata=(("n", row if row < 12 else row / 2),))
+        for row, one in enumerate(PASSAGES)
+    ]
+    parts = (range(12), "f"), (range(12, N), "f")
+    info = merge(store, *parts, given=rich)
+    assert store.info("one").metadata == {"n": "integer"}
+    assert (info.passages_format, info.metadata) == (2, {"n": "number"})
+    assert store.open("v").passages(range(N)) == tuple(rich)
+    words = [replace(one, metadata=(("n", 1 if row < 12 else "one"),)) for row, one in enumerate(PASSAGES)]
+    with pytest.raises(SourceInvalid, match="two: metadata field 'n' has values of type integer and of type string"):
+        merge(store, *parts, given=words)
 
 
 def test_an_id_of_two_versions_is_named_or_kept_by_a_prefix(store: IndexStore) -> None:

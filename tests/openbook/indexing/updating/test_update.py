@@ -107,9 +107,10 @@ def test_an_update_equals_a_build_of_the_same_passages_to_the_byte(
     "moved",
     [
         lambda row, one: dataclasses.replace(one, passage_id=f"renamed {row}"),
-        lambda row, one: dataclasses.replace(one, url=f"https://example.org/{row}"),
+        lambda row, one: dataclasses.replace(one, url=f"https://example.org/{row}", published="2018-12-20"),
+        lambda row, one: dataclasses.replace(one, section="Moved", metadata=(("rank", 0.5 * row), ("year", row))),
     ],
-    ids=["renamed", "another address"],
+    ids=["renamed", "of another address and date", "in another section, with other metadata"],
 )
 def test_an_update_that_changes_no_text_embeds_nothing(
     store: IndexStore, encoder: PassageEncoder, embedded: list[str], moved: Callable[[int, Passage], Passage]
@@ -122,6 +123,12 @@ def test_an_update_that_changes_no_text_embeds_nothing(
     assert made.plan.n_embedded == 0
     before, now = store.open("base"), store.open("new")
     np.testing.assert_array_equal(now.vectors(range(36)), before.vectors(range(36))[::-1])
+    assert now.passages(range(36)) == tuple(after)
+    # the same again finds no difference, also where a whole number is stored as a float
+    again = update_index(store, "new", "third", encoder, Changes(source(*after), mirror=True))
+    assert again is not None
+    assert not again.plan.changes_something
+    assert again.built.info.files == made.built.info.files
 
 
 def test_a_mirrored_source_removes_what_it_lacks_and_the_rest_stays_in_place(
