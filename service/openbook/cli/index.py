@@ -9,6 +9,7 @@ from rich.text import Text
 from openbook.cli.consoles import megabytes, output, print_json, say, size, table
 from openbook.cli.index_build import build
 from openbook.cli.index_change import bm25, delete, import_vectors, merge, prune
+from openbook.cli.index_follow import follow
 from openbook.cli.index_update import diff, update
 from openbook.cli.options import argument, option, with_options
 from openbook.entities import IndexInfo
@@ -123,6 +124,7 @@ COMMANDS = {
     "verify": verify,
     "update": update,
     "diff": diff,
+    "follow": follow,
     "import": import_vectors,
     "merge": merge,
     "delete": delete,
