@@ -79,7 +79,7 @@ def _superfluous(store: IndexStore, retention: Retention, spared: list[tuple[str
         except UnknownIndex:
             continue
     found.sort(key=lambda info: (info.created_at, info.version))
-    older = found[: len(found) - retention.keep] if retention.keep else found
+    older = found[: max(0, len(found) - (retention.keep or 0))]
     until = time.time() - (retention.days or 0) * DAY_S
     return [info.version for info in older if _built_at(info) <= until]
 

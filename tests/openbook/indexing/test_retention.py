@@ -42,6 +42,7 @@ def swapped(store: IndexStore, previous: str, version: str) -> None:
     [
         (Retention(), ()),
         (Retention(keep=6), ()),
+        (Retention(keep=9), ()),
         (Retention(keep=2), ("v1", "v2", "v3", "v4")),
         (Retention(days=35), ("v1", "v2", "v3")),
         (Retention(keep=4, days=35), ("v1", "v2")),
