@@ -108,6 +108,8 @@ def do(work: str, folder: Path, encoder: Path, stage: str = "", at: int = 0) -> 
     except IndexExists:
         # an earlier attempt was killed when all was done, before it could say so
         found["was_there"] = True
+    # what follows only looks
+    sys.settrace(None)
     for what in ("read", "embed"):
         found[f"{what}_before"] = (seen.done(what) or [N_PASSAGES])[0]
     found["files"] = whole_versions(store)
