@@ -278,6 +278,22 @@ class Bm25Info:
 
 
 @dataclass(frozen=True, slots=True)
+class Lineage:
+    """The version that an update was made from, and what it did.
+
+    `base_manifest` is the sha256 of the base's manifest.json. `added`, `changed` and `removed` count passages by their
+    ids; `embedded` counts those whose text the base lacked.
+    """
+
+    base: str
+    base_manifest: str
+    added: int
+    changed: int
+    removed: int
+    embedded: int
+
+
+@dataclass(frozen=True, slots=True)
 class IndexInfo:
     """The manifest of one index version: what it is, what made it, and what its files must be.
 
@@ -302,5 +318,6 @@ class IndexInfo:
     search: Mapping[str, int] = field(default_factory=dict)
     files: Mapping[str, FileInfo] = field(default_factory=dict)
     bm25: Bm25Info | None = None
+    lineage: Lineage | None = None
     passages_format: int = 1
     metadata: Mapping[str, MetadataType] = field(default_factory=dict)

@@ -246,6 +246,13 @@ class DimensionIncompatible(IndexIncompatible):
     )
 
 
+class BaseIncompatible(IndexIncompatible):
+    message = (
+        "The vectors of index {version!r} are of the passage encoder {index_encoder}, and {given} is to embed what "
+        "changed: their vectors cannot be compared. Name the base's encoder with --encoder, or build a new index."
+    )
+
+
 class IndexTooLarge(OpenbookError):
     code = "index_too_large"
     message = (
@@ -421,6 +428,15 @@ class BaseWeightsMissing(CheckpointInvalid):
 class SourceInvalid(OpenbookError):
     code = "source_invalid"
     message = "{source}: {reason}"
+
+
+class UnknownPassage(SourceInvalid):
+    message = (
+        "{source}: the index {version!r} has no passage {passage_id!r} to delete; {n_unknown:,} of the ids are unknown."
+    )
+
+    def __init__(self, *, version: str, passage_id: str, n_unknown: int) -> None:
+        super().__init__(source="--delete", version=version, passage_id=passage_id, n_unknown=n_unknown)
 
 
 class FaissFileRefused(SourceInvalid):

@@ -221,6 +221,17 @@ class Bm25Info(Part):
     n_terms: int
 
 
+class Lineage(Part):
+    """`base_manifest` is the sha256 of the base's manifest; the counts are of passages."""
+
+    base: str
+    base_manifest: str
+    added: int
+    changed: int
+    removed: int
+    embedded: int
+
+
 class Manifest(Result):
     """One version on disk, as its manifest has it."""
 
@@ -240,6 +251,7 @@ class Manifest(Result):
     search: Mapping[str, int]
     files: Mapping[str, FileInfo]
     bm25: Bm25Info | None
+    lineage: Lineage | None
 
 
 class Swapped(Result):

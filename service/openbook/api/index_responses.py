@@ -32,6 +32,17 @@ class Bm25Response(BaseModel):
     n_terms: Annotated[int, Field(description="Different words in the passages.")]
 
 
+class LineageResponse(BaseModel):
+    """What a version was made from, and how they differ."""
+
+    base: str
+    base_manifest: Annotated[str, Field(description="sha256 of the base's manifest.json.")]
+    added: int
+    changed: int
+    removed: int
+    embedded: Annotated[int, Field(description="Passages whose text the base lacked.")]
+
+
 class ManifestResponse(BaseModel):
     """One version on disk, as its manifest has it."""
 
@@ -56,6 +67,7 @@ class ManifestResponse(BaseModel):
         Bm25Response | None,
         Field(description="null: no question with retriever bm25 or hybrid."),
     ]
+    lineage: Annotated[LineageResponse | None, Field(description="Of an update; null: built from its source.")]
 
 
 class ResidentIndex(Index):

@@ -48,8 +48,6 @@ __all__ = ["LoadReport", "SwapIndex", "SwapPolicy", "SwapProgress", "SwapReport"
 
 # Seconds between two looks of a drain at whether it is to end.
 DRAIN_CHECK_S = 0.05
-# How far back a rollback looks for the swap that made the live version live.
-ROLLBACK_RECORDS = 1000
 
 T = TypeVar("T")
 
@@ -418,9 +416,7 @@ class SwapIndex:
         live = self._live_version()
         if self._before is not None and self._before != live:
             return self._before
-        records = self._history.last(ROLLBACK_RECORDS) if self._history is not None else ()
-        made_live = (record.previous for record in records if record.succeeded() and record.version == live)
-        for before in made_live:
-            if before is not None and before != live:
-                return before
-        raise NothingToRollBackTo(live=live)
+        before = self._history.version_before(live) if self._history is not None else None
+        if before is None:
+            raise NothingToRollBackTo(live=live)
+        return before

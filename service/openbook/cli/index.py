@@ -9,6 +9,8 @@ from rich.text import Text
 from openbook.cli.consoles import megabytes, output, print_json, say, size, table
 from openbook.cli.index_build import build
 from openbook.cli.index_change import bm25, delete, import_vectors, merge, prune
+from openbook.cli.index_follow import follow
+from openbook.cli.index_update import diff, update
 from openbook.cli.options import argument, option, with_options
 from openbook.entities import IndexInfo
 from openbook.errors import IndexCorrupt
@@ -106,6 +108,7 @@ def _as_json(info: IndexInfo) -> dict[str, Any]:
     content = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
     content["search"] = dict(info.search)
     content["bm25"] = dataclasses.asdict(info.bm25) if info.bm25 is not None else None
+    content["lineage"] = dataclasses.asdict(info.lineage) if info.lineage is not None else None
     content["files"] = {name: dataclasses.asdict(file) for name, file in info.files.items()}
     return content
 
@@ -119,6 +122,9 @@ COMMANDS = {
     "list": list_versions,
     "info": info,
     "verify": verify,
+    "update": update,
+    "diff": diff,
+    "follow": follow,
     "import": import_vectors,
     "merge": merge,
     "delete": delete,

@@ -40,7 +40,20 @@ class IndexNumbers:
 
 
 @dataclass(frozen=True, slots=True)
-class NewVersion(IndexNumbers):
+class Attempt(IndexNumbers):
+    """What every command is told that makes a version and may be stopped."""
+
+    restart: bool = option(False, "Throw away what a stopped attempt at this version has done.")
+    force: bool = option(False, "Replace a version of this name.")
+
+    def check_free(self, store: IndexStore, version: str, *, replace: bool = False) -> None:
+        """Raises IndexExists for a version that is there, unless it may be replaced or a stopped attempt goes on."""
+        if not work_place(store.folder, version).exists():
+            check_free(store, version, replace=self.force or replace)
+
+
+@dataclass(frozen=True, slots=True)
+class NewVersion(Attempt):
     """How a version is made."""
 
     index: str = option(
@@ -50,13 +63,6 @@ class NewVersion(IndexNumbers):
         "--index",
         "--type",
     )
-    restart: bool = option(False, "Throw away what a stopped attempt at this version has done.")
-    force: bool = option(False, "Replace a version of this name.")
-
-    def check_free(self, store: IndexStore, version: str, *, replace: bool = False) -> None:
-        """Raises IndexExists for a version that is there, unless it may be replaced or a stopped attempt goes on."""
-        if not work_place(store.folder, version).exists():
-            check_free(store, version, replace=self.force or replace)
 
 
 @with_options

@@ -17,6 +17,7 @@ from openbook.indexing.bm25_publish import add_bm25
 from openbook.indexing.building.work_folder import work_place
 from openbook.indexing.publishing import PRUNE_AFTER_S, delete_version
 from openbook.indexing.publishing import prune as prune_store
+from openbook.indexing.retention import Retention, retire
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 
@@ -216,13 +217,26 @@ def bm25(
 @with_options
 def prune(
     settings: Annotated[Settings, "indexes"],
+    keep: int | None = option(None, "Delete versions, but keep the newest so many.", min=1),
+    older_than_days: float | None = option(None, "Delete versions, but keep those built more recently.", min=0),
+    dry_run: bool = option(False, "Say which versions would be deleted, and change nothing."),
     older_than: float = option(
-        PRUNE_AFTER_S, "Leave what was deleted or replaced more recently.", min=0, metavar="SECONDS"
+        PRUNE_AFTER_S, "Leave the files of what was deleted or replaced more recently.", min=0, metavar="SECONDS"
     ),
 ) -> None:
     """Remove deleted versions, replaced files, and what dead builds left. Building and deleting do it by themselves.
 
-    What a service has open stays, on another machine too where the file system carries locks.
+    With --keep or --older-than-days, deletes versions first: with both, those that neither keeps. Never deletes the
+    version that services start on, the one that a rollback leads to, or one that a process has open, on another
+    machine too where the file system carries locks.
     """
-    n_removed = prune_store(IndexStore(settings.indexes), older_than_s=older_than)
+    store = IndexStore(settings.indexes)
+    retired = retire(store, Retention(keep, older_than_days), dry_run=dry_run)
+    for version, reason in retired.spared:
+        say(f"{version} stays: {reason}")
+    for version in retired.removed:
+        say(f"{version} would be deleted" if dry_run else f"deleted {version}")
+    if dry_run:
+        return
+    n_removed = prune_store(store, older_than_s=older_than)
     say(f"removed {n_removed} deleted or replaced" if n_removed else "removed nothing")

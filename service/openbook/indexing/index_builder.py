@@ -4,9 +4,9 @@ import datetime
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
-from openbook.entities import IndexInfo
+from openbook.entities import IndexInfo, Lineage
 from openbook.errors import IndexExists, SourceInvalid
 from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building import embedding, reading
@@ -44,7 +44,8 @@ class BuildOptions:
     is one process a processor. `restart` throws away what an earlier attempt left. `stamp` tells one content of the
     source from another of the same size, `size` is what `measure_source` returned. `engine` replaces the processes on
     this machine. `bm25` publishes BM25 scores beside the vectors. `adopted` is a finished FAISS file of the vectors;
-    `index` and `numbers` are then not read.
+    `index` and `numbers` are then not read. `reason` is a sentence in place of choose_index's, for an index that
+    another version has decided; `lineage` goes into the manifest.
     """
 
     index: str = "flat"
@@ -57,6 +58,8 @@ class BuildOptions:
     engine: Engine | None = None
     bm25: Bm25Parameters | None = None
     adopted: Adoptable | None = None
+    reason: str = ""
+    lineage: Lineage | None = None
 
 
 def build_index(
@@ -165,6 +168,7 @@ class _Build:
                 report=self.report,
                 bm25=self.options.bm25,
                 adopted=self.options.adopted.path if self.options.adopted is not None else None,
+                lineage=self.options.lineage,
             )
         finally:
             rows.close()
@@ -182,13 +186,14 @@ class _Build:
     def _spec(self, n_passages: int) -> IndexSpec:
         if self.options.adopted is not None:
             return self.options.adopted.spec
-        return choose_index(
+        spec = choose_index(
             self.options.index,
             n_passages=n_passages,
             dimension=self.encoder.dimension,
             memory_bytes=machine_memory(),
             **self.options.numbers,
         )
+        return replace(spec, reason=self.options.reason or spec.reason)
 
     def _chosen(self) -> IndexSpec:
         """The index, decided once: a machine with other memory continues with the same."""

@@ -13,7 +13,7 @@ from secrets import token_hex
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.entities import Bm25Info, FileInfo, IndexInfo, Passage
+from openbook.entities import Bm25Info, FileInfo, IndexInfo, Lineage, Passage
 from openbook.errors import IndexChecksumWrong, IndexCorrupt, IndexExists, IndexInUse, SourceInvalid
 from openbook.indexing import workplace
 from openbook.indexing.bm25_build import Bm25Parameters, in_order, write_bm25
@@ -67,6 +67,7 @@ def publish(
     n_threads: int | None = None,
     bm25: Bm25Parameters | None = None,
     adopted: Path | None = None,
+    lineage: Lineage | None = None,
     fields: PassageFields | None = None,
 ) -> IndexInfo:
     """Write a version: row i is `vectors[i]` (N, d) and the i-th passage. It is there wholly or not at all.
@@ -126,6 +127,7 @@ def publish(
             index_reason=reason,
             search=dict(spec.search),
             bm25=scored,
+            lineage=lineage,
             passages_format=fields.passages_format,
             metadata=dict(fields.metadata),
             files=describe(place, sorted(path.name for path in place.iterdir()), told),

@@ -81,6 +81,8 @@ class FaissIndex(Mapped[Any]):
         core = core_of(index)
         self.n_lists: int = core.nlist if isinstance(core, LISTS) else 0
         self.has_graph: bool = hasattr(core, "hnsw")
+        # how many candidates were looked at when a vector was linked
+        self.ef_construction: int | None = core.hnsw.efConstruction if self.has_graph else None
 
     @classmethod
     def open(cls, path: Path, *, version: str, factory: str = "") -> "FaissIndex":

@@ -18,6 +18,8 @@ BLOCK_BYTES = 1 << 16
 MAX_DETAIL = 500
 LONGEST_LINE = 1 << 16
 MAX_READ = 64 << 20
+# How far back `version_before` looks for the swap that made a version live.
+MOST_RECORDS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,11 @@ class SwapHistory:
             found = (record for line in self._lines_backwards() if (record := _read(line)) is not None)
             records.extend(islice(found, n))
         return tuple(records)
+
+    def version_before(self, live: str | None) -> str | None:
+        """What was live before the last swap to `live`, by any replica; None where the newest records lack it."""
+        records = (one for one in self.last(MOST_RECORDS) if one.succeeded() and one.version == live)
+        return next((one.previous for one in records if one.previous not in (None, live)), None)
 
     def _lines_backwards(self) -> Iterator[bytes]:
         """Whole lines from the end, read a block at a time: the file may have grown for years."""

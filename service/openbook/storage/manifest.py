@@ -64,6 +64,8 @@ def write_manifest(folder: Path, info: IndexInfo, files_in: str = "") -> None:
     if info.passages_format == PLAIN_FORMAT:
         # as older versions of Openbook write it
         del fields["passages_format"], fields["metadata"]
+    if info.lineage is None:
+        del fields["lineage"]
     content = {"format": IN_FOLDER} | fields | {"folder": files_in} if files_in else {"format": BESIDE} | fields
     (folder / MANIFEST).write_bytes(sealed(content))
 
@@ -190,6 +192,8 @@ def _defect(info: IndexInfo, version: str) -> str | None:
         return f"snapshot_date: {info.snapshot_date!r} is no date such as 2018-12-20"
     if info.bm25 is not None and (defect := _bm25_defect(info.bm25, info.files)) is not None:
         return f"bm25.{defect}"
+    if info.lineage is not None and min(dataclasses.astuple(info.lineage)[2:]) < 0:
+        return "lineage: a count below 0"
     for name, value in info.search.items():
         if value < 1:
             return f"search.{name}: {value}"

@@ -2,7 +2,7 @@
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ _ARROW_TYPES: dict[MetadataType, pa.DataType] = {
 META = "meta."
 # A batch of strings holds at most 2 GiB in Arrow's format; this many passages of 100 words take about 45 MB.
 BATCH_ROWS = 65_536
+RUN_ROWS = 1024
 MAGIC = b"ARROW1\0\0"
 # Fields of the tables Message and RecordBatch in Arrow's Message.fbs.
 MESSAGE_HEADER, BATCH_COMPRESSION = 2, 3
@@ -157,16 +158,19 @@ class PassageFile(Mapped[pa.Table]):
         IndexNotResident after close.
         """
         table = self._still_open()
-        passages = []
-        for row in rows:
-            if not 0 <= row < self._n_rows:
-                raise IndexError(f"row {row} of {self._n_rows}")
-            one = table.slice(int(row), 1)
+        passages: list[Passage] = []
+        for run in _runs(rows):
+            if not (run.start >= 0 and run.stop <= self._n_rows):
+                raise IndexError(f"row {run.start if run.start < 0 else run.stop - 1} of {self._n_rows}")
+            several = table.slice(run.start, len(run))
             try:
-                one.validate(full=True)
-                passages += passages_of(one)
+                several.validate(full=True)
+                passages += passages_of(several)
             except (pa.ArrowInvalid, ValueError) as error:
-                raise self._unreadable(f"row {row}: {reason_of(error, Path())}") from error
+                if len(run) == 1:
+                    raise self._unreadable(f"row {run.start}: {reason_of(error, Path())}") from error
+                for row in run:
+                    passages += self.take([row])
         return tuple(passages)
 
     def column(self, name: str) -> pa.ChunkedArray:
@@ -200,6 +204,20 @@ class PassageFile(Mapped[pa.Table]):
 
     def _unreadable(self, reason: str) -> IndexUnreadable:
         return IndexUnreadable(version=self._version, file=PASSAGES_FILE, reason=reason)
+
+
+def _runs(rows: Sequence[int]) -> Iterator[range]:
+    """The rows as runs of neighbours: checking a run costs little more than checking a row."""
+    run = range(0)
+    for row in rows:
+        if run and row == run.stop and len(run) < RUN_ROWS:
+            run = range(run.start, run.stop + 1)
+            continue
+        if run:
+            yield run
+        run = range(int(row), int(row) + 1)
+    if run:
+        yield run
 
 
 def _read_table(source: pa.MemoryMappedFile) -> pa.Table:

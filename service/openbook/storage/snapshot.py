@@ -65,6 +65,11 @@ class IndexSnapshot:
     def __len__(self) -> int:
         return self.info.n_passages
 
+    @property
+    def ef_construction(self) -> int | None:
+        """How many candidates were looked at when a vector of the graph was linked; None without a graph."""
+        return self._index.ef_construction
+
     def search(
         self,
         queries: NDArray[np.float32],

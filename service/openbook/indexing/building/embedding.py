@@ -37,6 +37,12 @@ Count = Callable[[int], None]
 Shards = Generator[tuple[int, Vectors], None, None]
 
 
+class ShardReader(Protocol):
+    """Whose passages are embedded: a work folder, or a part of each of its shards."""
+
+    def read_shard(self, number: int) -> list[Passage]: ...
+
+
 class Engine(Protocol):
     """Makes the vectors of shards."""
 
@@ -92,7 +98,7 @@ class InProcess:
 
     encoder: PassageEncoder
 
-    def vectors(self, work: WorkFolder, numbers: Sequence[int], count: Count) -> Shards:
+    def vectors(self, work: ShardReader, numbers: Sequence[int], count: Count) -> Shards:
         batch = batch_passages(self.encoder.device)
         for number in numbers:
             yield number, embed_shard(self.encoder, work.read_shard(number), batch, count)
@@ -109,7 +115,7 @@ class Workers:
     encoder: PassageEncoder
     n_workers: int
 
-    def vectors(self, work: WorkFolder, numbers: Sequence[int], count: Count) -> Shards:
+    def vectors(self, work: ShardReader, numbers: Sequence[int], count: Count) -> Shards:
         """Raises CheckpointInvalid when a worker loads another encoder, SettingInvalid when the system ends one."""
         workers: dict[Connection, BaseProcess] = {}
         # spawn: a process that has computed with torch must not be forked

@@ -1,8 +1,9 @@
-"""A process that forks, builds in the child, has the child killed on its way, and builds again in another child.
+"""A process that forks, changes a folder of indexes in the child, has it killed on its way, and does it again.
 
-`python -m tests.openbook.indexing.building.killing FOLDER ENCODER KILLS` kills at the places of PLACES for KILLS of 0,
-and otherwise before so many lines of building code, evenly spread. It writes one JSON object: for each kill what the
-second build made and how much it did again. Nothing computes before a fork, so that a child costs milliseconds.
+`python -m tests.openbook.indexing.building.killing FOLDER ENCODER KILLS WORK...` does each WORK, of WORKS. It kills at
+the places of PLACES for KILLS of 0, otherwise before so many lines of building code, evenly spread. It writes one JSON
+object: for each work and kill what was there after it, what the second attempt made, and how much that did again.
+Nothing computes before a fork, so that a child costs milliseconds.
 """
 
 import json
@@ -12,6 +13,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,17 +21,28 @@ from typing import Any
 import openbook
 from openbook.entities import Passage
 from openbook.errors import IndexExists
-from openbook.indexing.building import reading
+from openbook.indexing.building import embedding, reading
+from openbook.indexing.building.reading import PlainSource
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
+from openbook.indexing.publishing import prune
+from openbook.indexing.retention import Retention, retire
+from openbook.indexing.updating import contents, updated
+from openbook.indexing.updating.update import Changes, update_index
 from openbook.storage.index_store import IndexStore
 from tests.openbook.indexing.builds import Given, Seen
 
 N_PASSAGES, SHARD = 50, 8
 ROWS = [Passage(str(row), f"t{row // 3}", "the king of the long river " * (1 + row % 4)) for row in range(N_PASSAGES)]
+# every third passage is reworded: 17 of them, which come last
+CHANGED = [replace(one, text=f"the new {one.text}") for one in ROWS[::3]]
 TRACED = tuple(str(Path(openbook.__file__).parent / room) for room in ("indexing", "storage"))
-# a stage, and how much of it is done when the process ends
-PLACES = (("read", 30), ("embed", 20), ("add", 1), ("checksum", 1), ("cleared", 0))
+# of each work a stage, and how much of it is done when the process ends
+PLACES = {
+    "build": (("read", 30), ("embed", 20), ("add", 1), ("checksum", 1), ("cleared", 0)),
+    "update": (("v", 8), ("changes", 8), ("read", 30), ("embed", 44), ("add", 1), ("checksum", 1), ("cleared", 0)),
+    "prune": (("cleared", 0),),
+}
 FORK = multiprocessing.get_context("fork")
 
 
@@ -37,26 +50,79 @@ def end(*_: object, **__: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def build(folder: Path, encoder: Path, stage: str = "", at: int = 0) -> dict[str, Any]:
-    """Build, killed when `at` of `stage` is done. Returns what was made, and where reading and embedding began."""
-    reading.SHARD_PASSAGES = SHARD
-    reading.READ_REPORT_EVERY = 1
+def build(folder: Path, encoder: Path, seen: Seen) -> dict[str, Any]:
+    built = build_index(
+        IndexStore(folder), "v", Given(ROWS), PassageEncoder.load(encoder), BuildOptions("flat", workers=1), report=seen
+    )
+    return {"articles": built.n_articles}
+
+
+def update(folder: Path, encoder: Path, seen: Seen) -> dict[str, Any]:
+    changes = Changes(PlainSource(Given(CHANGED)), deleted=["1"])
+    options = BuildOptions("", workers=1)
+    made = update_index(IndexStore(folder), "v", "w", PassageEncoder.load(encoder), changes, options, report=seen)
+    assert made is not None
+    return {"articles": made.built.n_articles}
+
+
+def prune_all(folder: Path, encoder: Path, seen: Seen) -> dict[str, Any]:
+    store = IndexStore(folder)
+    retire(store, Retention(keep=1))
+    prune(store, older_than_s=-1)
+    return {"articles": 0}
+
+
+WORKS = {"build": build, "update": update, "prune": prune_all}
+
+
+def prepare(folder: Path, encoder: Path, work: str) -> None:
+    """What the work finds."""
+    folder.mkdir()
+    if work == "build":
+        return
+    build(folder, encoder, Seen())
+    if work == "prune":
+        for version in "abc":
+            shutil.copytree(folder / "v", folder / version)
+            manifest = folder / version / "manifest.json"
+            # without its seal, which such a change would break
+            fields = json.loads(manifest.read_text()) | {"version": version, "created_at": "2020-01-01T00:00:00+00:00"}
+            del fields["manifest_sha256"]
+            manifest.write_text(json.dumps(fields))
+        IndexStore(folder).set_current("v")
+
+
+def do(work: str, folder: Path, encoder: Path, stage: str = "", at: int = 0) -> dict[str, Any]:
+    """Do the work, killed when `at` of `stage` is done. Returns what came of it, and where reading and embedding
+    began."""
+    reading.SHARD_PASSAGES = updated.BLOCK_ROWS = SHARD
+    reading.READ_REPORT_EVERY = contents.REPORT_EVERY = 1
+    # the company in which a text is embedded then decides no bit of its vector
+    embedding.BATCH_PASSAGES = 1
     if stage == "cleared":
         shutil.rmtree = end  # type: ignore[assignment]
     store, seen = IndexStore(folder), Seen(stage, end, at)
     found: dict[str, Any] = {"was_there": False}
     try:
-        options = BuildOptions(index="flat", workers=1)
-        found["articles"] = build_index(
-            store, "v", Given(ROWS), PassageEncoder.load(encoder), options, report=seen
-        ).n_articles
+        found |= WORKS[work](folder, encoder, seen)
     except IndexExists:
-        # an earlier build was killed when all was done, before it could say so
+        # an earlier attempt was killed when all was done, before it could say so
         found["was_there"] = True
+    # what follows only looks
+    sys.settrace(None)
     for what in ("read", "embed"):
         found[f"{what}_before"] = (seen.done(what) or [N_PASSAGES])[0]
-    found["files"] = {name: file.sha256 for name, file in store.info("v").files.items()}
-    found["left"] = sorted(path.name for path in folder.iterdir())
+    found["files"] = whole_versions(store)
+    found["left"] = sorted(path.name for path in folder.iterdir() if path.name not in ("CURRENT", ".lock"))
+    return found
+
+
+def whole_versions(store: IndexStore) -> dict[str, dict[str, str]]:
+    """The sums of the files of each version, which must fit its manifest."""
+    found = {}
+    for version in store.versions():
+        store.check(version, verify="manifest" if version in "abc" else "checksum")
+        found[version] = {name: file.sha256 for name, file in store.info(version).files.items()}
     return found
 
 
@@ -89,28 +155,43 @@ def trace(before_line: int | None) -> list[int]:
     return seen
 
 
-def main(folder: Path, encoder: Path, kills: int) -> dict[str, Any]:
-    place = folder / "killed"
+def main(folder: Path, encoder: Path, work: str, kills: int) -> dict[str, Any]:
+    before, place, whole = folder / "before", folder / "killed", folder / "whole"
+
+    def fresh(target: Path) -> None:
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(before, target)
 
     def traced(before_line: int | None) -> int:
         seen = trace(before_line)
-        build(place, encoder)
+        do(work, place, encoder)
         return seen[0]
 
-    def kill_and_build(act: Callable[[], object]) -> dict[str, Any]:
-        shutil.rmtree(place, ignore_errors=True)
+    def kill_and_repeat(act: Callable[[], object]) -> dict[str, Any]:
+        fresh(place)
         killed, _ = in_child(act)
-        return {"killed": killed, **in_child(lambda: build(place, encoder))[1]}
+        _, after_kill = in_child(lambda: whole_versions(IndexStore(place)))
+        return {"killed": killed, "after_kill": after_kill, **in_child(lambda: do(work, place, encoder))[1]}
 
-    _, whole = in_child(lambda: build(folder / "whole", encoder))
+    folder.mkdir()
+    in_child(lambda: prepare(before, encoder, work))
+    fresh(whole)
+    _, made = in_child(lambda: do(work, whole, encoder))
     if kills == 0:
-        found = {what: kill_and_build(lambda what=what, at=at: build(place, encoder, what, at)) for what, at in PLACES}
+        found = {
+            what: kill_and_repeat(lambda what=what, at=at: do(work, place, encoder, what, at))
+            for what, at in PLACES[work]
+        }
     else:
+        fresh(place)
         lines = in_child(lambda: traced(None))[1]
         numbers = [1 + (lines - 1) * number // max(1, kills - 1) for number in range(kills)]
-        found = {str(number): kill_and_build(lambda number=number: traced(number)) for number in numbers}
-    return {"whole": whole, "kills": found}
+        found = {str(number): kill_and_repeat(lambda number=number: traced(number)) for number in numbers}
+    _, first = in_child(lambda: whole_versions(IndexStore(before)))
+    return {"before": first, "whole": made, "kills": found}
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))  # noqa: T201
+    folder, encoder, kills, *works = sys.argv[1:]
+    found = {work: main(Path(folder) / work, Path(encoder), work, int(kills)) for work in works}
+    print(json.dumps(found))  # noqa: T201

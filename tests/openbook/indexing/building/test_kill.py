@@ -1,4 +1,4 @@
-"""A build that is killed, and the one after it."""
+"""A build, an update and a prune that are killed, and the same command after it."""
 
 import json
 import subprocess
@@ -8,41 +8,72 @@ from typing import Any
 
 import pytest
 
-from tests.openbook.indexing.building.killing import N_PASSAGES, PLACES, SHARD
+from tests.openbook.indexing.building.killing import CHANGED, N_PASSAGES, PLACES, SHARD
 from tests.places import ROOT
 
+# what is in the folder in the end
+LEFT = {"build": ["v"], "update": ["v", "w"], "prune": ["v"]}
 
-def kill(folder: Path, encoder: Path, kills: int) -> dict[str, dict[str, Any]]:
-    """What came of each kill, which the next build finished with the same bytes."""
-    command = [sys.executable, "-m", "tests.openbook.indexing.building.killing", str(folder), str(encoder), str(kills)]
+
+def kill(folder: Path, encoder: Path, kills: int, *works: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """What came of each kill of each work: no version is ever half there, and the next attempt ends with the same
+    bytes."""
+    module = "tests.openbook.indexing.building.killing"
+    command = [sys.executable, "-m", module, str(folder), str(encoder), str(kills), *works]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    for place, again in found["kills"].items():
-        assert again["files"] == found["whole"]["files"], (place, again)
-        assert again["was_there"] or again["articles"] == found["whole"]["articles"], place
-        assert again["left"] == ["v"], place
-    return dict(found["kills"])
+    for work, of_work in found.items():
+        expected = of_work["whole"]
+        whole = of_work["before"] | expected["files"]
+        for place, again in of_work["kills"].items():
+            assert again["after_kill"].items() <= whole.items(), (work, place, again)
+            assert again["files"] == expected["files"], (work, place, again)
+            assert again["was_there"] or again["articles"] == expected["articles"], (work, place)
+            assert again["left"] == LEFT[work], (work, place)
+    return {work: of_work["kills"] for work, of_work in found.items()}
 
 
-def test_a_build_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(
-    tmp_path: Path, tiny_encoder: Path
-) -> None:
-    kills = kill(tmp_path, tiny_encoder, 0)
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """Each work, killed at each of PLACES."""
+    return kill(tmp_path_factory.mktemp("killed"), tiny_encoder, 0, *PLACES)
+
+
+def test_a_build_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(killed: Any) -> None:
+    kills = killed["build"]
     assert not any(again["was_there"] for again in kills.values())
-    assert [place for place, again in kills.items() if again["killed"]] == [place for place, _ in PLACES]
+    assert [place for place, again in kills.items() if again["killed"]] == [place for place, _ in PLACES["build"]]
     # of what was done when the process ended, less than a shard was done again
-    assert kills["read"]["read_before"] > dict(PLACES)["read"] - SHARD
-    assert kills["embed"]["embed_before"] > dict(PLACES)["embed"] - SHARD
+    assert kills["read"]["read_before"] > dict(PLACES["build"])["read"] - SHARD
+    assert kills["embed"]["embed_before"] > dict(PLACES["build"])["embed"] - SHARD
     assert kills["embed"]["read_before"] == N_PASSAGES
     for late in ("add", "checksum", "cleared"):
         assert kills[late]["embed_before"] == N_PASSAGES, late
 
 
+def test_an_update_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(killed: Any) -> None:
+    kills = killed["update"]
+    assert not any(again["was_there"] for again in kills.values())
+    assert [place for place, again in kills.items() if again["killed"]] == [place for place, _ in PLACES["update"]]
+    n_passages = N_PASSAGES - 1
+    assert kills["read"]["read_before"] > dict(PLACES["update"])["read"] - SHARD
+    # the last of the changed passages are embedded when it is killed: their shards need not be embedded again
+    assert n_passages - SHARD > kills["embed"]["embed_before"] > n_passages - len(CHANGED)
+    for late in ("add", "checksum", "cleared"):
+        assert kills[late]["embed_before"] >= n_passages, late
+
+
+def test_a_prune_killed_anywhere_leaves_each_version_whole_or_gone(killed: Any) -> None:
+    kills = killed["prune"]
+    assert all(again["killed"] for again in kills.values())
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_build_killed_before_any_line_is_finished_by_the_next(tmp_path: Path, tiny_encoder: Path) -> None:
-    kills = kill(tmp_path, tiny_encoder, 200)
+@pytest.mark.parametrize("work", ["build", "update", "prune"])
+def test_what_is_killed_before_any_line_is_finished_by_the_next(work: str, tmp_path: Path, tiny_encoder: Path) -> None:
+    kills = kill(tmp_path, tiny_encoder, 200, work)[work]
     assert sum(again["killed"] for again in kills.values()) > 190
     # the lines behind the last removal are few
     assert sum(again["was_there"] for again in kills.values()) < 10

@@ -1,0 +1,274 @@
+"""openbook index follow: a version that keeps up with a folder"""
+
+import datetime
+import os
+import re
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+from openbook.cli.client import url_of
+from openbook.cli.consoles import duration, say
+from openbook.cli.index_update import Embedding, load_encoder, show_plan
+from openbook.cli.options import URL, argument, option, with_options
+from openbook.cli.progress import ProgressBar
+from openbook.cli.swap import Administration
+from openbook.errors import BuildDiffers, NoLiveIndex, OpenbookError, SettingInvalid, SourceInvalid
+from openbook.indexing.building.work_folder import stamp_of, unfinished
+from openbook.indexing.retention import Retention, retire
+from openbook.settings import Settings
+from openbook.storage.index_store import IndexStore
+from openbook_client import OpenbookError as ServiceError
+
+if TYPE_CHECKING:
+    from openbook.indexing.passage_encoder import PassageEncoder
+
+FIRST_PAUSE_S = 5.0
+LONGEST_PAUSE_S = 600.0
+ACTOR = "openbook index follow"
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+TIMED = re.compile(r"-\d{8}T\d{6}Z")
+# Of a version's 64 characters the time takes 17.
+LONGEST_STEM = 47
+
+
+class Serving(Protocol):
+    """What serves the versions."""
+
+    def live(self) -> str:
+        """The version that is live."""
+        ...
+
+    def make_live(self, version: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunningService:
+    """A service that is asked over HTTP; its history names the actor."""
+
+    settings: Settings
+    administration: Administration
+    actor: str
+
+    def live(self) -> str:
+        with self.administration.service(self.settings, self.actor) as service:
+            live = service.index().live
+        if live is None:
+            raise NoLiveIndex
+        return live.version
+
+    def make_live(self, version: str) -> None:
+        with self.administration.service(self.settings, self.actor) as service:
+            report = service.swap(version)
+        say(f"{version} is live, generation {report.generation}, after {report.seconds['total']:.3f} s")
+        if not report.durable:
+            say("CURRENT could not be written: a restart comes back on another version", "yellow")
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentLine:
+    """CURRENT, which services on the folder follow by themselves."""
+
+    store: IndexStore
+
+    def live(self) -> str:
+        return self.store.default_version()
+
+    def make_live(self, version: str) -> None:
+        self.store.set_current(version)
+        say(f"{version} is CURRENT")
+
+
+def utc_now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+class Follower:
+    """Makes a version of the live one whenever the text has changed, and makes that one live."""
+
+    def __init__(
+        self,
+        store: IndexStore,
+        source: str,
+        serving: Serving,
+        encoder: "PassageEncoder",
+        *,
+        keep: int,
+        workers: int | None = None,
+        clock: Callable[[], datetime.datetime] = utc_now,
+    ) -> None:
+        self._store = store
+        self._source = source
+        self._serving = serving
+        self._encoder = encoder
+        self._keep = keep
+        self._workers = workers
+        self._clock = clock
+        # the state of the text that is served, and the version made of a later state that waits to be served
+        self._served: str | None = None
+        self._waiting: tuple[str, str] | None = None
+
+    def look(self) -> bool:
+        """Whether the text had changed, so that another version is live now.
+
+        Raises what stands in the way. The next look goes on from there: a version that is built is not built again.
+        """
+        state = state_of(Path(self._source))
+        if state == self._served:
+            return False
+        if self._waiting is None or self._waiting[0] != state:
+            version = self._made()
+            if version is None:
+                self._served = state
+                return False
+            self._waiting = (state, version)
+        self._serving.make_live(self._waiting[1])
+        self._served, self._waiting = state, None
+        self._retire()
+        return True
+
+    def _made(self) -> str | None:
+        """A version of the text as it is now: one that was made before, or a new one. None where the live one is."""
+        from openbook.indexing.index_builder import BuildOptions
+        from openbook.indexing.sources import open_source
+        from openbook.indexing.updating.plan import plan_update
+        from openbook.indexing.updating.update import Changes, update_index
+
+        live = self._serving.live()
+        with ProgressBar(stopped="stopped; the next follow goes on with it") as progress:
+            ready = self._ready_after(live)
+            if ready is not None:
+                with closing(self._store.open(ready)) as snapshot:
+                    plan = plan_update(snapshot, open_source(self._source), mirror=True, report=progress.update)
+                if not plan.changes_something:
+                    say(f"{ready} is what {self._source} says, and was not live")
+                    return ready
+            stem = stem_of(live)
+            begun = [one for one in unfinished(self._store.folder) if stem_of(one) == stem and one != stem]
+            name = begun[-1] if begun else f"{stem}-{self._clock():%Y%m%dT%H%M%SZ}"
+            options = BuildOptions(index="", workers=self._workers)
+
+            def build(options: BuildOptions) -> bool:
+                changes = Changes(open_source(self._source), mirror=True)
+                made = update_index(
+                    self._store,
+                    live,
+                    name,
+                    self._encoder,
+                    changes,
+                    options,
+                    wanted=lambda plan: plan.changes_something and show_plan(plan),
+                    report=progress,
+                )
+                return made is not None
+
+            try:
+                is_made = build(options)
+            except BuildDiffers:
+                # an earlier process was ended on its way, and the text or the live version is another by now
+                is_made = build(replace(options, restart=True))
+        if not is_made:
+            say(f"{live} is what {self._source} says")
+        return name if is_made else None
+
+    def _ready_after(self, live: str) -> str | None:
+        """The newest version that an earlier process made of `live`, where that was ended before the swap."""
+        stem = stem_of(live)
+        for version in reversed(self._store.versions()):
+            if version not in (stem, live) and stem_of(version) == stem:
+                lineage = self._store.info(version).lineage
+                return version if lineage is not None and lineage.base == live else None
+        return None
+
+    def _retire(self) -> None:
+        live = self._serving.live()
+        stem = stem_of(live)
+        mine = Retention(keep=self._keep, among=lambda version: version != stem and stem_of(version) == stem)
+        for version in retire(self._store, mine).removed:
+            say(f"deleted {version}: the newest {self._keep} stay")
+
+
+def stem_of(version: str) -> str:
+    """The name without the time that a follower put behind it."""
+    timed = TIMED.search(version, max(0, len(version) - 17))
+    return version[: timed.start()] if timed is not None else version[:LONGEST_STEM]
+
+
+def state_of(path: Path) -> str:
+    """Text that changes when a file changes, or any below a folder. Raises SourceInvalid where it cannot be read."""
+    try:
+        if not path.is_dir():
+            return stamp_of(path)
+        found = []
+        for folder, folders, files in os.walk(path):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(files):
+                if not name.startswith("."):
+                    found.append(f"{folder}/{name} {stamp_of(Path(folder, name))}")
+        return "\n".join(found)
+    except OSError as error:
+        raise SourceInvalid(source=str(path), reason=f"cannot be read ({error.strerror})") from error
+
+
+def seconds_of(text: str) -> float:
+    """90, 90s, 5m, 2h or 1d in seconds. Raises SettingInvalid."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
+    if match is None or not float(match[1]):
+        raise SettingInvalid(setting="--every", reason=f"must be a time such as 30s, 5m or 2h, not {text!r}")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def keep_looking(follower: Follower, every_s: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Look again and again. After errors it waits 5, 10, 20 ... seconds, at most 10 minutes, or `every_s` if longer."""
+    failed = 0
+    while True:
+        try:
+            follower.look()
+            failed, pause = 0, every_s
+        except (OpenbookError, ServiceError, OSError) as error:
+            pause = min(FIRST_PAUSE_S * 2**failed, max(every_s, LONGEST_PAUSE_S))
+            failed += 1
+            code = "system_error" if isinstance(error, OSError) else error.code
+            say(f"{utc_now():%Y-%m-%dT%H:%M:%SZ} not followed [{code}]: {error}; again in {duration(pause)}", "yellow")
+        sleep(pause)
+
+
+@with_options
+def follow(
+    settings: Annotated[Settings, "indexes", "device", "host", "port"],
+    embedding: Embedding,
+    source: str = argument("DIR", "The whole text: a folder, or a file, as index build reads it."),
+    every: str = option("5m", "How often to look, such as 30s, 5m or 2h."),
+    url: str | None = URL,
+    token: str | None = option(None, "The service's admin token; without it, that of OPENBOOK_ADMIN_TOKEN."),
+    actor: str = option(ACTOR, "Who swaps, for the service's history."),
+    current: bool = option(False, "Ask no service: write CURRENT, which services on the folder follow."),
+    keep: int = option(7, "Keep the newest so many of the versions made here.", min=1),
+    once: bool = option(False, "Look once and end, as for cron."),
+) -> None:
+    """Keep the live version up to date with a folder: build an update when its files change, and swap to it.
+
+    The live version must lie in --indexes and have been built from this text. A new one is named after it and the
+    time, such as notes-20261122T101500Z. Embeds only new text. An error is said and tried again after a pause; what is
+    live serves meanwhile. You may stop it at any time.
+    """
+    every_s = seconds_of(every)
+    store = IndexStore(settings.indexes)
+    if current and url is not None:
+        raise SettingInvalid(setting="--current", reason="asks no service, and --url names one; leave one of them out")
+    serving: Serving = CurrentLine(store)
+    if not current:
+        administration = Administration(url=url, token=token)
+        # what no request can carry is said now, and not tried again for ever
+        administration.service(settings, actor).close()
+        serving = RunningService(settings, administration, actor)
+    follower = Follower(store, source, serving, load_encoder(settings, embedding), keep=keep, workers=embedding.workers)
+    where = "CURRENT" if current else url or url_of(settings)
+    if once:
+        follower.look()
+        return
+    say(f"follows {source} every {duration(every_s)} for {where}; Ctrl-C ends it")
+    keep_looking(follower, every_s)

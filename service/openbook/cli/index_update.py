@@ -1,0 +1,242 @@
+"""openbook index: update, diff"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from openbook.cli.ask_file import QuestionFile
+from openbook.cli.client import ServiceHere, quieten_libraries, running_service
+from openbook.cli.consoles import output, print_json, printable, say
+from openbook.cli.index_build import Attempt, show_report
+from openbook.cli.options import REQUIRED, argument, option, with_options
+from openbook.cli.progress import ProgressBar
+from openbook.errors import SourceInvalid
+from openbook.settings import Settings
+from openbook.storage.index_store import IndexStore
+from openbook.storage.snapshot import IndexSnapshot
+from openbook.storage.vectors import slices
+
+if TYPE_CHECKING:
+    from openbook.indexing.passage_encoder import PassageEncoder
+    from openbook.indexing.updating.plan import UpdatePlan
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """What embeds the text that is new."""
+
+    encoder: str | None = option(
+        None,
+        "The passage encoder that made the base's vectors: a folder or a hub id. Without it all-MiniLM-L6-v2 from "
+        "its package.",
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = option(
+        "auto", "What the encoder computes in. auto takes bfloat16 where the hardware multiplies it."
+    )
+    workers: int | None = option(None, "Processes that embed. Without it one a processor.", min=1, max=256)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedVersion(Attempt):
+    """How an updated version is made."""
+
+    index: str = option("", "The type of the index, as of openbook index build. Without it the base's.")
+
+
+@with_options
+def update(
+    settings: Annotated[Settings, "indexes", "device"],
+    embedding: Embedding,
+    made: UpdatedVersion,
+    base: str = argument("BASE", "The version that changes. It stays as it is."),
+    name: str = option(REQUIRED, "Name of the new version."),
+    changes: str | None = option(
+        None,
+        "Passages that are new or have changed: a file or a folder, as index build reads them. A known id replaces "
+        "its passage.",
+        metavar="FILE|DIR",
+    ),
+    mirror: bool = option(
+        False, "--changes is the whole new text: passages go whose id it lacks. What a folder needs whose files shrink."
+    ),
+    delete: Path | None = option(None, "A file of ids, one a line: these passages go.", metavar="FILE"),
+    bm25: bool | None = option(None, "BM25 beside the vectors. Without either, as the base.", "--bm25/--no-bm25"),
+    date: str | None = option(None, "Date of the text. Without it, that of --changes or else the base's."),
+    licence: str = option("", "Licence of the text of --changes, beside the base's."),
+) -> None:
+    """Make a version of another one and of what has changed. Embeds only text that the base lacks.
+
+    The new version is a whole one, as if it had been built from its passages: first those that stay, in the base's
+    order, then what was changed or added. It takes the vector of each text that it knows, also where a passage only
+    has another id, address or date. You may stop it and start it again, like index build.
+    """
+    store = IndexStore(settings.indexes)
+    made.check_free(store, name)
+
+    from openbook.indexing.index_builder import BuildOptions
+    from openbook.indexing.sources import open_source
+    from openbook.indexing.updating.update import Changes, update_index
+
+    changed = Changes(
+        open_source(changes, snapshot_date=date, licence=licence) if changes is not None else None,
+        read_ids(delete) if delete is not None else (),
+        mirror=mirror,
+    )
+    options = BuildOptions(
+        index=made.index,
+        numbers=made.numbers,
+        replace=made.force,
+        restart=made.restart,
+        workers=embedding.workers,
+    )
+    encoder = load_encoder(settings, embedding)
+    with ProgressBar(stopped=f"{name} is stopped; the same command goes on with it") as progress:
+        updated = update_index(
+            store, base, name, encoder, changed, options, bm25=bm25, wanted=show_plan, report=progress
+        )
+    if updated is not None:
+        show_report(store, updated.built, embedded=False)
+
+
+def load_encoder(settings: Settings, embedding: Embedding) -> "PassageEncoder":
+    # torch takes seconds to import
+    from openbook.indexing.passage_encoder import PassageEncoder
+    from openbook.rag.checkpoint import choose_device, choose_dtype
+
+    quieten_libraries()
+    device = choose_device(settings.device)
+    return PassageEncoder.load(embedding.encoder, device=device, dtype=choose_dtype(embedding.precision, device))
+
+
+def show_plan(plan: "UpdatePlan") -> bool:
+    """Say what the update does; it goes on."""
+    say(
+        f"{plan.n_passages:,} passages: {plan.n_added:,} added, {plan.n_changed:,} changed ({plan.n_reworded:,} of "
+        f"them in title or text), {plan.n_removed:,} removed; {plan.n_embedded:,} to embed"
+    )
+    if plan.skipped:
+        say(f"left out of --changes: {', '.join(f'{count:,} {why}' for why, count in sorted(plan.skipped.items()))}")
+    return True
+
+
+def read_ids(path: Path) -> tuple[str, ...]:
+    """The ids of a file, one a line. Raises SourceInvalid for a file that is not UTF-8 or holds none."""
+    try:
+        ids = tuple(line for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceInvalid(source=str(path), reason=f"cannot be read ({error})") from error
+    if not ids:
+        raise SourceInvalid(source=str(path), reason="there is no id in it")
+    return tuple(line.removesuffix("\r") for line in ids)
+
+
+@with_options
+def diff(
+    settings: Annotated[Settings, "checkpoint", "indexes", "device", "dtype", "threads"],
+    before: str = argument("A", "A version."),
+    after: str = argument("B", "Another one."),
+    ids: bool = option(False, "Print the id of every passage that differs, a line each."),
+    questions: Path | None = option(
+        None,
+        'Ask both versions each question of this file, of lines such as {"question": "..."}, and print what changes.',
+        metavar="FILE.jsonl",
+    ),
+    url: str | None = option(
+        None,
+        "Ask --questions of the service there, in which both versions are open. Without it, --checkpoint is loaded "
+        "into this process.",
+    ),
+    as_json: bool = option(False, "Print JSON, with the ids.", "--json"),
+) -> None:
+    """Show which passages B adds to A, changes in it and lacks; with --questions, what that means for answers."""
+    from openbook.indexing.updating.difference import Difference
+    from openbook.indexing.updating.plan import contents_of
+
+    # before anything is read that takes long
+    asked = QuestionFile.read(questions) if questions is not None else None
+    store = IndexStore(settings.indexes)
+    with closing(store.open(before)) as first, closing(store.open(after)) as second:
+        with ProgressBar() as progress:
+            found = Difference.between(contents_of(first, progress.update), contents_of(second, progress.update))
+        masks = {
+            "added": (second, found.added),
+            "text": (second, found.reworded),
+            "fields": (second, found.relabelled),
+            "removed": (first, found.removed),
+        }
+        counts = {what: int(mask.sum()) for what, (_, mask) in masks.items()}
+        listed = {what: _ids(*where) for what, where in masks.items()} if ids or as_json else {}
+    changes = _answered(settings, asked, before, after, url) if asked is not None else None
+    if as_json:
+        said = {"questions": changes} if changes is not None else {}
+        print_json({"before": before, "after": after, **listed, **said})
+        return
+    console = output()
+    for what, several in listed.items():
+        for passage_id in several:
+            typer.echo(f"{what}\t{printable(passage_id)}")
+    if not ids:
+        console.print(
+            f"{after} has {counts['added']:,} passages that {before} lacks, {counts['text']:,} with another title "
+            f"or text, {counts['fields']:,} with other fields, and lacks {counts['removed']:,}",
+            markup=False,
+        )
+    if changes is not None:
+        _show_changes(changes)
+
+
+def _ids(snapshot: IndexSnapshot, mask: NDArray[np.bool_]) -> list[str]:
+    rows: Sequence[int] = np.flatnonzero(mask).tolist()
+    return [one.passage_id for part in slices(len(rows), 1024) for one in snapshot.passages(rows[part])]
+
+
+def _answered(
+    settings: Settings, questions: QuestionFile, before: str, after: str, url: str | None
+) -> list[dict[str, Any]]:
+    """Of each question both answers, the ids of the passages that come and go, and whether anything changes."""
+    # both are opened, and CURRENT is of no concern
+    here = settings.model_copy(update={"index": before, "residents": 2, "follow_s": 0.0})
+    opened = running_service(url, timeout_s=settings.timeout_s) if url is not None else ServiceHere(here)
+    found = []
+    with opened as service, ProgressBar() as progress:
+        for done, one in enumerate(questions.questions.values(), start=1):
+            first, second = service.compare(one.question, [before, after]).answers
+            texts = [{passage.passage_id: passage.text for passage in answer.passages} for answer in (first, second)]
+            gone = [name for name, text in texts[0].items() if texts[1].get(name) != text]
+            new = [name for name, text in texts[1].items() if texts[0].get(name) != text]
+            changed = first.answer != second.answer
+            found.append(
+                {
+                    "question": one.question,
+                    "answers": [first.answer, second.answer],
+                    "gone": gone,
+                    "new": new,
+                    "changed": {"answer": changed, "passages": bool(gone or new)},
+                }
+            )
+            progress.update(done, len(questions.questions), "ask")
+    return found
+
+
+def _show_changes(changes: Sequence[Mapping[str, Any]]) -> None:
+    """Print the questions for which something changes, and how many they are."""
+    console = output()
+    for one in changes:
+        if not any(one["changed"].values()):
+            continue
+        first, second = ("none" if answer is None else repr(answer) for answer in one["answers"])
+        answers = f"{first}, now {second}" if one["changed"]["answer"] else f"{first}, as before"
+        moved = " ".join([*(f"-{name}" for name in one["gone"]), *(f"+{name}" for name in one["new"])])
+        console.print(printable(f"{one['question']}: {answers}; {moved}"), markup=False, soft_wrap=True)
+    n_answers = sum(one["changed"]["answer"] for one in changes)
+    n_passages = sum(one["changed"]["passages"] for one in changes)
+    console.print(
+        f"of {len(changes):,} questions {n_answers:,} have another answer, and {n_passages:,} other passages",
+        markup=False,
+    )

@@ -1,0 +1,1 @@
+"""How a version is made of another one and of what has changed, and how two versions differ."""

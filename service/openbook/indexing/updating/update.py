@@ -1,0 +1,142 @@
+"""A new version of a version and what has changed: only text that is new is embedded."""
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from openbook.entities import Bm25Info, IndexInfo, Lineage
+from openbook.errors import BaseIncompatible, IndexUnreadable, SettingInvalid
+from openbook.indexing.bm25_build import Bm25Parameters
+from openbook.indexing.building.estimating import SourceSize
+from openbook.indexing.building.progress import BuildReport, Progress, Silence
+from openbook.indexing.building.work_folder import work_place
+from openbook.indexing.index_builder import BuildOptions, build_index
+from openbook.indexing.passage_encoder import PassageEncoder
+from openbook.indexing.publishing import check_free
+from openbook.indexing.sources import PassageSource
+from openbook.indexing.updating.plan import UpdatePlan, plan_update
+from openbook.indexing.updating.updated import Reusing, Updated
+from openbook.storage import durable
+from openbook.storage.index_store import IndexStore
+from openbook.storage.manifest import MANIFEST, PASSAGES_FILE
+from openbook.storage.snapshot import IndexSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What changes in a version. `source` brings passages, each in place of the one of its id, or beside all others.
+
+    The passages of `deleted` go; with `mirror` all go whose id the source lacks: it is the whole new text.
+    """
+
+    source: PassageSource | None = None
+    deleted: Collection[str] = ()
+    mirror: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises SettingInvalid for changes that change nothing, or that say twice what goes."""
+        if self.source is None and not self.deleted:
+            raise SettingInvalid(setting="--changes", reason="is needed, or --delete with an id")
+        if self.mirror and (self.source is None or self.deleted):
+            raise SettingInvalid(setting="--mirror", reason="takes everything from --changes and goes without --delete")
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateReport:
+    """The build of the version, and what the update had planned."""
+
+    built: BuildReport
+    plan: UpdatePlan
+
+
+def update_index(
+    store: IndexStore,
+    base: str,
+    version: str,
+    encoder: PassageEncoder,
+    changes: Changes,
+    options: BuildOptions | None = None,
+    *,
+    bm25: bool | None = None,
+    wanted: Callable[[UpdatePlan], bool] | None = None,
+    report: Progress | None = None,
+) -> UpdateReport | None:
+    """Publish `base` with `changes` as `version`, a whole version like any other: see `Updated` for its order.
+
+    The index, its numbers and BM25 are those of the base unless `options` (with an index other than "") and `bm25` say
+    otherwise. Continues after a kill as `build_index` does. `wanted` sees the plan before anything is written; if it
+    says no, nothing is made and None comes back.
+
+    Raises BaseIncompatible for an encoder that did not make the base's vectors, and what `plan_update` and
+    `build_index` raise.
+    """
+    options = options or BuildOptions(index="")
+    if version == base:
+        raise SettingInvalid(setting="--name", reason=f"an update makes another version; {base!r} is its base")
+    if not work_place(store.folder, version).exists():
+        check_free(store, version, replace=options.replace)
+    with closing(store.open(base)) as snapshot:
+        check_encoder(snapshot.info, encoder)
+        manifest = durable.sha256_of(store.find(base) / MANIFEST)
+        if store.check(base) != snapshot.identity:
+            raise IndexUnreadable(version=base, file=MANIFEST, reason="it was published again meanwhile")
+        told = (report or Silence()).update
+        plan = plan_update(snapshot, changes.source, deleted=changes.deleted, mirror=changes.mirror, report=told)
+        if wanted is not None and not wanted(plan):
+            return None
+        lineage = Lineage(base, manifest, plan.n_added, plan.n_changed, plan.n_removed, plan.n_embedded)
+        built = build_index(
+            store,
+            version,
+            Updated(snapshot, changes.source, plan),
+            encoder,
+            replace(
+                _as_the_base(snapshot, options, bm25),
+                stamp=f"base {base} {manifest}, changes {plan.stamp}",
+                size=_size(snapshot.info, plan),
+                engine=Reusing(snapshot, plan, encoder, options.workers),
+                lineage=lineage,
+            ),
+            report=report,
+        )
+    return UpdateReport(built, plan)
+
+
+def check_encoder(base: IndexInfo, encoder: PassageEncoder) -> None:
+    """Raise BaseIncompatible unless this encoder made the vectors of the base."""
+    if (base.encoder_fingerprint, base.dimension) != (encoder.fingerprint, encoder.dimension):
+        raise BaseIncompatible(
+            version=base.version,
+            index_encoder=f"{base.encoder_name} ({base.encoder_fingerprint or 'unknown'})",
+            given=f"{encoder.name} ({encoder.fingerprint})",
+        )
+
+
+def _as_the_base(base: IndexSnapshot, options: BuildOptions, bm25: bool | None) -> BuildOptions:
+    """The options with the base's index, unless they name one, and with its BM25, unless `bm25` says."""
+    info = base.info
+    if not options.index:
+        # old manifests lack the string of a flat index or a graph, and say their type
+        index = info.factory or info.index_type
+        numbers = _numbers(info.search, base.ef_construction) | {
+            name: value for name, value in options.numbers.items() if value is not None
+        }
+        options = replace(options, index=index, numbers=numbers, reason=f"{info.version}, its base, has this index")
+    scored = info.bm25 is not None if bm25 is None else bm25
+    return replace(options, bm25=_parameters(info.bm25) if scored else None)
+
+
+def _numbers(search: Mapping[str, int], ef_construction: int | None) -> dict[str, int | None]:
+    names = {"efSearch": "ef_search", "nprobe": "nprobe", "candidates": "candidates"}
+    found: dict[str, int | None] = {names[name]: value for name, value in search.items() if name in names}
+    return found if ef_construction is None else found | {"ef_construction": ef_construction}
+
+
+def _parameters(bm25: Bm25Info | None) -> Bm25Parameters:
+    return Bm25Parameters() if bm25 is None else Bm25Parameters(bm25.k1, bm25.b)
+
+
+def _size(base: IndexInfo, plan: UpdatePlan) -> SourceSize:
+    """The new passages are taken to be as long as those of the base."""
+    share = plan.n_passages / base.n_passages
+    return SourceSize(plan.n_passages, round(base.files[PASSAGES_FILE].bytes * share), exact=False)

@@ -1,0 +1,100 @@
+"""Which versions a prune by number and age deletes, and which it never deletes."""
+
+import datetime
+import json
+from pathlib import Path
+
+import pytest
+
+from openbook.errors import CurrentUnreadable
+from openbook.indexing.retention import Retention, Retired, retire
+from openbook.storage.history import SwapHistory, SwapRecord
+from openbook.storage.index_store import IndexStore
+from openbook.storage.manifest import MANIFEST, sealed
+from tests.fixtures.command_line import Run
+from tests.fixtures.indexes import publish_tiny
+
+VERSIONS = ("v1", "v2", "v3", "v4", "v5", "v6")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> IndexStore:
+    """v1 to v6, built 60, 50 ... 10 days ago; services start on v6."""
+    store = IndexStore(tmp_path / "indexes")
+    now = datetime.datetime.now(datetime.UTC)
+    for age, version in enumerate(VERSIONS[::-1], start=1):
+        publish_tiny(store, "tiny-2016", as_version=version)
+        manifest = store.folder / version / MANIFEST
+        built = now - datetime.timedelta(days=10 * age)
+        fields = json.loads(manifest.read_text()) | {"created_at": built.isoformat(timespec="seconds")}
+        manifest.write_bytes(sealed(fields))
+    store.set_current("v6")
+    return store
+
+
+def swapped(store: IndexStore, previous: str, version: str) -> None:
+    record = SwapRecord("", "", "", previous, version, "availability", "ok", 1, 0.0)
+    SwapHistory(store.folder).append(record)
+
+
+@pytest.mark.parametrize(
+    ("retention", "removed"),
+    [
+        (Retention(), ()),
+        (Retention(keep=6), ()),
+        (Retention(keep=9), ()),
+        (Retention(keep=2), ("v1", "v2", "v3", "v4")),
+        (Retention(days=35), ("v1", "v2", "v3")),
+        (Retention(keep=4, days=35), ("v1", "v2")),
+        (Retention(keep=2, days=55), ("v1",)),
+        (Retention(keep=1, among=lambda version: version < "v4"), ("v1", "v2")),
+    ],
+)
+def test_versions_go_that_neither_number_nor_age_keeps(
+    store: IndexStore, retention: Retention, removed: tuple[str, ...]
+) -> None:
+    assert retire(store, retention, dry_run=True) == Retired(removed, ())
+    assert store.versions() == VERSIONS
+    assert retire(store, retention) == Retired(removed, ())
+    assert store.versions() == tuple(one for one in VERSIONS if one not in removed)
+    assert retire(store, retention) == Retired((), ())
+
+
+def test_what_is_needed_is_never_deleted(store: IndexStore) -> None:
+    store.set_current("v1")
+    swapped(store, "v2", "v1")
+    swapped(store, "v3", "v4")
+    opened = store.open("v3")
+    (store.folder / "v4" / MANIFEST).write_text("{")
+    for dry_run in (True, False):
+        found = retire(store, Retention(days=1), dry_run=dry_run)
+        assert found.removed == ("v5", "v6")
+        assert [version for version, _ in found.spared] == ["v4", "v1", "v2", "v3"]
+        assert [reason.split(":")[0] for _, reason in found.spared] == [
+            "its age is not known",
+            "services start on it",
+            "a rollback of v1 leads to it",
+            "a process has it open",
+        ]
+    opened.close()
+    assert retire(store, Retention(days=1)).removed == ("v3",)
+    assert store.versions() == ("v1", "v2", "v4")
+
+
+def test_nothing_is_deleted_where_nobody_knows_what_is_live(store: IndexStore) -> None:
+    (store.folder / "CURRENT").unlink()
+    (store.folder / "CURRENT").mkdir()
+    with pytest.raises(CurrentUnreadable):
+        retire(store, Retention(keep=1))
+    assert store.versions() == VERSIONS
+
+
+def test_the_command_says_what_stays_and_what_goes(run: Run, store: IndexStore) -> None:
+    store.set_current("v2")
+    arguments = ("index", "prune", "--indexes", store.folder, "--keep", "3")
+    said = run(*arguments, "--dry-run")
+    assert said.err.splitlines() == ["v2 stays: services start on it", "v1 would be deleted", "v3 would be deleted"]
+    assert store.versions() == VERSIONS
+    said = run(*arguments, "--older-than", "0")
+    assert said.err.splitlines()[1:] == ["deleted v1", "deleted v3", "removed 2 deleted or replaced"]
+    assert sorted(path.name for path in store.folder.glob("[v.]*")) == [".lock", "v2", "v4", "v5", "v6"]
