@@ -43,11 +43,14 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """R prompts, read but for their questions: shared | passage, padded | the question's tokens, not read yet."""
+    """R prompts, read but for their questions: shared | passage, padded | the question's tokens, not read yet.
+
+    The P slots hold the shared part or, where the network keeps it, begin with the passage."""
 
     cache: Tensor  # (Y, 2, R, H, S, dh) with slots for the questions and some answers
     seen: Tensor  # (R, P), True where a slot holds a token of the prompt
     positions: Tensor  # (R, P), of each slot's token in its own prompt
+    lengths: Tensor  # (R,), tokens of the whole prompt
     questions: Tensor  # (R, T), padded at the beginning
 
 
@@ -58,7 +61,7 @@ class CausalState:
         self._network, self._ends = network, ends
         self._cache, self._seen = prompts.cache, prompts.seen
         rows, self._prompt = prompts.seen.shape  # R, P
-        self._lengths = prompts.seen.sum(dim=1)  # (R,)
+        self._lengths = prompts.lengths  # (R,)
         self._positions = F.pad(prompts.positions, (0, prompts.cache.shape[4] - self._prompt))  # (R, S)
         self._paths = self._lengths.new_zeros(rows, 1, 0)  # (R, B, t)
         # which hypotheses have said nothing but the beginning of which refusal

@@ -19,11 +19,9 @@ from openbook.rag.causal_wording import CausalWording
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.generator import Generator
 from openbook.rag.kept_passages import KeptPassages
-from openbook.rag.linear import rearrange
+from openbook.rag.llama_network import LlamaNetwork, can_step
 
 Tokens = tuple[int, ...]
-
-TYPICAL_TOKENS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +46,8 @@ class CausalGenerator(Generator):
         if checkpoint.int8:
             raise SettingInvalid(setting="dtype", reason="int8 is there for BART generators alone.")
         self.tokenizer = checkpoint.generator_tokenizer
-        rearrange(checkpoint.generator, rows=TYPICAL_TOKENS)
-        self._network = CausalNetwork(checkpoint.generator, checkpoint.facts.name)
+        kind = LlamaNetwork if can_step(checkpoint.generator) else CausalNetwork
+        self._network = kind(checkpoint.generator, checkpoint.facts.name)
         generation = checkpoint.generation
         ends = generation.eos_token_id
         self.wording = CausalWording.of(
@@ -62,7 +60,8 @@ class CausalGenerator(Generator):
         self.eos, self.longest_answer = self.wording.eos, self.wording.longest_answer
         self.shortest_answer = generation.min_new_tokens or 0
         self._ends = Ends(self.wording.stops, self.wording.refusals)
-        self._shared = self._network.open(self.wording.shared)  # (Y, 2, 1, H, S, dh)
+        # what the cache of each row begins with: the shared part, or nothing where the network has it
+        self._begun = self._network.begin(self.wording.shared)  # (Y, 2, 1, H, S, dh)
         self._kept = KeptPassages(passage_bytes)
 
     def kept(self) -> KeptStats:
@@ -109,41 +108,49 @@ class CausalGenerator(Generator):
         """Keys and values of passages, padded at their end: (Y, 2, R, H, L, dh)."""
         device = self._network.device
         lengths = torch.tensor([len(one) for one in passages], device=device)  # (R,)
-        rows, longest, before = len(passages), int(lengths.max()), self._shared.shape[4]
+        rows, longest, before = len(passages), int(lengths.max()), self._begun.shape[4]
         tokens = torch.tensor([[*one, *([0] * (longest - len(one)))] for one in passages], device=device)  # (R, L)
-        positions = torch.arange(before + longest, device=device)  # (S + L,)
-        cache = F.pad(self._shared.expand(-1, -1, rows, -1, -1, -1), (0, 0, 0, longest))  # (Y, 2, R, H, S + L, dh)
-        real = positions < before + lengths[:, None]  # (R, S + L)
-        visible = real[:, None] & (positions <= positions[before:, None])  # (R, L, S + L)
+        slots = torch.arange(before + longest, device=device)  # (S + L,)
+        positions = (slots + self._elsewhere).expand(rows, -1)  # (R, S + L)
+        cache = F.pad(self._begun.expand(-1, -1, rows, -1, -1, -1), (0, 0, 0, longest))  # (Y, 2, R, H, S + L, dh)
+        real = slots < before + lengths[:, None]  # (R, S + L)
+        visible = real[:, None] & (slots <= slots[before:, None])  # (R, L, S + L)
         self._network.read(
             cache,
             tokens,
-            positions[before:].expand(rows, -1),
+            positions[:, before:],
             visible,
             slots=slice(before, before + longest),
-            slot_positions=positions.expand(rows, -1),
+            slot_positions=positions,
             keep=1,
         )
         return cache[..., before:, :]
 
     def _assemble(self, encoded: ReadPassages) -> Prompts:
-        """One cache of all rows: shared | passage, padded at its end | question, padded at its beginning."""
+        """One cache of all rows: what they begin with | passage, padded at its end | question, padded at its
+        beginning."""
         device = self._network.device
-        layers, _, _, heads, before, width = self._shared.shape  # Y, 2, 1, H, S, dh
+        layers, _, _, heads, before, width = self._begun.shape  # Y, 2, 1, H, S, dh
         rows = len(encoded.passages)
         lengths = torch.tensor([one.shape[3] for one in encoded.passages], device=device)[:, None]  # (R, 1)
         asked = torch.tensor([len(one) for one in encoded.questions], device=device)[:, None]  # (R, 1)
-        read, longest = before + int(lengths.max()), int(asked.max())
-        slots = read + longest  # P
-        cache = self._shared.new_zeros(layers, 2, rows, heads, slots + FIRST_SLOTS, width)
-        cache[..., :before, :] = self._shared
+        longest = int(asked.max())
+        slots = before + int(lengths.max()) + longest  # P
+        cache = self._begun.new_zeros(layers, 2, rows, heads, slots + FIRST_SLOTS, width)
+        cache[..., :before, :] = self._begun
         for row, passage in enumerate(encoded.passages):
             cache[:, :, row, :, before : before + passage.shape[3]] = passage
         places = torch.arange(slots, device=device).expand(rows, -1)  # (R, P)
         in_question = places - (slots - asked)  # (R, P), the number of the question's token
         of_question = in_question >= 0
         seen = (places < before + lengths) | of_question
+        read = len(self.wording.shared) + lengths  # (R, 1)
         # what is hidden has any position
-        positions = torch.where(of_question, before + lengths + in_question, places) * seen
+        positions = torch.where(of_question, read + in_question, places + self._elsewhere) * seen
         questions = [[*([0] * (longest - len(one))), *one] for one in encoded.questions]
-        return Prompts(cache, seen, positions, torch.tensor(questions, device=device))
+        return Prompts(cache, seen, positions, (read + asked)[:, 0], torch.tensor(questions, device=device))
+
+    @property
+    def _elsewhere(self) -> int:
+        """Tokens of the shared part that rows do not hold."""
+        return len(self.wording.shared) - self._begun.shape[4]

@@ -15,6 +15,7 @@ import inspect
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
@@ -23,6 +24,7 @@ from openbook.errors import CheckpointInvalid
 from openbook.rag.attention import hide
 from openbook.rag.decoder import groups_of, next_token_logits
 from openbook.rag.grouped_attention import use_grouped_attention
+from openbook.rag.linear import rearrange
 from openbook.rag.weights import first_line
 
 # Activations and widened keys of so many tokens, and of so many rows, are in memory at a time.
@@ -31,6 +33,10 @@ MAX_ROWS = 40
 # How far the log-probs of two ways to compute the same may lie apart: the mean over the vocabulary.
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-2, torch.bfloat16: 0.25, torch.float16: 0.25}
 KINDS = {"full_attention", "sliding_attention"}
+TYPICAL_TOKENS = 20
+
+Slots = slice | Tensor
+"""Where new tokens are written: a slice, the same in each row, or (R, T)."""
 
 
 class _Slots(CacheLayerMixin):  # type: ignore[misc]
@@ -38,7 +44,7 @@ class _Slots(CacheLayerMixin):  # type: ignore[misc]
 
     is_sliding = False
 
-    def __init__(self, keys: Tensor, values: Tensor, slots: slice | Tensor, used: int, new: int) -> None:
+    def __init__(self, keys: Tensor, values: Tensor, slots: Slots, used: int, new: int) -> None:
         super().__init__()
         self.keys, self.values = keys, values
         self.is_initialized = True
@@ -68,10 +74,15 @@ class _Slots(CacheLayerMixin):  # type: ignore[misc]
 
 
 class CausalNetwork:
-    """The model and how its attention wants to be told what is visible. Holds nothing of any text."""
+    """The model and how its attention wants to be told what is visible. Holds nothing of any text but, for some
+    models, its beginning."""
 
     def __init__(self, model: PreTrainedModel, name: str) -> None:
-        """Raises CheckpointInvalid, which names the checkpoint `name`, for a model that cannot be read this way."""
+        """The model's weights are rearranged: it can then neither be saved nor trained.
+
+        Raises CheckpointInvalid, which names the checkpoint `name`, for a model that cannot be read this way.
+        """
+        rearrange(model, rows=TYPICAL_TOKENS)
         self.model: Any = model
         config = model.config.get_text_config()
         self.positions: int | None = getattr(config, "max_position_embeddings", None)
@@ -94,8 +105,9 @@ class CausalNetwork:
         self._check(name)
 
     @torch.inference_mode()
-    def open(self, tokens: tuple[int, ...]) -> Tensor:
-        """Keys and values of a text from its beginning: (Y, 2, 1, H, S, dh)."""
+    def begin(self, tokens: tuple[int, ...]) -> Tensor:
+        """Read what all texts begin with. Returns what the cache of each row has to begin with: the keys and values
+        (Y, 2, 1, H, S, dh) of all these tokens, or of none where this network keeps them itself."""
         # without the configuration no layer drops what is out of its window
         cache = DynamicCache()
         ids = torch.tensor([tokens], device=self.device)  # (1, S)
@@ -109,12 +121,12 @@ class CausalNetwork:
         positions: Tensor,
         visible: Tensor,
         *,
-        slots: slice | Tensor,
+        slots: Slots,
         slot_positions: Tensor,
         keep: int,
     ) -> Tensor:
-        """Write the new tokens' keys and values into their slots, a slice or (R, T), and return the logits of the last
-        `keep` of them: (R, keep, V).
+        """Write the new tokens' keys and values into their slots, and return the logits of the last `keep` of them:
+        (R, keep, V).
 
         `slot_positions` (R, S') are the positions of the tokens in the slots, those of the new ones included.
         """
@@ -122,19 +134,36 @@ class CausalNetwork:
         parts = []
         for some in groups_of(range(rows), min(MAX_ROWS, MAX_TOKENS // new)):
             of = slice(some.start, some.stop)
-            used = visible.shape[-1]
             at = slots if isinstance(slots, slice) else slots[of]
-            layers = [_Slots(layer[0, of], layer[1, of], at, used, new) for layer in cache]
-            output = self.model(
-                input_ids=tokens[of],
-                attention_mask=self._masks(visible[of], positions[of], slot_positions[of]),
-                position_ids=positions[of],
-                past_key_values=Cache(layers=layers),
-                use_cache=True,
-                logits_to_keep=keep,
+            logits = self._forward(
+                cache[:, :, of], tokens[of], positions[of], visible[of], at, slot_positions[of], keep
             )
-            parts.append(next_token_logits(output.logits))  # (R', keep, V)
+            parts.append(next_token_logits(logits))  # (R', keep, V)
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _forward(
+        self,
+        cache: Tensor,
+        tokens: Tensor,
+        positions: Tensor,
+        visible: Tensor,
+        slots: Slots,
+        slot_positions: Tensor,
+        keep: int,
+    ) -> Tensor:
+        """`read` for so few rows that they are read together."""
+        used, new = visible.shape[-1], tokens.shape[1]
+        layers = [_Slots(layer[0], layer[1], slots, used, new) for layer in cache]
+        output = self.model(
+            input_ids=tokens,
+            attention_mask=self._masks(visible, positions, slot_positions),
+            position_ids=positions,
+            past_key_values=Cache(layers=layers),
+            use_cache=True,
+            logits_to_keep=keep,
+        )
+        logits: Tensor = output.logits
+        return logits
 
     def _masks(self, visible: Tensor, positions: Tensor, slot_positions: Tensor) -> Any:
         """What is added to the scores, (R', 1, T, S'), by type of layer where the model has several."""
@@ -156,18 +185,22 @@ class CausalNetwork:
         first, second = 4, 8  # a shared beginning, then what is read in one pass, then a token in a far slot
         try:
             expected = torch.log_softmax(next_token_logits(self.model(input_ids=text).logits)[0, -1], dim=-1)  # (V,)
-            opened = self.open(tuple(text[0, :first].tolist()))
-            cache = opened.new_zeros(*opened.shape[:4], 20, opened.shape[-1])
-            cache[..., :first, :] = opened
+            begun = self.begin(tuple(text[0, :first].tolist()))
+            held = begun.shape[4]  # all of them or none
+            cache = F.pad(begun, (0, 0, 0, 16))
             places = torch.arange(12, device=self.device)[None]  # (1, T)
-            # slots 4 and 5 stay empty; the last token goes to slot 15
-            slot_of = torch.tensor([0, 1, 2, 3, *range(6, 13), 15], device=self.device)  # (T,)
-            slot_positions = torch.zeros(1, 16, dtype=torch.long, device=self.device)
-            slot_positions[0, slot_of] = places[0]
+            # two slots stay empty, and behind them two more before the last token
+            own = [held + slot for slot in (*range(2, 9), 11)]
+            slot_of = torch.tensor(
+                [*range(held - first, held), *own], device=self.device
+            )  # (T,), those < 0 are not held
+            used = own[-1] + 1
+            slot_positions = torch.zeros(1, used, dtype=torch.long, device=self.device)
+            slot_positions[0, slot_of[first - held :]] = places[0, first - held :]
             for start, end in ((first, second), (second, 11), (11, 12)):
-                visible = torch.zeros(1, end - start, 16, dtype=torch.bool, device=self.device)
+                visible = torch.zeros(1, end - start, used, dtype=torch.bool, device=self.device)
                 for number in range(start, end):
-                    visible[0, number - start, slot_of[: number + 1]] = True
+                    visible[0, number - start, slot_of[first - held : number + 1]] = True
                 logits = self.read(
                     cache,
                     text[:, start:end],

@@ -29,6 +29,8 @@ from typing import Any, Literal, get_args
 
 import torch
 from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
     PreTrainedModel,
@@ -43,7 +45,7 @@ from openbook.extensions import checkpoint_folder
 from openbook.rag.encoder_head import Head, read_question_encoder
 from openbook.rag.hub import find_folder
 from openbook.rag.prompt import CausalPrompt, read_prompt
-from openbook.rag.weights import BaseTensors, first_line, read_causal, read_models
+from openbook.rag.weights import BaseTensors, first_line, read_model, read_models
 from openbook.settings import DEFAULT_CHECKPOINT
 from openbook.storage.durable import sha256_of
 
@@ -153,7 +155,7 @@ def _load_causal(folder: Path, facts: Facts, device: str, dtype: Dtype, prompt: 
     if dtype == "int8":
         raise SettingInvalid(setting="dtype", reason="int8 is there for BART generators alone.")
     kind = choose_dtype(dtype, device)
-    generator = read_causal(folder / GENERATOR, kind).to(device)
+    generator = _read_generator(folder / GENERATOR, kind).to(device)
     encoder = read_question_encoder(folder / QUESTION_ENCODER, kind)
     fingerprint = fingerprint_of(folder)
     if prompt is not None:
@@ -172,6 +174,16 @@ def _load_causal(folder: Path, facts: Facts, device: str, dtype: Dtype, prompt: 
         prompt=facts.prompt,
         question_head=encoder.head and encoder.head.to(device),
     )
+
+
+def _read_generator(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
+    """A causal language model in evaluation mode. Raises CheckpointInvalid and why."""
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json: {first_line(error)}") from error
+    model: PreTrainedModel = read_model(AutoModelForCausalLM, folder, config, dtype)
+    return model
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""openbook bench: engine, precision, swap, http, index"""
+"""openbook bench: engine, causal, precision, swap, http, index"""
 
 import tempfile
 from contextlib import ExitStack
@@ -70,6 +70,32 @@ def engine(
         # a child writes them: the peak memory of a process also counts for the processes that it starts
         folders = in_child(progress.update, write_shapes, names, Path(made), Path(settings.checkpoint))
         report = measure_engine(folders, plan, progress.update)
+    files.show(report)
+
+
+@with_options
+def causal(
+    settings: Annotated[Settings, "checkpoint", "dtype"],
+    files: ReportFiles,
+    gguf: tuple[Path, ...] = option(
+        (), "The same model for llama.cpp; may be given again. (pip install llama-cpp-python)", metavar="FILE"
+    ),
+    repeats: int = option(5, "Turns: each contestant answers once in each.", min=1),
+    n_docs: int = option(5, "K: passages.", min=1),
+    length: int = option(160, "Tokens of a passage.", min=32),
+    new_tokens: int = option(16, "Tokens of an answer; none ends before.", min=1),
+) -> None:
+    """Measure an answer of a causal checkpoint beside transformers and llama.cpp: same model, same prompts, one thread.
+
+    The contestants take turns, and a ratio compares those of one turn. transformers' model is in memory beside the
+    service's, and every GGUF file twice.
+    """
+    from openbook_lab.benchmarks.causal import measure_causal
+    from openbook_lab.benchmarks.causal_contestants import CausalWork
+
+    work = CausalWork(n_docs=n_docs, length=length, new_tokens=new_tokens)
+    with ProgressBar() as progress:
+        report = measure_causal(settings.checkpoint, settings.dtype, work, gguf, repeats, progress.update)
     files.show(report)
 
 
@@ -175,5 +201,5 @@ def index(
 
 app = group(
     "Measure what the service costs on this machine.",
-    {"engine": engine, "precision": precision, "swap": swap, "http": http, "index": index},
+    {"engine": engine, "causal": causal, "precision": precision, "swap": swap, "http": http, "index": index},
 )

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from openbook.entities import AnswerOptions, Hypothesis
-from openbook.rag import decoding
+from openbook.rag import causal_generator, decoding
 from openbook.rag.causal_generator import CausalGenerator
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.marginal import doc_log_prior
@@ -67,13 +67,13 @@ def read(folder: Path) -> Causal:
     return Causal(generator, AutoModelForCausalLM.from_pretrained(folder / "generator", dtype=torch.float64))
 
 
-# of the others' kinds: rotary positions, grouped heads, a sliding window
-SLOW = ("qwen2", "gemma", "mistral")
+def on(*quick: str) -> pytest.MarkDecorator:
+    """Run a test with each architecture; those that are not named are slow."""
+    every = [pytest.param(one, marks=() if one in quick else pytest.mark.slow) for one in ARCHITECTURES]
+    return pytest.mark.parametrize("causal", every, indirect=True)
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(one, marks=pytest.mark.slow if one in SLOW else ()) for one in ARCHITECTURES]
-)
+@pytest.fixture(scope="module")
 def causal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Causal:
     return read(write_causal(tmp_path_factory.mktemp("causal"), request.param))
 
@@ -81,6 +81,10 @@ def causal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Causal:
     return read(write_causal(tmp_path_factory.mktemp("causal"), "llama"))
+
+
+class Book:
+    """What passages come from."""
 
 
 def assert_same(found: Sequence[Hypothesis], expected: Sequence[Found]) -> None:
@@ -93,47 +97,73 @@ def cases(*n_docs: int) -> list[Case]:
     return [make_case(number, docs, longest=12) for number, docs in enumerate(n_docs)]
 
 
+@on("llama")
 def test_rag_token_is_greedy_as_the_reference(causal: Causal) -> None:
     said = set()
-    for case in cases(1, 3, 2, 2):
+    for case in cases(1, 3):
         ((found, *_),) = causal.decode(case)
         assert_same([found], [causal.reference(case).rag_token_greedy(TOKENS)])
         said |= set(found.token_ids)
     assert len(said) > 3, "a model that repeats one token would prove nothing"
 
 
-def test_a_batch_of_padded_rows_is_searched_as_each_question_alone(causal: Causal) -> None:
-    together = [make_case(number, 3, longest=longest) for number, longest in ((20, 2), (21, 25), (22, 9))]
-    for case, found in zip(together, causal.decode(*together, num_beams=2), strict=True):
-        assert_same(found, causal.reference(case).rag_token_beam(2, TOKENS))
+# of Llama's own way; without groups of heads; with layers of two kinds; with groups and a window
+@on("llama", "gpt2", "gemma2", "mistral")
+def test_a_batch_of_padded_rows_is_searched_as_each_question_alone(
+    causal: Causal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # so that the cache must grow
+    monkeypatch.setattr(causal_generator, "FIRST_SLOTS", 1)
+    together = [make_case(number, 2, longest=longest) for number, longest in ((20, 2), (21, 25))]
+    for case, found in zip(together, causal.decode(*together, num_beams=2, max_new_tokens=4), strict=True):
+        assert_same(found, causal.reference(case).rag_token_beam(2, 4))
 
 
+@on("llama")
 def test_rag_sequence_scores_every_candidate_under_every_passage(causal: Causal) -> None:
     together = cases(2, 2)
-    for case, found in zip(together, causal.decode(*together, num_beams=2, model="sequence"), strict=True):
-        assert_same(found, causal.reference(case).thorough(2, TOKENS))
+    found = causal.decode(*together, num_beams=2, model="sequence", max_new_tokens=4)
+    for case, answers in zip(together, found, strict=True):
+        assert_same(answers, causal.reference(case).thorough(2, 4))
 
 
-@pytest.mark.parametrize(("beams", "n_docs"), [(1, 10), (2, 6), (4, 3), (5, 2)])
-def test_beams_of_rag_token(llama: Causal, beams: int, n_docs: int) -> None:
-    (case,) = cases(n_docs)
-    (found,) = llama.decode(case, num_beams=beams)
-    assert_same(found, llama.reference(case).rag_token_beam(beams, TOKENS))
+@pytest.mark.slow
+@pytest.mark.parametrize(("beams", "n_docs"), [(1, 1), (1, 10), (2, 7), (3, 5), (4, 3), (5, 2), (5, 1)])
+@pytest.mark.parametrize("keeps", [False, True], ids=["read", "kept"])
+@on()
+def test_beams_over_any_number_of_passages(causal: Causal, beams: int, n_docs: int, keeps: bool) -> None:
+    """Batches of two lengths, RAG-Token and both decodings of RAG-Sequence, passages read now or before."""
+    together = [make_case(number, n_docs, longest=longest) for number, longest in ((40, 4), (41, 16))]
+    book = Book() if keeps else None
+    if keeps:
+        causal.decode(*together, book=book, max_new_tokens=1)
+    by_token = causal.decode(*together, book=book, num_beams=beams)
+    thorough = causal.decode(*together, book=book, num_beams=beams, model="sequence")
+    fast = causal.decode(*together, book=book, num_beams=beams, model="sequence", decoding="fast")
+    for number, case in enumerate(together):
+        reference = causal.reference(case)
+        assert_same(by_token[number], reference.rag_token_beam(beams, TOKENS))
+        assert_same(thorough[number], reference.thorough(beams, TOKENS))
+        assert_same(fast[number], reference.fast(beams, TOKENS))
 
 
-@pytest.mark.parametrize("decoding_", ["thorough", "fast"])
-def test_beams_of_rag_sequence(llama: Causal, decoding_: str) -> None:
-    case = make_case(7, 4, longest=12)
-    (found,) = llama.decode(case, num_beams=4, model="sequence", decoding=decoding_)
-    reference = llama.reference(case)
-    assert_same(found, (reference.thorough if decoding_ == "thorough" else reference.fast)(4, TOKENS))
+def test_five_beams_of_two_passages(llama: Causal) -> None:
+    (case,) = cases(2)
+    (found,) = llama.decode(case, num_beams=5, max_new_tokens=4)
+    assert_same(found, llama.reference(case).rag_token_beam(5, 4))
+
+
+def test_fast_decoding_counts_what_each_beam_held(llama: Causal) -> None:
+    case = make_case(7, 2, longest=12)
+    (found,) = llama.decode(case, num_beams=3, max_new_tokens=4, model="sequence", decoding="fast")
+    assert_same(found, llama.reference(case).fast(3, 4))
 
 
 def test_posteriors_are_those_of_the_reference(llama: Causal) -> None:
-    case = make_case(8, 4)
+    case = make_case(8, 2)
     reference = llama.reference(case)
     for model, posterior in (("token", reference.rag_token_posterior), ("sequence", reference.rag_sequence_posterior)):
-        ((best, *_),) = llama.decode(case, model=model, num_beams=2)
+        ((best, *_),) = llama.decode(case, model=model, num_beams=2, max_new_tokens=4)
         for column, expected in zip(best.posterior, posterior(best.token_ids), strict=True):
             assert list(column) == pytest.approx(expected, abs=1e-4)
 
@@ -154,8 +184,8 @@ def test_the_empty_answer_has_the_probability_of_every_stop_and_of_every_refusal
 
 
 def test_targets_that_begin_like_a_refusal_keep_their_probability(llama: Causal) -> None:
-    case = make_case(10, 3)
-    texts = ["", "the of", "and", "and one", "peru of the"]
+    case = make_case(10, 2)
+    texts = ["", "the of", "and", "and one", "of the"]
     targets = llama.generator.target_ids(texts)
     encoded = llama.generator.encode([case.question], [case.passages])
     log_prior = doc_log_prior(torch.tensor([case.doc_scores], dtype=torch.float64))
@@ -165,11 +195,12 @@ def test_targets_that_begin_like_a_refusal_keep_their_probability(llama: Causal)
         (scored,) = decoding.score(start, log_prior, targets, model)
         assert [one.log_prob for one in scored] == pytest.approx([log_prob(target) for target in targets], abs=1e-6)
     # what no refusal is part of is what the plain model says
-    for z in range(3):
+    for z in range(2):
         plain = [reference.plain(z, target) for target in targets[1:]]
         assert [sum(reference.token_log_probs(z, target)) for target in targets[1:]] == pytest.approx(plain, abs=1e-9)
 
 
+@on("gpt2")
 def test_one_passage_is_what_transformers_generates(causal: Causal, tmp_path: Path) -> None:
     """Without refusals and with one end there is nothing to fold."""
     from dataclasses import replace
@@ -202,10 +233,7 @@ def test_one_passage_is_what_transformers_generates(causal: Causal, tmp_path: Pa
     assert len(said) > 3
 
 
-class Book:
-    """What passages come from."""
-
-
+@on("llama", "mistral")
 def test_kept_passages_change_nothing(causal: Causal) -> None:
     book = Book()
     case = make_case(11, 4)

@@ -13,6 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, MambaConfig, MambaForCau
 from openbook.entities import AnswerOptions
 from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
+from openbook.rag import llama_network
 from openbook.rag.causal_generator import CausalGenerator
 from openbook.rag.checkpoint import load_checkpoint, save_checkpoint
 from openbook.rag.composing import SCALE_OF_COSINES, EncoderName, compose, names_its_passage_encoder
@@ -20,7 +21,7 @@ from openbook.rag.engine import RagEngine
 from openbook.rag.generators import open_generator
 from openbook.rag.retriever import QuestionEncoder
 from openbook.storage.snapshot import IndexSnapshot
-from tests.fixtures.causal import PROMPT, causal_tokenizer, write_question_encoder
+from tests.fixtures.causal import PROMPT, causal_tokenizer, write_causal, write_question_encoder
 
 QUESTION = "who is the president of peru ?"
 
@@ -155,17 +156,25 @@ def test_a_model_without_keys_and_values_is_refused(tmp_path: Path, parts: dict[
 
 
 def test_a_model_that_reads_pieces_otherwise_than_the_whole_is_refused(
-    tiny_causal_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint = load_checkpoint(tiny_causal_checkpoint)
-    forward = type(checkpoint.generator.model).forward
+    checkpoint = load_checkpoint(write_causal(tmp_path / "mine", "gpt2"))
+    forward = type(checkpoint.generator).forward
 
     def without_positions(self: Any, *given: Any, **named: Any) -> Any:
         return forward(self, *given, **(named | {"position_ids": None}))
 
-    monkeypatch.setattr(type(checkpoint.generator.model), "forward", without_positions)
+    monkeypatch.setattr(type(checkpoint.generator), "forward", without_positions)
     with pytest.raises(CheckpointInvalid, match="reads a text in pieces otherwise than whole"):
         CausalGenerator(checkpoint)
+
+
+def test_own_arithmetic_that_is_not_the_models_is_refused(
+    tiny_causal_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama_network, "_rotate", lambda x, cos, sin: x)
+    with pytest.raises(CheckpointInvalid, match="reads a text in pieces otherwise than whole"):
+        CausalGenerator(load_checkpoint(tiny_causal_checkpoint))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +202,7 @@ def test_a_folder_with_something_missing_is_refused(broken: Path) -> None:
     with pytest.raises(CheckpointInvalid, match="question_encoder cannot be used"):
         load_checkpoint(broken)
     edit(broken, lambda config: config.update(intermediate_size=32), "generator/config.json")
-    with pytest.raises(CheckpointInvalid, match="of another shape"):
+    with pytest.raises(CheckpointInvalid, match="another shape"):
         load_checkpoint(broken)
     (broken / "generator" / "model.safetensors").unlink()
     with pytest.raises(CheckpointInvalid, match="generator cannot be used"):

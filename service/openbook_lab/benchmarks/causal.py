@@ -1,0 +1,69 @@
+"""What an answer of a causal checkpoint costs, beside transformers and llama.cpp with the same prompts.
+
+One thread, in one process. The contestants take turns; other work on the machine slows neighbours in time alike, so
+each is compared with the others of its own turn. Seconds are the processor's: with one thread, those of an idle machine.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+import torch
+from transformers.utils import logging as hf_logging
+
+from openbook.rag.checkpoint import Dtype, load_checkpoint
+from openbook.rag.hub import find_folder
+from openbook_lab.benchmarks.causal_contestants import CausalWork, Prompts, contestants
+from openbook_lab.benchmarks.children import Progress
+from openbook_lab.evaluation.reports import Report, Rows, Table, machine
+
+AGAINST = ("openbook token", "openbook sequence")
+
+
+def measure_causal(
+    source: str, dtype: Dtype, work: CausalWork, gguf: Sequence[Path], repeats: int, progress: Progress
+) -> Report:
+    """Raises SettingInvalid for a checkpoint that is not causal, or without llama.cpp for a GGUF file."""
+    torch.set_num_threads(1)
+    hf_logging.set_verbosity_error()
+    checkpoint = load_checkpoint(source, dtype=dtype)
+    name, kind = checkpoint.name, str(checkpoint.generator.dtype).removeprefix("torch.")
+    generator, ways = contestants(checkpoint, find_folder(source), work, gguf)
+    wording = generator.wording
+    seconds: dict[str, list[float]] = {way.name: [] for way in ways}
+    # the first turn warms up
+    for turn in range(-1, repeats):
+        passages, question = work.texts(generator.tokenizer, turn + 1)
+        rows = [[*wording.passage(passage), *wording.question(question)] for passage in passages]
+        prompts = Prompts(passages, question, list(wording.shared), rows)
+        for number, way in enumerate(ways):
+            progress((turn + 1) * len(ways) + number, (repeats + 1) * len(ways), way.name)
+            way.prepare(prompts)
+            began = time.process_time()
+            way.answer(prompts)
+            if turn >= 0:
+                seconds[way.name].append(time.process_time() - began)
+    rows_of_table: Rows = []
+    for way in ways:
+        own = seconds[way.name]
+        ratios = []
+        for against in AGAINST:
+            of_turn = [mine / theirs for mine, theirs in zip(own, seconds[against], strict=True)]
+            ratios += [median(of_turn), f"{min(of_turn):.2f} to {max(of_turn):.2f}"]
+        rows_of_table.append((way.name, median(own), f"{min(own):.2f} to {max(own):.2f}", *ratios))
+    columns = ("contestant", "seconds", "from, to")
+    for against in AGAINST:
+        columns += (f"/ {against}", "of a turn, from, to")
+    facts: dict[str, str | int | float] = {
+        "checkpoint": name,
+        "precision": kind,
+        "passages": work.n_docs,
+        "tokens a passage": work.length,
+        "shared tokens": len(wording.shared),
+        "new tokens": work.new_tokens,
+        "turns": repeats,
+        "machine": machine(),
+    }
+    table = Table("Seconds of the processor for an answer", columns, rows_of_table, digits=2)
+    return Report("bench causal", facts, (table,))
