@@ -48,12 +48,19 @@ class StageSeconds(Part):
 
 
 class RetrievedPassage(Part):
-    """`prior` is p(z | x), the softmax of `doc_score` over the passages retrieved."""
+    """`prior` is p(z | x), the softmax of `doc_score` over the passages retrieved.
+
+    `url` opens the source, `section` is the headings above the text, `published` a date or a time in UTC.
+    """
 
     rank: int
     passage_id: str
     title: str
     text: str
+    url: str | None = None
+    section: str | None = None
+    published: str | None = None
+    metadata: Mapping[str, str | int | float | bool | tuple[str, ...]] = {}
     doc_score: float
     prior: float
 
@@ -252,6 +259,8 @@ class Manifest(Result):
     files: Mapping[str, FileInfo]
     bm25: Bm25Info | None
     lineage: Lineage | None
+    passages_format: int
+    metadata: Mapping[str, str]
 
 
 class Swapped(Result):
