@@ -48,12 +48,19 @@ class StageSeconds(Part):
 
 
 class RetrievedPassage(Part):
-    """`prior` is p(z | x), the softmax of `doc_score` over the passages retrieved."""
+    """`prior` is p(z | x), the softmax of `doc_score` over the passages retrieved.
+
+    `url` opens the source, `section` is the headings above the text, `published` a date or a time in UTC.
+    """
 
     rank: int
     passage_id: str
     title: str
     text: str
+    url: str | None = None
+    section: str | None = None
+    published: str | None = None
+    metadata: Mapping[str, str | int | float | bool | tuple[str, ...]] = {}
     doc_score: float
     prior: float
 

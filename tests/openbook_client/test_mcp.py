@@ -17,7 +17,8 @@ from mcp import Client, StdioServerParameters
 
 from openbook_client import AsyncOpenbook, WrongUse
 from openbook_client.mcp_command import main
-from openbook_client.mcp_server import WITHHELD, mcp_server, security_of
+from openbook_client.mcp_server import WITHHELD, _quoted, mcp_server, security_of
+from openbook_client.results import IndexVersion, RetrievedPassage
 from tests.fixtures.command_line import Run
 from tests.openbook.api.conftest import PERU, post, until
 from tests.openbook_client.conftest import Scripted
@@ -194,3 +195,13 @@ def test_the_configuration_of_an_assistant_that_the_docs_show_is_json() -> None:
     assert servers
     for one in servers:
         assert one.get("command") in ("openbook-mcp", "openbook", "uvx") or one["url"].endswith("/mcp")
+
+
+def test_an_assistant_reads_where_a_passage_is_from() -> None:
+    fields = {"rank": 1, "passage_id": "p", "title": "Peru", "text": "Text.", "doc_score": 1.0, "prior": 1.0}
+    source = {"url": "https://a.example/", "section": "One", "published": "2018-12-20"}
+    passages = [RetrievedPassage.model_validate(fields | source), RetrievedPassage.model_validate(fields)]
+    index = IndexVersion(version="v", generation=0, snapshot_date=None)
+    assert _quoted(passages, index, "", [0.75, 0.25]) == (
+        "Passages of v:\n\n[1] Peru (75%)\nOne, 2018-12-20, https://a.example/\nText.\n\n[1] Peru (25%)\nText."
+    )

@@ -61,6 +61,30 @@ class RetrievedPassage(_Response):
     passage_id: Annotated[str, Field(validation_alias=AliasPath("passage", "passage_id"))]
     title: Annotated[str, Field(validation_alias=AliasPath("passage", "title"))]
     text: Annotated[str, Field(validation_alias=AliasPath("passage", "text"))]
+    url: Annotated[
+        str | None, Field(validation_alias=AliasPath("passage", "url"), description="Opens the source: http or https.")
+    ]
+    section: Annotated[
+        str | None,
+        Field(
+            validation_alias=AliasPath("passage", "section"), description='The headings above the text, " > " between.'
+        ),
+    ]
+    published: Annotated[
+        str | None,
+        Field(
+            validation_alias=AliasPath("passage", "published"),
+            description="A date, 2018-12-20, or a time in UTC, 2018-12-20T10:00:00Z.",
+        ),
+    ]
+    metadata: Annotated[
+        dict[str, str | int | float | bool | list[str]],
+        BeforeValidator(dict),
+        Field(
+            validation_alias=AliasPath("passage", "metadata"),
+            description="Free fields, of the types that the version declares.",
+        ),
+    ]
     doc_score: Annotated[
         float,
         Field(

@@ -66,7 +66,8 @@ def build(
     source: str = argument(
         "SOURCE",
         "wiki-2016 or wiki-2018, the demo's two; wiki-vital, real summaries; or a file or folder: a Wikipedia "
-        "dump (.xml, .xml.bz2), DPR's psgs_w100.tsv, .jsonl with id, title and text, a folder of .txt and .md.",
+        "dump (.xml, .xml.bz2), DPR's psgs_w100.tsv, .jsonl with id, title and text, a folder of .txt, .md, .html "
+        "and .pdf.",
     ),
     name: str | None = option(None, "Name of the version; wiki-2016 and its like bring their own."),
     encoder: str | None = option(
@@ -89,6 +90,16 @@ def build(
         "BM25 beside the vectors, for the hybrid retriever; openbook index bm25 adds it later, with other numbers. "
         "Without either, up to a million passages have it.",
         "--bm25/--no-bm25",
+    ),
+    split: Literal["words", "sentences"] | None = option(
+        None,
+        "How articles are cut: after 100 words, as DPR does; or whole sentences of one section, up to 100 words. "
+        "Without it sentences for a folder, words for the rest.",
+    ),
+    url_template: str | None = option(
+        None,
+        "Address of a passage whose source has none, such as https://en.wikipedia.org/wiki/{title}: of {title} and "
+        "{id} in files of lines, of {title} and {path} in a folder.",
     ),
     date: str | None = option(None, "Date of the text, such as 2018-12-20, where its file has none."),
     licence: str = option("", "Licence of the text, where its file has none."),
@@ -115,7 +126,7 @@ def build(
     from openbook.rag.checkpoint import choose_device, choose_dtype
 
     quieten_libraries()
-    opened = open_source(source, snapshot_date=date, licence=licence)
+    opened = open_source(source, snapshot_date=date, licence=licence, split=split, url_template=url_template)
     device = choose_device(settings.device)
     loaded = PassageEncoder.load(encoder, device=device, dtype=choose_dtype(precision, device))
     measured = measure_source(opened)

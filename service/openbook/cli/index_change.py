@@ -49,6 +49,10 @@ def import_vectors(
         "the vectors. It must measure inner products and find the vectors.",
         metavar="FILE",
     ),
+    url_template: str | None = option(
+        None,
+        "Address of a passage that has none, such as https://en.wikipedia.org/wiki/{title}: of {title} and {id}.",
+    ),
     fingerprint: str = option("", "The encoder's fingerprint, where it is known and its folder is not here."),
     date: str | None = option(None, "Date of the text, such as 2018-12-20."),
     licence: str = option("", "Licence of the text."),
@@ -69,15 +73,18 @@ def import_vectors(
     from openbook.indexing.index_builder import BuildOptions, build_index
     from openbook.indexing.passage_encoder import PassageEncoder
     from openbook.indexing.sources import PassageSource, open_source
+    from openbook.indexing.sources.url_template import UrlTemplate
 
     quieten_libraries()
     opened: PassageSource
     ready: ReadyVectors
     if is_dataset(Path(source)) and not vectors:
-        dataset = DatasetFolder(Path(source), snapshot_date=date, licence=licence)
+        template = UrlTemplate(url_template, ("title", "id")) if url_template is not None else None
+        dataset = DatasetFolder(Path(source), snapshot_date=date, licence=licence, url_template=template)
         opened, ready = dataset, dataset
     elif vectors:
-        opened, ready = open_source(source, snapshot_date=date, licence=licence), VectorFiles(vectors)
+        opened = open_source(source, snapshot_date=date, licence=licence, url_template=url_template)
+        ready = VectorFiles(vectors)
     else:
         raise SettingInvalid(setting="--vectors", reason="is needed beside passages that bring none")
     if faiss is not None and made.index != "auto":

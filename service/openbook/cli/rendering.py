@@ -42,6 +42,8 @@ def show_answer(answer: Body, console: Console) -> None:
             f"doc_score {passage['doc_score']:.3f}, id {printable(passage['passage_id'])}"
         )
         console.print(_titled(passage, numbers))
+        if source := source_of(passage):
+            console.print(Padding.indent(Text(source, style="dim"), 4))
         console.print(Padding.indent(marked(passage, console), 4))
         console.print()
     # an earlier Openbook sends none
@@ -77,7 +79,10 @@ def _read(answer: Body, console: Console) -> list[Text]:
     """The answer of one version, and the passages with the largest posteriors."""
     lines = [_answered(answer), Text()]
     for passage in sorted(answer["passages"], key=lambda passage: -passage["posterior"])[:PASSAGES_COMPARED]:
-        lines += [_titled(passage, f"posterior {passage['posterior']:.0%}"), marked(passage, console), Text()]
+        lines.append(_titled(passage, f"posterior {passage['posterior']:.0%}"))
+        if source := source_of(passage):
+            lines.append(Text(source, style="dim"))
+        lines += [marked(passage, console), Text()]
     if answer.get("attribution"):
         lines += [Text(printable(answer["attribution"]), style="dim"), Text()]
     return lines
@@ -134,6 +139,11 @@ def _answered(answer: Body) -> Text:
 def _said(text: str, log_prob: float | None = None, style: str = "bold green") -> Text:
     probability = "" if log_prob is None else f"   log p = {log_prob:.3f}"
     return Text.assemble((printable(text) or "(an empty answer)", style), (probability, "dim"))
+
+
+def source_of(passage: Body) -> str:
+    """Where it is from: section, date and address, as far as they are known. An earlier Openbook sends none."""
+    return "   ".join(printable(passage[name]) for name in ("section", "published", "url") if passage.get(name))
 
 
 def _titled(passage: Body, numbers: str) -> Text:

@@ -108,6 +108,8 @@ def _recipe(source: PassageSource, encoder: PassageEncoder | NamedEncoder, optio
         "batch": embedding.batch_passages(encoder.device),
         **{f"index {name}": value for name, value in index.items() if value is not None},
         "stamp": options.stamp,
+        # a source that another package brings need not have any
+        **getattr(source, "choices", {}),
     }
 
 

@@ -1,18 +1,64 @@
-"""Articles into passages: disjoint pieces of 100 words, as in DPR (Karpukhin et al. 2020, section 4.1).
+"""Articles into passages: pieces of 100 words, as in DPR (Karpukhin et al. 2020, section 4.1), or whole sentences.
 
-White space separates words. An article is cut after every `words` words, and each word is in exactly one passage. DPR
-seems to fill an article's last passage up by wrapping round to its beginning, which would put a word into two
+White space separates words. "words" cuts an article after every `words` words, and each word is in exactly one passage.
+DPR seems to fill an article's last passage up by wrapping round to its beginning, which would put a word into two
 passages. Here the last passage is left short instead, and a tail too short to be found by itself (under
 `shortest_tail` words) joins the passage before it, which then has up to `words + shortest_tail - 1` words.
+
+"sentences" fills a passage with whole sentences of one section, up to `words` words; only a longer sentence is cut.
+
+Where an article is written without spaces, as Chinese, Japanese and Thai are, two characters count as a word.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
-from openbook.entities import Passage
+import regex
+import sentencex
+
+from openbook.entities import Metadata, Passage
+
+Split = Literal["words", "sentences"]
 
 PASSAGE_WORDS = 100
 SHORTEST_TAIL = 25
+# Scripts that put no space between words.
+_SPACELESS = regex.compile(
+    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Yi}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}\u3000-\u303f]"
+)
+# A letter with its marks, of which text made to harm has any number.
+_CHARACTER = regex.compile(r"\P{M}\p{M}{0,15}|\p{M}{1,15}")
+# An article with no longer word is not looked through for such scripts: that takes longer than cutting it.
+_ORDINARY_WORD = 24
+WORD_CHARACTERS = 2
+# No language has such words: base64, a file of one line. It is cut too, into pieces of ten characters.
+_LONGEST_WORD = 1000
+_PIECE_CHARACTERS = 10
+_EMPTY_LINE = regex.compile(r"\n\s*\n")
+# The time of sentencex grows with the square of the quotation marks in a text: it is given parts, whole words each.
+_AT_ONCE = regex.compile(r".{1,10000} |.{1,10000}")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The text below a heading: the headings above it joined with " > ", and metadata of its own."""
+
+    text: str
+    heading: str | None = None
+    metadata: Metadata = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceArticle:
+    """What is cut into passages named `<name>#0`, `<name>#1`, ...; each has its url, date and metadata."""
+
+    name: str
+    title: str
+    sections: Sequence[Section]
+    url: str | None = None
+    published: str | None = None
+    metadata: Metadata = ()
 
 
 class HasText(Protocol):
@@ -35,22 +81,110 @@ def split_words(text: str, words: int = PASSAGE_WORDS, shortest_tail: int = SHOR
     only one. `shortest_tail` counts for at most `words`. A text without words gives no passage.
     Raises ValueError when `words` is below 1.
     """
-    if words < 1:
-        raise ValueError(f"words must be at least 1, got {words}")
-    tokens = text.split()
-    starts = list(range(0, len(tokens), words))
-    if len(starts) > 1 and len(tokens) - starts[-1] < min(shortest_tail, words):
-        starts.pop()
-    ends = [*starts[1:], len(tokens)]
-    return [" ".join(tokens[start:end]) for start, end in zip(starts, ends, strict=False)]
+    units = _units(text, _is_spaceless([text]))
+    return [_joined(units[start:end]) for start, end in _cuts(len(units), words, shortest_tail)]
 
 
-def split_article(name: str, title: str, text: str, words: int = PASSAGE_WORDS) -> tuple[Passage, ...]:
-    """The passages of one article, named `<name>#0`, `<name>#1`, ..."""
-    return tuple(Passage(f"{name}#{position}", title, part) for position, part in enumerate(split_words(text, words)))
+def split_article(
+    article: SourceArticle, split: Split = "words", *, words: int = PASSAGE_WORDS, language: str = "en"
+) -> tuple[Passage, ...]:
+    """The passages of one article, each with the section that it begins in. `language` is an ISO 639 code."""
+    found = _by_words(article, words) if split == "words" else _by_sentences(article, words, language)
+    return tuple(
+        Passage(
+            f"{article.name}#{position}",
+            article.title,
+            text,
+            article.url,
+            section.heading,
+            article.published,
+            tuple(sorted({**dict(article.metadata), **dict(section.metadata)}.items())),
+        )
+        for position, (text, section) in enumerate(found)
+    )
 
 
 def passages(articles: Iterable[HasText], words: int = PASSAGE_WORDS) -> Iterator[Passage]:
     """The passages of each article in turn, named after its id."""
     for article in articles:
-        yield from split_article(article.article_id, article.title, article.text, words)
+        yield from split_article(
+            SourceArticle(article.article_id, article.title, (Section(article.text),)), words=words
+        )
+
+
+def _by_words(article: SourceArticle, words: int) -> Iterator[tuple[str, Section]]:
+    spaceless = _is_spaceless([section.text for section in article.sections])
+    parts = [_units(section.text, spaceless) for section in article.sections]
+    units = [unit for part in parts for unit in part]
+    sections = [section for section, part in zip(article.sections, parts, strict=True) for _ in part]
+    for start, end in _cuts(len(units), words, SHORTEST_TAIL):
+        yield _joined(units[start:end]), sections[start]
+
+
+def _by_sentences(article: SourceArticle, words: int, language: str) -> Iterator[tuple[str, Section]]:
+    spaceless = _is_spaceless([section.text for section in article.sections])
+    for section in article.sections:
+        passage: list[str] = []
+        for sentence in _sentences(section.text, language):
+            units = _units(sentence, spaceless)
+            if units and not sentence.endswith(" "):
+                units[-1] = units[-1].rstrip(" ")
+            if len(passage) + len(units) > words:
+                if passage:
+                    yield _joined(passage), section
+                passage = []
+                while len(units) > words:
+                    yield _joined(units[:words]), section
+                    units = units[words:]
+            passage += units
+        if passage:
+            yield _joined(passage), section
+
+
+def _sentences(text: str, language: str) -> Iterator[str]:
+    """Sentences with single spaces, in their order, each with the space after it; an empty line ends one, too."""
+    for paragraph in _EMPTY_LINE.split(text):
+        for part in _AT_ONCE.findall(" ".join(paragraph.split()) + " "):
+            yield from sentencex.segment(language, part)
+
+
+def _cuts(n_units: int, words: int, shortest_tail: int) -> list[tuple[int, int]]:
+    """Where passages of `words` units begin and end."""
+    if words < 1:
+        raise ValueError(f"words must be at least 1, got {words}")
+    starts = list(range(0, n_units, words))
+    if len(starts) > 1 and n_units - starts[-1] < min(shortest_tail, words):
+        starts.pop()
+    return list(zip(starts, [*starts[1:], n_units], strict=False))
+
+
+def _is_spaceless(texts: Sequence[str]) -> bool:
+    """Whether half of the characters are of scripts that put no space between words."""
+    tokens = [token for text in texts for token in text.split()]
+    if max(map(len, tokens), default=0) <= _ORDINARY_WORD or all(map(str.isascii, texts)):
+        return False
+    return 2 * sum(len(_SPACELESS.findall(text)) for text in texts) > sum(map(len, tokens))
+
+
+def _units(text: str, spaceless: bool) -> list[str]:
+    """What counts as a word, each with a space after it; a piece of a cut word has none."""
+    units: list[str] = []
+    for token in text.split():
+        if spaceless and len(token) > WORD_CHARACTERS and _SPACELESS.search(token):
+            units += _pieces(token, WORD_CHARACTERS)
+        elif len(token) > _LONGEST_WORD:
+            units += _pieces(token, _PIECE_CHARACTERS)
+        else:
+            units.append(f"{token} ")
+    return units
+
+
+def _pieces(token: str, length: int) -> list[str]:
+    """A word in pieces of `length` characters as people count them: no mark is parted from its letter."""
+    characters = _CHARACTER.findall(token)
+    pieces = ["".join(characters[start : start + length]) for start in range(0, len(characters), length)]
+    return [*pieces[:-1], f"{pieces[-1]} "]
+
+
+def _joined(units: Sequence[str]) -> str:
+    return "".join(units).rstrip(" ")

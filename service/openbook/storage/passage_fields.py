@@ -41,11 +41,11 @@ class PassageFields:
         types = dict(self.metadata)
         for name, second in other.metadata.items():
             first = types.get(name, second)
-            wider = _wider(first, second)
-            if wider is None:
+            common = wider(first, second)
+            if common is None:
                 reason = f"metadata field {name!r} has values of type {first} and of type {second}"
                 raise SourceInvalid(source=source, reason=reason)
-            types[name] = wider
+            types[name] = common
         if len(types) > MOST_FIELDS:
             reason = f"{len(types)} metadata fields; a version has at most {MOST_FIELDS}"
             raise SourceInvalid(source=source, reason=reason)
@@ -56,7 +56,7 @@ class PassageFields:
             return self
         types = {name: type_of(value) for name, value in passage.metadata}
         if self.passages_format == RICH_FORMAT and all(
-            name in self.metadata and _wider(self.metadata[name], kind) == self.metadata[name]
+            name in self.metadata and wider(self.metadata[name], kind) == self.metadata[name]
             for name, kind in types.items()
         ):
             return self
@@ -66,7 +66,7 @@ class PassageFields:
 PLAIN = PassageFields()
 
 
-def _wider(first: MetadataType, second: MetadataType) -> MetadataType | None:
+def wider(first: MetadataType, second: MetadataType) -> MetadataType | None:
     """The type that holds the values of both; None where none does."""
     if first == second or _WIDER.get(second) == first:
         return first

@@ -1,6 +1,5 @@
 """The passages of an index by row: an Arrow file, mapped rather than read."""
 
-import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
@@ -103,8 +102,6 @@ def _metadata(names: Sequence[str], values: Sequence[Any]) -> Metadata:
             if None in value:
                 raise ValueError(f"{META}{name} has a list with a null")
             found.append((name, tuple(value)))
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{META}{name} is {value}")
         elif value is not None:
             found.append((name, value))
     return tuple(found)
@@ -153,8 +150,8 @@ class PassageFile(Mapped[pa.Table]):
         """The passages of these rows, in this order.
 
         Raises IndexError for a row that is not there, IndexUnreadable where the bytes of one are damaged (each row
-        that is read is checked, so that a damaged offset is an error and never a read outside the mapping),
-        IndexNotResident after close.
+        that is read is checked, so that a damaged offset is an error and never a read outside the mapping) or hold
+        what no source may say, such as a script for a url; IndexNotResident after close.
         """
         table = self._still_open()
         passages = []
@@ -164,9 +161,12 @@ class PassageFile(Mapped[pa.Table]):
             one = table.slice(int(row), 1)
             try:
                 one.validate(full=True)
-                passages += passages_of(one)
+                [passage] = passages_of(one)
+                if (defect := defect_of(passage)) is not None:
+                    raise ValueError(defect)
             except (pa.ArrowInvalid, ValueError) as error:
                 raise self._unreadable(f"row {row}: {reason_of(error, Path())}") from error
+            passages.append(passage)
         return tuple(passages)
 
     def column(self, name: str) -> pa.ChunkedArray:

@@ -52,6 +52,10 @@ def test_an_answer_has_the_documented_body(
                 "passage_id": found.passage.passage_id,
                 "title": found.passage.title,
                 "text": found.passage.text,
+                "url": None,
+                "section": None,
+                "published": None,
+                "metadata": {},
                 "doc_score": found.doc_score,
                 "prior": found.prior,
                 "posterior": found.posterior,
@@ -122,12 +126,38 @@ def test_scores_are_normalised_over_the_targets(reader: TestClient, engine: RagE
 def test_retrieval_gives_scores_and_prior_and_nothing_of_an_answer(reader: TestClient) -> None:
     body = reader.post("/retrieve", json={"question": PERU, "n_docs": 12}).json()
     assert list(body) == ["passages", "retriever", "search", "index", "attribution", "checkpoint", "seconds"]
-    assert list(body["passages"][0]) == ["rank", "passage_id", "title", "text", "doc_score", "prior"]
+    source = ["url", "section", "published", "metadata"]
+    assert list(body["passages"][0]) == ["rank", "passage_id", "title", "text", *source, "doc_score", "prior"]
     assert {one["text"] for one in body["passages"]} == {passage.text for passage in tiny_passages("tiny-2016")}
     assert [one["rank"] for one in body["passages"]] == list(range(1, 13))
     scores = [one["doc_score"] for one in body["passages"]]
     assert scores == sorted(scores, reverse=True)
     assert sum(one["prior"] for one in body["passages"]) == pytest.approx(1, abs=1e-5)
+
+
+def test_passages_say_where_they_are_from_in_every_answer(client: TestClient, settings: Settings) -> None:
+    fields = {
+        "url": "https://example.org/peru?a=1&b=2",
+        "section": "Politics > President",
+        "published": "2018-12-20T10:00:00Z",
+        "metadata": {"n": 3, "ok": True, "share": 1.0, "tags": ["x", "y"]},
+    }
+    said = (("n", 3), ("ok", True), ("share", 1.0), ("tags", ("x", "y")))
+    rich = [replace(one, **(fields | {"metadata": said})) for one in tiny_passages("tiny-2018")]
+    publish_tiny(IndexStore(settings.indexes), "tiny-2018", passages=rich, replace=True)
+    assert client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN).status_code in (200, 202)
+    for call, body in (
+        ("answer", {"question": PERU}),
+        ("retrieve", {"question": PERU}),
+        ("score", {"question": PERU, "targets": ["nepal"]}),
+    ):
+        found = client.post(f"/{call}", json={**body, "index": "tiny-2018"}).json()["passages"]
+        assert [{name: one[name] for name in fields} for one in found] == [fields] * len(found)
+        assert found[0]["metadata"]["n"] is not True
+    asked = {"model": "openbook", "messages": [{"role": "user", "content": PERU}]}
+    completion = client.post("/v1/chat/completions", json=asked).json()
+    [first, *_] = completion["choices"][0]["message"]["annotations"]
+    assert first["url_citation"]["url"] == fields["url"]
 
 
 def test_the_index_route_tells_what_is_live_open_and_on_disk(

@@ -112,3 +112,14 @@ def test_a_comparison_shows_it_for_the_version_whose_text_it_is() -> None:
     groups = [{"answer": "Martín Vizcarra", "versions": ["wiki-2018"]}]
     show_comparison({"agree": True, "groups": groups, "answers": answers}, console)
     assert console.file.getvalue().count("By its authors") == 1  # type: ignore[attr-defined]
+
+
+def test_a_passage_says_where_it_is_from_and_nothing_that_a_terminal_would_obey() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    source = {"url": "https://a.example/\x1b[31m", "section": "One > [Two]", "published": "2018-12-20"}
+    first, second = ANSWER["passages"]
+    show_answer({**ANSWER, "passages": [{**first, **source}, second]}, console)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    [at] = [number for number, line in enumerate(lines) if "One > [Two]" in line]
+    assert lines[at].strip() == "One > [Two]   2018-12-20   https://a.example/\ufffd[31m"
+    assert lines[at - 1].startswith("[1] President of Peru")

@@ -1,11 +1,23 @@
 """Passages are disjoint pieces of an article: no word lost, none said twice."""
 
+import time
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openbook.indexing.splitting import PASSAGE_WORDS, SHORTEST_TAIL, passages, split_words
-from openbook_lab.encyclopedia import Article
+from openbook.indexing.splitting import (
+    PASSAGE_WORDS,
+    SHORTEST_TAIL,
+    Section,
+    SourceArticle,
+    Split,
+    passages,
+    split_article,
+    split_words,
+)
+from openbook_lab import encyclopedia
 
 WORDS = st.lists(st.text(alphabet="abcdefg.,'", min_size=1, max_size=5), max_size=450)
 SPACES = st.sampled_from([" ", "  ", "\n", "\t \n"])
@@ -51,10 +63,83 @@ def test_a_passage_of_no_words_is_refused() -> None:
 
 
 def test_passages_are_numbered_within_their_article_and_keep_its_title() -> None:
-    long = Article("a-long-one", "A long one", " ".join(["word"] * 250))
-    short = Article("a-short-one", "A short one", "Just this.")
+    long = encyclopedia.Article("a-long-one", "A long one", " ".join(["word"] * 250))
+    short = encyclopedia.Article("a-short-one", "A short one", "Just this.")
     found = list(passages([long, short]))
     ids = [f"a-long-one#{position}" for position in range(3)]
     assert [passage.passage_id for passage in found] == [*ids, "a-short-one#0"]
     assert [passage.title for passage in found] == ["A long one"] * 3 + ["A short one"]
-    assert list(passages([Article("empty", "Empty", " \n ")])) == []
+    assert list(passages([encyclopedia.Article("empty", "Empty", " \n ")])) == []
+
+
+def test_a_passage_of_words_has_the_section_that_it_begins_in() -> None:
+    words = [f"w{position}" for position in range(250)]
+    sections = (
+        Section(" ".join(words[:90]), "Early", (("page", 1),)),
+        Section(""),
+        Section(" ".join(words[90:]), "Late", (("page", 2),)),
+    )
+    found = split_article(SourceArticle("a", "A", sections, "https://a.org", "2018-12-20", (("path", "a.md"),)))
+    assert " ".join(passage.text for passage in found).split() == words
+    assert [passage.section for passage in found] == ["Early", "Late", "Late"]
+    assert {(passage.url, passage.published) for passage in found} == {("https://a.org", "2018-12-20")}
+    assert found[0].metadata == (("page", 1), ("path", "a.md"))
+    assert found[2].metadata == (("page", 2), ("path", "a.md"))
+
+
+def test_whole_sentences_of_one_section_fill_a_passage_up_to_100_words() -> None:
+    forty = " ".join(["word"] * 39) + " end."
+    sections = (Section(f"{forty} {forty} {forty}", "One"), Section(f"{forty}\n\n{forty}", "Two"))
+    found = split_article(SourceArticle("a", "A", sections), "sentences")
+    assert [(len(one.text.split()), one.section) for one in found] == [(80, "One"), (40, "One"), (80, "Two")]
+    assert all(one.text.endswith("end.") for one in found)
+    assert [one.passage_id for one in found] == ["a#0", "a#1", "a#2"]
+
+
+def test_only_a_sentence_of_more_than_100_words_is_cut() -> None:
+    text = "Short one. " + " ".join(["long"] * 230) + ". Last one."
+    found = split_article(SourceArticle("a", "A", (Section(text),)), "sentences")
+    assert [len(one.text.split()) for one in found] == [2, 100, 100, 32]
+    assert " ".join(one.text for one in found) == text
+
+
+CHINESE = "东京是日本的首都，也是世界上人口最多的城市之一。" * 60
+JAPANESE = "東京は日本の首都であり、世界最大の都市の一つです。「大きい」と言われています。" * 40
+THAI = "กรุงเทพมหานครเป็นเมืองหลวงและนครที่มีประชากรมากที่สุดของประเทศไทย" * 30
+
+
+@pytest.mark.parametrize("split", ["words", "sentences"])
+@pytest.mark.parametrize("text", [CHINESE, JAPANESE, THAI, THAI.replace("และ", " และ")])
+def test_text_without_spaces_is_never_one_long_passage(text: str, split: Split) -> None:
+    found = split_article(SourceArticle("a", "A", (Section(text),)), split)
+    assert all(len(one.text) <= 2 * (PASSAGE_WORDS + SHORTEST_TAIL) * 2 for one in found)
+    assert len(found) >= len(text) / 500
+    assert "".join(one.text for one in found).replace(" ", "") == text.replace(" ", "")
+    if split == "sentences" and text is not THAI and " " not in text:
+        assert all(one.text[-1] in "。」" for one in found)
+    # no mark stands without its letter
+    assert not any(unicodedata.combining(one.text[0]) for one in found)
+
+
+def test_a_foreign_name_counts_as_one_word_of_its_article() -> None:
+    text = " ".join(["word"] * 99 + ["機動戦士ガンダム逆襲のシャアベルトーチカチルドレン物語第一部"] + ["word"] * 40)
+    assert [len(piece.split()) for piece in split_words(text)] == [100, 40]
+
+
+@pytest.mark.parametrize("text", ["A" * 100_000, "é" * 100_000, "e" + "\u0301" * 100_000])
+def test_a_word_without_end_is_cut(text: str) -> None:
+    found = split_words(text)
+    assert "".join(found) == text
+    assert max(map(len, found)) <= (PASSAGE_WORDS + SHORTEST_TAIL) * 160
+
+
+@given(st.text(max_size=300), st.sampled_from(["words", "sentences"]))
+def test_no_character_is_lost(text: str, split: Split) -> None:
+    found = split_article(SourceArticle("a", "A", (Section(text),)), split, words=3)
+    assert "".join("".join(one.text.split()) for one in found) == "".join(text.split())
+
+
+def test_quotation_marks_without_end_take_no_time_without_end() -> None:
+    began = time.process_time()
+    assert split_article(SourceArticle("a", "A", (Section('"(«' * 50_000 + "a. b. " * 1000),)), "sentences")
+    assert time.process_time() - began < 2

@@ -343,3 +343,33 @@ def test_the_questions_of_a_tab_are_kept_with_their_answers_and_asked_again(serv
     page.reload()
     expect(page.locator(".answer h2")).to_be_visible()
     expect(asked.locator("li")).to_have_count(1)
+
+
+def test_a_title_opens_its_source_only_where_that_is_a_page(
+    open_page: OpenPage, app: FastAPI, settings: Settings
+) -> None:
+    """A passage of an index that somebody else made may have any address."""
+    addresses = ["https://example.org/?a=1&b=<b>", "javascript:document.title='hostile'", None]
+
+    def passage(rank: int, url: str | None) -> dict[str, Any]:
+        title, section = "<img src=x onerror=alert(1)>", "One > <b>Two</b>"
+        numbers = {"doc_score": 1.0, "prior": 0.3, "posterior": 0.3, "answer_spans": []}
+        named = {"rank": rank, "passage_id": f"p{rank}", "title": title, "text": "Text.", "metadata": {}}
+        return {**named, **numbers, "url": url, "section": section, "published": "2018-12-20T10:00:00Z"}
+
+    with serving(app) as server:
+        page = open_page(server)
+        listed = page.evaluate(
+            """async (passages) => {
+                const { passageList } = await import("/static/passages.js");
+                document.body.append(passageList({ passages }).list);
+                return document.querySelector("ol.passages:last-of-type").outerHTML;
+            }""",
+            [passage(rank, url) for rank, url in enumerate(addresses, start=1)],
+        )
+        assert "<img" not in listed
+        links = page.locator("ol.passages h4 a")
+        assert links.evaluate_all("all => all.map((one) => [one.protocol, one.rel, one.target])") == [
+            ["https:", "noopener noreferrer", "_blank"]
+        ]
+        expect(page.locator("ol.passages .whence").first).to_have_text("One > <b>Two</b>, 2018-12-20")

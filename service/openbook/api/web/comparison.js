@@ -4,6 +4,7 @@ import { answerText, answerView, attribution } from "./answer.js";
 import { compareWords } from "./difference.js";
 import { element, small } from "./dom.js";
 import { date, decimals, percent, probability } from "./format.js";
+import { linkedTitle } from "./passages.js";
 
 // Beyond this many characters two texts are not compared: it takes the product of their words.
 const LONGEST = 20000;
@@ -52,7 +53,7 @@ function column(found, answer, at, button) {
 
 function foundPassage(passage, other) {
   const theirs = other.passages.find((one) => one.passage_id === passage.passage_id);
-  const name = element("p", { className: "name" }, element("b", {}, passage.title || passage.passage_id), " ",
+  const name = element("p", { className: "name" }, element("b", {}, linkedTitle(passage)), " ",
     small(`posterior ${percent(passage.posterior)}`));
   const tag = (text) => element("p", { className: "tag" }, text);
   const text = (...parts) => element("p", { className: "text" }, ...parts);

@@ -26,7 +26,8 @@ export function passageList(answer) {
     const posterior = bar("posterior", passage.posterior ?? passage.prior);
     bars.push(posterior);
     return element("li", {},
-      element("h4", {}, element("span", { className: "rank" }, passage.rank), " ", passage.title || passage.passage_id),
+      element("h4", {}, element("span", { className: "rank" }, passage.rank), " ", linkedTitle(passage)),
+      whence(passage),
       element("div", { className: "shares" }, prior.line, posterior.line,
         element("p", { className: "small" }, `doc_score ${decimals(passage.doc_score)}`)),
       element("p", { className: "text" }, ...marked(passage.text, passage.answer_spans || [])),
@@ -35,6 +36,28 @@ export function passageList(answer) {
   const whole = answer.passages.map((passage) => passage.posterior ?? passage.prior);
   const select = (token) => bars.forEach(({ show }, k) => show((token ? token.posterior : whole)[k]));
   return { list: element("ol", { className: "passages" }, items), select };
+}
+
+// The title, which opens the source where the passage has an address that a browser may follow.
+export function linkedTitle(passage) {
+  const title = passage.title || passage.passage_id;
+  if (!opens(passage.url)) return title;
+  return element("a", { href: passage.url, target: "_blank", rel: "noopener noreferrer" }, title);
+}
+
+// The section and the day of a passage, where they are known.
+function whence(passage) {
+  const said = [passage.section, passage.published ? passage.published.slice(0, 10) : null].filter(Boolean);
+  return said.length ? element("p", { className: "small whence" }, said.join(", ")) : null;
+}
+
+// An index may have been made by anybody: only http and https, never a script.
+function opens(url) {
+  try {
+    return ["http:", "https:"].includes(new URL(url).protocol);
+  } catch {
+    return false;
+  }
 }
 
 export function bar(label, share) {

@@ -14,6 +14,7 @@ from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.building.ready import Block
 from openbook.indexing.sources.source import PassageBatch, PassageSource, rows_before
+from openbook.indexing.sources.url_template import UrlTemplate
 
 TEXTS = ("id", "title", "text")
 VECTORS = "embeddings"
@@ -23,7 +24,14 @@ PARQUET_ROWS = 4096
 class DatasetFolder(PassageSource):
     """Passages and vectors of the same rows. A mark is the number of rows before it, which are passed over unread."""
 
-    def __init__(self, folder: Path, *, snapshot_date: str | None = None, licence: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        snapshot_date: str | None = None,
+        licence: str = "",
+        url_template: UrlTemplate | None = None,
+    ) -> None:
         """Raises SourceInvalid for a folder that holds no such dataset."""
         self._folder = folder
         self._files = _data_files(folder)
@@ -33,7 +41,9 @@ class DatasetFolder(PassageSource):
         self.dimension = int(_vectors(first.column(VECTORS), self._invalid).shape[1])
         # counted in rows, as `read` is
         n_rows = sum(batch.num_rows for batch in self._tables(("id",)))
-        super().__init__(folder.resolve().name, n_rows, snapshot_date=snapshot_date, licence=licence)
+        self._url_template = url_template
+        choices = {"url template": url_template.template} if url_template is not None else {}
+        super().__init__(folder.resolve().name, n_rows, snapshot_date=snapshot_date, licence=licence, choices=choices)
 
     def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
         first, done = rows_before(after, self._folder), 0
@@ -41,13 +51,17 @@ class DatasetFolder(PassageSource):
             done += table.num_rows
             if done > first:
                 columns = [table.column(name).to_pylist() for name in TEXTS]
-                rows = [Passage(str(row[0]), row[1] or "", row[2] or "") for row in zip(*columns, strict=True)]
+                rows = [self._passage(str(row[0]), row[1] or "", row[2] or "") for row in zip(*columns, strict=True)]
                 yield PassageBatch(tuple(rows), mark=str(done), read=done)
 
     def blocks(self) -> Iterator[Block]:
         for table in self._tables(("id", VECTORS)):
             ids = [str(one) for one in table.column("id").to_pylist()]
             yield ids, _vectors(table.column(VECTORS), self._invalid)
+
+    def _passage(self, passage_id: str, title: str, text: str) -> Passage:
+        url = self._url_template.url(id=passage_id, title=title) if self._url_template is not None else None
+        return Passage(passage_id, title, text, url)
 
     def _tables(self, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         for file in self._files:

@@ -1,33 +1,74 @@
 """A folder of texts as a source of passages."""
 
 import os
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
-from openbook.entities import Passage
+from openbook.entities import Metadata, Passage
+from openbook.errors import SourceInvalid
+from openbook.indexing.sources.folder_file import FolderFile
+from openbook.indexing.sources.front_fields import FrontFields
+from openbook.indexing.sources.guarded import Guarded
+from openbook.indexing.sources.html_page import read_html
+from openbook.indexing.sources.markdown import read_markdown
+from openbook.indexing.sources.pdf_file import read_pdf
 from openbook.indexing.sources.source import PassageBatch, PassageSource, no_mark, unreadable
-from openbook.indexing.splitting import split_article
+from openbook.indexing.sources.url_template import UrlTemplate
+from openbook.indexing.splitting import Section, SourceArticle, Split, split_article
+from openbook.storage.passage_fields import MOST_URL, is_url
 
-SUFFIXES = {".txt", ".md"}
+MARKDOWN, PLAIN_TEXT = ".md", ".txt"
+# What reads a file of this kind, the extra that brings it, and its packages.
+CONVERTERS: Mapping[str, tuple[Callable[[bytes], FolderFile | str], str, tuple[str, ...]]] = {
+    ".html": (read_html, "html", ("trafilatura", "lxml_html_clean")),
+    ".htm": (read_html, "html", ("trafilatura", "lxml_html_clean")),
+    ".pdf": (read_pdf, "pdf", ("pypdf",)),
+}
 LARGEST_FILE = 64 << 20
-HEADING = re.compile(r"#{1,6}[ \t]+(?P<title>.*?)[ \t]*#*[ \t]*$")
+# A PDF of a thousand pages takes a minute.
+FILE_SECONDS = 120.0
+FRONT_BYTES = 20_000
 
 
 class FolderSource(PassageSource):
-    """Every `.txt` and `.md` below a folder: one file, one article, in the order of their paths.
+    """Every `.txt`, `.md`, `.html` and `.pdf` below a folder: one file, one article, in the order of their paths.
 
-    The title is the first line of a `.md` if that is a heading, else the file's name, with spaces for `_`. Passages
-    are named `<path in the folder>#0`, `#1`, ...; a mark is such a path. Names that begin with a dot are ignored, and
-    links to folders are not followed. A file that is empty, not UTF-8 or larger than 64 MiB is left out and counted.
+    A passage has the metadata `path`, that of its file's front matter, and in a PDF `page`; headings are its section.
+    Passages are named `<path in the folder>#0`, `#1`, ...; a mark is such a path. Names that begin with a dot are
+    ignored, and links to folders are not followed. A file that cannot be read is left out and counted: empty, not
+    UTF-8, larger than 64 MiB, encrypted, broken, or too heavy for its converter.
     """
 
-    def __init__(self, path: Path, *, snapshot_date: str | None = None, licence: str = "") -> None:
-        """Raises SourceInvalid for a folder that cannot be listed."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        snapshot_date: str | None = None,
+        licence: str = "",
+        split: Split | None = None,
+        url_template: UrlTemplate | None = None,
+        file_seconds: float = FILE_SECONDS,
+    ) -> None:
+        """`split` None cuts at sentences. Raises SourceInvalid for a folder that cannot be listed, and for one all of
+        whose files need an extra that is not installed."""
         self._path = path
         self._sizes = self._find()
+        self._split: Split = split or "sentences"
+        self._url_template = url_template
+        self._file_seconds = file_seconds
+        lacking = {name: extra for name in self._sizes if (extra := _lacking_extra(name)) is not None}
+        if lacking and len(lacking) == len(self._sizes):
+            extras = ",".join(sorted(set(lacking.values())))
+            reason = f"its files need an extra: pip install 'openbook[{extras}]'"
+            raise SourceInvalid(source=str(path), reason=reason)
+        self._front = FrontFields.of(self._front_matters())
+        choices = {"split": self._split, "left out without": ", ".join(sorted(set(lacking.values())))}
+        if url_template is not None:
+            choices["url template"] = url_template.template
         size = sum(self._sizes.values())
-        super().__init__(path.resolve().name, size, snapshot_date=snapshot_date, licence=licence)
+        super().__init__(path.resolve().name, size, snapshot_date=snapshot_date, licence=licence, choices=choices)
 
     def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
         """Raises SourceInvalid for a file that cannot be read, and for a mark that is none of this folder."""
@@ -35,11 +76,13 @@ class FolderSource(PassageSource):
             raise no_mark(self._path, after)
         self._skipped.clear()
         read, ahead = 0, after is not None
-        for name, size in self._sizes.items():
-            read += size
-            if not ahead:
-                yield PassageBatch(self._passages(name, size), mark=name, read=read)
-            ahead = ahead and name != after
+        with ExitStack() as processes:
+            converter = _Converter(processes, self._file_seconds)
+            for name, size in self._sizes.items():
+                read += size
+                if not ahead:
+                    yield PassageBatch(self._passages(name, size, converter), mark=name, read=read)
+                ahead = ahead and name != after
 
     def _find(self) -> dict[str, int]:
         """Paths in the folder, separated by `/`, in their order, with the files' sizes."""
@@ -52,28 +95,90 @@ class FolderSource(PassageSource):
             folders[:] = [name for name in folders if not name.startswith(".")]
             for name in files:
                 path = Path(folder, name)
-                if path.suffix.lower() in SUFFIXES and not name.startswith(".") and path.is_file():
+                known = path.suffix.lower() in (MARKDOWN, PLAIN_TEXT, *CONVERTERS)
+                if known and not name.startswith(".") and path.is_file():
                     found[path.relative_to(self._path).as_posix()] = path.stat().st_size
         return dict(sorted(found.items(), key=lambda entry: PurePosixPath(entry[0]).parts))
 
-    def _passages(self, name: str, size: int) -> tuple[Passage, ...]:
-        if size > LARGEST_FILE:
-            self._skipped["too large"] += 1
+    def _front_matters(self) -> Iterator[Mapping[str, object]]:
+        for name in self._sizes:
+            if _kind(name) == MARKDOWN:
+                try:
+                    with (self._path / name).open("rb") as file:
+                        head = file.read(FRONT_BYTES)
+                except OSError:
+                    # reading its passages says so
+                    continue
+                if head.removeprefix(b"\xef\xbb\xbf").startswith(b"---"):
+                    yield read_markdown(head.decode("utf-8-sig", "replace")).fields
+
+    def _passages(self, name: str, size: int, converter: "_Converter") -> tuple[Passage, ...]:
+        file = self._file(name, size, converter)
+        if isinstance(file, str):
+            self._skipped[file] += 1
             return ()
+        if file.noted is not None:
+            self._skipped[file.noted] += 1
+        title = file.title or PurePosixPath(name).stem.replace("_", " ")
+        url = file.url
+        if url is None or len(url) > MOST_URL or not is_url(url):
+            url = self._url_template.url(title=title, path=name) if self._url_template is not None else None
+        metadata: Metadata = self._front.metadata(file.fields, path=name)
+        article = SourceArticle(name, title, file.sections, url, file.published, metadata)
+        found = split_article(article, self._split)
+        self._skipped["empty"] += not found
+        return found
+
+    def _file(self, name: str, size: int, converter: "_Converter") -> FolderFile | str:
+        """The file, or the reason why it is left out. Raises SourceInvalid where the system does not let it be read."""
+        if size > LARGEST_FILE:
+            return "too large"
+        extra = _lacking_extra(name)
+        if extra is not None:
+            return f"{_kind(name)} without openbook[{extra}]"
         try:
-            text = (self._path / name).read_bytes().decode("utf-8-sig")
+            content = (self._path / name).read_bytes()
             name.encode()
+            text = "" if _kind(name) in CONVERTERS else content.decode("utf-8-sig")
         except OSError as error:
             raise unreadable(self._path / name, error) from error
         except UnicodeError:
-            self._skipped["undecodable"] += 1
-            return ()
-        title = PurePosixPath(name).stem.replace("_", " ")
-        if name.lower().endswith(".md"):
-            first, _, rest = text.lstrip().partition("\n")
-            heading = HEADING.match(first.rstrip("\r"))
-            if heading and heading["title"]:
-                title, text = heading["title"], rest
-        found = split_article(name, title, text)
-        self._skipped["empty"] += not found
-        return found
+            return "undecodable"
+        if _kind(name) in CONVERTERS:
+            return converter.file(_kind(name), content)
+        return read_markdown(text) if _kind(name) == MARKDOWN else FolderFile((Section(text),))
+
+
+class _Converter:
+    """Reads files in another process, which begins with the first of them."""
+
+    def __init__(self, processes: ExitStack, seconds: float) -> None:
+        self._processes = processes
+        self._seconds = seconds
+        self._guarded: Guarded[tuple[str, bytes], FolderFile | str] | None = None
+
+    def file(self, kind: str, content: bytes) -> FolderFile | str:
+        if self._guarded is None:
+            self._guarded = Guarded(convert, self._seconds)
+            self._processes.callback(self._guarded.close)
+        self._guarded.send([(kind, content)])
+        [outcome] = self._guarded.outcomes()
+        return outcome
+
+
+def convert(item: tuple[str, bytes]) -> FolderFile | str:
+    """A file by its kind; for the other process."""
+    kind, content = item
+    return CONVERTERS[kind][0](content)
+
+
+def _kind(name: str) -> str:
+    return PurePosixPath(name).suffix.lower()
+
+
+def _lacking_extra(name: str) -> str | None:
+    """The extra without which this file cannot be read, where it is not installed."""
+    if _kind(name) not in CONVERTERS:
+        return None
+    _, extra, packages = CONVERTERS[_kind(name)]
+    return None if all(find_spec(package) for package in packages) else extra

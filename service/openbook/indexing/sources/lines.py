@@ -7,16 +7,19 @@ import zlib
 from abc import abstractmethod
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from openbook.entities import Passage
+from openbook.entities import Metadata, MetadataValue, Passage
 from openbook.errors import SourceInvalid
+from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.sources.source import PassageBatch, PassageSource, no_mark
-from openbook.indexing.splitting import split_words
+from openbook.indexing.sources.url_template import UrlTemplate
+from openbook.indexing.splitting import Section, SourceArticle, Split, split_article
+from openbook.storage.passage_fields import PLAIN, PassageFields, defect_of
 
 PASSAGE_FIELDS = {"id", "title", "text"}
 ARTICLE_FIELDS = {"title", "text"}
@@ -79,19 +82,35 @@ class FileSource(PassageSource):
     If reading begins after a mark, ids are compared only with those after it.
     """
 
-    def __init__(self, path: Path, *, snapshot_date: str | None = None, licence: str = "") -> None:
-        super().__init__(path.name, path.stat().st_size, snapshot_date=snapshot_date, licence=licence)
+    def __init__(
+        self,
+        path: Path,
+        *,
+        snapshot_date: str | None = None,
+        licence: str = "",
+        split: Split | None = None,
+        url_template: UrlTemplate | None = None,
+    ) -> None:
+        """`url_template` makes the address of a passage that has none of its own."""
+        given = {"split": split, "url template": url_template.template if url_template is not None else None}
+        choices = {name: str(value) for name, value in given.items() if value is not None}
+        super().__init__(path.name, path.stat().st_size, snapshot_date=snapshot_date, licence=licence, choices=choices)
         self._path = path
+        self._split: Split = split or "words"
+        self._url_template = url_template
         self._read = 0
 
     def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
         """Raises SourceInvalid at the first bad line, and for a mark that is none of this file."""
         start = Position() if after is None else self._position(after)
-        seen = SeenIds()
+        seen, fields = SeenIds(), PLAIN
         for position, passages in self._passages_from(start):
             for passage in passages:
                 if not passage.text.strip():
                     raise self._invalid(position.line, "text is empty")
+                if (defect := defect_of(passage)) is not None:
+                    raise self._invalid(position.line, defect)
+            fields = fields.united(PassageFields.of(passages[:1]), f"{self._path}:{position.line}")
             for passage_id in {passage.passage_id for passage in passages}:
                 before = seen.add(passage_id, position.line)
                 if before is not None:
@@ -102,6 +121,9 @@ class FileSource(PassageSource):
     @abstractmethod
     def _passages_from(self, start: Position) -> Iterator[tuple[Position, tuple[Passage, ...]]]:
         """The passages of each line after `start`, or of every line when `start` asks for a replay."""
+
+    def _url(self, passage_id: str, title: str) -> str | None:
+        return None if self._url_template is None else self._url_template.url(id=passage_id, title=title)
 
     def _lines(self, start: Position) -> Iterator[tuple[int, int, str]]:
         """Lines with their numbers, from 1, and the offsets of their ends. Only a line feed ends a line.
@@ -136,8 +158,9 @@ class FileSource(PassageSource):
 class JsonLinesSource(FileSource):
     """{"id", "title", "text"}: a passage, taken as it is. {"title", "text"}: an article, split into passages.
 
-    The passages of an article are named `<title>#0`, `<title>#1`, ...; a later line with the same title counts on.
-    Reading from a mark seeks, unless an article came before it: the count of its title is then needed.
+    Both may have "url", "section", "published" and a "metadata" object. The passages of an article are named
+    `<title>#0`, `<title>#1`, ...; a later line with the same title counts on. Reading from a mark seeks, unless an
+    article came before it: the count of its title is then needed.
     """
 
     def _passages_from(self, start: Position) -> Iterator[tuple[Position, tuple[Passage, ...]]]:
@@ -146,17 +169,24 @@ class JsonLinesSource(FileSource):
             if not line.strip():
                 continue
             fields = self._fields(number, line)
-            if "id" in fields:
-                passages: tuple[Passage, ...] = (Passage(fields["id"], fields["title"], fields["text"]),)
+            title, name = fields["title"], fields.get("id")
+            url = self._text(number, fields, "url") or self._url(name or title, title)
+            section = Section(fields["text"], self._text(number, fields, "section"), self._metadata(number, fields))
+            published = self._published(number, fields)
+            if name is not None:
+                passages: tuple[Passage, ...] = (
+                    Passage(name, title, section.text, url, section.heading, published, section.metadata),
+                )
             else:
-                title, before = fields["title"], counted[fields["title"]]
+                before = counted[title]
                 # an article without words gives one empty passage, which is refused
-                texts = split_words(fields["text"]) or [""]
-                passages = tuple(Passage(f"{title}#{before + n}", title, text) for n, text in enumerate(texts))
-                counted[title] += len(texts)
+                found = split_article(SourceArticle(title, title, (section,), url, published), self._split)
+                found = found or (Passage(f"{title}#0", title, ""),)
+                passages = tuple(replace(one, passage_id=f"{title}#{before + n}") for n, one in enumerate(found))
+                counted[title] += len(found)
             yield Position(number, offset, replay=bool(counted)), passages
 
-    def _fields(self, number: int, line: str) -> dict[str, str]:
+    def _fields(self, number: int, line: str) -> dict[str, Any]:
         try:
             fields: Any = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -166,14 +196,47 @@ class JsonLinesSource(FileSource):
         if isinstance(fields.get("id"), int) and not isinstance(fields["id"], bool):
             fields["id"] = str(fields["id"])
         for name in sorted(PASSAGE_FIELDS if "id" in fields else ARTICLE_FIELDS):
-            value = fields.get(name)
-            if not isinstance(value, str):
+            if not isinstance(fields.get(name), str):
                 raise self._invalid(number, f"{name} is {'missing' if name not in fields else 'no string'}")
-            try:
-                value.encode()
-            except UnicodeEncodeError as error:
-                raise self._invalid(number, f"{name} holds half of a surrogate pair") from error
+            self._text(number, fields, name)
         return fields
+
+    def _text(self, number: int, fields: Mapping[str, Any], name: str) -> str | None:
+        """A text that may be absent or null; an empty one is none."""
+        value = fields.get(name)
+        if value is not None and not isinstance(value, str):
+            raise self._invalid(number, f"{name} is no string")
+        try:
+            (value or "").encode()
+        except UnicodeEncodeError as error:
+            raise self._invalid(number, f"{name} holds half of a surrogate pair") from error
+        return value or None
+
+    def _published(self, number: int, fields: Mapping[str, Any]) -> str | None:
+        text = self._text(number, fields, "published")
+        moment = as_moment(text)
+        if text is not None and moment is None:
+            raise self._invalid(number, f"published is {text!r:.80}, no date or time of ISO 8601 such as 2018-12-20")
+        return moment
+
+    def _metadata(self, number: int, fields: Mapping[str, Any]) -> Metadata:
+        given = fields.get("metadata")
+        if given is None:
+            return ()
+        if not isinstance(given, dict):
+            raise self._invalid(number, "metadata is no object")
+        found: list[tuple[str, MetadataValue]] = []
+        for name, value in sorted(given.items()):
+            for text in value if isinstance(value, list) else [value]:
+                if isinstance(text, str):
+                    self._text(number, {f"metadata.{name}": text}, f"metadata.{name}")
+                elif isinstance(value, list) or isinstance(text, dict):
+                    raise self._invalid(
+                        number, f"metadata.{name} is no text, number, true, false or list of texts: {value!r:.80}"
+                    )
+            if value is not None:
+                found.append((name, tuple(value) if isinstance(value, list) else value))
+        return tuple(found)
 
 
 class PassageTableSource(FileSource):
@@ -201,6 +264,6 @@ class PassageTableSource(FileSource):
                 if len(row) != len(TABLE_HEADER):
                     raise self._invalid(position.line, f"{len(row)} columns, not {len(TABLE_HEADER)}")
                 passage_id, text, title = row
-                yield position, (Passage(passage_id, title, text),)
+                yield position, (Passage(passage_id, title, text, self._url(passage_id, title)),)
         except csv.Error as error:
             raise self._invalid(position.line, str(error)) from error

@@ -28,18 +28,25 @@ class PassageSource(ABC):
     """Passages in an order that never changes, and what the manifest says of their origin.
 
     `snapshot_date` is None if it is not known. A reader of the text must be shown `attribution`. `total_bytes` is None
-    if only reading everything tells it.
+    if only reading everything tells it. `choices` are those by which the same file gives other passages.
     """
 
     attribution = ""
 
     def __init__(
-        self, name: str, total_bytes: int | None, *, snapshot_date: str | None = None, licence: str = ""
+        self,
+        name: str,
+        total_bytes: int | None,
+        *,
+        snapshot_date: str | None = None,
+        licence: str = "",
+        choices: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.total_bytes = total_bytes
         self.snapshot_date = snapshot_date
         self.licence = licence
+        self.choices = choices or {}
         self._skipped: Counter[str] = Counter()
 
     @abstractmethod

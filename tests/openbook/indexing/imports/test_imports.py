@@ -22,6 +22,7 @@ from openbook.indexing.imports.merged import Merged
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.publishing import publish
 from openbook.indexing.sources import PassageSource, open_source
+from openbook.indexing.sources.url_template import UrlTemplate
 from openbook.storage.index_store import IndexStore
 
 N, D = 30, 8
@@ -136,6 +137,14 @@ def test_a_dataset_folder_brings_passages_and_vectors(store: IndexStore, tmp_pat
     assert [batch.passages[0].passage_id for batch in source.batches(after="16")][:1] == ["17"]
     assert take_in(store, source, source).licence == "CC BY-SA 3.0"
     check(store)
+
+
+def test_the_addresses_of_a_dataset_are_made_of_its_titles_only_when_asked_for(tmp_path: Path) -> None:
+    folder = dataset(tmp_path / "d", "parquet")
+    assert {one.url for one in DatasetFolder(folder).passages()} == {None}
+    template = UrlTemplate("https://en.wikipedia.org/wiki/{title}")
+    found = list(DatasetFolder(folder, url_template=template).passages())
+    assert found[5].url == "https://en.wikipedia.org/wiki/title%201"
 
 
 def test_the_files_that_state_json_lists_are_the_dataset(tmp_path: Path) -> None:

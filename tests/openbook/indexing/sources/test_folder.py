@@ -1,13 +1,21 @@
 """A folder of texts: one file, one article."""
 
+import io
+import multiprocessing
 from pathlib import Path
 
 import pytest
 
 from openbook.entities import Passage
+from openbook.errors import SourceInvalid
 from openbook.indexing.sources import open_source
-from openbook.indexing.sources.folder import LARGEST_FILE
+from openbook.indexing.sources.folder import LARGEST_FILE, FolderSource
+from openbook.storage.passage_fields import PassageFields
 from tests.openbook.indexing.sources.marks import check_marks
+
+
+def passage(path: str, number: int, title: str, text: str, section: str | None = None) -> Passage:
+    return Passage(f"{path}#{number}", title, text, section=section, metadata=(("path", path),))
 
 
 @pytest.fixture
@@ -15,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
     files = {
         "b.txt": "words of b",
         "a_long_name.md": "no heading here",
-        "deep/er/c.md": "\ufeff# The *sea* #\r\n\r\nIs deep.\n\n## More\n",
+        "deep/er/c.md": "\ufeff# The *sea* #\r\n\r\nIs deep.\n\n## Empty\n\n## More\n\nWords.",
         "deep/a.TXT": " ".join(["w"] * 130),
         "deep.txt": "beside the folder",
         ".hidden/x.txt": "hidden",
@@ -33,12 +41,13 @@ def folder(tmp_path: Path) -> Path:
 def test_every_text_below_a_folder_is_an_article_in_the_order_of_paths(folder: Path) -> None:
     source = open_source(str(folder), licence="CC0", snapshot_date="2020-01-01")
     assert list(source.passages()) == [
-        Passage("a_long_name.md#0", "a long name", "no heading here"),
-        Passage("b.txt#0", "b", "words of b"),
-        Passage("deep/a.TXT#0", "a", " ".join(["w"] * 100)),
-        Passage("deep/a.TXT#1", "a", " ".join(["w"] * 30)),
-        Passage("deep/er/c.md#0", "The *sea*", "Is deep. ## More"),
-        Passage("deep.txt#0", "deep", "beside the folder"),
+        passage("a_long_name.md", 0, "a long name", "no heading here"),
+        passage("b.txt", 0, "b", "words of b"),
+        passage("deep/a.TXT", 0, "a", " ".join(["w"] * 100)),
+        passage("deep/a.TXT", 1, "a", " ".join(["w"] * 30)),
+        passage("deep/er/c.md", 0, "The *sea*", "Is deep."),
+        passage("deep/er/c.md", 1, "The *sea*", "More Words.", section="More"),
+        passage("deep.txt", 0, "deep", "beside the folder"),
     ]
     assert source.skipped() == {"empty": 1, "undecodable": 1}
     assert (source.name, source.licence, source.snapshot_date) == (folder.name, "CC0", "2020-01-01")
@@ -55,3 +64,186 @@ def test_a_file_too_large_to_be_a_text_is_left_out_unread(tmp_path: Path) -> Non
     source = open_source(str(tmp_path))
     assert list(source.passages()) == []
     assert source.skipped() == {"too large": 1}
+
+
+def written(folder: Path, **files: str | bytes) -> Path:
+    for name, content in files.items():
+        path = folder / name.replace("__", ".")
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+FRONT = """---
+title: "The sea: a story"
+date: 2018-12-20 10:00:00 +02:00
+url: https://example.org/sea
+tags: [blue, deep]
+draft: false
+my-weight: 3
+nested: {a: 1}
+---
+# A heading
+
+Is deep.
+
+## Life
+
+Fish live there.
+"""
+
+
+def test_front_matter_says_title_address_date_and_metadata(tmp_path: Path) -> None:
+    first, life = open_source(str(written(tmp_path, sea__md=FRONT))).passages()
+    said = (("draft", False), ("my_weight", 3), ("path", "sea.md"), ("tags", ("blue", "deep")))
+    assert first == Passage(
+        "sea.md#0",
+        "The sea: a story",
+        "A heading Is deep.",
+        "https://example.org/sea",
+        "A heading",
+        "2018-12-20T08:00:00Z",
+        said,
+    )
+    assert (life.section, life.text, life.metadata) == ("A heading > Life", "Life Fish live there.", said)
+
+
+def test_a_field_of_several_types_is_text_in_every_file(tmp_path: Path) -> None:
+    """People write front matter by hand: no version number ends a build."""
+    files = ("version: 1.5\nrank: 1\nlabel: x\nday: 2018-01-02", "version: 1.0.2\nrank: 2.5\nlabel: [y, z]\nday: soon")
+    written(tmp_path, a__md=f"---\n{files[0]}\n---\nText.", b__md=f"---\n{files[1]}\n---\nText.")
+    found = [dict(one.metadata) for one in open_source(str(tmp_path)).passages()]
+    assert found[0] == {"day": "2018-01-02", "label": ("x",), "path": "a.md", "rank": 1, "version": "1.5"}
+    assert found[1] == {"day": "soon", "label": ("y", "z"), "path": "b.md", "rank": 2.5, "version": "1.0.2"}
+
+
+def test_the_fields_that_most_files_have_are_declared(tmp_path: Path) -> None:
+    many = "\n".join(f"f{n}: {n}" for n in range(100))
+    written(tmp_path, a__md=f"---\n{many}\n---\nText.", b__md="---\nf99: 1\n---\nText.")
+    fields = PassageFields.of(open_source(str(tmp_path)).passages())
+    assert len(fields.metadata) == 63
+    assert {"f99", "path"} <= fields.metadata.keys()
+
+
+@pytest.mark.parametrize(
+    "front", ["title: [", "a: &a [*a]\nb: !!python/object:os.system {}", "d: 2018-13-45", "[" * 9000]
+)
+def test_front_matter_that_cannot_be_read_costs_itself_and_not_the_text(tmp_path: Path, front: str) -> None:
+    source = open_source(str(written(tmp_path, a__md=f"---\n{front}\n---\nText.")))
+    assert list(source.passages()) == [passage("a.md", 0, "a", "Text.")]
+    assert source.skipped() == {"front matter": 1}
+
+
+@pytest.mark.parametrize("text", ["---\nText.\n---\nMore.", "---\nnever closed: yes", "--- \n"])
+def test_a_rule_of_hyphens_is_no_front_matter(tmp_path: Path, text: str) -> None:
+    found = list(open_source(str(written(tmp_path, a__md=text))).passages())
+    assert " ".join(one.text for one in found).split() == text.split()
+
+
+def test_a_comment_in_a_listing_is_no_heading(tmp_path: Path) -> None:
+    text = "# T\n\nSo:\n\n```sh\n# no heading\n```\n\n## Then\n\nMore."
+    found = list(open_source(str(written(tmp_path, a__md=text))).passages())
+    assert [one.section for one in found] == [None, "Then"]
+    assert "# no heading" in found[0].text
+
+
+def test_a_folder_is_split_at_words_when_asked_for(tmp_path: Path) -> None:
+    written(tmp_path, a__md="# T\n" + " ".join(["one."] * 60) + "\n## S\n" + " ".join(["two."] * 80))
+    found = list(open_source(str(tmp_path), split="words").passages())
+    assert [(len(one.text.split()), one.section) for one in found] == [(100, None), (41, "S")]
+
+
+PAGE = """<html><head><title>The sea</title><link rel="canonical" href="https://example.org/sea">
+<meta property="article:published_time" content="2018-12-20"></head><body><nav><a href="/">Home</a></nav><article>
+<h1>The sea</h1><p>The sea is deep, and most of it has never been seen by anybody.</p>
+<h2>Life</h2><p>Fish live there, and many other animals that nobody has counted.</p><ul><li>whale</li><li>crab</li></ul>
+</article><footer>Copyright</footer></body></html>"""
+
+
+def test_a_web_page_is_its_text_by_its_headings(tmp_path: Path) -> None:
+    pytest.importorskip("lxml_html_clean")
+    written(tmp_path, a__html=PAGE, broken__html=b"\x00\xff<<<>", empty__htm="")
+    source = open_source(str(tmp_path))
+    first, life = source.passages()
+    assert (first.title, first.url, first.published, first.section) == (
+        "The sea",
+        "https://example.org/sea",
+        "2018-12-20",
+        None,
+    )
+    assert first.text == "The sea is deep, and most of it has never been seen by anybody."
+    assert (life.section, life.metadata) == ("Life", (("path", "a.html"),))
+    assert life.text.endswith("nobody has counted. whale crab")
+    assert source.skipped() == {"empty": 2}
+
+
+def pdf(*pages: str, password: str = "") -> bytes:
+    """A PDF whose pages show these texts."""
+    pypdf = pytest.importorskip("pypdf")
+    from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+
+    writer = pypdf.PdfWriter()
+    for text in pages:
+        page = writer.add_blank_page(200, 200)
+        font = {"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": "/Helvetica"}
+        names = DictionaryObject({NameObject(name): NameObject(value) for name, value in font.items()})
+        fonts = DictionaryObject({NameObject("/F1"): names})
+        page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
+        stream = DecodedStreamObject()
+        stream.set_data(f"BT /F1 12 Tf 10 100 Td ({text}) Tj ET".encode())
+        page[NameObject("/Contents")] = writer._add_object(stream)
+    if password:
+        writer.encrypt(password, algorithm="RC4-128")
+    content = io.BytesIO()
+    writer.write(content)
+    return content.getvalue()
+
+
+def test_the_pages_of_a_pdf_have_their_numbers_and_a_broken_one_is_left_out(tmp_path: Path) -> None:
+    sound = pdf("First page.", "", "Third page.")
+    written(
+        tmp_path, a__pdf=sound, b__pdf=sound[:200], c__pdf=b"no pdf", d__pdf=pdf("x", password="secret"), e__txt="End."
+    )
+    source = open_source(str(tmp_path))
+    assert list(source.passages()) == [
+        Passage("a.pdf#0", "a", "First page.", metadata=(("page", 1), ("path", "a.pdf"))),
+        Passage("a.pdf#1", "a", "Third page.", metadata=(("page", 3), ("path", "a.pdf"))),
+        passage("e.txt", 0, "e", "End."),
+    ]
+    assert source.skipped() == {"broken": 2, "encrypted": 1}
+
+
+@pytest.mark.slow
+def test_a_pdf_that_takes_too_long_costs_itself(tmp_path: Path) -> None:
+    """Its page shows a text of 40 million characters, packed into a thousandth."""
+    content = pdf("word " * 8_000_000)
+    import pypdf
+
+    packed = io.BytesIO()
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(content))
+    writer.pages[0].compress_content_streams()
+    writer.write(packed)
+    assert len(packed.getvalue()) < 1 << 20
+    written(tmp_path, a__pdf=packed.getvalue(), b__pdf=pdf("Sound."))
+    source = FolderSource(tmp_path, file_seconds=0.5)
+    assert [one.text for one in source.passages()] == ["Sound."]
+    assert sum(source.skipped().values()) == 1
+    assert multiprocessing.active_children() == []
+
+
+def test_files_whose_extra_is_not_installed_are_counted_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openbook.indexing.sources.folder.find_spec", lambda package: None)
+    written(tmp_path, a__html=PAGE, b__pdf=b"x", c__pdf=b"x")
+    with pytest.raises(SourceInvalid, match=r"pip install 'openbook\[html,pdf\]'"):
+        open_source(str(tmp_path))
+    source = open_source(str(written(tmp_path, d__txt="Text.")))
+    whole = check_marks(lambda: open_source(str(tmp_path)))
+    assert list(source.batches()) == whole
+    assert source.skipped() == {".html without openbook[html]": 1, ".pdf without openbook[pdf]": 2}
+
+
+def test_an_address_is_made_of_the_path_only_when_asked_for(tmp_path: Path) -> None:
+    written(tmp_path, a__md="Text.", b__md=FRONT)
+    source = open_source(str(tmp_path), url_template="https://docs.example.org/{path}")
+    assert {one.url for one in source.passages()} == {"https://docs.example.org/a.md", "https://example.org/sea"}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openbook.entities import Passage
-from openbook.errors import SourceInvalid
+from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.indexing.sources import open_source
 from openbook.indexing.sources.lines import SeenIds
 from tests.openbook.indexing.sources.marks import check_marks
@@ -104,7 +104,7 @@ def test_a_line_without_an_id_is_an_article_and_split(tmp_path: Path) -> None:
     ("line", "passage"),
     [
         (json.dumps({"id": "1", "title": "A", "text": WORDS}), Passage("1", "A", WORDS)),
-        (json.dumps({"id": 7, "title": "A", "text": "t", "url": "u"}), Passage("7", "A", "t")),
+        (json.dumps({"id": 7, "title": "A", "text": "t", "uri": "u"}), Passage("7", "A", "t")),
         ('\ufeff{"id": "1", "title": "A", "text": "t"}\r\n\n  \n', Passage("1", "A", "t")),
     ],
     ids=["a long passage", "a number and another field", "a byte order mark and blank lines"],
@@ -130,10 +130,117 @@ def test_a_passage_is_not_split_and_what_surrounds_it_ignored(tmp_path: Path, li
         (b'{"id": "2", "title": "A", "text": "\\ud800"}', "text holds half of a surrogate pair"),
         (b'{"id": "2", "title": "\xff", "text": "t"}', "not UTF-8"),
         (GOOD.strip(), "id '1' is already in line 1"),
+        (b'{"id": "2", "title": "A", "text": "t", "url": "/relative"}', "url: '/relative' is no http"),
+        (b'{"id": "2", "title": "A", "text": "t", "url": 3}', "url is no string"),
+        (b'{"id": "2", "title": "A", "text": "t", "section": "\\ud800"}', "section holds half of a surrogate"),
+        (b'{"id": "2", "title": "A", "text": "t", "published": "2018"}', "published is '2018', no date"),
+        (b'{"id": "2", "title": "A", "text": "t", "metadata": []}', "metadata is no object"),
+        (b'{"id": "2", "title": "A", "text": "t", "metadata": {"a": {}}}', "metadata.a is no text, number"),
+        (b'{"id": "2", "title": "A", "text": "t", "metadata": {"a": [1]}}', "metadata.a is no text, number"),
+        (b'{"id": "2", "title": "A", "text": "t", "metadata": {"a": ["\\udfff"]}}', "metadata.a holds half"),
+        (b'{"id": "2", "title": "A", "text": "t", "metadata": {"a": NaN}}', "metadata.a: nan is no number"),
+        (b'{"id": "2", "title": "A", "text": "t", "metadata": {"a": 9e999}}', "metadata.a: inf"),
+        (b'{"id": "2", "title": "A", "text": "t", "metadata": {"a b": 1}}', "metadata: 'a b' is no name"),
+        (b'{"title": "A", "text": "t", "metadata": {"a": 99999999999999999999}}', "metadata.a: .* 64 bits"),
     ],
 )
 def test_a_bad_line_of_json_is_named_with_its_number(tmp_path: Path, line: bytes, said: str) -> None:
     refused(written(tmp_path, "x.jsonl", GOOD + b"\n" + line + b"\n" + GOOD), rf"x\.jsonl:3: {said}")
+
+
+FULL = {
+    "url": "https://example.org/a",
+    "section": "One > Two",
+    "published": "2018-12-20T12:00:00.5+02:00",
+    "metadata": {"tags": ["x", "y"], "n": 3, "none": None, "ok": True},
+}
+FILLED = (
+    "https://example.org/a",
+    "One > Two",
+    "2018-12-20T10:00:00Z",
+    (("n", 3), ("ok", True), ("tags", ("x", "y"))),
+)
+
+
+def test_a_line_says_where_it_is_from(tmp_path: Path) -> None:
+    lines = [{"id": "1", "title": "A", "text": "t"} | FULL, {"title": "B", "text": WORDS} | FULL]
+    found = read(written(tmp_path, "x.jsonl", "\n".join(map(json.dumps, lines))))
+    assert found[0] == Passage("1", "A", "t", *FILLED)
+    assert [(one.passage_id, one.url, one.section, one.published, one.metadata) for one in found[1:]] == [
+        (f"B#{n}", *FILLED) for n in range(3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "moment"),
+    [
+        ("2018-12-20", "2018-12-20"),
+        ("2018-12-20T10:00:00", "2018-12-20T10:00:00Z"),
+        ("2018-12-20 10:00", "2018-12-20T10:00:00Z"),
+        ("2018-12-20T23:30:00-05:00", "2018-12-21T04:30:00Z"),
+        ("0999-01-01T00:00:00Z", "0999-01-01T00:00:00Z"),
+    ],
+)
+def test_a_time_of_publishing_is_brought_into_one_form(tmp_path: Path, given: str, moment: str) -> None:
+    line = {"id": "1", "title": "A", "text": "t", "published": given}
+    assert [one.published for one in read(written(tmp_path, "x.jsonl", json.dumps(line)))] == [moment]
+
+
+def test_a_field_of_another_type_than_before_is_named_with_its_line(tmp_path: Path) -> None:
+    lines = [{"id": str(n), "title": "A", "text": "t", "metadata": {"n": n}} for n in range(3)]
+    lines.append({"id": "x", "title": "A", "text": "t", "metadata": {"n": "3"}})
+    path = written(tmp_path, "x.jsonl", "\n".join(map(json.dumps, lines)))
+    refused(path, r"x\.jsonl:4: metadata field 'n' has values of type integer and of type string")
+
+
+def test_articles_are_split_at_sentences_when_asked_for(tmp_path: Path) -> None:
+    forty = " ".join(["word"] * 39) + " end."
+    path = written(tmp_path, "x.jsonl", json.dumps({"title": "A", "text": f"{forty} {forty} {forty}"}))
+    source = open_source(str(path), split="sentences")
+    assert [len(one.text.split()) for one in source.passages()] == [80, 40]
+    assert source.choices == {"split": "sentences"}
+    assert [len(one.text.split()) for one in read(path)] == [120]
+
+
+def test_an_address_is_made_of_title_or_id_only_when_asked_for(tmp_path: Path) -> None:
+    lines = [{"id": "a/1", "title": "Rock & roll?", "text": "t"}, {"id": "2", "title": "B", "text": "t"} | FULL]
+    path = written(tmp_path, "x.jsonl", "\n".join(map(json.dumps, lines)))
+    assert [one.url for one in read(path)] == [None, FULL["url"]]
+    made = open_source(str(path), url_template="https://a.org/{id}?t={title}")
+    assert [one.url for one in made.passages()] == ["https://a.org/a/1?t=Rock%20%26%20roll%3F", FULL["url"]]
+    table = written(tmp_path, "x.tsv", TABLE)
+    assert {one.url for one in open_source(str(table)).passages()} == {None}
+    source = open_source(str(table), url_template="https://en.wikipedia.org/wiki/{title}")
+    assert [one.url for one in source.passages()] == [f"https://en.wikipedia.org/wiki/{t}" for t in "AAB"]
+    assert source.choices == {"url template": "https://en.wikipedia.org/wiki/{title}"}
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "https://a.org/",
+        "{title}",
+        "ftp://{title}",
+        "https://a.org/{name}",
+        "https://a.org/{title!r}",
+        "https://a.org/{title:>99999999}",
+        "https://a.org/{title.x}",
+        "https://a.org/{0}",
+        "https://{",
+        "{}",
+    ],
+)
+def test_a_template_that_makes_no_address_is_refused(tmp_path: Path, template: str) -> None:
+    path = written(tmp_path, "x.jsonl", GOOD)
+    with pytest.raises(SettingInvalid, match="--url-template"):
+        open_source(str(path), url_template=template)
+
+
+def test_what_a_source_has_no_use_for_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingInvalid, match="--split"):
+        open_source(str(written(tmp_path, "x.tsv", TABLE)), split="sentences")
+    with pytest.raises(SettingInvalid, match="--split"):
+        open_source("wiki-2016", split="words")
 
 
 # --- DPR's table -------------------------------------------------------------------------------------------

@@ -4,7 +4,9 @@ import re
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from openbook.indexing.sources.dump.wikitext import FILE_NAMESPACES, plain_text
+from openbook.indexing.sources.dump.wikitext import FILE_NAMESPACES, prose_sections
+from openbook.indexing.sources.moments import as_moment
+from openbook.indexing.splitting import Section
 
 REDIRECT = re.compile(r"\s*#\s*\w+\s*:?\s*\[\[")
 # Pages that are mostly links. DrQA's code, which DPR took over, leaves them out too.
@@ -26,15 +28,20 @@ DISAMBIGUATION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class DumpArticle:
-    """An article in plain text. Its id is the page's, which a new title does not change."""
+    """An article in plain text. Its id is the page's, which a new title does not change.
+
+    `revision` is the id of the newest revision, "" where the dump has none; `saved` is the time of it.
+    """
 
     article_id: str
     title: str
-    text: str
+    sections: tuple[Section, ...]
+    revision: str = ""
+    saved: str | None = None
 
 
 def read_article(data: bytes, files: frozenset[str] = FILE_NAMESPACES) -> DumpArticle | str:
-    """The article in one `<page>...</page>`, or the reason why it is left out. `files`: see `plain_text`.
+    """The article in one `<page>...</page>`, or the reason why it is left out. `files`: see `prose_sections`.
 
     Raises MemoryError.
     """
@@ -68,12 +75,14 @@ def read_article(data: bytes, files: frozenset[str] = FILE_NAMESPACES) -> DumpAr
     if LIST_TITLE.match(title):
         return "list"
     try:
-        text = plain_text(wikitext, files)
+        sections = prose_sections(wikitext, files)
     except MemoryError:
         raise
     # any failure of the parser of markup costs this page alone
     except Exception:
         return "unparsable"
-    if not text:
+    if not sections:
         return "empty"
-    return DumpArticle(page_id, title, text)
+    revision = last("revision/id")
+    known = revision if revision.isascii() and revision.isdigit() else ""
+    return DumpArticle(page_id, title, sections, known, as_moment(last("revision/timestamp")))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
@@ -16,7 +16,8 @@ from openbook.indexing.sources.dump.pieces import Piece, read_pieces
 from openbook.indexing.sources.dump.wikitext import FILE_NAMESPACES
 from openbook.indexing.sources.dump.workers import PageReader
 from openbook.indexing.sources.source import PassageBatch, PassageSource, no_mark, unreadable
-from openbook.indexing.splitting import split_article
+from openbook.indexing.splitting import SourceArticle, Split, split_article
+from openbook.storage.passage_fields import MOST_URL, is_url
 
 HEADER_BYTES = 1 << 20
 FILE_NAME = re.compile(r"(?P<wiki>[a-z_]+)-(?P<date>\d{8})-pages-")
@@ -33,11 +34,23 @@ VERSION_4_SINCE = "2023-06-07"
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The wiki that a dump is of. `files`: namespaces, in lower case, whose links show no text."""
+    """The wiki that a dump is of.
+
+    `files`: namespaces, in lower case, whose links show no text. `pages` is what comes before a title in an address,
+    and `language` the code of the wiki's language; what the header does not say is empty.
+    """
 
     name: str
     host: str
     files: frozenset[str]
+    pages: str = ""
+    language: str = ""
+
+    def url(self, title: str, revision: str) -> str | None:
+        """The address of a page as it was at this revision; None where the header does not say the wiki's own."""
+        path = quote(title.replace(" ", "_"), safe="/:@!$*(),;~'")
+        address = f"{self.pages}{path}" + (f"?oldid={revision}" if revision else "")
+        return address if self.pages and len(address) <= MOST_URL and is_url(address) else None
 
     def licence(self, snapshot_date: str | None) -> str:
         """The licence of Wikimedia's wikis on that day, or today's for None; empty for any other wiki."""
@@ -62,8 +75,23 @@ def read_site(header: bytes) -> Site:
         return html.unescape(found[1]).strip() if found else ""
 
     localised = {html.unescape(name).strip().lower() for key, name in NAMESPACE.findall(text) if key in FILE_KEYS}
-    host = urlsplit(field("base")).hostname or ""
-    return Site(name=field("sitename"), host=host, files=FILE_NAMESPACES | localised)
+    main_page = field("base")
+    language = re.search(r'<mediawiki[^>]*\sxml:lang="([a-z]{2,3})\b', text)
+    return Site(
+        name=field("sitename"),
+        host=_host(main_page),
+        files=FILE_NAMESPACES | localised,
+        # .../wiki/Main_Page; ...?title=Main_Page is a wiki without such addresses
+        pages=f"{main_page.rpartition('/')[0]}/" if is_url(main_page) and "?" not in main_page else "",
+        language=language[1] if language else "",
+    )
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 class WikipediaDumpSource(PassageSource):
@@ -73,7 +101,9 @@ class WikipediaDumpSource(PassageSource):
     nothing. A mark is where a page ends: reading continues at that block of the file, or at that byte of a plain one.
     """
 
-    def __init__(self, path: Path, *, snapshot_date: str | None = None, licence: str = "") -> None:
+    def __init__(
+        self, path: Path, *, snapshot_date: str | None = None, licence: str = "", split: Split = "words"
+    ) -> None:
         """Raises SourceInvalid for a file that is no dump."""
         self._path = path
         self._site = self._read_site()
@@ -81,7 +111,9 @@ class WikipediaDumpSource(PassageSource):
         date = f"{named['date'][:4]}-{named['date'][4:6]}-{named['date'][6:]}" if named else None
         date = snapshot_date or date
         licence = licence or self._site.licence(date)
-        super().__init__(path.name, path.stat().st_size, snapshot_date=date, licence=licence)
+        self._split: Split = split
+        choices = {"split": split}
+        super().__init__(path.name, path.stat().st_size, snapshot_date=date, licence=licence, choices=choices)
         self.attribution = self._site.attribution(licence)
 
     def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
@@ -95,12 +127,17 @@ class WikipediaDumpSource(PassageSource):
                     if page.data is None:
                         self._skipped[page.defect] += 1
                     elif isinstance(outcome, DumpArticle):
-                        found = split_article(outcome.article_id, outcome.title, outcome.text)
+                        found = self._passages(outcome)
                     else:
                         self._skipped[outcome] += 1
                     yield PassageBatch(found, mark=page.mark, read=page.read)
         except OSError as error:
             raise unreadable(self._path, error) from error
+
+    def _passages(self, page: DumpArticle) -> tuple[Passage, ...]:
+        url = self._site.url(page.title, page.revision)
+        article = SourceArticle(page.article_id, page.title, page.sections, url, page.saved)
+        return split_article(article, self._split, language=self._site.language or "en")
 
     def _read_from(self, start: int, offset: int) -> Iterator[Piece]:
         for number, piece in enumerate(read_pieces(self._path, start)):

@@ -10,8 +10,11 @@ import re
 from collections.abc import Callable
 
 import mwparserfromhell
-from mwparserfromhell.nodes import ExternalLink, HTMLEntity, Tag, Template, Text, Wikilink
+from mwparserfromhell.nodes import ExternalLink, Heading, HTMLEntity, Tag, Template, Text, Wikilink
 from mwparserfromhell.wikicode import Wikicode
+
+from openbook.indexing.sources.headings import Headings
+from openbook.indexing.splitting import Section
 
 # The dump's header has the names that other wikis use.
 FILE_NAMESPACES = frozenset({"file", "image", "media", "category"})
@@ -41,6 +44,9 @@ CUT_BEFORE = re.compile(
 # No page has this character: XML cannot write it.
 LIST_MARK = "\x01"
 LIST_LINE = re.compile(LIST_MARK + r"[^\n]*")
+# Nor this one: it frames a heading, which begins with its level, and is in no line of prose.
+HEADING_MARK = "\x02"
+HEADING = re.compile(HEADING_MARK + r"([1-6])([^\x02\n]*)" + HEADING_MARK)
 LIST_MARKUP = frozenset("*#;:")
 INTERWIKI = re.compile(r"[a-z]{2,3}(?:-[a-z-]{2,12})?|simple|commons|wikt|wiktionary|species|d|s|q|b|n|v")
 # What a removed template leaves in brackets: "( ; born 1879)", "()".
@@ -62,16 +68,31 @@ RANGES = {"to": "to", "-": "–", "–": "–", "and": "and", "or": "or", "by": 
 
 
 def plain_text(wikitext: str, files: frozenset[str] = FILE_NAMESPACES) -> str:
-    """The prose of a page, paragraphs apart by line feeds.
+    """The prose of a page, paragraphs apart by line feeds: see `prose_sections`."""
+    return "".join(text for _, text in _by_heading(wikitext, files)).strip()
+
+
+def prose_sections(wikitext: str, files: frozenset[str] = FILE_NAMESPACES) -> tuple[Section, ...]:
+    """The prose of a page by its sections, those without prose left out.
 
     `files` are the namespaces, in lower case, whose links show no text. Hostile markup takes seconds or longer, and
     raises what the parser raises: call it in a process that can be ended.
     """
+    headings = Headings()
+    found = [(headings.below(*heading) if heading else None, text) for heading, text in _by_heading(wikitext, files)]
+    return tuple(Section(text.strip(), heading) for heading, text in found if text.strip())
+
+
+def _by_heading(wikitext: str, files: frozenset[str]) -> list[tuple[tuple[int, str] | None, str]]:
+    """Each heading's level and words, None before the first, with the prose below it."""
     cut = CUT_BEFORE.sub(lambda match: match["kept"] or "", wikitext)
     # _shown removes the quotation marks of bold and italics; the parser would pair them all over the page
     shown = _shown(mwparserfromhell.parse(cut, skip_style_tags=True), files)
     text = TABLE_LINE.sub("", LIST_LINE.sub("", shown))
-    return BRACKET_START.sub("(", EMPTY_BRACKETS.sub("", text)).strip()
+    first, *rest = HEADING.split(BRACKET_START.sub("(", EMPTY_BRACKETS.sub("", text)))
+    below = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
+    parts = [(None, first), *(((int(level), words), text) for level, words, text in below)]
+    return [(heading, text.replace(HEADING_MARK, "")) for heading, text in parts]
 
 
 def _shown(code: Wikicode | None, files: frozenset[str]) -> str:
@@ -91,6 +112,9 @@ def _shown(code: Wikicode | None, files: frozenset[str]) -> str:
             parts.append(_entity(node))
         elif isinstance(node, ExternalLink):
             parts.append(_shown(node.title, files) if node.brackets else str(node.url))
+        elif isinstance(node, Heading):
+            words = " ".join(_shown(node.title, files).replace(LIST_MARK, " ").replace(HEADING_MARK, " ").split())
+            parts.append(f"{HEADING_MARK}{node.level}{words}{HEADING_MARK}")
     return "".join(parts)
 
 

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from openbook.indexing.sources.dump.page import DumpArticle, read_article
+from openbook.indexing.splitting import Section
 from tests.openbook.indexing.sources.dump.dumps import page
 
 
@@ -13,7 +14,9 @@ def read(data: str | bytes) -> DumpArticle | str:
 
 
 def test_an_article_has_the_id_and_title_of_its_page_not_of_its_revision() -> None:
-    assert read(page(12, "Rock & roll", "A '''genre''' & more.")) == DumpArticle("12", "Rock & roll", "A genre & more.")
+    assert read(page(12, "Rock & roll", "A '''genre''' & more.")) == DumpArticle(
+        "12", "Rock & roll", (Section("A genre & more."),), "1012"
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,7 +51,7 @@ def test_every_other_page_is_left_out_for_a_reason(text: str | bytes, expected: 
 
 def test_a_link_that_needs_disambiguation_leaves_an_article_an_article() -> None:
     text = "He met [[Mercury]]{{disambiguation needed|date=May 2018}} there."
-    assert read(page(1, "A", text)) == DumpArticle("1", "A", "He met Mercury there.")
+    assert read(page(1, "A", text)) == DumpArticle("1", "A", (Section("He met Mercury there."),), "1001")
 
 
 def test_entities_of_a_document_type_are_never_there_to_be_expanded() -> None:
@@ -62,4 +65,4 @@ def test_entities_of_a_document_type_are_never_there_to_be_expanded() -> None:
 
 def test_of_several_revisions_the_last_is_read() -> None:
     text = page(1, "A", "old").replace("</revision>", "</revision><revision><text>new</text></revision>")
-    assert read(text) == DumpArticle("1", "A", "new")
+    assert read(text) == DumpArticle("1", "A", (Section("new"),), "1001")

@@ -16,6 +16,7 @@ from openbook.indexing.sources import open_source
 from openbook.indexing.sources.dump.cutting import PageBytes
 from openbook.indexing.sources.dump.page import DumpArticle
 from openbook.indexing.sources.dump.workers import TASK_PAGES, PageReader
+from openbook.indexing.splitting import Section
 from tests.openbook.indexing.sources.dump.dumps import dump, multistream, page, words
 from tests.openbook.indexing.sources.marks import check_marks
 
@@ -32,13 +33,14 @@ PAGES = [
     page(19, "Gamma", words("g", 120)),
     page(20, "Delta", "The last one."),
 ]
+URL = "https://en.wikipedia.org/wiki/{}?oldid={}"
 PASSAGES = [
-    Passage("10#0", "Alpha", " ".join(f"a{n}" for n in range(100))),
-    Passage("10#1", "Alpha", " ".join(f"a{n}" for n in range(100, 200))),
-    Passage("10#2", "Alpha", " ".join(f"a{n}" for n in range(200, 230))),
-    Passage("12#0", "Beta", "Beta is second."),
-    Passage("19#0", "Gamma", words("g", 120)),
-    Passage("20#0", "Delta", "The last one."),
+    Passage("10#0", "Alpha", " ".join(f"a{n}" for n in range(100)), URL.format("Alpha", 1010)),
+    Passage("10#1", "Alpha", " ".join(f"a{n}" for n in range(100, 200)), URL.format("Alpha", 1010)),
+    Passage("10#2", "Alpha", " ".join(f"a{n}" for n in range(200, 230)), URL.format("Alpha", 1010)),
+    Passage("12#0", "Beta", "Beta is second.", URL.format("Beta", 1012)),
+    Passage("19#0", "Gamma", words("g", 120), URL.format("Gamma", 1019)),
+    Passage("20#0", "Delta", "The last one.", URL.format("Delta", 1020)),
 ]
 SKIPPED = {
     "redirect": 1, "disambiguation": 1, "other namespace": 1, "empty": 1, "broken": 2, "list": 1,
@@ -76,7 +78,9 @@ def test_a_dump_gives_the_same_in_every_wrapping_and_from_every_mark(tmp_path: P
 def test_the_pages_of_several_tasks_come_in_their_order(tmp_path: Path) -> None:
     pages = [page(number, f"Page {number}", f"word {number}") for number in range(1, 2 * TASK_PAGES + 9)]
     found = list(open_source(written(tmp_path, NAME, dump(pages))).passages())
-    assert found == [Passage(f"{n}#0", f"Page {n}", f"word {n}") for n in range(1, len(pages) + 1)]
+    assert found == [
+        Passage(f"{n}#0", f"Page {n}", f"word {n}", URL.format(f"Page_{n}", n + 1000)) for n in range(1, len(pages) + 1)
+    ]
 
 
 def test_a_damaged_block_costs_its_pages_and_stops_nothing(tmp_path: Path) -> None:
@@ -105,6 +109,40 @@ def test_a_dump_says_its_date_licence_and_whom_to_name(tmp_path: Path) -> None:
     assert open_source(str(tmp_path / NAME), licence="CC0").licence == "CC0"
 
 
+def test_a_passage_leads_to_its_revision_its_section_and_its_day(tmp_path: Path) -> None:
+    text = words("a", 80) + "\n== History ==\n=== ''Early'' [[days]] ===\n" + words("b", 90) + "\n== Now ==\nNow."
+    stamped = page(1, "What? A & B", text).replace(
+        "<contributor>", "<timestamp>2018-12-19T10:11:12Z</timestamp><contributor>", 1
+    )
+    path = written(tmp_path, NAME, dump([stamped]))
+    found = list(open_source(path).passages())
+    assert [one.section for one in found] == [None, "History > Early days"]
+    assert {one.url for one in found} == {URL.format("What%3F_A_%26_B", 1001)}
+    assert {one.published for one in found} == {"2018-12-19T10:11:12Z"}
+    assert " ".join(one.text for one in found) == f"{words('a', 80)} {words('b', 90)} Now."
+    by_sentence = list(open_source(path, split="sentences").passages())
+    assert [(one.section, len(one.text.split())) for one in by_sentence] == [
+        (None, 80),
+        ("History > Early days", 90),
+        ("Now", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("base", "url"),
+    [
+        ("https://wiki.example.org/index.php/Main", "https://wiki.example.org/index.php/A?oldid=1001"),
+        ("https://wiki.example.org/index.php?title=Main", None),
+        ("javascript:alert(1)/x", None),
+        ("http://[broken/Main", None),
+        ("", None),
+    ],
+)
+def test_a_wiki_without_such_addresses_gives_none(tmp_path: Path, base: str, url: str | None) -> None:
+    content = dump([page(1, "A", "one")]).replace(b"https://en.wikipedia.org/wiki/Main_Page", base.encode())
+    assert [one.url for one in open_source(written(tmp_path, NAME, content)).passages()] == [url]
+
+
 @pytest.mark.parametrize("content", [b"<html></html>", b"", bz2.compress(b"not a dump")])
 def test_a_file_that_is_no_dump_is_refused(tmp_path: Path, content: bytes) -> None:
     path = written(tmp_path, "x.xml.bz2" if content[:3] == b"BZh" else "x.xml", content)
@@ -118,9 +156,9 @@ def test_a_page_that_a_parser_never_ends_costs_itself() -> None:
     with closing(PageReader(frozenset(), page_seconds=0.2)) as reader:
         found = list(reader.read(PageBytes(text.encode(), "", f"0:{n}", n) for n, text in enumerate(pages)))
     assert [outcome for _, outcome in found] == [
-        DumpArticle("1", "A", "one"),
+        DumpArticle("1", "A", (Section("one"),), "1001"),
         "too heavy",
-        DumpArticle("3", "C", "three"),
+        DumpArticle("3", "C", (Section("three"),), "1003"),
     ]
 
 
@@ -128,8 +166,8 @@ def test_a_process_that_is_killed_is_replaced() -> None:
     pages = [PageBytes(page(1, "A", "one").encode(), "", "0:0", 0)]
     with closing(PageReader(frozenset())) as reader:
         assert len(list(reader.read(pages))) == 1
-        os.kill(reader._process.pid or 0, signal.SIGKILL)
-        assert [outcome for _, outcome in reader.read(pages)] == [DumpArticle("1", "A", "one")]
+        os.kill(reader.guarded.process.pid or 0, signal.SIGKILL)
+        assert [outcome for _, outcome in reader.read(pages)] == [DumpArticle("1", "A", (Section("one"),), "1001")]
 
 
 def test_no_process_is_left_when_reading_stops_halfway(tmp_path: Path) -> None:

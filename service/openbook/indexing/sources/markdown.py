@@ -1,0 +1,87 @@
+"""Markdown: front matter, and headings as sections."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from openbook.indexing.sources.folder_file import FolderFile
+from openbook.indexing.sources.headings import Headings
+from openbook.indexing.sources.moments import as_moment
+from openbook.indexing.splitting import Section
+from openbook.storage.passage_fields import is_url
+
+# YAML of this size is read in a tenth of a second.
+FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(?P<yaml>.{0,16384}?)(?:^|\n)(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+HEADING = re.compile(r" {0,3}(?P<level>#{1,6})(?:[ \t]+(?P<words>.*?))??(?:[ \t]+#+)?[ \t]*\r?$")
+FENCE = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})")
+# The names by which generators of sites know them, the first one that fits is taken.
+TITLES, URLS, DATES = ("title",), ("url", "canonical_url", "source"), ("published", "date", "pubdate", "created")
+UNREADABLE = "front matter"
+
+
+def read_markdown(text: str) -> FolderFile:
+    """The title is that of the front matter, else a heading in the first line, which then begins no section."""
+    fields, body, noted = front_matter(text)
+    title, url, published = _first(fields, TITLES, _words), _first(fields, URLS, _url), _first(fields, DATES, as_moment)
+    lines = body.lstrip().split("\n")
+    heading = HEADING.match(lines[0])
+    if heading and heading["words"] and title in (None, heading["words"]):
+        title, lines = heading["words"], lines[1:]
+    known = {*TITLES, *(name for name in URLS if _url(fields.get(name))), *DATES}
+    rest = {name: value for name, value in fields.items() if name not in known}
+    return FolderFile(_sections(lines), title, url, published, rest, noted)
+
+
+def front_matter(text: str) -> tuple[Mapping[str, Any], str, str | None]:
+    """The fields before the text, the text below, and UNREADABLE where they are no YAML object."""
+    found = FRONT_MATTER.match(text)
+    if found is None:
+        return {}, text, None
+    try:
+        fields = yaml.safe_load(found["yaml"])
+    # a date that is none is a ValueError, brackets without end a RecursionError
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError):
+        return {}, text[found.end() :], UNREADABLE
+    if fields is None:
+        return {}, text[found.end() :], None
+    if not isinstance(fields, dict):
+        # a rule of three hyphens above text
+        return {}, text, None
+    return {name: value for name, value in fields.items() if isinstance(name, str)}, text[found.end() :], None
+
+
+def _sections(lines: list[str]) -> tuple[Section, ...]:
+    """What stands below each heading, with the heading's own words before it: an encoder reads the text alone."""
+    headings = Headings()
+    parts: list[tuple[str | None, str, list[str]]] = [(None, "", [])]
+    fence = ""
+    for line in lines:
+        fenced = FENCE.match(line)
+        heading = None if fence else HEADING.match(line)
+        if fenced and not fence:
+            fence = fenced["fence"]
+        elif fenced and fenced["fence"].startswith(fence):
+            fence = ""
+        if heading:
+            words = heading["words"] or ""
+            parts.append((headings.below(len(heading["level"]), words), words, []))
+        else:
+            parts[-1][2].append(line)
+    texts = [(section, words, "\n".join(below)) for section, words, below in parts]
+    return tuple(
+        Section(f"{words}\n\n{text}" if words else text, section) for section, words, text in texts if text.strip()
+    )
+
+
+def _first(fields: Mapping[str, Any], names: tuple[str, ...], read: Any) -> Any:
+    return next((found for name in names if (found := read(fields.get(name))) is not None), None)
+
+
+def _words(value: object) -> str | None:
+    return " ".join(str(value).split()) or None if isinstance(value, str | int | float) else None
+
+
+def _url(value: object) -> str | None:
+    return value if isinstance(value, str) and is_url(value) else None
