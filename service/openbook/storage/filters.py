@@ -73,13 +73,12 @@ def as_json(one: Filter) -> dict[str, Any]:
 def _parsed(value: object, place: str, depth: int) -> Filter:
     if not isinstance(value, dict):
         raise FilterInvalid(field=place, reason="must be a JSON object")
+    # a comparison, or AND, OR and NOT
     names = {"field", "operator", "value"} if "field" in value else {"operator", "conditions"}
     for name in value:
         if name not in names:
-            other = (
-                "a comparison has field, operator and value" if "field" in names else "AND, OR and NOT have conditions"
-            )
-            raise FilterInvalid(field=f"{place}.{name!s:.80}", reason=f"there is no such field here: {other}")
+            reason = f"there is no such field beside {' and '.join(sorted(names))}"
+            raise FilterInvalid(field=f"{place}.{name!s:.80}", reason=reason)
     for name in sorted(names):
         if name not in value:
             raise FilterInvalid(field=f"{place}.{name}", reason="is required")
@@ -142,10 +141,18 @@ class Filtering:
     version: str
 
     def mask(self, one: Filter, place: str = "filter") -> NDArray[np.bool_]:
-        """Which rows pass: (N,). Raises FilterFieldUnknown, FilterTypeWrong, and what PassageFile.column raises."""
+        """Which rows pass: (N,), not to be written to.
+
+        Raises FilterFieldUnknown, FilterTypeWrong, and what PassageFile.column raises.
+        """
+        found = self._found(one, place)
+        found.flags.writeable = False
+        return found
+
+    def _found(self, one: Filter, place: str) -> NDArray[np.bool_]:
         if isinstance(one, FieldFilter):
             return self._compared(one, place)
-        masks = (self.mask(part, f"{place}.conditions[{number}]") for number, part in enumerate(one.conditions))
+        masks = (self._found(part, f"{place}.conditions[{number}]") for number, part in enumerate(one.conditions))
         match one.operator:
             case "OR":
                 return reduce(np.logical_or, masks)
@@ -161,10 +168,7 @@ class Filtering:
             found = _among(self.passages.column(name), values, kind)
             return ~found if one.operator in ("!=", "not in") else found
         if kind not in ORDERED:
-            reason = "it has no order; use ==, !=, in or not in"
-            raise FilterTypeWrong(
-                field=f"{place}.operator", name=one.field, version=self.version, kind=kind, reason=reason
-            )
+            raise self._wrong(one, f"{place}.operator", kind, "it has no order; use ==, !=, in or not in")
         # a time at midnight is stored in two ways: "2018-12-20" and, after it, "2018-12-20T00:00:00Z"
         stored = self._stored(one.values[0], kind, one, place)
         first, last = stored[0], stored[-1]
@@ -207,11 +211,11 @@ class Filtering:
             case "number" if isinstance(value, int | float) and not isinstance(value, bool):
                 stored = float(value)
         if stored is None:
-            reason = f"it takes {TAKES[kind]}, not {value!r:.80}"
-            raise FilterTypeWrong(
-                field=f"{place}.value", name=one.field, version=self.version, kind=kind, reason=reason
-            )
+            raise self._wrong(one, f"{place}.value", kind, f"it takes {TAKES[kind]}, not {value!r:.80}")
         return (stored,)
+
+    def _wrong(self, one: FieldFilter, place: str, kind: MetadataType, reason: str) -> FilterTypeWrong:
+        return FilterTypeWrong(field=place, name=one.field, version=self.version, kind=kind, reason=reason)
 
 
 def _among(column: pa.ChunkedArray, values: Sequence[FilterValue], kind: MetadataType) -> NDArray[np.bool_]:

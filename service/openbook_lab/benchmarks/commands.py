@@ -177,6 +177,13 @@ def index(
         "--type",
     ),
     threads: int | None = option(None, "Build with so many. [default: one a core]", min=1),
+    filter_share: tuple[float, ...] = option(
+        (),
+        "Also search where this share of the passages passes a filter, such as 0.01: at random, and those in one "
+        "direction of the vectors; may be given again.",
+        min=0,
+        max=1,
+    ),
     folder: Path | None = option(
         None, "Keep vectors, indexes and figures here: a run that was stopped goes on.", callback=folder_to_fill
     ),
@@ -195,7 +202,8 @@ def index(
             # a number that cannot be is found before anything is drawn
             specs(types, vectors.passages, vectors.dimension, of_index.numbers)
         places = vectors.prepare(place, settings.indexes, progress)
-        report = measure_indexes(place, places, specs(types, *places.shape, of_index.numbers), threads, progress)
+        chosen_specs = specs(types, *places.shape, of_index.numbers)
+        report = measure_indexes(place, places, chosen_specs, threads, progress, filter_share)
     files.show(report)
 
 

@@ -22,7 +22,8 @@ from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import INDEX_FILE, VECTORS_FILE, is_lossy
 from openbook_lab.benchmarks.children import MEGABYTE, Memory, Progress, in_child, memory
-from openbook_lab.benchmarks.index_vectors import Places
+from openbook_lab.benchmarks.index_filters import FilteredSearch, find_filtered_truth, measure_filtered
+from openbook_lab.benchmarks.index_vectors import Places, nearest, share_found
 from openbook_lab.benchmarks.synthetic import ENCODER
 from openbook_lab.evaluation.reports import Report, Rows, Table, machine
 
@@ -32,7 +33,6 @@ K = 10
 # The longest time for one number of threads: a search of all passages may be slow.
 SEARCH_S = 60.0
 LEAST_SEARCHES = 20
-TRUTH_BLOCK = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,7 @@ class Result:
     info: IndexInfo
     built: Built
     opened: IndexOpening
+    filtered: tuple[FilteredSearch, ...] = ()
 
 
 def specs(
@@ -106,8 +107,11 @@ def measure_indexes(
     chosen: Mapping[str, IndexSpec],
     n_threads: int | None,
     progress: Progress,
+    shares: Sequence[float] = (),
 ) -> Report:
     """Build, open and search one index after the other, and tell `progress` when one is done.
+
+    Each is also searched where so large a share of the passages passes a filter.
 
     Indexes and figures stay in `folder`; the same vectors and specs are not measured again. `n_threads` build; None is
     one a core.
@@ -116,9 +120,11 @@ def measure_indexes(
     if not truth.is_file():
         in_child(progress, find_truth, places, folder / f"new-{TRUTH}")
         (folder / f"new-{TRUTH}").replace(truth)
+    if shares:
+        in_child(progress, find_filtered_truth, folder, places, shares)
     results = []
     for number, (name, spec) in enumerate(chosen.items()):
-        results.append(_result(folder, f"v{number}", places, spec, n_threads, progress))
+        results.append(_result(folder, f"v{number}", places, spec, n_threads, progress, shares))
         one = results[-1].opened
         progress(
             *(1, 1),
@@ -142,7 +148,13 @@ def measure_indexes(
 
 
 def _result(
-    folder: Path, version: str, places: Places, spec: IndexSpec, n_threads: int | None, progress: Progress
+    folder: Path,
+    version: str,
+    places: Places,
+    spec: IndexSpec,
+    n_threads: int | None,
+    progress: Progress,
+    shares: Sequence[float],
 ) -> Result:
     store, version = IndexStore(folder), f"{version}-{spec.index_type}"
     path = folder / f"{version}.{RESULTS}"
@@ -162,7 +174,10 @@ def _result(
     fields = dict(known["opened"][search])
     fields |= {name: Memory(**fields[name]) for name in ("opened", "searched")}
     fields["latencies"] = tuple(Latency(**one) for one in fields["latencies"])
-    return Result(spec, store.info(version), Built(**known["built"]), IndexOpening(**fields))
+    filtered: list[FilteredSearch] = []
+    if shares:
+        filtered = in_child(progress, measure_filtered, folder, version, places, shares, spec.search)
+    return Result(spec, store.info(version), Built(**known["built"]), IndexOpening(**fields), tuple(filtered))
 
 
 def build(
@@ -200,24 +215,7 @@ def build(
 
 def find_truth(told: Progress, places: Places, path: Path) -> None:
     """Write the rows of the K largest inner products of each question over all passages: (Q, K)."""
-    vectors = np.load(places.vectors, mmap_mode="r")  # (N, d)
-    queries = np.load(places.queries)  # (Q, d)
-    scores = np.full((len(queries), K), -np.inf)
-    rows = np.zeros((len(queries), K), dtype=np.int64)
-    for start in range(0, len(vectors), 1 << 15):
-        block = np.asarray(vectors[start : start + (1 << 15)])  # (b, d)
-        for of in range(0, len(queries), TRUTH_BLOCK):
-            part = slice(of, of + TRUTH_BLOCK)
-            found = (queries[part] @ block.T).astype(np.float64)  # (q, b)
-            k = min(K, found.shape[1])
-            best = np.argpartition(-found, k - 1, axis=1)[:, :k]  # (q, k)
-            scores_both = np.concatenate([scores[part], np.take_along_axis(found, best, axis=1)], axis=1)
-            rows_both = np.concatenate([rows[part], best + start], axis=1)
-            kept = np.argsort(-scores_both, axis=1, kind="stable")[:, :K]
-            scores[part] = np.take_along_axis(scores_both, kept, axis=1)
-            rows[part] = np.take_along_axis(rows_both, kept, axis=1)
-        told(min(len(vectors), start + (1 << 15)), len(vectors), "truth")
-    np.save(path, rows)
+    np.save(path, nearest(told, places, K))
 
 
 def measure(
@@ -264,17 +262,11 @@ def measure(
         opened=opened,
         searched=searched,
         latencies=latencies,
-        recall_5=_recall(found, expected, 5),
-        recall_10=_recall(found, expected, 10),
+        recall_5=share_found(found, expected, 5),
+        recall_10=share_found(found, expected, 10),
         score_error=error,
         exact=exact,
     )
-
-
-def _recall(found: NDArray[np.int64], expected: NDArray[np.int64], k: int) -> float:
-    """The share of the k nearest that are among the first k found."""
-    hits = (found[:, :k, None] == expected[:, None, :k]).any(axis=1)  # (Q, k)
-    return float(hits.mean())
 
 
 def _latency(ask: Callable[[int], object], n_queries: int, n_threads: int, told: Progress, what: str) -> Latency:
@@ -305,6 +297,7 @@ def _tables(results: Sequence[Result]) -> tuple[Table, ...]:
     resident: Rows = []
     speed: Rows = []
     found: Rows = []
+    filtered: Rows = []
     for one in results:
         name, files, built, opened = one.spec.factory, one.info.files, one.built, one.opened
         index_bytes, beside = files[INDEX_FILE].bytes, files[VECTORS_FILE].bytes if VECTORS_FILE in files else 0
@@ -321,6 +314,14 @@ def _tables(results: Sequence[Result]) -> tuple[Table, ...]:
         if opened.exact and opened.score_error:
             scores = f"exact for float16, {opened.score_error:.1e} from float32"
         found.append((name, searched, opened.recall_5, opened.recall_10, scores))
+        for each in one.filtered:
+            filtered.append((name, each.kind, 100 * each.share, each.p50_ms, each.p99_ms, each.recall_5))
+    among = Table(
+        "Searching among the passages that pass a filter, in milliseconds of one processor a question",
+        ("index", "pass", "% of all", "p50", "p99", "recall@5"),
+        filtered,
+        digits=3,
+    )
     of_memory = ("own opened", "of files opened", "own searched", "of files searched")
     return (
         Table(
@@ -341,4 +342,5 @@ def _tables(results: Sequence[Result]) -> tuple[Table, ...]:
             found,
             digits=3,
         ),
+        *([among] if filtered else []),
     )

@@ -108,3 +108,15 @@ def test_a_doubtful_answer_is_withheld_and_said_to_be(run: Run, service: str) ->
     assert run(*asked, "--abstain", "often").err.startswith("error [setting_invalid]: --abstain: takes a number")
     both = run(*asked, "--abstain", 0, "--compare", "tiny-2016", "--compare", "tiny-2018").out
     assert "All versions agree:\n  (no answer)   tiny-2016, tiny-2018" in both
+
+
+def test_a_filter_says_which_passages_are_read(run: Run, service: str) -> None:
+    asked = ("ask", QUESTION, "--url", service, "--json", "--filter")
+    some = '{"field": "id", "operator": "in", "value": ["peru", "river"]}'
+    assert {one["passage_id"] for one in run(*asked, some).json["passages"]} == {"peru", "river"}
+    for chosen, said in (
+        ('{"field": "id"', "error [setting_invalid]: --filter: is not JSON: "),
+        ('{"field": "id"}', "error [setting_invalid]: --filter: filter.operator: is required"),
+        ('{"field": "meta.day", "operator": "==", "value": 1}', "error [filter_field_unknown]: filter.field: "),
+    ):
+        assert run(*asked, chosen).err.startswith(said)

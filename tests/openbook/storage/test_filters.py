@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openbook.entities import Filter, LogicFilter, MetadataType
-from openbook.errors import FilterFieldUnknown, FilterInvalid, FilterTypeWrong
+from openbook.errors import (
+    FilterFieldUnknown,
+    FilterInvalid,
+    FilterMatchesNothing,
+    FilterTypeWrong,
+    IndexNotResident,
+)
 from openbook.storage.filters import MOST_DEPTH, Filtering, as_json, parse_filter
+from openbook.storage.index_store import IndexStore
 from openbook.storage.passage_fields import RICH_FORMAT, PassageFields
 from openbook.storage.passages import PassageFile, schema_of
 
@@ -240,6 +248,22 @@ def test_midnight_is_the_date_itself() -> None:
     assert passing(">", "2018-12-20") == ["2018-12-20T10:00:00Z", "2018-12-21T00:00:00Z"]
     assert passing("<=", "2018-12-20T01:00:00+01:00") == ["2018-12-20", "2018-12-20T00:00:00Z", "2016-12-21"]
     assert passing("<", "2018-12-20T10:00:00.000001Z") == [*TIMES[:3], "2016-12-21"]
+
+
+def test_a_snapshot_keeps_the_masks_of_the_newest_filters(tiny_indexes: Path) -> None:
+    snapshot = IndexStore(tiny_indexes).open("tiny-2016")
+    rivers = parse_filter(compared("id", "==", "river"))
+    mask = snapshot.allowed(rivers)
+    assert (mask.tolist(), mask.flags.writeable) == ([row == 0 for row in range(12)], False)
+    assert snapshot.allowed(parse_filter(compared("id", "==", "river"))) is mask
+    for number in range(20):
+        snapshot.allowed(parse_filter(compared("id", "!=", str(number))))
+    assert snapshot.allowed(rivers) is not mask
+    with pytest.raises(FilterMatchesNothing, match="No passage of the index 'tiny-2016' passes the filter"):
+        snapshot.allowed(parse_filter(compared("id", "in", [])))
+    snapshot.close()
+    with pytest.raises(IndexNotResident):
+        snapshot.search(np.zeros((1, snapshot.info.dimension), np.float32), 1, allowed=mask)
 
 
 def test_filters_are_data() -> None:

@@ -61,8 +61,19 @@ def test_index_types_are_measured_side_by_side_and_again_with_another_number(run
     types = ("--type", "flat", "--type", "hnsw", "--type", "RR32,IVF16,SQ8")
     found = {}
     for links in (8, 4):
-        report, page, out = measured(run, "index", *small, *types, "--m", links, "--nprobe", 8)
-        found[links] = building, opening, searching, finding = [table["rows"] for table in report["tables"]]
+        shares = ("--filter-share", 0.01, "--filter-share", 0.5)
+        report, page, out = measured(run, "index", *small, *types, "--m", links, "--nprobe", 8, *shares)
+        *others, among = [table["rows"] for table in report["tables"]]
+        found[links] = building, opening, searching, finding = others
+        assert [(row["index"], row["pass"], row["% of all"]) for row in among[:5]] == [
+            ("Flat", "no filter", 100),
+            *(("Flat", "at random", 1), ("Flat", "in one direction", 1)),
+            *(("Flat", "at random", 50), ("Flat", "in one direction", 50)),
+        ]
+        assert len(among) == 15
+        # few are all compared, whatever the index
+        assert all(row["recall@5"] > (0.7 if row["% of all"] >= 50 else 0.999) for row in among)
+        assert all(row["p99"] >= row["p50"] > 0 for row in among)
         assert [row["index"] for row in building] == ["Flat", f"HNSW{links}", "RR32,IVF16,SQ8"]
         assert "recall@5" in out
         assert "| Flat |" in page
