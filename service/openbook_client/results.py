@@ -230,6 +230,7 @@ class Lineage(Part):
     changed: int
     removed: int
     embedded: int
+    relinked: int
 
 
 class Manifest(Result):

@@ -7,6 +7,7 @@ the number back. The setting belongs to the calling thread: two questions in two
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,19 @@ def read_mapped(path: Path) -> Any:
     """
     with no_array_larger_than(path.stat().st_size):
         return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The links of an HNSW index: row i has levels[i] levels, and its links stand from offsets[i] on.
+
+    Those of level l are in the places from widths[l] to widths[l + 1] of them, to the left, then -1.
+    """
+
+    levels: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    links: NDArray[np.int32]
+    widths: NDArray[np.int32]
 
 
 class FaissIndex(Mapped[Any]):
@@ -140,6 +154,17 @@ class FaissIndex(Mapped[Any]):
             raise TypeError(f"an index of type {self.index_type} does not have its vectors")
         # FAISS does not check that a row is there: it reads what lies at that address
         return np.asarray(index.reconstruct_batch(checked_rows(rows, self.n_vectors)), dtype=np.float32)
+
+    def graph(self) -> Graph:
+        """A copy of the links, checked. Raises IndexUnreadable for a damaged graph."""
+        self.check_links()
+        hnsw = core_of(self._still_open()).hnsw
+        return Graph(
+            levels=faiss.vector_to_array(hnsw.levels),
+            offsets=faiss.vector_to_array(hnsw.offsets).astype(np.int64),
+            links=faiss.vector_to_array(hnsw.neighbors),
+            widths=faiss.vector_to_array(hnsw.cum_nneighbor_per_level),
+        )
 
     def touch(self, report: Callable[[int], None] | None = None) -> None:
         """Read one byte of every page, so that no question waits for the disk. `report`: see `warming.touch`."""
