@@ -26,8 +26,8 @@ from openbook.indexing.building.work_folder import (
     work_place,
     working,
 )
-from openbook.indexing.carried_graph import CarriedGraph
 from openbook.indexing.faiss_adopting import Adoptable
+from openbook.indexing.faiss_carrying import CarriedGraph
 from openbook.indexing.index_spec import IndexSpec, choose_index, estimate
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.publishing import check_free, prune, publish

@@ -18,9 +18,9 @@ from openbook.errors import IndexChecksumWrong, IndexCorrupt, IndexExists, Index
 from openbook.indexing import workplace
 from openbook.indexing.bm25_build import Bm25Parameters, in_order, write_bm25
 from openbook.indexing.building.progress import Report, Silence
-from openbook.indexing.carried_graph import CarriedGraph
 from openbook.indexing.faiss_adopting import adopt
 from openbook.indexing.faiss_building import Begun, forget, write_index
+from openbook.indexing.faiss_carrying import CarriedGraph
 from openbook.indexing.index_spec import IndexSpec, choose_index
 from openbook.indexing.unique_ids import UniqueIds
 from openbook.storage import current, durable

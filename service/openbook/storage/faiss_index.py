@@ -7,7 +7,7 @@ the number back. The setting belongs to the calling thread: two questions in two
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from openbook.errors import IndexUnreadable
 from openbook.storage.faiss_factory import FAISS, LISTS, core_of, essence, not_served, type_of
 from openbook.storage.faiss_factory import IndexType as IndexType
-from openbook.storage.faiss_parts import defect_of, mapped_parts
+from openbook.storage.faiss_parts import Graph, defect_of, graph_of, mapped_parts
 from openbook.storage.manifest import INDEX_FILE, is_lossy
 from openbook.storage.mapped import Mapped, checked_rows
 from openbook.storage.search_parameters import EF_SEARCH, HNSW_EF_SEARCH, NPROBE
@@ -64,19 +64,6 @@ def read_mapped(path: Path) -> Any:
     """
     with no_array_larger_than(path.stat().st_size):
         return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
-
-
-@dataclass(frozen=True, slots=True)
-class Graph:
-    """The links of an HNSW index: row i has levels[i] levels, and its links stand from offsets[i] on.
-
-    Those of level l are in the places from widths[l] to widths[l + 1] of them, to the left, then -1.
-    """
-
-    levels: NDArray[np.int32]
-    offsets: NDArray[np.int64]
-    links: NDArray[np.int32]
-    widths: NDArray[np.int32]
 
 
 class FaissIndex(Mapped[Any]):
@@ -158,12 +145,10 @@ class FaissIndex(Mapped[Any]):
     def graph(self) -> Graph:
         """A copy of the links, checked. Raises IndexUnreadable for a damaged graph."""
         self.check_links()
-        hnsw = core_of(self._still_open()).hnsw
-        return Graph(
-            levels=faiss.vector_to_array(hnsw.levels),
-            offsets=faiss.vector_to_array(hnsw.offsets).astype(np.int64),
-            links=faiss.vector_to_array(hnsw.neighbors),
-            widths=faiss.vector_to_array(hnsw.cum_nneighbor_per_level),
+        found = graph_of(core_of(self._still_open()))
+        # it may be read when the mapping has gone
+        return replace(
+            found, levels=found.levels.copy(), offsets=found.offsets.copy(), neighbors=found.neighbors.copy()
         )
 
     def touch(self, report: Callable[[int], None] | None = None) -> None:

@@ -18,7 +18,8 @@ from openbook.errors import (
 )
 from openbook.storage.bm25_index import Bm25Index
 from openbook.storage.durable import FileMark
-from openbook.storage.faiss_index import FaissIndex, Graph
+from openbook.storage.faiss_index import FaissIndex
+from openbook.storage.faiss_parts import Graph
 from openbook.storage.manifest import is_lossy, resident_bytes
 from openbook.storage.passages import PassageFile
 from openbook.storage.search_parameters import MOST_CANDIDATES, N_CANDIDATES, search_parameters

@@ -12,7 +12,7 @@ from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building.estimating import SourceSize
 from openbook.indexing.building.progress import BuildReport, Progress, Silence
 from openbook.indexing.building.work_folder import work_place
-from openbook.indexing.carried_graph import LARGEST_SHARE, CarriedGraph
+from openbook.indexing.faiss_carrying import LARGEST_SHARE, CarriedGraph
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.publishing import check_free

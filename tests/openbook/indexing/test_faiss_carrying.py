@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from openbook.indexing.carried_graph import CarriedGraph
 from openbook.indexing.faiss_building import build_index
+from openbook.indexing.faiss_carrying import CarriedGraph
 from openbook.indexing.index_spec import choose_index
 from openbook.storage.faiss_index import FaissIndex
 
@@ -51,14 +51,14 @@ def test_a_carried_graph_finds_what_a_whole_one_does(goes: str) -> None:
 def test_what_loses_all_its_links_is_linked_again() -> None:
     rows = vectors(N)
     graph = FaissIndex(build_index(rows, SPEC, n_threads=1), version="v").graph()
-    width = int(graph.widths[1])
-    links = graph.links[graph.offsets[7] : graph.offsets[7] + width]
+    width = int(graph.per_layer[1])
+    links = graph.neighbors[int(graph.offsets[7]) :][:width]
     kept = np.setdiff1d(np.arange(N), links)
     row = int(np.searchsorted(kept, 7))
     index = FaissIndex(CarriedGraph(graph, kept).begun("HNSW8", rows[kept], 40, 24), version="v")
     mended = index.graph()
-    own = mended.links[mended.offsets[row] : mended.offsets[row] + width]
+    own = mended.neighbors[int(mended.offsets[row]) :][:width]
     assert (own >= 0).sum() >= 3
-    others = np.delete(mended.links, np.arange(mended.offsets[row], mended.offsets[row + 1]))
+    others = np.delete(mended.neighbors, np.arange(int(mended.offsets[row]), int(mended.offsets[row + 1])))
     assert row in others
     assert index.search(rows[[7]], 1, parameters={"efSearch": 200})[0, 0] == np.argmax(rows[kept] @ rows[7])

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openbook.storage.faiss_factory import core_of, new_index
-from openbook.storage.faiss_index import Graph
+from openbook.storage.faiss_parts import Graph
 from openbook.storage.vectors import slices
 
 # A graph that has lost and gained more than this share of its vectors since it was made is made anew.
@@ -53,22 +53,22 @@ class CarriedGraph:
         renamed = np.full(len(graph.levels), -1, dtype=np.int32)  # (N,)
         renamed[kept] = np.arange(len(kept))
         levels = graph.levels[kept]  # (n,)
-        offsets = np.concatenate([[0], np.cumsum(graph.widths[levels])])  # (n + 1,)
+        offsets = np.concatenate([[0], np.cumsum(graph.per_layer[levels])])  # (n + 1,)
         links = np.full(offsets[-1], -1, dtype=np.int32)
         hurt: list[int] = []
         for height in np.unique(levels).tolist():
-            places = np.arange(graph.widths[height])  # (w,)
+            places = np.arange(graph.per_layer[height])  # (w,)
             of_height = np.flatnonzero(levels == height)
             for part in slices(len(of_height), BLOCK_ROWS):
                 rows = of_height[part]  # (b,)
-                before = graph.links[graph.offsets[kept[rows]][:, None] + places]  # (b, w)
+                before = graph.neighbors[graph.offsets[kept[rows]].astype(np.int64)[:, None] + places]  # (b, w)
                 block = np.where(before >= 0, renamed[before], -1)  # (b, w)
                 for level in range(height):
-                    area = slice(graph.widths[level], graph.widths[level + 1])
+                    area = slice(graph.per_layer[level], graph.per_layer[level + 1])
                     order = np.argsort(block[:, area] < 0, axis=1, kind="stable")
                     block[:, area] = np.take_along_axis(block[:, area], order, axis=1)
                 links[offsets[rows][:, None] + places] = block
-                lowest = slice(0, graph.widths[1])
+                lowest = slice(0, graph.per_layer[1])
                 had = (before[:, lowest] >= 0).sum(axis=1)  # (b,)
                 lost = had - (block[:, lowest] >= 0).sum(axis=1)  # (b,)
                 hurt += rows[(lost > 0) & (lost >= LOST_SHARE * had)].tolist()
@@ -85,11 +85,11 @@ class CarriedGraph:
         vectors: NDArray[np.float32],
     ) -> None:
         """Fill the places of lost links with the nearest neighbours of those that were lost, and link them back."""
-        graph, width = self.graph, int(self.graph.widths[1])
+        graph, width = self.graph, int(self.graph.per_layer[1])
 
         def lowest(base_row: int) -> NDArray[np.int32]:
-            start = graph.offsets[base_row]
-            found = graph.links[start : start + width]
+            start = int(graph.offsets[base_row])
+            found = graph.neighbors[start : start + width]
             return found[found >= 0]
 
         before = lowest(int(self.kept[row]))
