@@ -237,6 +237,7 @@ class Lineage(Part):
     changed: int
     removed: int
     embedded: int
+    relinked: int
 
 
 class Manifest(Result):

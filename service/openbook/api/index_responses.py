@@ -41,6 +41,7 @@ class LineageResponse(BaseModel):
     changed: int
     removed: int
     embedded: Annotated[int, Field(description="Passages whose text the base lacked.")]
+    relinked: Annotated[int, Field(description="Vectors that the graph lost or gained since it was made as a whole.")]
 
 
 class ManifestResponse(BaseModel):

@@ -42,6 +42,8 @@ CENTRE_EF = 128
 PROBED_ROWS = 64
 # The files of a work folder.
 KEY, CENTRES, TRAINED, FILLING = "building.json", "centres.npz", "trained.faiss", "filling.faiss"
+# Makes an index of the first rows, to which the others are added.
+Begun = Callable[[], Any]
 SUFFIXES = (".faiss", ".npz", ".json", ".new")
 
 
@@ -52,9 +54,10 @@ def build_index(
     work: Path | None = None,
     report: Report | None = None,
     n_threads: int | None = None,
+    begun: Begun | None = None,
 ) -> Any:
     """A FAISS index of `vectors` (N, d), in memory. The other arguments are those of `write_index`."""
-    building = _Building(vectors, spec, work, report or Silence().update)
+    building = _Building(vectors, spec, work, report or Silence().update, begun)
     with allowed_threads(n_threads or os.cpu_count() or 1):
         return building.run()
 
@@ -67,16 +70,18 @@ def write_index(
     work: Path | None = None,
     report: Report | None = None,
     n_threads: int | None = None,
+    begun: Begun | None = None,
 ) -> None:
     """Write the index of `vectors` (N, d) that `spec` describes to `path`.
 
     `work` is a folder for this build alone, made if it is missing. Another call with the same vectors and spec
     continues from what it keeps. `report` counts steps of "train" and rows of "add". `n_threads` None is one a core:
-    the bytes of a graph then depend on the order in which threads finish.
+    the bytes of a graph then depend on the order in which threads finish. `begun` makes a graph of the first rows, in
+    place of an empty one.
     """
     if spec.index_type == "flat" and _write_flat(path, vectors, report or Silence().update):
         return
-    faiss.write_index(build_index(vectors, spec, work=work, report=report, n_threads=n_threads), str(path))
+    faiss.write_index(build_index(vectors, spec, work=work, report=report, n_threads=n_threads, begun=begun), str(path))
 
 
 def forget(work: Path) -> None:
@@ -98,10 +103,11 @@ class _Building:
     spec: IndexSpec
     work: Path | None
     report: Report
+    begun: Begun | None = None
 
     def run(self) -> Any:
         self._check_work()
-        index = self._load(FILLING) or self._trained()
+        index = self._load(FILLING) or (self.begun() if self.begun is not None else self._trained())
         self._fill(index)
         return index
 
@@ -118,6 +124,7 @@ class _Building:
                 "shape": list(self.vectors.shape),
                 "vectors": hashlib.sha256(np.ascontiguousarray(self.vectors[rows]).tobytes()).hexdigest(),
                 "faiss": faiss.__version__,
+                "begun": self.begun is not None,
             }
         )
         path = self.work / KEY
@@ -231,7 +238,7 @@ class _Building:
         for part in slices(n_rows, GRAPH_SLICE_ROWS if is_graph else SLICE_ROWS):
             if part.stop <= index.ntotal:
                 continue
-            index.add(self._as_stored(self.vectors[part]))
+            index.add(self._as_stored(self.vectors[max(part.start, index.ntotal) : part.stop]))
             now = time.monotonic()
             # saving takes at most a tenth of the time; a full index is always saved, since publishing may be killed
             pause = max(SAVE_EVERY_S, 10 * took) if SAVE_EVERY_S else 0.0

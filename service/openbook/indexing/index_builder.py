@@ -27,6 +27,7 @@ from openbook.indexing.building.work_folder import (
     working,
 )
 from openbook.indexing.faiss_adopting import Adoptable
+from openbook.indexing.faiss_carrying import CarriedGraph
 from openbook.indexing.index_spec import IndexSpec, choose_index, estimate
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.publishing import check_free, prune, publish
@@ -45,7 +46,8 @@ class BuildOptions:
     source from another of the same size, `size` is what `measure_source` returned. `engine` replaces the processes on
     this machine. `bm25` publishes BM25 scores beside the vectors. `adopted` is a finished FAISS file of the vectors;
     `index` and `numbers` are then not read. `reason` is a sentence in place of choose_index's, for an index that
-    another version has decided; `lineage` goes into the manifest.
+    another version has decided; `lineage` goes into the manifest. `carried` is the graph of a
+    base, whose kept rows come first.
     """
 
     index: str = "flat"
@@ -60,6 +62,7 @@ class BuildOptions:
     adopted: Adoptable | None = None
     reason: str = ""
     lineage: Lineage | None = None
+    carried: CarriedGraph | None = None
 
 
 def build_index(
@@ -169,6 +172,7 @@ class _Build:
                 bm25=self.options.bm25,
                 adopted=self.options.adopted.path if self.options.adopted is not None else None,
                 lineage=self.options.lineage,
+                carried=self.options.carried,
             )
         finally:
             rows.close()

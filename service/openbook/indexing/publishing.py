@@ -19,7 +19,8 @@ from openbook.indexing import workplace
 from openbook.indexing.bm25_build import Bm25Parameters, in_order, write_bm25
 from openbook.indexing.building.progress import Report, Silence
 from openbook.indexing.faiss_adopting import adopt
-from openbook.indexing.faiss_building import forget, write_index
+from openbook.indexing.faiss_building import Begun, forget, write_index
+from openbook.indexing.faiss_carrying import CarriedGraph
 from openbook.indexing.index_spec import IndexSpec, choose_index
 from openbook.indexing.unique_ids import UniqueIds
 from openbook.storage import current, durable
@@ -68,6 +69,7 @@ def publish(
     bm25: Bm25Parameters | None = None,
     adopted: Path | None = None,
     lineage: Lineage | None = None,
+    carried: CarriedGraph | None = None,
     fields: PassageFields | None = None,
 ) -> IndexInfo:
     """Write a version: row i is `vectors[i]` (N, d) and the i-th passage. It is there wholly or not at all.
@@ -83,7 +85,7 @@ def publish(
     version is there. `report` receives done, total and what: "passages", "vectors", "train", "add", "compare",
     "probe", "bm25", "checksum". With `bm25` its scores lie beside. Raises IndexExists, InvalidVersionName,
     SettingInvalid for an index type that cannot hold so many passages, SourceInvalid for passages that no index can
-    hold, or a file of other vectors.
+    hold, or a file of other vectors. `carried` is what of a base's graph the first rows have.
     """
     check_free(store, version, replace=replace)
     if snapshot_date is not None and not is_date(snapshot_date):
@@ -106,7 +108,8 @@ def publish(
         if adopted is not None:
             reason = adopt(adopted, index, vectors, spec, told)
         else:
-            write_index(index, vectors, spec, work=work, report=told, n_threads=n_threads)
+            begun = None if carried is None else _begin(carried, vectors, spec)
+            write_index(index, vectors, spec, work=work, report=told, n_threads=n_threads, begun=begun)
         # a defect shows here and not in a service
         with closing(FaissIndex.open(index, version=version, factory=spec.factory)) as written:
             written.check_links()
@@ -257,6 +260,10 @@ def prune(store: IndexStore, *, older_than_s: float = PRUNE_AFTER_S) -> int:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
                     n_removed += 1
     return n_removed
+
+
+def _begin(carried: CarriedGraph, vectors: NDArray[np.float32], spec: IndexSpec) -> Begun:
+    return lambda: carried.begun(spec.factory, vectors, spec.build["efConstruction"], spec.search["efSearch"])
 
 
 def _check_finite(version: str, vectors: NDArray[np.float32]) -> None:

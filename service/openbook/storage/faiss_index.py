@@ -7,6 +7,7 @@ the number back. The setting belongs to the calling thread: two questions in two
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from openbook.errors import IndexUnreadable
 from openbook.storage.faiss_factory import FAISS, LISTS, core_of, essence, not_served, type_of
 from openbook.storage.faiss_factory import IndexType as IndexType
-from openbook.storage.faiss_parts import defect_of, mapped_parts
+from openbook.storage.faiss_parts import Graph, defect_of, graph_of, mapped_parts
 from openbook.storage.faiss_selection import Selection, scan_parameters, search_codes
 from openbook.storage.manifest import INDEX_FILE, is_lossy
 from openbook.storage.mapped import Mapped, checked_rows
@@ -147,6 +148,15 @@ class FaissIndex(Mapped[Any]):
             raise TypeError(f"an index of type {self.index_type} does not have its vectors")
         # FAISS does not check that a row is there: it reads what lies at that address
         return np.asarray(index.reconstruct_batch(checked_rows(rows, self.n_vectors)), dtype=np.float32)
+
+    def graph(self) -> Graph:
+        """A copy of the links, checked. Raises IndexUnreadable for a damaged graph."""
+        self.check_links()
+        found = graph_of(core_of(self._still_open()))
+        # it may be read when the mapping has gone
+        return replace(
+            found, levels=found.levels.copy(), offsets=found.offsets.copy(), neighbors=found.neighbors.copy()
+        )
 
     def touch(self, report: Callable[[int], None] | None = None) -> None:
         """Read one byte of every page, so that no question waits for the disk. `report`: see `warming.touch`."""

@@ -168,18 +168,23 @@ def _kind(index: Any) -> type:
     return faiss.IndexFlat if isinstance(index, FLAT) else type(index)
 
 
-def _defect_of_graph(core: Any) -> str | None:
-    hnsw, storage = core.hnsw, faiss.downcast_index(core.storage)
+def graph_of(core: Any) -> "Graph":
+    """The graph of an index, unchecked: views of its arrays, which go with the index."""
+    hnsw = core.hnsw
     arrays = {
         name: faiss.rev_swig_ptr(part.data(), part.size())
         for name, part in (("levels", hnsw.levels), ("offsets", hnsw.offsets), ("neighbors", hnsw.neighbors))
     }
-    graph = Graph(
+    return Graph(
         **arrays,
         per_layer=faiss.vector_to_array(hnsw.cum_nneighbor_per_level),
         entry_point=hnsw.entry_point,
         max_level=hnsw.max_level,
     )
+
+
+def _defect_of_graph(core: Any) -> str | None:
+    graph, storage = graph_of(core), faiss.downcast_index(core.storage)
     defect = graph.defect()
     if not isinstance(storage, (*FLAT, faiss.IndexScalarQuantizer)) or (
         (storage.ntotal, storage.d, storage.metric_type) != (core.ntotal, core.d, core.metric_type)

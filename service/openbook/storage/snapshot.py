@@ -21,6 +21,7 @@ from openbook.errors import (
 from openbook.storage.bm25_index import Bm25Index
 from openbook.storage.durable import FileMark
 from openbook.storage.faiss_index import FaissIndex
+from openbook.storage.faiss_parts import Graph
 from openbook.storage.filters import Filtering
 from openbook.storage.manifest import is_lossy, resident_bytes
 from openbook.storage.passages import PassageFile
@@ -75,6 +76,11 @@ class IndexSnapshot:
     def ef_construction(self) -> int | None:
         """How many candidates were looked at when a vector of the graph was linked; None without a graph."""
         return self._index.ef_construction
+
+    def graph(self) -> Graph:
+        """The links of an index of type hnsw. Raises IndexUnreadable for a damaged graph."""
+        self.check_whole()
+        return self._index.graph()
 
     def search(
         self,

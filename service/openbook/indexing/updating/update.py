@@ -4,12 +4,15 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from openbook.entities import Bm25Info, IndexInfo, Lineage
 from openbook.errors import BaseIncompatible, IndexUnreadable, SettingInvalid
 from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building.estimating import SourceSize
 from openbook.indexing.building.progress import BuildReport, Progress, Silence
 from openbook.indexing.building.work_folder import work_place
+from openbook.indexing.faiss_carrying import LARGEST_SHARE, CarriedGraph
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.publishing import check_free
@@ -84,7 +87,8 @@ def update_index(
         plan = plan_update(snapshot, changes.source, deleted=changes.deleted, mirror=changes.mirror, report=told)
         if wanted is not None and not wanted(plan):
             return None
-        lineage = Lineage(base, manifest, plan.n_added, plan.n_changed, plan.n_removed, plan.n_embedded)
+        graph, relinked = _carried(snapshot, plan, options)
+        lineage = Lineage(base, manifest, plan.n_added, plan.n_changed, plan.n_removed, plan.n_embedded, relinked)
         built = build_index(
             store,
             version,
@@ -96,10 +100,24 @@ def update_index(
                 size=_size(snapshot.info, plan),
                 engine=Reusing(snapshot, plan, encoder, options.workers),
                 lineage=lineage,
+                carried=graph,
             ),
             report=report,
         )
     return UpdateReport(built, plan)
+
+
+def _carried(base: IndexSnapshot, plan: UpdatePlan, options: BuildOptions) -> tuple[CarriedGraph | None, int]:
+    """The base's graph and how much of it is another by then; none, and 0, where the index is made anew."""
+    # an old manifest without the factory string does not say how many links a vector has
+    is_graph = base.info.index_type == "hnsw" and base.info.factory
+    if not is_graph or options.index or options.numbers.get("ef_construction") or not plan.kept.any():
+        return None, 0
+    before = base.info.lineage.relinked if base.info.lineage is not None else 0
+    relinked = before + int(plan.taken.sum() + (~plan.kept).sum())
+    if relinked > LARGEST_SHARE * plan.n_passages:
+        return None, 0
+    return CarriedGraph(base.graph(), np.flatnonzero(plan.kept)), relinked
 
 
 def check_encoder(base: IndexInfo, encoder: PassageEncoder) -> None:

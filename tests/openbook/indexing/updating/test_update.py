@@ -96,7 +96,7 @@ def test_an_update_equals_a_build_of_the_same_passages_to_the_byte(
     assert info.bm25 == whole.bm25
     assert (made.plan.n_added, made.plan.n_reworded, made.plan.n_relabelled, made.plan.n_removed) == (1, 2, 0, 1)
     assert info.lineage is not None
-    assert dataclasses.astuple(info.lineage)[2:] == (1, 2, 1, 3)
+    assert dataclasses.astuple(info.lineage)[2:] == (1, 2, 1, 3, 0)
     assert (info.lineage.base, base.lineage) == ("base", None)
     assert info.lineage.base_manifest == sha256_of(store.find("base") / MANIFEST)
     assert info.index_reason == "base, its base, has this index"
@@ -205,3 +205,30 @@ class ShorterAgain(Given):
     def passages(self) -> Any:
         yield from self.rows
         self.rows = self.rows[:-1]
+
+
+def test_an_update_of_a_graph_links_only_what_is_new_until_a_quarter_has_changed(
+    store: IndexStore, encoder: PassageEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_index(store, "base", Given(BASE), encoder, BuildOptions(index="hnsw", numbers={"m": 4}))
+    made = update(store, encoder, *CHANGES, deleted=["p20"]).built.info
+    assert made.lineage is not None
+    assert made.lineage.relinked == 6
+    # vectors and links are those of its rows: each passage is found by its own vector
+    snapshot = store.open("new")
+    snapshot.warm()
+    n_passages = len(snapshot)
+    vectors = snapshot.vectors(range(n_passages))
+    np.testing.assert_allclose(vectors, encoder.encode(AFTER), atol=1e-5)
+    best = np.argmax(vectors @ vectors.T, axis=1)
+    np.testing.assert_array_equal(snapshot.search(vectors, 1)[:, 0], best)
+    again = update_index(store, "new", "third", encoder, Changes(None, ["p1", "p2", "p3"]))
+    assert again is not None
+    assert again.built.info.lineage is not None
+    # 6 and 3 of 33 are more than a quarter
+    assert again.built.info.lineage.relinked == 0
+    # a graph that is asked for is made as a whole
+    whole = update_index(store, "base", "whole", encoder, Changes(source(*CHANGES)), BuildOptions(index="hnsw"))
+    assert whole is not None
+    assert whole.built.info.lineage is not None
+    assert whole.built.info.lineage.relinked == 0

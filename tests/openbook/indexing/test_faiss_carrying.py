@@ -1,0 +1,64 @@
+"""A graph that loses some of its vectors and gains others."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from openbook.indexing.faiss_building import build_index
+from openbook.indexing.faiss_carrying import CarriedGraph
+from openbook.indexing.index_spec import choose_index
+from openbook.storage.faiss_index import FaissIndex
+
+N, DIMENSION, K = 1500, 16, 5
+SPEC = choose_index("HNSW8", n_passages=N, dimension=DIMENSION, memory_bytes=None, ef_search=24)
+RANDOM = np.random.default_rng(0)
+CENTRES = RANDOM.standard_normal((20, DIMENSION))
+
+
+def vectors(n: int) -> NDArray[np.float32]:
+    near = CENTRES[RANDOM.integers(0, len(CENTRES), n)]
+    return np.asarray(near + 0.7 * RANDOM.standard_normal((n, DIMENSION)), dtype=np.float32)
+
+
+def recall(index: FaissIndex, rows: NDArray[np.float32], queries: NDArray[np.float32]) -> float:
+    exact = np.argsort(-(queries @ rows.T), axis=1)[:, :K]
+    found = index.search(queries, K, parameters={"efSearch": 24})
+    return sum(len({*one} & {*best}) for one, best in zip(found.tolist(), exact.tolist(), strict=True)) / exact.size
+
+
+@pytest.mark.parametrize("goes", ["here and there", "together"])
+def test_a_carried_graph_finds_what_a_whole_one_does(goes: str) -> None:
+    rows, queries = vectors(N), vectors(200)
+    index = FaissIndex(build_index(rows, SPEC, n_threads=1), version="v")
+    for _ in range(3):
+        gone = RANDOM.random(N) < 0.04
+        if goes == "together":
+            # all that is nearest to one centre, with most of its neighbours
+            gone = np.zeros(N, dtype=bool)
+            gone[np.argsort(-(rows @ CENTRES[RANDOM.integers(0, 20)]))[:60]] = True
+        kept = np.flatnonzero(~gone)
+        rows = np.concatenate([rows[kept], vectors(int(gone.sum()))])
+        carried = CarriedGraph(index.graph(), kept)
+        begun = carried.begun("HNSW8", rows, 40, 24)
+        assert begun.ntotal == len(kept)
+        index = FaissIndex(build_index(rows, SPEC, n_threads=1, begun=lambda begun=begun: begun), version="v")
+        index.check_links()
+        np.testing.assert_array_equal(index.vectors(range(N)), rows)
+    whole = FaissIndex(build_index(rows, SPEC, n_threads=1), version="v")
+    assert recall(index, rows, queries) >= recall(whole, rows, queries) - 0.02
+
+
+def test_what_loses_all_its_links_is_linked_again() -> None:
+    rows = vectors(N)
+    graph = FaissIndex(build_index(rows, SPEC, n_threads=1), version="v").graph()
+    width = int(graph.per_layer[1])
+    links = graph.neighbors[int(graph.offsets[7]) :][:width]
+    kept = np.setdiff1d(np.arange(N), links)
+    row = int(np.searchsorted(kept, 7))
+    index = FaissIndex(CarriedGraph(graph, kept).begun("HNSW8", rows[kept], 40, 24), version="v")
+    mended = index.graph()
+    own = mended.neighbors[int(mended.offsets[row]) :][:width]
+    assert (own >= 0).sum() >= 3
+    others = np.delete(mended.neighbors, np.arange(int(mended.offsets[row]), int(mended.offsets[row + 1])))
+    assert row in others
+    assert index.search(rows[[7]], 1, parameters={"efSearch": 200})[0, 0] == np.argmax(rows[kept] @ rows[7])
