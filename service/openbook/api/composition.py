@@ -111,6 +111,7 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
         dimension=engine.dimension,
         retriever=settings.retriever,
         free_memory=free_memory,
+        growth=engine.growth,
         history=history,
         replica=f"{socket.gethostname()}:{settings.port or os.getpid()}",
         drain_s=settings.drain_s,

@@ -61,9 +61,10 @@ class CurrentChanged(Exception):
 class SwapIndex:
     """Swaps the live index, one swap at a time, in a thread of its own.
 
-    `free_memory` gives the bytes that may be taken, including pages of files that the system can drop. The
-    checkpoint's question encoder expects `encoder_fingerprint` and `dimension`. Every swap, and every refusal of one,
-    goes to `history` under the name of this `replica`.
+    `free_memory` gives the bytes that may be taken, including pages of files that the system can drop. `growth` gives
+    those that the engine may still take for its own where so many versions are open. The checkpoint's question encoder
+    expects `encoder_fingerprint` and `dimension`. Every swap, and every refusal of one, goes to `history` under the
+    name of this `replica`.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class SwapIndex:
         dimension: int,
         retriever: RetrieverChoice = "dense",
         free_memory: Callable[[], int],
+        growth: Callable[[int], int] = lambda versions: 0,
         history: SwapHistory | None = None,
         replica: str = "",
         drain_s: float = 60.0,
@@ -87,6 +89,7 @@ class SwapIndex:
         self._dimension = dimension
         self._retriever = retriever
         self._free_memory = free_memory
+        self._growth = growth
         self._history = history
         self._replica = replica
         self._drain_s = drain_s
@@ -303,8 +306,8 @@ class SwapIndex:
 
         For a swap, residents that are not live give way, the least recently leased first, as many as are needed.
         """
-        needed = resident_bytes(info)
         residents = self._live.residents()
+        needed = resident_bytes(info) + self._growth(len(residents) + 1)
         # Free memory includes the pages of mapped files, since the system can drop them. Open indexes need their pages.
         # Two openings of the same files share them.
         held = {one.identity: one for one in residents if one.identity != identity}
@@ -316,6 +319,7 @@ class SwapIndex:
             if watch.policy != "load" and not one.live and not one.retiring and one.identity in held:
                 leaving.append(one)
                 available += one.bytes
+                needed = resident_bytes(info) + self._growth(len(residents) + 1 - len(leaving))
         if needed > available:
             raise IndexTooLarge(version=info.version, needed=needed, available=max(0, available))
         for one in leaving:

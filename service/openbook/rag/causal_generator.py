@@ -68,6 +68,10 @@ class CausalGenerator(Generator):
         """What is kept of passages."""
         return self._kept.stats()
 
+    def growth(self, books: int) -> int:
+        """The bytes that kept passages may still take, where so many books are open."""
+        return self._kept.growth(books)
+
     @torch.inference_mode()
     def encode(
         self, questions: Sequence[str], passages: Sequence[Sequence[Passage]], book: object | None = None

@@ -191,9 +191,8 @@ class CausalNetwork:
             places = torch.arange(12, device=self.device)[None]  # (1, T)
             # two slots stay empty, and behind them two more before the last token
             own = [held + slot for slot in (*range(2, 9), 11)]
-            slot_of = torch.tensor(
-                [*range(held - first, held), *own], device=self.device
-            )  # (T,), those < 0 are not held
+            # (T,), negative where this network keeps the token itself
+            slot_of = torch.tensor([*range(held - first, held), *own], device=self.device)
             used = own[-1] + 1
             slot_positions = torch.zeros(1, used, dtype=torch.long, device=self.device)
             slot_positions[0, slot_of[first - held :]] = places[0, first - held :]

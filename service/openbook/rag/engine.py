@@ -122,6 +122,10 @@ class RagEngine:
         """What a causal generator has kept of passages; None for a generator that keeps nothing."""
         return self._generator.kept() if isinstance(self._generator, CausalGenerator) else None
 
+    def growth(self, versions: int) -> int:
+        """The bytes that kept passages may still take, where so many versions are open."""
+        return self._generator.growth(versions) if isinstance(self._generator, CausalGenerator) else 0
+
     def retriever(self, choice: RetrieverChoice, snapshot: IndexSnapshot) -> RetrieverKind:
         """The retriever that `choice` means for this version.
 

@@ -56,6 +56,10 @@ class KeptPassages:
         with self._lock:
             return KeptStats(self._hits, self._misses, sum(one.bytes for one in self._books.values()))
 
+    def growth(self, books: int) -> int:
+        """The bytes that may still come, where so many books are open."""
+        return max(0, books * self._max_bytes - self.stats().bytes)
+
     def _keep(self, book: object, passages: dict[Any, Tensor]) -> None:
         with self._lock:
             kept = self._books.setdefault(book, _Kept())

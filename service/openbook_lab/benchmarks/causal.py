@@ -1,7 +1,8 @@
 """What an answer of a causal checkpoint costs, beside transformers and llama.cpp with the same prompts.
 
 One thread, in one process. The contestants take turns; other work on the machine slows neighbours in time alike, so
-each is compared with the others of its own turn. Seconds are the processor's: with one thread, those of an idle machine.
+each is compared with the others of its own turn. Seconds are the processor's: with one thread, those of an idle
+machine.
 """
 
 import time

@@ -249,11 +249,5 @@ def contestants(
         Openbook(generator, work, model, kept=kept) for model in ("token", "sequence") for kept in (False, True)
     ]
     ways += [Transformers(plain, work, stops, scoring) for scoring in (None, "keys and values", "whole texts")]
-    ways += [
-        LlamaCpp(
-            file, work, stops, longest=min(longest, len(generator.wording.shared) + 2 * work.length), shared=shared
-        )
-        for file in gguf
-        for shared in (False, True)
-    ]
+    ways += [LlamaCpp(file, work, stops, longest=longest, shared=shared) for file in gguf for shared in (False, True)]
     return generator, ways

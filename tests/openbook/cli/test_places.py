@@ -13,6 +13,7 @@ COMMANDS = {
     "bench http": ("--checkpoint", "none"),
     "bench index": ("--type", "none"),
     "bench engine": ("--contestants", "none"),
+    "bench causal": ("--checkpoint", "none"),
     "bench precision": ("none.jsonl",),
     "eval reading": ("none.jsonl",),
     "eval open": ("none.jsonl",),

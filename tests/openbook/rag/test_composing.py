@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,7 @@ def test_a_model_that_reads_pieces_otherwise_than_the_whole_is_refused(
     checkpoint = load_checkpoint(write_causal(tmp_path / "mine", "gpt2"))
     forward = type(checkpoint.generator).forward
 
+    @wraps(forward)
     def without_positions(self: Any, *given: Any, **named: Any) -> Any:
         return forward(self, *given, **(named | {"position_ids": None}))
 

@@ -57,6 +57,7 @@ def test_each_book_has_its_own_and_takes_it_along() -> None:
     kept.read(book, ["a"], read)
     kept.read(other, ["a"], read)
     assert kept.stats() == KeptStats(hits=0, misses=2, bytes=2 * BYTES)
+    assert (kept.growth(3), kept.growth(2), kept.growth(1)) == (BYTES, 0, 0)
     del book
     gc.collect()
     assert kept.stats().bytes == BYTES
