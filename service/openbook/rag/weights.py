@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -90,8 +90,11 @@ def _read_with_base(folder: Path, base: BaseTensors) -> dict[str, torch.Tensor]:
     return _read_tensors(folder) | _read_base(folder, base)
 
 
-def read_causal(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """A causal language model in evaluation mode, no tensor missing. Raises CheckpointInvalid and why."""
+def read_causal(folder: Path, dtype: torch.dtype | Literal["auto"]) -> PreTrainedModel:
+    """A causal language model in evaluation mode, no tensor missing; "auto": in the precision that it is stored in.
+
+    Raises CheckpointInvalid and why.
+    """
     try:
         with quiet():
             model, loading = AutoModelForCausalLM.from_pretrained(
