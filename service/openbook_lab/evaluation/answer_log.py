@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 class GivenAnswer:
     """An answer with its log p, and the posterior over its passages.
 
-    `no_answer` is the probability of the empty answer; None where no engine was asked.
+    `no_answer` is the probability of the empty answer; None where no engine was asked. `seconds` are what it took;
+    None where nobody measured them.
     """
 
     text: str
     log_prob: float
     posterior: tuple[float, ...]
     no_answer: float | None = None
+    seconds: float | None = None
 
 
 class AnswerLog:
@@ -83,6 +85,7 @@ class AnswerLog:
                     float(record["log_prob"]),
                     tuple(record["posterior"]),
                     record.get("no_answer"),
+                    record.get("seconds"),
                 )
                 self._answers[str(record["setting"]), str(record["question"])] = answer
             except (ValueError, KeyError, TypeError) as error:

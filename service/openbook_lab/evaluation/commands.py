@@ -1,4 +1,5 @@
-"""openbook eval: reading, open, posteriors, leaders, facts, qa, fever, generation, ablation, seeds; and calibrate"""
+"""openbook eval: reading, open, posteriors, leaders, facts, qa, prompts, fever, generation, ablation, seeds; and
+calibrate"""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,6 +14,7 @@ from openbook_lab.evaluation.options import (
     BookQuestions,
     CalibrationOptions,
     Decoded,
+    IndexedFiles,
     OpenQuestions,
     PublicFiles,
     QuestionOptions,
@@ -152,6 +154,23 @@ def qa(
     from openbook_lab.evaluation.paper import measure_qa
 
     _show_sweep(options, measure_qa(settings, options, files, patterns=patterns), options.plot)
+
+
+@with_options
+def prompts(
+    settings: Searching,
+    options: IndexedFiles,
+    files: tuple[Path, ...] = argument("FILE...", QUESTIONS),
+    patterns: bool = PATTERNS,
+) -> None:
+    """A causal checkpoint's marginals against the same model with all passages in one prompt, as most services do it.
+
+    Shows exact match, F1, how often a right answer is named, and seconds, of RAG-Token, RAG-Sequence, the top passage
+    alone and the single prompt, each with its paired difference from the last. All are greedy.
+    """
+    from openbook_lab.evaluation.prompts import measure_prompts
+
+    options.show(measure_prompts(settings, options, files, patterns=patterns))
 
 
 @with_options
@@ -311,6 +330,7 @@ app = group(
         "leaders": leaders,
         "facts": facts,
         "qa": qa,
+        "prompts": prompts,
         "fever": fever,
         "generation": generation,
         "ablation": ablation,

@@ -123,12 +123,9 @@ class OpenQuestions(BookQuestions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublicFiles(Measurement):
-    """How public files are asked over an index."""
+class IndexedFiles(Measurement):
+    """How much of public files is asked over an index."""
 
-    model: tuple[ModelKind, ...] = option(
-        ("token", "sequence"), "RAG-Token or RAG-Sequence; again for more. Default: both."
-    )
     n_docs: int = option(5, "K: passages to retrieve and marginalise over.", min=1, max=50)
     sample: int | None = option(None, "So many of each file, drawn by --seed. Default: all.", min=1)
 
@@ -139,6 +136,15 @@ class PublicFiles(Measurement):
     def read(self, files: Sequence[Path], read: Callable[[Path], list[T]]) -> list[tuple[str, list[T]]]:
         """The name of each file, and what is drawn of it."""
         return [(file.name, self.drawn(read(file))) for file in files]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicFiles(IndexedFiles):
+    """The same under both models of the paper."""
+
+    model: tuple[ModelKind, ...] = option(
+        ("token", "sequence"), "RAG-Token or RAG-Sequence; again for more. Default: both."
+    )
 
     @property
     def models(self) -> tuple[ModelKind, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from openbook.errors import SettingInvalid, TooManyDocs
 from openbook.indexing.index_builder import Progress
 from openbook.rag.checkpoint import Checkpoint
+from openbook.rag.retriever import QuestionEncoder
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
@@ -39,8 +40,7 @@ def open_index(settings: Settings, n_docs: int, *asking: Checkpoint) -> Iterator
     store = IndexStore(settings.indexes)
     with closing(store.open(settings.index or store.default_version())) as snapshot:
         for checkpoint in asking:
-            encoder = checkpoint.question_encoder.config
-            dimension = int(encoder.projection_dim or encoder.hidden_size)
+            dimension = QuestionEncoder(checkpoint).dimension
             check_compatible(snapshot.info, checkpoint.facts.encoder_fingerprint, dimension)
         if n_docs > len(snapshot):
             raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))

@@ -13,6 +13,7 @@ from openbook.rag import decoding
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoding import document_posterior
 from openbook.rag.encoder_decoder import EncoderDecoder
+from openbook.rag.generator import Generator
 from openbook.rag.generators import open_generator
 from openbook.rag.marginal import doc_log_prior
 from openbook.rag.provenance import as_written
@@ -69,9 +70,12 @@ class OpenQuestion:
 class BatchReader:
     """Answers as the engine does, from passages that are given."""
 
-    def __init__(self, checkpoint: Checkpoint, *, max_new_tokens: int = MAX_NEW_TOKENS) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, generator: Generator | None = None, *, max_new_tokens: int = MAX_NEW_TOKENS
+    ) -> None:
+        """`generator` is one that was made of the checkpoint already."""
         self._checkpoint = checkpoint
-        self._generator = open_generator(checkpoint)
+        self._generator = open_generator(checkpoint) if generator is None else generator
         self._max_new_tokens = max_new_tokens
 
     @torch.inference_mode()

@@ -82,7 +82,7 @@ def retrieve(
         return RetrievalFigures(f"{checkpoint.name}, hybrid", checkpoint, vectors, tuple(found), retriever)
     if retriever == "frozen":
         vectors = frozen_vectors(texts, vectors, encoder_folder)
-    found = DenseRetriever(encoder).search(vectors, snapshot, candidates)
+    found = DenseRetriever(encoder, checkpoint.facts.prior_scale).search(vectors, snapshot, candidates)
     name = checkpoint.name if retriever == "dense" else f"{checkpoint.name}, frozen"
     return RetrievalFigures(name, checkpoint, vectors, tuple(found), retriever)
 

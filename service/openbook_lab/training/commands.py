@@ -9,7 +9,17 @@ from openbook.cli.consoles import messages, say
 from openbook.cli.options import argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.errors import SettingInvalid
-from openbook_lab.training.recipe import WRITTEN_TOKENS, Loss, TrainingConfig, TrainingInputs, with_numbers
+from openbook_lab.training.recipe import (
+    CAUSAL_JOINT,
+    CAUSAL_READING,
+    GENERATOR,
+    WORD_EMBEDDINGS,
+    WRITTEN_TOKENS,
+    Loss,
+    TrainingConfig,
+    TrainingInputs,
+    with_numbers,
+)
 
 
 @with_options
@@ -19,8 +29,8 @@ def train(
     worlds: int | None = option(
         None, "Invented worlds to learn to read from; 0: none. Default: 4, and none without --paragraphs.", min=0
     ),
-    freeze: tuple[Literal["question-encoder", "generator-encoder", "generator-decoder"], ...] = option(
-        (), "Leave this part as it is; again for more."
+    freeze: tuple[Literal["question-encoder", "generator", "generator-encoder", "generator-decoder"], ...] = option(
+        (), "Leave this part as it is; again for more. generator: both of its parts."
     ),
     train_embeddings: bool = option(False, "Train the word embeddings too; they are stored then."),
     name: str | None = option(None, "What answers call the checkpoint. Default: OUTPUT's name."),
@@ -30,7 +40,11 @@ def train(
     joint_steps: int | None = option(
         None, "Steps of joint training. Default: 320, and 0 of a closed book; 0: left out.", min=0
     ),
-    loss: Loss = option("both", "Marginal of joint training: RAG-Token's, RAG-Sequence's, half of each."),
+    loss: Loss | None = option(
+        None,
+        "Marginal of joint training: RAG-Token's, RAG-Sequence's, half of each; lsr: the question encoder follows a "
+        "frozen generator's likelihood (REPLUG). Default: both, and lsr with --freeze generator.",
+    ),
     n_docs: int | None = option(None, "Passages a question finds in joint training. Default: 5.", min=1),
     evaluate_every: int | None = option(
         None, "Steps between evaluations. Default: 600, and 80 in joint training.", min=1
@@ -57,6 +71,7 @@ def train(
     with gzip; the content of a file says which it is. Nothing is downloaded. The result of a stage stays in --work: the
     same command goes on from there, after a kill too, and ends with the same weights.
     """
+    from openbook_lab.training.base import is_causal
     from openbook_lab.training.run import run
 
     reads = bool(inputs.paragraphs) or inputs.closed_book
@@ -72,24 +87,29 @@ def train(
     recipe = TrainingConfig(output=output, work=work, name=called, **asdict(inputs))
     if worlds is None:
         worlds = recipe.worlds if inputs.paragraphs and not inputs.closed_book else 0
+    frozen = {*freeze, *(GENERATOR if "generator" in freeze else ())} - {"generator"}
+    has_frozen_generator = frozen >= GENERATOR
     if reading_steps is None:
-        reading_steps = recipe.reading.steps if reads else 0
+        reading_steps = recipe.reading.steps if reads and not has_frozen_generator else 0
     if joint_steps is None:
         joint_steps = 0 if inputs.closed_book else recipe.joint.steps
     stage: dict[str, Any] = {
         "patience": patience,
         "accumulate": accumulate,
-        "freeze": freeze if train_embeddings else ("word-embeddings", *freeze),
+        "freeze": (*(() if train_embeddings else (WORD_EMBEDDINGS,)), *sorted(frozen)),
     }
     if evaluate_every is not None:
         stage["evaluate_every"] = evaluate_every
     if inputs.texts:
         stage["max_target_length"] = WRITTEN_TOKENS
+    of_reading, of_joint = (CAUSAL_READING, CAUSAL_JOINT) if is_causal(inputs.base) else ({}, {})
+    loss = loss or ("lsr" if "generator" in freeze else "both")
+    n_docs = n_docs or recipe.joint.n_docs
     recipe = replace(
         recipe,
         worlds=worlds,
-        reading=replace(recipe.reading, **stage, steps=reading_steps),
-        joint=replace(recipe.joint, **stage, steps=joint_steps, loss=loss, n_docs=n_docs or recipe.joint.n_docs),
+        reading=replace(recipe.reading, **{**stage, **of_reading, "steps": reading_steps}),
+        joint=replace(recipe.joint, **{**stage, **of_joint, "steps": joint_steps, "loss": loss, "n_docs": n_docs}),
     )
     recipe = with_numbers(recipe, number)
     console = messages()

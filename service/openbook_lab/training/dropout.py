@@ -15,10 +15,11 @@ from torch.utils.hooks import RemovableHandle
 from openbook_lab.training.machine import CPU
 
 MASK_LENGTH = 1 << 25
-# the last projection of every block of BART and of T5, and BART's LayerNorm of the embeddings
-DROPPED = ("out_proj", "fc2", "layernorm_embedding", "o", "wo")
-# dropout that BART's blocks hold as a float; T5 has modules instead
-SILENCED = ("dropout", "activation_dropout", "layerdrop")
+# the last projection of every block of BART, of T5, of Llama and its kind, and of GPT-2; BART's LayerNorm of the
+# embeddings
+DROPPED = ("out_proj", "fc2", "layernorm_embedding", "o", "wo", "o_proj", "down_proj", "c_proj")
+# dropout that the blocks of BART, and of Llama and its kind, hold as a float; T5 has modules instead
+SILENCED = ("dropout", "activation_dropout", "attention_dropout", "layerdrop")
 
 
 class MaskedDropout:

@@ -1,7 +1,8 @@
 """Joint training, the paper's objective (section 2.4): -log of the marginal over the passages that the question finds.
 
 Question encoder and generator learn together; the passages' vectors stay as they are. Each step retrieves anew with the
-question encoder as it then is, by exact inner products, and by BM25 beside them where the base has a hybrid prior.
+question encoder as it then is, by exact inner products, and by BM25 beside them where the base has a hybrid prior. With
+a frozen generator the question encoder may learn from the generator's likelihood instead (REPLUG's LSR).
 """
 
 import random
@@ -12,33 +13,47 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from openbook.entities import PriorWeights
 from openbook.errors import SourceInvalid
 from openbook.rag import marginal
-from openbook.rag.encoder_decoder import EncoderDecoder
+from openbook.rag.generators import open_generator
 from openbook_lab.training.base import RagModels
-from openbook_lab.training.batches import IGNORED, ReadingBatch, collate, encode_examples
+from openbook_lab.training.batches import IGNORED
 from openbook_lab.training.distillation import encode_questions
 from openbook_lab.training.examples import NO_ANSWER, ReadingExample
-from openbook_lab.training.forward import open_scores, passage_log_probs, reading_scores
-from openbook_lab.training.libraries import DENSE, DEV, Draw, FoundPassages, Library, retrieve
+from openbook_lab.training.forward import AnyBatch, collate_rows, encode_rows, open_scores, passage_log_probs
+from openbook_lab.training.libraries import DEV, Draw, FoundPassages, Library, retrieve
 from openbook_lab.training.optimizer import ParameterGroup, generator_groups, question_groups
-from openbook_lab.training.recipe import WORD_EMBEDDINGS, JointConfig, Loss
+from openbook_lab.training.recipe import GENERATOR, WORD_EMBEDDINGS, JointConfig, Loss
 from openbook_lab.training.stage import Task, parts_of, random_of
-from openbook_lab.training.weights import served
+from openbook_lab.training.weights import alone_scores, served
 from openbook_lab.training.worlds import LibraryQuestion
 
 # Rounds of drawing without a single answer before training gives up.
 FRUITLESS_ROUNDS = 100
 
 
+def lsr_loss(token_log_probs: Tensor, doc_scores: Tensor, mask: Tensor, *, tokens: int | None = None) -> Tensor:
+    """REPLUG's LSR (Shi et al. 2023, section 4): KL(p(z | x) || Q(z | x, y)), where Q is the softmax over the passages
+    of log p(y | x, z). It has no gradient by Q, which the generator alone decides.
+
+    Shapes (B, K, T), (B, K), (B, T). Each question counts as many times as its answer has tokens, and the sum is
+    divided by `tokens`, as in `joint_loss`: questions weigh alike in both.
+    """
+    prior = marginal.doc_log_prior(doc_scores)  # (B, K)
+    wanted = token_log_probs.detach().masked_fill(~mask[:, None], 0.0).sum(dim=-1).log_softmax(dim=-1)  # (B, K)
+    divergence = (prior.exp() * (prior - wanted)).sum(dim=-1)  # (B,)
+    return (divergence * mask.sum(dim=-1)).sum() / (mask.sum() if tokens is None else tokens)  # ()
+
+
 def joint_loss(
     token_log_probs: Tensor, doc_scores: Tensor, mask: Tensor, *, loss: Loss = "both", tokens: int | None = None
 ) -> Tensor:
-    """Mean over answer tokens of the RAG-Token or the RAG-Sequence negative log marginal, or half of each.
+    """Mean over answer tokens of the RAG-Token or the RAG-Sequence negative log marginal, or half of each; or "lsr".
 
     Shapes (B, K, T), (B, K), (B, T). `tokens` is the count of a whole batch of which these questions are a part.
     """
+    if loss == "lsr":
+        return lsr_loss(token_log_probs, doc_scores, mask, tokens=tokens)
     prior = marginal.doc_log_prior(doc_scores)  # (B, K)
     losses = []
     if loss != "sequence":
@@ -85,16 +100,18 @@ class JointTask(Task):
         wanted = [(batch.targets != IGNORED)[:: config.n_docs] for batch in batches]  # (B, T) each
         tokens = sum(int(mask.sum()) for mask in wanted)
         n_silent = sum(sum(item.silent()) for item in found)
+        is_frozen = set(config.freeze) >= GENERATOR
         total, length, empty = 0.0, 0.0, 0.0
         for part, batch, mask in zip(parts, batches, wanted, strict=True):
             with torch.set_grad_enabled("question-encoder" not in config.freeze):
                 vectors = self._vectors([item.question for item in part])  # (B, d)
                 doc_scores = self._doc_scores(part, vectors)  # (B, K)
-            log_probs = passage_log_probs(self.rag.generator, batch, self.rag.wording)
+            with torch.set_grad_enabled(not is_frozen):
+                log_probs = passage_log_probs(self.rag.generator, batch, self.rag.wording)
             by_passage = log_probs.tokens.view(len(part), config.n_docs, -1)  # (B, K, T)
             loss = joint_loss(by_passage, doc_scores, mask, loss=config.loss, tokens=tokens)
             total += float(loss.detach())
-            if config.silence and n_silent:
+            if config.silence and n_silent and log_probs.empty is not None:
                 silent = torch.tensor([one for item in part for one in item.silent()], device=loss.device)  # (R,)
                 said_nothing = -log_probs.empty[silent].sum() / n_silent
                 empty += float(said_nothing.detach())
@@ -112,25 +129,21 @@ class JointTask(Task):
         scores: dict[str, float] = {"questions": len(self.dev)}
         over_paragraphs = [question for question in self.dev if question.context]
         if over_paragraphs:
-            matched, overlap = reading_scores(self.rag.generator, self.rag.wording, over_paragraphs)
+            matched, overlap = alone_scores(self.rag, over_paragraphs)
             scores |= {"dev_exact_match": matched, "dev_f1": overlap}
         if DEV not in self.libraries:
             return scores
         asked = [LibraryQuestion(question.text, (), DEV) for question in self.dev]
         batches = parts_of(asked, -(-len(asked) // self.config.questions_per_step))
         vectors = torch.cat([self._vectors(batch) for batch in batches])  # (Q, d)
-        found = retrieve(asked, vectors, self.libraries, self.config.n_docs, self._prior)
+        found = retrieve(asked, vectors, self.libraries, self.config.n_docs, self.rag.prior)
         doc_scores = self._doc_scores(found, vectors)  # (Q, K)
         passages = [item.passages for item in found]
-        matched, overlap = open_scores(EncoderDecoder(served(self.rag)), self.dev, passages, doc_scores)
+        matched, overlap = open_scores(open_generator(served(self.rag)), self.dev, passages, doc_scores)
         return scores | {"open_exact_match": matched, "open_f1": overlap}
 
-    @property
-    def _prior(self) -> PriorWeights:
-        return self.rag.prior or DENSE
-
     def _doc_scores(self, found: Sequence[FoundPassages], vectors: Tensor) -> Tensor:
-        return torch.stack([one.doc_scores(v, self._prior) for one, v in zip(found, vectors, strict=True)])  # (B, K)
+        return torch.stack([one.doc_scores(v, self.rag.prior) for one, v in zip(found, vectors, strict=True)])  # (B, K)
 
     def _vectors(self, questions: Sequence[LibraryQuestion]) -> Tensor:
         texts = [question.text for question in questions]
@@ -147,7 +160,7 @@ class JointTask(Task):
             drawn = [self.draw(random_state) for _ in range(share)]
             with torch.no_grad():
                 vectors = self._vectors(drawn)  # (B, d)
-            for item in retrieve(drawn, vectors, self.libraries, self.config.n_docs, self._prior):
+            for item in retrieve(drawn, vectors, self.libraries, self.config.n_docs, self.rag.prior):
                 is_learnt = item.target() is not None
                 if is_learnt:
                     found.append(item)
@@ -161,12 +174,12 @@ class JointTask(Task):
                 )
         return found[:share], hits
 
-    def _batch(self, found: Sequence[FoundPassages]) -> ReadingBatch:
+    def _batch(self, found: Sequence[FoundPassages]) -> AnyBatch:
         """Every found passage with its question and the answer that was found: R = B * K rows, question by question."""
         examples = []
         for item in found:
             text, answer = item.question.text, item.target() or NO_ANSWER
             examples += [ReadingExample(text, passage.title, passage.text, answer, None) for passage in item.passages]
         wording, config = self.rag.wording, self.config
-        encoded = encode_examples(examples, wording, config.max_input_length, config.max_target_length)
-        return collate(encoded, wording).to(self.machine.device)
+        encoded = encode_rows(examples, wording, config.max_input_length, config.max_target_length)
+        return collate_rows(encoded, wording).to(self.machine.device)

@@ -10,9 +10,18 @@ from transformers import PreTrainedModel
 
 from openbook.errors import SourceInvalid
 from openbook.rag.wording import Wording
-from openbook_lab.training.batches import EncodedExample, ReadingBatch, collate, encode_examples, padded
+from openbook_lab.datasets.questions import Question
+from openbook_lab.training.batches import padded
+from openbook_lab.training.causal import AnyWording
 from openbook_lab.training.examples import ReadingExample
-from openbook_lab.training.forward import reading_scores, token_losses
+from openbook_lab.training.forward import (
+    AnyBatch,
+    AnyExample,
+    collate_rows,
+    encode_rows,
+    reading_scores,
+    token_losses,
+)
 from openbook_lab.training.optimizer import ParameterGroup, generator_groups
 from openbook_lab.training.recipe import ReadingConfig
 from openbook_lab.training.stage import Task, parts_of, random_of
@@ -20,7 +29,7 @@ from openbook_lab.training.stage import Task, parts_of, random_of
 
 def reading_loss(
     generator: PreTrainedModel,
-    batch: ReadingBatch,
+    batch: AnyBatch,
     *,
     guidance: float,
     guided_heads: int,
@@ -50,15 +59,17 @@ class ReadingTask(Task):
     """Steps through pools of examples. A pool, and its batches, depend on its number and the seed.
 
     Each of several processes takes every n-th batch of a pool, and they share `tokens_per_step`. `make_examples` makes
-    the examples of a pool from its number and its size.
+    the examples of a pool from its number and its size. `judge` gives exact match and F1, in percent, of answers to
+    questions with their paragraph.
     """
 
     name = "reading"
     judged_by = "dev_exact_match"
     config: ReadingConfig
     generator: PreTrainedModel
-    wording: Wording
+    wording: AnyWording
     make_examples: Callable[[int, int], Sequence[ReadingExample]]
+    judge: Callable[[Sequence[Question]], tuple[float, float]] | None = None
 
     def __post_init__(self) -> None:
         self._batches = self._walk()
@@ -74,7 +85,7 @@ class ReadingTask(Task):
         config = self.config
         guidance = config.guidance * max(0.0, 1 - step / (0.7 * config.steps))
         examples = parts_of(next(self._batches), config.accumulate)
-        parts = [collate(part, self.wording).to(self.machine.device) for part in examples]
+        parts = [collate_rows(part, self.wording).to(self.machine.device) for part in examples]
         tokens = sum(int((part.targets >= 0).sum()) for part in parts)
         guided_tokens = sum(int(part.evidence.any(dim=-1).sum()) for part in parts)
         total = 0.0
@@ -95,10 +106,14 @@ class ReadingTask(Task):
     def evaluate(self) -> Mapping[str, float]:
         if not self.dev:
             return {}
-        matched, overlap = reading_scores(self.generator, self.wording, self.dev)
+        matched, overlap = (self.judge or self._judge)(self.dev)
         return {"dev_exact_match": matched, "dev_f1": overlap, "questions": len(self.dev)}
 
-    def _walk(self) -> Iterator[list[EncodedExample]]:
+    def _judge(self, questions: Sequence[Question]) -> tuple[float, float]:
+        assert isinstance(self.wording, Wording), "a causal generator is judged by the code that serves"
+        return reading_scores(self.generator, self.wording, questions)
+
+    def _walk(self) -> Iterator[list[AnyExample]]:
         """This process's batches from `place` on; `place` then names the next one."""
         machine = self.machine
         while True:
@@ -117,22 +132,22 @@ class ReadingTask(Task):
                 yield mine[number]
             self.place = {"pool": pool + 1, "batch": 0}
 
-    def pool(self, number: int) -> list[list[EncodedExample]]:
+    def pool(self, number: int) -> list[list[AnyExample]]:
         """The batches of a pool."""
         config = self.config
         examples = self.make_examples(number, config.examples_per_pool)
-        encoded = encode_examples(examples, self.wording, config.max_input_length, config.max_target_length)
+        encoded = encode_rows(examples, self.wording, config.max_input_length, config.max_target_length)
         tokens = config.tokens_per_step // self.machine.count
         return batches_by_length(encoded, tokens=tokens, random_state=random_of(config.seed, "batches", number))
 
 
 def batches_by_length(
-    examples: Sequence[EncodedExample], *, tokens: int, random_state: random.Random
-) -> list[list[EncodedExample]]:
+    examples: Sequence[AnyExample], *, tokens: int, random_state: random.Random
+) -> list[list[AnyExample]]:
     """Batches of examples of like length, at most `tokens` padded tokens in each, in random order."""
     # an answer is shorter than its input, except in a closed book
     lengths = [max(len(example.input_ids), len(example.target_ids)) for example in examples]
-    batches: list[list[EncodedExample]] = []
+    batches: list[list[AnyExample]] = []
     room = 0
     for index in sorted(range(len(examples)), key=lengths.__getitem__, reverse=True):
         if room == 0:

@@ -25,11 +25,15 @@ SHARES = frozenset({"guidance", "weight_decay", "dropout", "world_share", "offic
 WRITTEN_TOKENS = 64
 
 Dtype = Literal["auto", "float32", "bfloat16"]
-Loss = Literal["token", "sequence", "both"]
+Loss = Literal["token", "sequence", "both", "lsr"]
 Part = Literal["word-embeddings", "question-encoder", "generator-encoder", "generator-decoder"]
 
 WORD_EMBEDDINGS: Part = "word-embeddings"
 GENERATOR: frozenset[Part] = frozenset({"generator-encoder", "generator-decoder"})
+# what a causal base needs other numbers for: LoRA begins at zero and takes larger steps, language models were made
+# without dropout, and without cross-attention there is nothing to guide
+CAUSAL_READING: Mapping[str, float] = {"decoder_rate": 1e-3, "dropout": 0.0, "guidance": 0.0}
+CAUSAL_JOINT: Mapping[str, float] = {"decoder_rate": 3e-4, "dropout": 0.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +152,15 @@ class TrainingInputs:
     )
     base: Path | None = option(
         None,
-        "What to begin with: a BERT or RoBERTa, a BART or T5, or a RAG checkpoint. Default: all-MiniLM-L6-v2.",
+        "What to begin with: a BERT or RoBERTa, a BART or T5, a RAG checkpoint, or one that openbook checkpoint "
+        "compose made. Default: all-MiniLM-L6-v2.",
         metavar="FOLDER",
+    )
+    generator_lora: int | None = option(
+        None,
+        "Train a causal generator by LoRA of this rank; the checkpoint then holds the difference to --base alone.",
+        metavar="RANK",
+        min=1,
     )
     decoder_layers: tuple[int, ...] = option(
         (),
@@ -252,6 +263,10 @@ def _check_stages(config: TrainingConfig) -> None:
         )
     if joint.steps and {*GENERATOR, "question-encoder"} <= set(joint.freeze):
         raise SettingInvalid(setting="--freeze", reason="with all three parts frozen there is nothing to learn")
+    if joint.loss == "lsr" and not set(joint.freeze) >= GENERATOR:
+        raise SettingInvalid(
+            setting="--loss", reason="lsr asks a frozen generator which passages help: add --freeze generator"
+        )
     if not config.closed_book:
         return
     if joint.steps:

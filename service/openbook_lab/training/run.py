@@ -15,6 +15,7 @@ import torch
 from transformers.utils import logging
 
 from openbook.errors import SettingInvalid
+from openbook.rag.wording import Wording
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training import run_log
 from openbook_lab.training.base import Base, RagModels, find_base
@@ -23,6 +24,7 @@ from openbook_lab.training.distillation import distil_question_encoder
 from openbook_lab.training.examples import AnswerPool
 from openbook_lab.training.joint import JointTask
 from openbook_lab.training.libraries import Draw, Library, draw_from, library_questions, make_libraries
+from openbook_lab.training.lora import lora_state
 from openbook_lab.training.machine import Machine, gathered, meet
 from openbook_lab.training.mixture import Mixture, Source, closed_book_source, question_sources, world_sources
 from openbook_lab.training.optimizer import train_logits_bias
@@ -31,7 +33,7 @@ from openbook_lab.training.recipe import TrainingConfig as TrainingConfig
 from openbook_lab.training.recipe import check_recipe, remember
 from openbook_lab.training.stage import Progress, load_state, no_progress, save_state, train_stage
 from openbook_lab.training.vectors import KeptVectors
-from openbook_lab.training.weights import save_trained
+from openbook_lab.training.weights import alone_scores, save_adapted, save_trained
 from openbook_lab.training.worlds import InventedWorld, invented_worlds
 
 Report = Callable[[str], None]
@@ -53,6 +55,7 @@ def run(config: TrainingConfig, report: Report, progress: Progress = no_progress
     config = config.seeded()
     check_recipe(config)
     training = Training(config, report=report, progress=progress)
+    training.base.check(config)
     check_questions(config, training.questions)
     if not training.stages:
         raise SettingInvalid(setting="--joint-steps", reason="no stage has a step, so there is nothing to train")
@@ -70,8 +73,7 @@ def run(config: TrainingConfig, report: Report, progress: Progress = no_progress
             training.train(stage)
     aside = config.output.with_name(f".{config.output.name}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
-    models = training.models(*training.stages)
-    save_trained(aside, models, name=config.name, passage_encoder=training.vectors.encoder)
+    training.save(aside)
     aside.replace(config.output)
     report(f"saved {config.output}")
     return config.output
@@ -102,8 +104,8 @@ class Training:
     @property
     def stages(self) -> list[str]:
         """The stages that have steps, in their order. Distillation is for a base without a question encoder."""
-        has_encoder = self.base.kind == "checkpoint"
-        return [s for s in RESULTS if getattr(self.config, s).steps and not (s == "distillation" and has_encoder)]
+        left_out = "distillation" if self.base.has_question_encoder else None
+        return [stage for stage in RESULTS if getattr(self.config, stage).steps and stage != left_out]
 
     def result(self, stage: str) -> Path:
         return self.config.work / RESULTS[stage][0]
@@ -164,7 +166,7 @@ class Training:
             self.worlds,
             encoder=self.vectors,
             device=self.machine.device,
-            bm25=self.base.prior is not None,
+            bm25=self.base.prior.bm25 > 0,
         )
 
     def draw(self) -> Draw:
@@ -181,7 +183,7 @@ class Training:
     def models(self, *stages: str) -> RagModels:
         """The base's models, with the weights that these stages have trained."""
         torch.manual_seed(self.config.seed)
-        models = self.base.models(self.vectors.encoder.dimension)
+        models = self.base.models(self.vectors.encoder.dimension, self.config.generator_lora)
         states: dict[str, Any] = {}
         for stage in stages:
             states |= load_state(self.result(stage)) or {}
@@ -189,8 +191,18 @@ class Training:
             models.question_encoder.load_state_dict(states["question_encoder"])
         if "generator" in states:
             train_logits_bias(models.generator)
-            models.generator.load_state_dict(states["generator"])
+            # the rest of a causal language model is the base's
+            models.generator.load_state_dict(states["generator"], strict=self.base.kind != "causal")
         return models
+
+    def save(self, folder: Path) -> None:
+        """Write the checkpoint; it may move from `folder` to the recipe's `output`."""
+        config, models = self.config, self.models(*self.stages)
+        if self.base.kind == "causal":
+            trained = "joint" in self.stages and "question-encoder" not in config.joint.freeze
+            save_adapted(folder, models, self.base.folder, name=config.name, place=config.output, trained=trained)
+        else:
+            save_trained(folder, models, name=config.name, passage_encoder=self.vectors.encoder)
 
     def train(self, stage: str) -> None:
         """Train a stage in as many processes as the recipe says, and save its result."""
@@ -222,6 +234,9 @@ class Training:
             train_stage(task, state_file=self.config.work / f"{stage}_state.pt", log=log, progress=self.progress)
         if self.rank == 0:
             trained = {name: getattr(models, name).cpu().state_dict() for name in RESULTS[stage][1]}
+            if self.base.kind == "causal":
+                # nothing else of a language model is trained
+                trained["generator"] = lora_state(models.generator)
             save_state(self.result(stage), trained)
 
     def _log(self, stage: str, line: Mapping[str, Any]) -> None:
@@ -235,12 +250,16 @@ class Training:
     def _reading(self, models: RagModels) -> ReadingTask:
         config, wording, dev = self.config, models.wording, self.questions.dev
         if config.closed_book:
+            assert isinstance(wording, Wording), "checked: a causal checkpoint has no closed book"
             wording, dev = wording.without_passages(), [Question(q.text, q.answers) for q in dev]
         else:
             dev = [question for question in dev if question.context]
         batches_per_pool = max(1, config.reading.examples_per_pool // 40)
         mixture = Mixture(self.sources, seed=config.seed, pools=config.reading.steps // batches_per_pool)
-        return ReadingTask(config.reading, models.generator, wording, mixture.pool, machine=self.machine, dev=dev)
+        judge = partial(alone_scores, models) if self.base.kind == "causal" else None
+        return ReadingTask(
+            config.reading, models.generator, wording, mixture.pool, judge, machine=self.machine, dev=dev
+        )
 
     def _joint(self, models: RagModels) -> JointTask:
         dev = self.questions.dev

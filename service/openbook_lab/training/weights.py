@@ -7,7 +7,9 @@ float32.
 
 import copy
 import json
-from collections.abc import Mapping
+import os
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel, RagConfig, RagTokenForGeneration
 
+from openbook.entities import Passage
 from openbook.indexing.passage_encoder import (
     MINILM_MODULE,
     MINILM_PACKAGE,
@@ -25,10 +28,28 @@ from openbook.indexing.passage_encoder import (
     PassageEncoder,
     minilm_folder,
 )
-from openbook.rag.checkpoint import FACTS_FILE, GENERATOR_TOKENIZER, QUESTION_TOKENIZER, Checkpoint, Facts
+from openbook.rag.adapter import pin
+from openbook.rag.causal_wording import CausalWording
+from openbook.rag.checkpoint import (
+    ADAPTER,
+    FACTS_FILE,
+    GENERATOR,
+    GENERATOR_TOKENIZER,
+    QUESTION_ENCODER,
+    QUESTION_TOKENIZER,
+    Checkpoint,
+    Facts,
+    read_facts,
+)
+from openbook.rag.generators import open_generator
+from openbook.rag.wording import Wording
 from openbook.storage.durable import sha256_of
+from openbook_lab.datasets.questions import Question
+from openbook_lab.training.averaging import CALIBRATED
 from openbook_lab.training.base import RagModels
 from openbook_lab.training.examples import NO_ANSWER
+from openbook_lab.training.forward import open_scores, reading_scores
+from openbook_lab.training.lora import lora_parameters, merged, save_lora
 
 # every name of the word embeddings in the folder, and their name in the package's file
 EMBEDDINGS = (
@@ -51,7 +72,12 @@ NOT_THE_TOKENIZERS = frozenset(
 
 def served(models: RagModels) -> Checkpoint:
     """Both models, as they are now, for the code that answers questions: the lengths of the paper's code, five
-    passages, and never the empty answer, which training made the target of passages that do not answer."""
+    passages, and never the empty answer, which training made the target of passages that do not answer.
+
+    A causal generator is a copy with its LoRA added: serving rearranges its weights.
+    """
+    if isinstance(models.wording, CausalWording):
+        return _served_causal(models, models.wording)
     encoder, generator, wording = models.question_encoder.config, models.generator.config, models.wording
     special = {
         "pad_token_id": generator.pad_token_id,
@@ -88,9 +114,66 @@ def served(models: RagModels) -> Checkpoint:
     )
 
 
+def _served_causal(models: RagModels, wording: CausalWording) -> Checkpoint:
+    generator = merged(models.generator).eval()
+    return Checkpoint(
+        config=RagConfig(question_encoder=_config_of(models.question_encoder), generator=_config_of(generator)),
+        question_encoder=models.question_encoder,
+        generator=generator,
+        question_tokenizer=models.question_tokenizer,
+        generator_tokenizer=wording.tokenizer,
+        facts=Facts(name="training", prior_scale=models.prior.dense),
+        fingerprint="",
+        generation=_generation_of(models.generator),
+        prompt=wording.prompt,
+    )
+
+
+def _generation_of(generator: PreTrainedModel) -> GenerationConfig:
+    """What ends an answer, and that an answer is not empty, as above."""
+    return GenerationConfig(eos_token_id=generator.generation_config.eos_token_id, min_new_tokens=1)
+
+
+def alone_scores(models: RagModels, questions: Sequence[Question]) -> tuple[float, float]:
+    """Exact match and F1, in percent, of greedy answers to questions with their whole paragraph."""
+    if isinstance(models.wording, Wording):
+        return reading_scores(models.generator, models.wording, questions)
+    alone = [[Passage("", question.title, question.context)] for question in questions]
+    return open_scores(open_generator(served(models)), questions, alone, torch.zeros(len(alone), 1))
+
+
 def _config_of(model: PreTrainedModel) -> dict[str, Any]:
     """A model's configuration without the path that it was loaded from."""
     return {name: value for name, value in model.config.to_dict().items() if name != "_name_or_path"}
+
+
+def save_adapted(folder: Path, models: RagModels, base: Path, *, name: str, place: Path, trained: bool) -> None:
+    """Write what differs from the causal checkpoint in folder `base`, and where that is as seen from `place`.
+
+    The question encoder is written where it was `trained`, now or before.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    facts = json.loads((base / FACTS_FILE).read_text(encoding="utf-8"))
+    root = read_facts(base).adapts
+    origin = base if root is None else root.find(base)
+    if lora_parameters(models.generator):
+        save_lora(models.generator, folder / ADAPTER)
+    _generation_of(models.generator).save_pretrained(folder)
+    own = base / QUESTION_ENCODER
+    if trained:
+        models.question_encoder.save_pretrained(folder / QUESTION_ENCODER)
+        models.question_tokenizer.save_pretrained(folder / QUESTION_ENCODER)
+    elif root is not None and own.is_dir():
+        shutil.copytree(own, folder / QUESTION_ENCODER)
+    parts = (GENERATOR,) if (folder / QUESTION_ENCODER).is_dir() else (GENERATOR, QUESTION_ENCODER)
+    # a package is found by its name wherever it is installed, a folder by the way to it
+    packaged = root is not None and not (base / root.checkpoint).is_dir()
+    way = os.path.relpath(origin.resolve(), place.resolve())
+    adapts = {"checkpoint": root.checkpoint if root is not None and packaged else way, "sha256": pin(origin, parts)}
+    kept = {key: value for key, value in facts.items() if key not in CALIBRATED}
+    if models.prior.bm25:
+        kept["prior"] = asdict(models.prior)
+    _write_json(folder / FACTS_FILE, {**kept, "name": name, "adapts": adapts})
 
 
 def save_trained(folder: Path, models: RagModels, *, name: str, passage_encoder: PassageEncoder) -> None:
@@ -109,7 +192,7 @@ def save_trained(folder: Path, models: RagModels, *, name: str, passage_encoder:
         "uncased": tokenizer.tokenize("A") == tokenizer.tokenize("a"),
         "passage_encoder": {"name": passage_encoder.name, "fingerprint": passage_encoder.fingerprint},
     }
-    if models.prior is not None:
+    if models.prior.bm25:
         facts["prior"] = asdict(models.prior)
     state, packaged = model.state_dict(), minilm_folder() / "model.safetensors"
     if _has_packaged_embeddings(state, packaged):

@@ -18,6 +18,7 @@ from openbook.rag import llama_network
 from openbook.rag.causal_generator import CausalGenerator
 from openbook.rag.checkpoint import load_checkpoint, save_checkpoint
 from openbook.rag.composing import SCALE_OF_COSINES, EncoderName, compose, names_its_passage_encoder
+from openbook.rag.description import describe
 from openbook.rag.engine import RagEngine
 from openbook.rag.generators import open_generator
 from openbook.rag.retriever import QuestionEncoder
@@ -229,3 +230,11 @@ def test_bfloat16_answers_and_is_near_float32(tiny_causal_checkpoint: Path, snap
     ]
     for one, other in zip(*found, strict=True):
         assert one.log_prob == pytest.approx(other.log_prob, rel=0.1)
+
+
+def test_a_checkpoint_says_what_it_is_made_of(tiny_causal_checkpoint: Path, tiny_checkpoint: Path) -> None:
+    said = describe(tiny_causal_checkpoint)
+    assert said["checkpoint"] == load_checkpoint(tiny_causal_checkpoint).name
+    assert (said["generator"], said["question encoder"]) == ("llama, a causal language model", "dpr")
+    assert (said["prompt"], said["passage encoder"]) == ("1 examples, a text", "tiny-encoder tiny-encoder")
+    assert describe(tiny_checkpoint)["generator"] == "bart"
