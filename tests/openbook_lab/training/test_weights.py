@@ -14,6 +14,7 @@ from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook_lab.training.base import RagModels, find_base
+from openbook_lab.training.libraries import DENSE
 from openbook_lab.training.optimizer import train_logits_bias
 from openbook_lab.training.warm_start import warm_start_generator
 from openbook_lab.training.weights import save_trained
@@ -35,7 +36,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_prior_is_kept_for_further_training(saved: Path, tmp_path: Path) -> None:
-    assert find_base(saved, passage_encoder=PassageEncoder.load()).models(384).prior is None
+    assert find_base(saved, passage_encoder=PassageEncoder.load()).models(384).prior == DENSE
     prior = PriorWeights(dense=0.9, bm25=0.5)
     save_trained(tmp_path, replace(minilm_models(), prior=prior), name="m", passage_encoder=PassageEncoder.load())
     assert load_checkpoint(tmp_path).facts.prior == prior
