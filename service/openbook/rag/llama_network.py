@@ -101,7 +101,7 @@ def _attend_few(queries: Tensor, own: Tensor, shared: Tensor, bias: Tensor) -> T
     before = torch.bmm(side_by_side, shared[0].transpose(1, 2)).view(heads, rows, few, -1).transpose(0, 1)
     scores = torch.cat([before, torch.matmul(scaled, own[0].transpose(2, 3)) + bias], dim=-1)  # (R, H, N, P + S)
     shares = torch.softmax(scores, dim=-1)
-    of_shared, of_own = shares.split([shared.shape[2], own.shape[3]], dim=-1)
+    of_shared, of_own = shares[..., : shared.shape[2]], shares[..., shared.shape[2] :]
     read = torch.bmm(of_shared.transpose(0, 1).reshape(heads, rows * few, -1), shared[1])  # (H, R * N, dh)
     return torch.matmul(of_own, own[1]) + read.view(heads, rows, few, width).transpose(0, 1)
 

@@ -15,9 +15,9 @@ from transformers.utils import logging as hf_logging
 
 from openbook.rag.checkpoint import Dtype, load_checkpoint
 from openbook.rag.hub import find_folder
-from openbook_lab.benchmarks.causal_contestants import CausalWork, Prompts, contestants
+from openbook_lab.benchmarks.causal_contestants import AskedPrompts, CausalWork, contestants
 from openbook_lab.benchmarks.children import Progress
-from openbook_lab.evaluation.reports import Report, Rows, Table, machine
+from openbook_lab.evaluation.reports import Cell, Report, Rows, Table, machine
 
 AGAINST = ("openbook token", "openbook sequence")
 
@@ -37,7 +37,7 @@ def measure_causal(
     for turn in range(-1, repeats):
         passages, question = work.texts(generator.tokenizer, turn + 1)
         rows = [[*wording.passage(passage), *wording.question(question)] for passage in passages]
-        prompts = Prompts(passages, question, list(wording.shared), rows)
+        prompts = AskedPrompts(passages, question, list(wording.shared), rows)
         for number, way in enumerate(ways):
             progress((turn + 1) * len(ways) + number, (repeats + 1) * len(ways), way.name)
             way.prepare(prompts)
@@ -48,14 +48,12 @@ def measure_causal(
     rows_of_table: Rows = []
     for way in ways:
         own = seconds[way.name]
-        ratios = []
+        ratios: list[Cell] = []
         for against in AGAINST:
             of_turn = [mine / theirs for mine, theirs in zip(own, seconds[against], strict=True)]
             ratios += [median(of_turn), f"{min(of_turn):.2f} to {max(of_turn):.2f}"]
         rows_of_table.append((way.name, median(own), f"{min(own):.2f} to {max(own):.2f}", *ratios))
-    columns = ("contestant", "seconds", "from, to")
-    for against in AGAINST:
-        columns += (f"/ {against}", "of a turn, from, to")
+    compared = [column for against in AGAINST for column in (f"/ {against}", f"/ {against}, from, to")]
     facts: dict[str, str | int | float] = {
         "checkpoint": name,
         "precision": kind,
@@ -66,5 +64,10 @@ def measure_causal(
         "turns": repeats,
         "machine": machine(),
     }
-    table = Table("Seconds of the processor for an answer", columns, rows_of_table, digits=2)
+    table = Table(
+        "Seconds of the processor for an answer",
+        ("contestant", "seconds", "from, to", *compared),
+        rows_of_table,
+        digits=2,
+    )
     return Report("bench causal", facts, (table,))

@@ -5,6 +5,7 @@ Only the service's generator sums over passages; the others answer each prompt b
 """
 
 import ctypes
+import importlib
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -44,7 +45,7 @@ class CausalWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompts:
+class AskedPrompts:
     """One question of one turn: as texts, and as the tokens of each passage's prompt behind the shared part."""
 
     passages: list[Passage]
@@ -57,36 +58,36 @@ class Prompts:
         return [[*self.shared, *row] for row in self.rows]
 
 
-class Contestant(Protocol):
+class CausalContestant(Protocol):
     """`prepare` is not measured, `answer` is."""
 
     name: str
 
-    def prepare(self, prompts: Prompts) -> None: ...
+    def prepare(self, prompts: AskedPrompts) -> None: ...
 
-    def answer(self, prompts: Prompts) -> Answers: ...
+    def answer(self, prompts: AskedPrompts) -> Answers: ...
 
 
-class Book:
+class MadeUpBook:
     """What passages are kept for."""
 
 
-class Openbook:
+class OpenbookCausal:
     """The generator of the service: RAG-Token, or RAG-Sequence with every passage's candidate scored under all."""
 
     def __init__(self, generator: CausalGenerator, work: CausalWork, model: ModelKind, *, kept: bool) -> None:
         self.name = f"openbook {model}{', passages kept' if kept else ''}"
         self._generator, self._work, self._model, self._kept = generator, work, model, kept
-        self._book: Book | None = None
+        self._book: MadeUpBook | None = None
 
     @torch.inference_mode()
-    def prepare(self, prompts: Prompts) -> None:
+    def prepare(self, prompts: AskedPrompts) -> None:
         if self._kept:
-            self._book = Book()
+            self._book = MadeUpBook()
             self._generator.encode([prompts.question], [prompts.passages], self._book)
 
     @torch.inference_mode()
-    def answer(self, prompts: Prompts) -> Answers:
+    def answer(self, prompts: AskedPrompts) -> Answers:
         encoded = self._generator.encode([prompts.question], [prompts.passages], self._book)
         log_prior = doc_log_prior(torch.zeros(1, self._work.n_docs))  # (1, K)
         options = AnswerOptions(
@@ -96,7 +97,7 @@ class Openbook:
         return [one.token_ids for one in found]
 
 
-class Transformers:
+class TransformersCausal:
     """`generate` over the prompts in one batch. With `scoring`, every candidate under every prompt as well: over whole
     texts, as it is usually written, or over the prompts' keys and values that `generate` leaves behind."""
 
@@ -104,11 +105,11 @@ class Transformers:
         self.name = "transformers generate" + (f", scored over {scoring}" if scoring else "")
         self._model, self._work, self._stops, self._scoring = model, work, list(stops), scoring
 
-    def prepare(self, prompts: Prompts) -> None:
+    def prepare(self, prompts: AskedPrompts) -> None:
         pass
 
     @torch.inference_mode()
-    def answer(self, prompts: Prompts) -> Answers:
+    def answer(self, prompts: AskedPrompts) -> Answers:
         longest = max(map(len, prompts.whole))
         ids = torch.tensor([[0] * (longest - len(row)) + row for row in prompts.whole])  # (K, P)
         mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in prompts.whole])  # (K, P)
@@ -150,10 +151,9 @@ class LlamaCpp:
 
     def __init__(self, file: Path, work: CausalWork, stops: Sequence[int], *, longest: int, shared: bool) -> None:
         require_llama_cpp()
-        import llama_cpp
-
         self.name = f"llama.cpp {file.stem}{', shared part kept' if shared else ''}"
-        self._library: Any = llama_cpp
+        # its types say nothing: every structure is one of C
+        self._library: Any = importlib.import_module("llama_cpp")
         self._work, self._stops, self._keeps = work, list(stops), shared
         quiet = self._library.llama_log_callback(lambda *_: None)
         self._library.llama_log_set(quiet, ctypes.c_void_p(0))
@@ -174,7 +174,7 @@ class LlamaCpp:
         self._vocabulary = int(self._library.llama_vocab_n_tokens(self._library.llama_model_get_vocab(self._model)))
         self._has = 0  # tokens of the shared part in each sequence
 
-    def prepare(self, prompts: Prompts) -> None:
+    def prepare(self, prompts: AskedPrompts) -> None:
         memory = self._library.llama_get_memory(self._context)
         if self._keeps and self._has:
             for row in range(self._work.n_docs):
@@ -187,7 +187,7 @@ class LlamaCpp:
             for row in range(1, self._work.n_docs):
                 self._library.llama_memory_seq_cp(memory, 0, row, 0, self._has)
 
-    def answer(self, prompts: Prompts) -> Answers:
+    def answer(self, prompts: AskedPrompts) -> Answers:
         rows = prompts.rows if self._keeps else prompts.whole
         at = [self._has + len(row) for row in rows]
         tokens = self._feed(
@@ -227,12 +227,14 @@ class LlamaCpp:
 def require_llama_cpp() -> None:
     """Raise SettingInvalid with what to install where it is missing."""
     if importlib.util.find_spec("llama_cpp") is None:
-        raise SettingInvalid(setting="gguf", reason="llama-cpp-python is not installed: pip install llama-cpp-python")
+        raise SettingInvalid(
+            setting="gguf", reason="llama-cpp-python is not installed: pip install 'openbook-lab[llama-cpp]'"
+        )
 
 
 def contestants(
     checkpoint: Checkpoint, folder: Path, work: CausalWork, gguf: Sequence[Path]
-) -> tuple[CausalGenerator, list[Contestant]]:
+) -> tuple[CausalGenerator, list[CausalContestant]]:
     """The generator whose wording makes the prompts, and all that answer them: the service's first."""
     if checkpoint.prompt is None:
         raise SettingInvalid(setting="checkpoint", reason=f"{folder} is no causal checkpoint.")
@@ -245,9 +247,9 @@ def contestants(
     ).eval()
     stops = generator.wording.stops
     longest = len(generator.wording.shared) + work.length + generator.wording.longest_question
-    ways: list[Contestant] = [
-        Openbook(generator, work, model, kept=kept) for model in ("token", "sequence") for kept in (False, True)
+    ways: list[CausalContestant] = [
+        OpenbookCausal(generator, work, model, kept=kept) for model in ("token", "sequence") for kept in (False, True)
     ]
-    ways += [Transformers(plain, work, stops, scoring) for scoring in (None, "keys and values", "whole texts")]
+    ways += [TransformersCausal(plain, work, stops, scoring) for scoring in (None, "keys and values", "whole texts")]
     ways += [LlamaCpp(file, work, stops, longest=longest, shared=shared) for file in gguf for shared in (False, True)]
     return generator, ways

@@ -78,7 +78,7 @@ def causal(
     settings: Annotated[Settings, "checkpoint", "dtype"],
     files: ReportFiles,
     gguf: tuple[Path, ...] = option(
-        (), "The same model for llama.cpp; may be given again. (pip install llama-cpp-python)", metavar="FILE"
+        (), "The same model for llama.cpp; may be given again (pip install 'openbook-lab[llama-cpp]').", metavar="FILE"
     ),
     repeats: int = option(5, "Turns: each contestant answers once in each.", min=1),
     n_docs: int = option(5, "K: passages.", min=1),

@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from openbook.entities import AnswerOptions, Hypothesis
-from openbook.rag import causal_generator, decoding
+from openbook.rag import causal_generator, causal_network, decoder, decoding
+from openbook.rag.causal_decoder import FIRST_SLOTS
 from openbook.rag.causal_generator import CausalGenerator
+from openbook.rag.causal_network import CausalNetwork
 from openbook.rag.checkpoint import load_checkpoint
+from openbook.rag.llama_network import LlamaNetwork
 from openbook.rag.marginal import doc_log_prior
 from tests.fixtures.causal import ARCHITECTURES, PROMPT, write_causal
 from tests.openbook.rag.conftest import Case, make_case
@@ -245,6 +249,45 @@ def test_kept_passages_change_nothing(causal: Causal) -> None:
     assert fresh == read_first == kept
     assert (after.hits - before.hits, after.misses - before.misses) == (4, 8)
     assert after.bytes > 0
+
+
+@on("llama", "mistral")
+def test_rows_and_tokens_are_read_in_groups_that_change_nothing(
+    causal: Causal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = make_case(12, 4)
+    options: dict[str, Any] = {"num_beams": 2, "model": "sequence", "max_new_tokens": 3}
+    (at_once,) = causal.decode(case, **options)
+    widest = []
+    read = CausalNetwork._forward if type(causal.generator._network) is CausalNetwork else LlamaNetwork._forward
+
+    def watched(self: Any, cache: Tensor, tokens: Tensor, *rest: Any) -> Tensor:
+        widest.append(tokens.shape)
+        return read(self, cache, tokens, *rest)
+
+    monkeypatch.setattr(type(causal.generator._network), "_forward", watched)
+    monkeypatch.setattr(causal_network, "MAX_ROWS", 3)
+    for module in (causal_network, causal_generator):
+        monkeypatch.setattr(module, "MAX_TOKENS", 150)
+    monkeypatch.setattr(decoder, "MAX_NUMBERS", 4 * len(causal.generator.tokenizer))
+    (in_groups,) = causal.decode(case, **options)
+    assert max(rows for rows, _ in widest) == 3
+    assert all(rows == 1 or rows * tokens <= 150 for rows, tokens in widest)
+    assert [one.token_ids for one in in_groups] == [one.token_ids for one in at_once]
+    assert [one.log_prob for one in in_groups] == pytest.approx([one.log_prob for one in at_once], abs=1e-9)
+
+
+@on("llama", "mistral")
+def test_a_batch_takes_the_memory_that_the_documentation_states(causal: Causal) -> None:
+    """2 (keys and values) x layers x heads x size x bytes for each token; Llama has the shared part once for all."""
+    together = [make_case(number, 3, longest=longest) for number, longest in ((13, 5), (14, 20))]
+    encoded = causal.generator.encode([case.question for case in together], [case.passages for case in together])
+    state = causal.generator.start(encoded)
+    a_token = 2 * 2 * 2 * 8 * 8  # float64
+    assert sum(one.nbytes for one in encoded.passages) == a_token * sum(one.shape[3] for one in encoded.passages)
+    longest = max(one.shape[3] for one in encoded.passages) + max(map(len, encoded.questions))
+    shared = 0 if causal.exact.config.model_type == "llama" else len(causal.generator.wording.shared)
+    assert state._cache.nbytes == 6 * a_token * (shared + longest + FIRST_SLOTS)
 
 
 @pytest.mark.gpu

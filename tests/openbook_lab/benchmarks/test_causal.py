@@ -8,7 +8,7 @@ import pytest
 
 from openbook.errors import SettingInvalid
 from openbook.rag.checkpoint import load_checkpoint
-from openbook_lab.benchmarks.causal_contestants import CausalWork, Prompts, contestants
+from openbook_lab.benchmarks.causal_contestants import AskedPrompts, CausalWork, contestants
 from tests.fixtures.causal import PROMPT, write_causal
 
 WORK = CausalWork(n_docs=2, length=60, question=8, new_tokens=4)
@@ -20,7 +20,7 @@ def test_transformers_says_of_each_prompt_what_the_service_says_of_each_passage(
     generator, ways = contestants(load_checkpoint(folder), folder, WORK, ())
     passages, question = WORK.texts(generator.tokenizer, 3)
     rows = [[*generator.wording.passage(one), *generator.wording.question(question)] for one in passages]
-    prompts = Prompts(passages, question, list(generator.wording.shared), rows)
+    prompts = AskedPrompts(passages, question, list(generator.wording.shared), rows)
     said = {}
     for way in ways:
         way.prepare(prompts)
@@ -47,5 +47,5 @@ def test_what_cannot_be_measured_is_refused(
     with pytest.raises(SettingInvalid, match="no causal checkpoint"):
         contestants(load_checkpoint(tiny_checkpoint), tiny_checkpoint, WORK, ())
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
-    with pytest.raises(SettingInvalid, match="pip install llama-cpp-python"):
+    with pytest.raises(SettingInvalid, match=r"pip install .openbook-lab\[llama-cpp\]"):
         contestants(load_checkpoint(tiny_causal_checkpoint), tiny_causal_checkpoint, WORK, (Path("any.gguf"),))
