@@ -108,7 +108,9 @@ def test_an_update_equals_a_build_of_the_same_passages_to_the_byte(
     [
         lambda row, one: dataclasses.replace(one, passage_id=f"renamed {row}"),
         lambda row, one: dataclasses.replace(one, url=f"https://example.org/{row}", published="2018-12-20"),
-        lambda row, one: dataclasses.replace(one, section="Moved", metadata=(("rank", 0.5 * row), ("year", row))),
+        lambda row, one: dataclasses.replace(
+            one, section="Moved", metadata=(("rank", 0.5 * row if row % 2 else row), ("year", row))
+        ),
     ],
     ids=["renamed", "of another address and date", "in another section, with other metadata"],
 )
