@@ -247,6 +247,8 @@ class Manifest(Result):
     search: Mapping[str, int]
     files: Mapping[str, FileInfo]
     bm25: Bm25Info | None
+    passages_format: int
+    metadata: Mapping[str, str]
 
 
 class Swapped(Result):

@@ -12,7 +12,7 @@ from openbook.api.problems import shown
 from openbook.api.responses import Index
 from openbook.application.follow_current import FollowProblem
 from openbook.application.live_index import Resident
-from openbook.entities import ModelKind
+from openbook.entities import MetadataType, ModelKind
 
 # Anyone may read these: bounded, and without a path of the disk. The log has the whole.
 Shown = Annotated[str, AfterValidator(shown)]
@@ -55,6 +55,12 @@ class ManifestResponse(BaseModel):
     bm25: Annotated[
         Bm25Response | None,
         Field(description="null: no question with retriever bm25 or hybrid."),
+    ]
+    passages_format: Annotated[
+        int, Field(description="2 where passages have a url, section, date or metadata; 1 where they have none.")
+    ]
+    metadata: Annotated[
+        dict[str, MetadataType], Field(description="The type of each free field of the passages, by its name.")
     ]
 
 

@@ -141,5 +141,5 @@ def test_no_character_is_lost(text: str, split: Split) -> None:
 
 def test_quotation_marks_without_end_take_no_time_without_end() -> None:
     began = time.process_time()
-    assert split_article(SourceArticle("a", "A", (Section('"(«' * 50_000 + "a. b. " * 1000),)), "sentences")
-    assert time.process_time() - began < 2
+    assert split_article(SourceArticle("a", "A", (Section('"(«' * 100_000 + "a. b. " * 1000),)), "sentences")
+    assert time.process_time() - began < 4

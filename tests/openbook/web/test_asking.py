@@ -357,7 +357,7 @@ def test_a_title_opens_its_source_only_where_that_is_a_page(
         named = {"rank": rank, "passage_id": f"p{rank}", "title": title, "text": "Text.", "metadata": {}}
         return {**named, **numbers, "url": url, "section": section, "published": "2018-12-20T10:00:00Z"}
 
-    with serving(app) as server:
+    with serving(app, settings) as server:
         page = open_page(server)
         listed = page.evaluate(
             """async (passages) => {
