@@ -82,7 +82,7 @@ def search_codes(index: Any, queries: NDArray[np.float32], k: int, chosen: Selec
     best = np.full((len(queries), k), -1, dtype=np.int64)  # (Q, k)
     scores = np.full((len(queries), k), -np.inf, dtype=np.float32)  # (Q, k)
     for part in slices(core.ntotal, SLICE_CODES):
-        rows = np.flatnonzero(chosen.allowed[part])  # (r,)
+        rows = part.start + np.flatnonzero(chosen.allowed[part])  # (r,)
         if not rows.size:
             continue
         some.reset()
