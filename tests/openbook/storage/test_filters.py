@@ -142,8 +142,9 @@ def test_a_filter_comes_back_from_its_json(chosen: dict[str, Any]) -> None:
 
 
 def test_values_that_python_calls_equal_make_different_filters() -> None:
-    made = {parse_filter({"field": "meta.sold", "operator": "==", "value": value}) for value in (1, 1.0, True)}
-    assert len(made) == 3
+    for operator, values in (("==", (1, 1.0, True)), ("in", ([1], [1.0], [True]))):
+        made = {parse_filter({"field": "meta.sold", "operator": operator, "value": value}) for value in values}
+        assert len(made) == 3
 
 
 def nested(depth: int) -> dict[str, Any]:

@@ -123,13 +123,45 @@ def test_no_row_is_found_where_none_is_allowed(snapshot: IndexSnapshot) -> None:
     assert snapshot.search(drawn(2), 3, allowed=np.zeros(N, dtype=bool)).shape == (2, 0)
 
 
-def test_pq_codes_are_searched_a_slice_at_a_time(store: IndexStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot, allowed = store.open(f"v{(LOSSLESS + LOSSY).index('PQ8x4')}"), masks(1, 0.5, "at random")
-    # the last row alone in its slice, and slices without any
+@pytest.mark.parametrize("number", range(len(LOSSLESS + LOSSY)), ids=LOSSLESS + LOSSY)
+def test_codes_propose_rows_that_are_near(store: IndexStore, number: int) -> None:
+    """Fewer candidates than rows are allowed, so that the codes decide which are scored."""
+    snapshot, allowed, queries = store.open(f"v{number}"), masks(1, 0.6, "at random"), drawn(30, seed=3)
+    parameters = {"candidates": 40} if number >= len(LOSSLESS) else None
+    found = snapshot.search(queries, 5, parameters=parameters, allowed=allowed)
+    hits = [
+        len(set(rows) & set(nearest))
+        for rows, nearest in zip(found.tolist(), best(snapshot, queries, 5, allowed), strict=True)
+    ]
+    assert allowed[found].all()
+    assert sum(hits) > 0.8 * found.size
+
+
+def test_where_an_index_proposes_too_few_all_allowed_rows_are_scored(
+    store: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot, allowed, queries = store.open("v2"), masks(1, 0.6, "at random"), drawn(2, seed=3)
+    monkeypatch.setattr(FaissIndex, "search", lambda *_, **__: np.full((2, 40), -1))
+    found = snapshot.search(queries, 9, parameters={"candidates": 40}, allowed=allowed)
+    assert found.tolist() == best(snapshot, queries, 9, allowed)
+
+
+@pytest.mark.parametrize("factory", ["PQ8x4", "RR16,PQ8x4"])
+def test_pq_codes_are_searched_a_slice_at_a_time(
+    store: IndexStore, monkeypatch: pytest.MonkeyPatch, factory: str
+) -> None:
+    """FAISS's own order of all rows, without those that are not allowed."""
+    version = f"v{(LOSSLESS + LOSSY).index(factory)}"
+    index = FaissIndex.open(store.folder / version / "index.faiss", version=version)
+    allowed, queries = masks(1, 0.5, "at random"), drawn(5, seed=3)
+    # slices without any
     allowed[100:300] = False
-    whole = snapshot.search(drawn(5, seed=3), 9, allowed=allowed)
-    monkeypatch.setattr(faiss_selection, "SLICE_CODES", 97)
-    np.testing.assert_array_equal(snapshot.search(drawn(5, seed=3), 9, allowed=allowed), whole)
+    expected = [[row for row in rows if allowed[row]][:20] for rows in index.search(queries, N).tolist()]
+    for slice_codes in (57, N):
+        monkeypatch.setattr(faiss_selection, "SLICE_CODES", slice_codes)
+        found = index.search(queries, 20, allowed=allowed)
+        # rows with the same code come in any order
+        assert (found == np.array(expected)).mean() > 0.9
 
 
 @settings(max_examples=30)
