@@ -117,9 +117,9 @@ def measure_prompts(settings: Settings, options: IndexedFiles, files: Sequence[P
             progress.update(total, total, name)
             golds = [question.golds for question in questions]
             answered += answer_rows(name, given, golds)
-            for one, answers in given.items():
+            for what, answers in given.items():
                 seconds = [answer.seconds for answer in answers if answer.seconds is not None]
-                timed.append((name, one, len(seconds), bootstrap(seconds)))
+                timed.append((name, what, len(seconds), bootstrap(seconds)))
         facts = {
             "checkpoint": checkpoint.name,
             "index": snapshot.info.version,
