@@ -25,6 +25,8 @@ from openbook_lab.training.recipe import DistillationConfig, JointConfig, Readin
 from openbook_lab.training.run import Training, TrainingConfig
 from tests.openbook_lab.training.files import lines, logged, refused, said_by, with_files
 
+NONE = torch.empty(0)
+
 PASSAGES = (
     {"id": "1", "title": "Peru", "text": "Lima is the capital of Peru."},
     {"id": "2", "title": "Ecuador", "text": "Quito is the capital of Ecuador."},
@@ -71,7 +73,7 @@ def test_texts_are_always_learnt_and_answers_only_where_they_were_found() -> Non
     clue, claim = Question("Lima", ("a city in Peru",)), Question("Lima is in Peru.", ("SUPPORTS",))
     asked = library_questions(Questions(alone=[clue], prompts=[clue], claims=[claim]), [])[PARAGRAPHS]
     passages = [Passage("1", "Quito", "Quito is in Ecuador.")]
-    learnt = {question.kind: FoundPassages(question, passages, torch.empty(0)).target() for question in asked}
+    learnt = {question.kind: FoundPassages(question, passages, NONE, NONE).target() for question in asked}
     assert learnt == {"alone": None, "text": "a city in Peru", "claim": "SUPPORTS"}
 
 
@@ -83,8 +85,8 @@ def test_with_unfound_an_answer_is_learnt_whatever_was_found_and_one_that_was_fi
         *library_questions(Questions(alone=alone), [], unfound=True)[PARAGRAPHS],
         *library_questions(Questions(paragraphs=alone), [], unfound=True)[PARAGRAPHS],
     ]
-    assert [FoundPassages(question, [there], torch.empty(0)).target() for question in asked] == ["Quito"] * 3
-    assert [FoundPassages(question, [nowhere], torch.empty(0)).target() for question in asked] == [None, "Lima", "Lima"]
+    assert [FoundPassages(question, [there], NONE, NONE).target() for question in asked] == ["Quito"] * 3
+    assert [FoundPassages(question, [nowhere], NONE, NONE).target() for question in asked] == [None, "Lima", "Lima"]
 
 
 def test_unfound_reaches_what_is_drawn(config: TrainingConfig) -> None:
