@@ -5,6 +5,7 @@ import importlib.metadata
 import re
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -70,10 +71,21 @@ def room_of(path: Path) -> str:
     return ".".join(path.relative_to(SERVICE).parts[:2]).removesuffix(".py").removesuffix(".__init__")
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def parsed(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a file: every test looks at them again."""
+    return tuple(ast.walk(tree_of(path)))
+
+
 def imports_of(path: Path) -> list[tuple[int, str]]:
     """Every imported module name with its line, imports inside functions included."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in parsed(path):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -121,7 +133,7 @@ def test_only_settings_reads_the_environment() -> None:
     for path in MODULES:
         if room_of(path) == "openbook.settings":
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in parsed(path):
             if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"}:
                 pytest.fail(f"{path}:{node.lineno}: only settings.py reads the environment")
 
@@ -143,7 +155,7 @@ def test_modules_do_no_work_when_imported(path: Path) -> None:
         ast.Assign,
         ast.AnnAssign,
     )
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in tree_of(path).body:
         is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         is_guard = isinstance(node, ast.If) and any(
             word in ast.dump(node.test) for word in ("__main__", "TYPE_CHECKING")
@@ -204,7 +216,7 @@ def test_a_class_name_means_one_thing(packages: tuple[str, ...]) -> None:
     for path in MODULES:
         if path.relative_to(SERVICE).parts[0] not in packages:
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in parsed(path):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name.lstrip("_"), []).append(f"{path.relative_to(SERVICE)}:{node.lineno}")
     assert {name: where for name, where in places.items() if len(where) > 1} == {}

@@ -14,7 +14,7 @@ from tests.soak.killing import OPERATIONS
 
 
 @pytest.mark.parametrize(
-    "kills", [pytest.param(6, id="6 lines"), pytest.param(0, id="any line", marks=[pytest.mark.slow])]
+    "kills", [pytest.param(3, id="3 lines"), pytest.param(0, id="any line", marks=[pytest.mark.slow])]
 )
 @pytest.mark.timeout(7200)
 def test_a_killed_process_leaves_whole_versions_and_the_next_one_serves(

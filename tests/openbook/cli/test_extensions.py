@@ -29,6 +29,7 @@ def test_without_the_lab_help_does_not_list_its_commands(alone: None, run: Run) 
     assert listed == ["serve", "ask", "demo", "mcp", "index", "checkpoint"]
     assert [line.split()[0] for line in run("checkpoint", "--help").out.partition("Commands:")[2].splitlines()[1:]] == [
         "compose",
+        "show",
         "export",
     ]
 

@@ -86,7 +86,7 @@ def run(folder: Path, count: int, meeting: Path, *, dies_in: str = "", **given: 
     return processes[0].exitcode or 0
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=[pytest.mark.slow]), 2])
 def test_what_was_killed_and_begun_again_has_the_same_weights(
     models: RagModels, questions: list[Question], tmp_path: Path, count: int
 ) -> None:

@@ -36,11 +36,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_prior_is_kept_for_further_training(saved: Path, tmp_path: Path) -> None:
-    assert find_base(saved, passage_encoder=PassageEncoder.load()).models(384).prior == DENSE
-    prior = PriorWeights(dense=0.9, bm25=0.5)
-    save_trained(tmp_path, replace(minilm_models(), prior=prior), name="m", passage_encoder=PassageEncoder.load())
-    assert load_checkpoint(tmp_path).facts.prior == prior
-    assert find_base(tmp_path, passage_encoder=PassageEncoder.load()).models(384).prior == prior
+    encoder, prior = PassageEncoder.load(), PriorWeights(dense=0.9, bm25=0.5)
+    base = find_base(saved, passage_encoder=encoder)
+    assert base.prior == DENSE
+    save_trained(tmp_path, replace(base.models(384), prior=prior), name="m", passage_encoder=encoder)
+    assert find_base(tmp_path, passage_encoder=encoder).prior == prior
 
 
 def test_what_the_base_has_is_not_stored_again(saved: Path) -> None:

@@ -34,14 +34,10 @@ def kill(folder: Path, encoder: Path, kills: int, *works: str) -> dict[str, dict
     return {work: of_work["kills"] for work, of_work in found.items()}
 
 
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Path) -> dict[str, dict[str, dict[str, Any]]]:
-    """Each work, killed at each of PLACES."""
-    return kill(tmp_path_factory.mktemp("killed"), tiny_encoder, 0, *PLACES)
-
-
-def test_a_build_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(killed: Any) -> None:
-    kills = killed["build"]
+def test_a_build_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(
+    tmp_path: Path, tiny_encoder: Path
+) -> None:
+    kills = kill(tmp_path, tiny_encoder, 0, "build")["build"]
     assert not any(again["was_there"] for again in kills.values())
     assert [place for place, again in kills.items() if again["killed"]] == [place for place, _ in PLACES["build"]]
     # of what was done when the process ended, less than a shard was done again
@@ -52,8 +48,12 @@ def test_a_build_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(kil
         assert kills[late]["embed_before"] == N_PASSAGES, late
 
 
-def test_an_update_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(killed: Any) -> None:
-    kills = killed["update"]
+# an update is a build of what another version and its changes hold: the quick test is that of a build
+@pytest.mark.slow
+def test_an_update_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(
+    tmp_path: Path, tiny_encoder: Path
+) -> None:
+    kills = kill(tmp_path, tiny_encoder, 0, "update")["update"]
     assert not any(again["was_there"] for again in kills.values())
     assert [place for place, again in kills.items() if again["killed"]] == [place for place, _ in PLACES["update"]]
     n_passages = N_PASSAGES - 1
@@ -64,8 +64,8 @@ def test_an_update_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(k
         assert kills[late]["embed_before"] >= n_passages, late
 
 
-def test_a_prune_killed_anywhere_leaves_each_version_whole_or_gone(killed: Any) -> None:
-    kills = killed["prune"]
+def test_a_prune_killed_anywhere_leaves_each_version_whole_or_gone(tmp_path: Path, tiny_encoder: Path) -> None:
+    kills = kill(tmp_path, tiny_encoder, 0, "prune")["prune"]
     assert all(again["killed"] for again in kills.values())
 
 
