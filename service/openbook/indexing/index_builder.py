@@ -32,6 +32,7 @@ from openbook.indexing.index_spec import IndexSpec, choose_index, estimate
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.publishing import check_free, prune, publish
 from openbook.indexing.sources import PassageSource
+from openbook.storage.bm25_index import KnownWords
 from openbook.storage.index_store import IndexStore
 
 __all__ = ["BuildOptions", "BuildReport", "Progress", "Silence", "build_index"]
@@ -63,6 +64,7 @@ class BuildOptions:
     reason: str = ""
     lineage: Lineage | None = None
     carried: CarriedGraph | None = None
+    known: KnownWords | None = None
 
 
 def build_index(
@@ -173,6 +175,7 @@ class _Build:
                 adopted=self.options.adopted.path if self.options.adopted is not None else None,
                 lineage=self.options.lineage,
                 carried=self.options.carried,
+                known=self.options.known,
             )
         finally:
             rows.close()

@@ -8,7 +8,7 @@ import numpy as np
 
 from openbook.entities import Bm25Info, IndexInfo, Lineage
 from openbook.errors import BaseIncompatible, IndexUnreadable, SettingInvalid
-from openbook.indexing.bm25_build import Bm25Parameters
+from openbook.indexing.bm25_build import Bm25Parameters, bm25_words
 from openbook.indexing.building.estimating import SourceSize
 from openbook.indexing.building.progress import BuildReport, Progress, Silence
 from openbook.indexing.building.work_folder import work_place
@@ -20,6 +20,7 @@ from openbook.indexing.sources import PassageSource
 from openbook.indexing.updating.plan import UpdatePlan, plan_update
 from openbook.indexing.updating.updated import Reusing, Updated
 from openbook.storage import durable
+from openbook.storage.bm25_index import KnownWords
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import MANIFEST, PASSAGES_FILE
 from openbook.storage.snapshot import IndexSnapshot
@@ -88,6 +89,7 @@ def update_index(
         if wanted is not None and not wanted(plan):
             return None
         graph, relinked = _carried(snapshot, plan, options)
+        chosen = _as_the_base(snapshot, options, bm25)
         lineage = Lineage(base, manifest, plan.n_added, plan.n_changed, plan.n_removed, plan.n_embedded, relinked)
         built = build_index(
             store,
@@ -95,12 +97,13 @@ def update_index(
             Updated(snapshot, changes.source, plan),
             encoder,
             replace(
-                _as_the_base(snapshot, options, bm25),
+                chosen,
                 stamp=f"base {base} {manifest}, changes {plan.stamp}",
                 size=_size(snapshot.info, plan),
                 engine=Reusing(snapshot, plan, encoder, options.workers),
                 lineage=lineage,
                 carried=graph,
+                known=_known(snapshot, plan, chosen.bm25),
             ),
             report=report,
         )
@@ -118,6 +121,18 @@ def _carried(base: IndexSnapshot, plan: UpdatePlan, options: BuildOptions) -> tu
     if relinked > LARGEST_SHARE * plan.n_passages:
         return None, 0
     return CarriedGraph(base.graph(), np.flatnonzero(plan.kept)), relinked
+
+
+def _known(base: IndexSnapshot, plan: UpdatePlan, wanted: Bm25Parameters | None) -> KnownWords | None:
+    """The words of the passages that stay, where the base's scores tell them: most of the work of BM25."""
+    if wanted is None or base.info.bm25 is None or not plan.kept.any():
+        return None
+
+    def length(row: int) -> int:
+        (passage,) = base.passages([row])
+        return len(bm25_words(passage))
+
+    return base.bm25().words_of(np.flatnonzero(plan.kept), length)
 
 
 def check_encoder(base: IndexInfo, encoder: PassageEncoder) -> None:
