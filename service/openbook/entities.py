@@ -72,7 +72,7 @@ FilterValue = str | int | float | bool | None
 class FieldFilter:
     """A comparison of one field: with one value, or, by `in` and `not in`, with any number.
 
-    `types` are those of the values, since 1, 1.0 and True are equal and mean different things.
+    `types` name the type of each value, since 1, 1.0 and True are equal and mean different things.
     """
 
     field: str

@@ -145,7 +145,7 @@ class OpenAIBody(BaseModel, ABC):
 
     def asked(self, settings: Settings, *, calibrated: bool = False) -> AnswerRequest:
         """The same as a body of POST /answer. A `calibrated` checkpoint withholds what it doubts, unless the body says
-        otherwise: whoever reads a chat sees no probability beside the answer.
+        otherwise: a chat shows its reader no probability.
 
         Raises InvalidRequest and RequestValidationError in this body's words.
         """

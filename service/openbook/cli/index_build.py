@@ -41,7 +41,7 @@ class IndexNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Attempt(IndexNumbers):
-    """What every command is told that makes a version and may be stopped."""
+    """Options of every command that makes a version and can be stopped."""
 
     restart: bool = option(False, "Throw away what a stopped attempt at this version has done.")
     force: bool = option(False, "Replace a version of this name.")

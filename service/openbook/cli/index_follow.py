@@ -243,7 +243,7 @@ def follow(
     source: str = argument("DIR", "The whole text: a folder, or a file, as index build reads it."),
     every: str = option("5m", "How often to look, such as 30s, 5m or 2h."),
     url: str | None = URL,
-    token: str | None = option(None, "The service's admin token; without it, that of OPENBOOK_ADMIN_TOKEN."),
+    token: str | None = option(None, "The service's admin token. Default: OPENBOOK_ADMIN_TOKEN."),
     actor: str = option(ACTOR, "Who swaps, for the service's history."),
     current: bool = option(False, "Ask no service: write CURRENT, which services on the folder follow."),
     keep: int = option(7, "Keep the newest so many of the versions made here.", min=1),

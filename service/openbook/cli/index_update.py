@@ -67,7 +67,7 @@ def update(
     ),
     delete: Path | None = option(None, "A file of ids, one a line: these passages go.", metavar="FILE"),
     bm25: bool | None = option(None, "BM25 beside the vectors. Without either, as the base.", "--bm25/--no-bm25"),
-    date: str | None = option(None, "Date of the text. Without it, that of --changes or else the base's."),
+    date: str | None = option(None, "Date of the text. Default: the date of --changes, else the base's."),
     licence: str = option("", "Licence of the text of --changes, beside the base's."),
 ) -> None:
     """Make a version of another one and of what has changed. Embeds only text that the base lacks.

@@ -154,7 +154,7 @@ class Shard:
     """Passages first, first + 1, ... first + n_passages - 1.
 
     The source continues after `taken` passages of the batch that follows `mark`. `skipped` counts what the source had
-    left out up to `mark`. `fields` are those of its passages.
+    left out up to `mark`. `fields` says what its passages hold beside their text.
     """
 
     number: int
