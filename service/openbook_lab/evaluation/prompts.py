@@ -23,7 +23,7 @@ from openbook_lab.datasets.golds import Golds
 from openbook_lab.datasets.question_files import read_qa
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer
 from openbook_lab.evaluation.marks import ANSWER_METRICS, mark_answers
-from openbook_lab.evaluation.options import IndexedFiles, load_checkpoints
+from openbook_lab.evaluation.options import Finding, IndexedFiles, load_checkpoints
 from openbook_lab.evaluation.paper import open_index
 from openbook_lab.evaluation.reader import GREEDY, BatchReader, Decode, OpenQuestion
 from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
@@ -106,8 +106,10 @@ def measure_prompts(settings: Settings, options: IndexedFiles, files: Sequence[P
     answered: Rows = []
     timed: Rows = []
     with options.progress() as progress, open_index(settings, options.n_docs, checkpoint) as snapshot:
+        # as the service finds them
+        retriever: Finding = "hybrid" if checkpoint.facts.prior and snapshot.info.bm25 else "dense"
         for name, questions in asked:
-            found = retrieve(checkpoint, [question.text for question in questions], snapshot).found
+            found = retrieve(checkpoint, [question.text for question in questions], snapshot, retriever).found
             total = len(questions) * len(contestants)
             given: dict[str, list[GivenAnswer]] = {one.name: [] for one in contestants}
             for number, (question, passages) in enumerate(zip(questions, found, strict=True)):
@@ -124,6 +126,7 @@ def measure_prompts(settings: Settings, options: IndexedFiles, files: Sequence[P
             "checkpoint": checkpoint.name,
             "index": snapshot.info.version,
             "passages": len(snapshot),
+            "retriever": retriever,
             "K": options.n_docs,
             **run_facts(started),
         }

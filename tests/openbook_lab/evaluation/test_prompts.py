@@ -8,12 +8,16 @@ import torch
 
 from openbook.entities import Passage, RetrievedPassages
 from openbook.errors import CheckpointInvalid, SettingInvalid
+from openbook.indexing.bm25_publish import add_bm25
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint
+from openbook.settings import Settings
+from openbook.storage.index_store import IndexStore
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer
-from openbook_lab.evaluation.prompts import answer_rows, promptings_of
+from openbook_lab.evaluation.options import IndexedFiles
+from openbook_lab.evaluation.prompts import answer_rows, measure_prompts, promptings_of
 from tests.fixtures.causal import PROMPT, write_causal
-from tests.fixtures.evaluation import mean
+from tests.fixtures.evaluation import mean, write_lines
 
 FOUND = RetrievedPassages(
     rows=(0, 1, 2),
@@ -69,6 +73,21 @@ def greedy(checkpoint: Checkpoint, text: str) -> str:
             break
         said.append(int(shares.argmax()))
     return str(tokenizer.decode(said)).strip()
+
+
+@pytest.mark.parametrize(("facts", "retriever"), [({"prior": {"dense": 1.0, "bm25": 0.5}}, "hybrid"), ({}, "dense")])
+def test_passages_are_found_as_the_service_finds_them(
+    facts: dict[str, object], retriever: str, indexes_folder: Path, tmp_path: Path
+) -> None:
+    folder = write_causal(tmp_path / "mine", prompt=PLAIN, **facts)
+    add_bm25(IndexStore(indexes_folder), "tiny-2016")
+    files = [write_lines(tmp_path / "nq.jsonl", [{"question": QUESTION, "answer": ["the queen"]}])]
+    settings = Settings(checkpoint=str(folder), indexes=indexes_folder)
+    report = measure_prompts(settings, IndexedFiles(n_docs=2, work=tmp_path / "work"), files, patterns=False)
+    assert report.facts["retriever"] == retriever
+    assert [row[1] for row in report.tables[0].rows] == [
+        *("RAG-Token", "RAG-Sequence", "top passage alone", "all 2 in one prompt")
+    ]
 
 
 def test_an_answer_is_asked_once_and_keeps_its_seconds(tiny_causal_checkpoint: Path, tmp_path: Path) -> None:
