@@ -2,7 +2,7 @@
 
 export const DEFAULTS = {
   model: "token", decoding: "thorough", retriever: "", index: "", abstain: "",
-  n_docs: 5, num_beams: 1, max_new_tokens: 32, num_answers: 1,
+  n_docs: null, num_beams: 1, max_new_tokens: 32, num_answers: 1,
 };
 const NUMBERS = ["n_docs", "num_beams", "max_new_tokens", "num_answers"];
 const CHOICES = {
