@@ -126,7 +126,7 @@ def test_a_file_that_changes_while_a_build_is_stopped_is_read_again(
         assert "v is stopped; the same command goes on with it" in run(*build, "v").err
     # of the same length, in a folder whose own listing stays as it is
     (tmp_path / "notes" / changed[1] / changed).parent.mkdir(exist_ok=True)
-    (tmp_path / "notes" / changed[1] / changed).write_text("the sea of 1")
+    (tmp_path / "notes" / changed[1] / changed).write_text("the lake of 1")
     built = run(*build, "v")
     assert built.code == 0, built.err
     assert "notes has changed since v was stopped: it is read again" in built.err
