@@ -180,6 +180,8 @@ class Follower:
         from openbook.indexing.updating.update import Changes, update_index
 
         live = self._serving.live()
+        # a version of another folder is none that a lock in this one keeps
+        self._store.find(live)
         stem = stem_of(live)
         self._lock.take(stem)
         with ProgressBar(stopped="stopped; the next follow goes on with it") as progress:
@@ -288,7 +290,8 @@ def follow(
 
     The live version must lie in --indexes and have been built from this text. A new one is named after it and the
     time, such as notes-20261122T101500Z. Embeds only new text. An error is said and tried again after a pause; what is
-    live serves meanwhile. You may stop it at any time.
+    live serves meanwhile. A second follower of the same versions waits for the end of the first. You may stop it at any
+    time.
     """
     every_s = seconds_of(every)
     store = IndexStore(settings.indexes)

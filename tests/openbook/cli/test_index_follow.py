@@ -14,7 +14,7 @@ import pytest
 
 from openbook.cli import index_follow
 from openbook.cli.index_follow import CurrentLine, Follower, SeriesLock, keep_looking, seconds_of, state_of, stem_of
-from openbook.errors import FollowInProgress, NoLiveIndex, SettingInvalid
+from openbook.errors import FollowInProgress, NoLiveIndex, SettingInvalid, UnknownIndex
 from openbook.indexing.index_builder import build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.sources import open_source
@@ -155,6 +155,13 @@ def test_a_second_follower_waits_and_says_who_follows(
     assert store.current() == "notes-20261101T101500Z"
     for one in (second, other):
         one.close()
+
+
+def test_what_is_served_must_lie_in_the_folder(
+    store: IndexStore, notes: Path, encoder: PassageEncoder, tmp_path: Path
+) -> None:
+    with pytest.raises(UnknownIndex, match="'notes'"):
+        follower(IndexStore(tmp_path / "elsewhere"), notes, encoder, serving=CurrentLine(store)).look()
 
 
 def test_a_killed_follower_leaves_no_lock(store: IndexStore) -> None:
