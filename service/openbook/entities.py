@@ -96,12 +96,14 @@ Filter = FieldFilter | LogicFilter
 class AnswerOptions:
     """How a question is answered, scored or searched for; the edge validates, all others believe.
 
-    An answer is withheld where its `no_answer` is above `max_no_answer`; None never withholds one. With `filter` only
-    passages that pass it are read, `n_docs` or all of them where they are fewer. Scores read `n_docs`, `model`,
-    `retriever`, `search` and `filter`; a retrieval reads all of these but `model`.
+    An answer is withheld where its `no_answer` is above `max_no_answer`; None never withholds one. With `or_all` a
+    version of fewer than `n_docs` passages has all of them read; without it, it refuses the question. With `filter`
+    only passages that pass it are read, `n_docs` or all of them where they are fewer. Scores read `n_docs`, `or_all`,
+    `model`, `retriever`, `search` and `filter`; a retrieval reads all of these but `model`.
     """
 
     n_docs: int = 5
+    or_all: bool = False
     model: ModelKind = "token"
     decoding: Decoding = "thorough"
     num_beams: int = 1

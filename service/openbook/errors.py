@@ -281,6 +281,13 @@ class BuildDiffers(IndexExists):
     )
 
 
+class TextChanged(BuildDiffers):
+    message = (
+        "What the unfinished build of {version!r} reads has changed since it was stopped, and two texts never mix. "
+        "Begin again with --restart."
+    )
+
+
 class DiskTooSmall(IndexTooLarge):
     message = (
         "Building {version!r} needs {needed:,} more bytes, and {folder} has {free:,} free. "
@@ -291,6 +298,10 @@ class DiskTooSmall(IndexTooLarge):
 class IndexInUse(OpenbookError):
     code = "index_in_use"
     message = "The index version {version!r} is not deleted: {reason}."
+
+
+class FollowInProgress(IndexInUse):
+    message = "The versions {version!r} are followed already: {holder}. End that one first, or wait for its end."
 
 
 class NoIndexes(OpenbookError):

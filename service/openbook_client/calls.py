@@ -50,7 +50,7 @@ Filter = Mapping[str, Any]
 class RetrieveOptions(TypedDict, total=False):
     """What is left out, or None, is the service's choice. `timeout_s` is the time that the question may take."""
 
-    n_docs: int
+    n_docs: int | None
     retriever: Literal["auto", "dense", "bm25", "hybrid", "reranked"] | None
     search: SearchOptions | None
     filter: Filter | None
@@ -65,7 +65,7 @@ class ScoreOptions(RetrieveOptions, total=False):
 class CompareOptions(TypedDict, total=False):
     """As AnswerOptions, without `index`; `timeout_s` is the time for each version."""
 
-    n_docs: int
+    n_docs: int | None
     retriever: Literal["auto", "dense", "bm25", "hybrid", "reranked"] | None
     search: SearchOptions | None
     filter: Filter | None

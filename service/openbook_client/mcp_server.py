@@ -57,7 +57,9 @@ class FoundPassages(Part):
 
 
 Question = Annotated[str, Field(description="A question in one sentence, complete in itself.", max_length=2000)]
-Count = Annotated[int, Field(description="How many passages to read.", ge=1)]
+Count = Annotated[
+    Annotated[int, Field(ge=1)] | None, Field(description="How many passages to read; null: the service's choice, 5.")
+]
 Version = Annotated[str | None, Field(description="The index version to ask; null: the one that the service serves.")]
 Chosen = Annotated[
     dict[str, Any] | None,
@@ -79,7 +81,7 @@ class Tools:
     index: str | None = None
 
     async def answer(
-        self, question: Question, context: Service, n_docs: Count = 5, index: Version = None, filter: Chosen = None
+        self, question: Question, context: Service, n_docs: Count = None, index: Version = None, filter: Chosen = None
     ) -> Annotated[CallToolResult, SourcedAnswer]:
         """Answer a question from the index, with the passages that the answer came from and the share of each."""
         service = context.request_context.lifespan_context
@@ -92,7 +94,7 @@ class Tools:
         return _result(SourcedAnswer.model_validate(_fields(found, SourcedAnswer)), f"{said}\n\n{sources}")
 
     async def passages(
-        self, question: Question, context: Service, n_docs: Count = 5, index: Version = None, filter: Chosen = None
+        self, question: Question, context: Service, n_docs: Count = None, index: Version = None, filter: Chosen = None
     ) -> Annotated[CallToolResult, FoundPassages]:
         """Find the passages for a question, best first. Nothing is generated: read them and answer yourself."""
         service = context.request_context.lifespan_context

@@ -31,7 +31,8 @@ MAX_TARGETS = 100
 # In one call: their answers stay below a megabyte.
 MAX_QUESTIONS = 64
 MAX_TIMEOUT_S = 600
-# Of an answer to a question that does not say how many.
+# Of a question that does not say how many passages it reads, and how many tokens its answer may have.
+USUAL_DOCS = 5
 USUAL_NEW_TOKENS = 32
 MAX_VERSION = 64
 MAX_REQUEST_ID = 64
@@ -110,7 +111,15 @@ class SearchParameters(_Body):
 
 
 class _Searching(_Body):
-    n_docs: Annotated[Count, Field(description="K: passages to retrieve and to marginalise over.")] = 5
+    n_docs: Annotated[
+        Count | None,
+        Field(
+            description=(
+                "K: passages to retrieve and to marginalise over. null: 5, or all passages of a version that holds "
+                "fewer."
+            )
+        ),
+    ] = None
     retriever: Annotated[
         RetrieverChoice | None,
         Field(
@@ -165,6 +174,8 @@ class _Searching(_Body):
         # under the names of the manifest
         search = self.search.model_dump(by_alias=True, exclude_none=True) if self.search is not None else {}
         given: dict[str, Any] = {"model": engine.model}
+        if self.n_docs is None:
+            given |= {"n_docs": min(USUAL_DOCS, settings.max_docs), "or_all": True}
         given |= {name: value for name in AS_ASKED if (value := getattr(self, name, None)) is not None}
         return AnswerOptions(
             retriever=self.retriever or settings.retriever,

@@ -28,7 +28,9 @@ DEFAULTS = AnswerOptions()
 class Asking:
     """Fields of the bodies of POST /answer and POST /compare."""
 
-    n_docs: int = option(DEFAULTS.n_docs, "K: passages to retrieve and marginalise over.")
+    n_docs: int | None = option(
+        None, "K: passages to retrieve and marginalise over. Without it, 5, or all of a version that holds fewer."
+    )
     model: ModelKind | None = option(
         None,
         "RAG-Token marginalises at each token, RAG-Sequence over whole answers. Without it, the checkpoint's own.",

@@ -1,6 +1,6 @@
 """openbook index build, and what every command that makes a version shares"""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,7 +8,7 @@ from openbook.cli.client import quieten_libraries
 from openbook.cli.consoles import duration, say, size
 from openbook.cli.options import argument, option, with_options
 from openbook.cli.progress import ProgressBar
-from openbook.errors import SettingInvalid
+from openbook.errors import SettingInvalid, TextChanged
 from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building.estimating import BuildEstimate
 from openbook.indexing.building.progress import BuildReport
@@ -166,9 +166,18 @@ def build(
         engine=on_cluster,
         bm25=Bm25Parameters() if scored else None,
     )
-    with ProgressBar(stopped=f"{version} is stopped; the same command goes on with it") as progress:
-        built = build_index(store, version, opened, loaded, options, report=progress)
+    with ProgressBar(stopped=stopped(version)) as progress:
+        try:
+            built = build_index(store, version, opened, loaded, options, report=progress)
+        except TextChanged:
+            say(f"{source} has changed since {version} was stopped: it is read again, and embedded where it is new")
+            built = build_index(store, version, opened, loaded, replace(options, read_again=True), report=progress)
     show_report(store, built)
+
+
+def stopped(version: str) -> str:
+    """What is said where Ctrl-C ends the making of a version."""
+    return f"{version} is stopped; the same command goes on with it"
 
 
 def show_estimate(expected: BuildEstimate) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from openbook.cli.client import quieten_libraries
 from openbook.cli.consoles import say
-from openbook.cli.index_build import NewVersion, show_report
+from openbook.cli.index_build import NewVersion, show_report, stopped
 from openbook.cli.options import REQUIRED, argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.errors import SettingInvalid, UnknownIndex
@@ -109,7 +109,7 @@ def import_vectors(
         engine=Ready(ready, loaded),
         adopted=adopted,
     )
-    with ProgressBar() as progress:
+    with ProgressBar(stopped=stopped(name)) as progress:
         built = build_index(store, name, opened, named, options, report=progress)
     show_report(store, built, embedded=False)
     if not built.info.encoder_fingerprint:
@@ -146,11 +146,12 @@ def merge(
             numbers=made.numbers,
             replace=made.force,
             restart=made.restart,
+            made_from=versions,
             stamp=" ".join(snapshot.info.created_at for snapshot in snapshots),
             size=measure_source(merged),
             engine=Ready(merged),
         )
-        with ProgressBar() as progress:
+        with ProgressBar(stopped=stopped(name)) as progress:
             built = build_index(store, name, merged, merged.encoder, options, report=progress)
     finally:
         for snapshot in snapshots:

@@ -3,6 +3,7 @@
 import datetime
 import os
 import re
+import socket
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -16,10 +17,11 @@ from openbook.cli.index_update import Embedding, load_encoder, show_plan
 from openbook.cli.options import URL, argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.cli.swap import Administration
-from openbook.errors import BuildDiffers, NoLiveIndex, OpenbookError, SettingInvalid, SourceInvalid
+from openbook.errors import BuildDiffers, FollowInProgress, NoLiveIndex, OpenbookError, SettingInvalid, SourceInvalid
 from openbook.indexing.building.work_folder import stamp_of, unfinished
 from openbook.indexing.retention import Retention, retire
 from openbook.settings import Settings
+from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
 from openbook_client import OpenbookError as ServiceError
 
@@ -33,6 +35,8 @@ UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 TIMED = re.compile(r"-\d{8}T\d{6}Z")
 # Of a version's 64 characters the time takes 17.
 LONGEST_STEM = 47
+# Of the sentence that says who follows.
+MOST_HOLDER = 1024
 
 
 class Serving(Protocol):
@@ -86,8 +90,41 @@ def utc_now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
+class SeriesLock:
+    """The right to make the versions of one stem, for one process at a time. It ends with the process, however that
+    ends: the file stays, and says who had it last."""
+
+    def __init__(self, store: IndexStore, source: str) -> None:
+        self._store = store
+        self._holder = f"process {os.getpid()} on {socket.gethostname()} follows {Path(source).absolute()}"
+        self._held: tuple[str, int] | None = None
+
+    def take(self, stem: str) -> None:
+        """Take the lock of this stem in place of another. Raises FollowInProgress, which names who has it."""
+        if self._held is not None and self._held[0] == stem:
+            return
+        path = self._store.folder / f".following-{stem}"
+        descriptor = durable.open_regular(path, os.O_RDWR | os.O_CREAT)
+        if not durable.lock(descriptor, path, unsupported=True):
+            holder = os.pread(descriptor, MOST_HOLDER, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            raise FollowInProgress(version=stem, holder=holder or "another process has them")
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{self._holder}\n".encode(), 0)
+        self.release()
+        self._held = (stem, descriptor)
+
+    def release(self) -> None:
+        if self._held is not None:
+            os.close(self._held[1])
+            self._held = None
+
+
 class Follower:
-    """Makes a version of the live one whenever the text has changed, and makes that one live."""
+    """Makes a version of the live one whenever the text has changed, and makes that one live.
+
+    From its first look on, it alone follows the versions of this name, until `close`.
+    """
 
     def __init__(
         self,
@@ -107,9 +144,14 @@ class Follower:
         self._keep = keep
         self._workers = workers
         self._clock = clock
+        self._lock = SeriesLock(store, source)
         # the state of the text that is served, and the version made of a later state that waits to be served
         self._served: str | None = None
         self._waiting: tuple[str, str] | None = None
+
+    def close(self) -> None:
+        """Let another process follow."""
+        self._lock.release()
 
     def look(self) -> bool:
         """Whether the text had changed, so that another version is live now.
@@ -138,6 +180,10 @@ class Follower:
         from openbook.indexing.updating.update import Changes, update_index
 
         live = self._serving.live()
+        # a version of another folder is none that a lock in this one keeps
+        self._store.find(live)
+        stem = stem_of(live)
+        self._lock.take(stem)
         with ProgressBar(stopped="stopped; the next follow goes on with it") as progress:
             ready = self._ready_after(live)
             if ready is not None:
@@ -146,7 +192,6 @@ class Follower:
                 if not plan.changes_something:
                     say(f"{ready} is what {self._source} says, and was not live")
                     return ready
-            stem = stem_of(live)
             begun = [one for one in unfinished(self._store.folder) if stem_of(one) == stem and one != stem]
             name = begun[-1] if begun else f"{stem}-{self._clock():%Y%m%dT%H%M%SZ}"
             options = BuildOptions(index="", workers=self._workers)
@@ -200,15 +245,7 @@ def stem_of(version: str) -> str:
 def state_of(path: Path) -> str:
     """Text that changes when a file changes, or any below a folder. Raises SourceInvalid where it cannot be read."""
     try:
-        if not path.is_dir():
-            return stamp_of(path)
-        found = []
-        for folder, folders, files in os.walk(path):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            for name in sorted(files):
-                if not name.startswith("."):
-                    found.append(f"{folder}/{name} {stamp_of(Path(folder, name))}")
-        return "\n".join(found)
+        return stamp_of(path)
     except OSError as error:
         raise SourceInvalid(source=str(path), reason=f"cannot be read ({error.strerror})") from error
 
@@ -253,7 +290,8 @@ def follow(
 
     The live version must lie in --indexes and have been built from this text. A new one is named after it and the
     time, such as notes-20261122T101500Z. Embeds only new text. An error is said and tried again after a pause; what is
-    live serves meanwhile. You may stop it at any time.
+    live serves meanwhile. A second follower of the same versions waits for the end of the first. You may stop it at any
+    time.
     """
     every_s = seconds_of(every)
     store = IndexStore(settings.indexes)
@@ -267,8 +305,9 @@ def follow(
         serving = RunningService(settings, administration, actor)
     follower = Follower(store, source, serving, load_encoder(settings, embedding), keep=keep, workers=embedding.workers)
     where = "CURRENT" if current else url or url_of(settings)
-    if once:
-        follower.look()
-        return
-    say(f"follows {source} every {duration(every_s)} for {where}; Ctrl-C ends it")
-    keep_looking(follower, every_s)
+    with closing(follower):
+        if once:
+            follower.look()
+            return
+        say(f"follows {source} every {duration(every_s)} for {where}; Ctrl-C ends it")
+        keep_looking(follower, every_s)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from openbook.cli.ask_file import QuestionFile
 from openbook.cli.client import ServiceHere, quieten_libraries, running_service
 from openbook.cli.consoles import output, print_json, printable, say
-from openbook.cli.index_build import Attempt, show_report
+from openbook.cli.index_build import Attempt, show_report, stopped
 from openbook.cli.options import REQUIRED, argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.errors import SourceInvalid
@@ -96,7 +96,7 @@ def update(
         workers=embedding.workers,
     )
     encoder = load_encoder(settings, embedding)
-    with ProgressBar(stopped=f"{name} is stopped; the same command goes on with it") as progress:
+    with ProgressBar(stopped=stopped(name)) as progress:
         updated = update_index(
             store, base, name, encoder, changed, options, bm25=bm25, wanted=show_plan, report=progress
         )

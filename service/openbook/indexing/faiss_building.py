@@ -11,6 +11,7 @@ import json
 import os
 import struct
 import time
+import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -207,7 +208,12 @@ class _Building:
         done, centres = 0, np.empty((0, sample.shape[1]), dtype=np.float32)  # (L, d)
         if self.work is not None:
             saved = self.work / CENTRES
-            with suppress(OSError, ValueError, KeyError, EOFError), np.load(saved, allow_pickle=False) as found:
+            # where they cannot be read, they are made again
+            with (
+                suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile),
+                saved.open("rb") as file,
+                np.load(file, allow_pickle=False) as found,
+            ):
                 done, centres = int(found["rounds"]), np.ascontiguousarray(found["centres"], dtype=np.float32)
 
         def write(path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import datetime
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 
@@ -17,6 +17,7 @@ from openbook.indexing.building.reading import Passages, PlainSource
 from openbook.indexing.building.ready import NamedEncoder
 from openbook.indexing.building.work_folder import (
     INDEX,
+    MADE_FROM,
     VECTORS,
     Precision,
     Recipe,
@@ -44,17 +45,21 @@ class BuildOptions:
 
     `index` is auto, flat, hnsw, ivfpq or a FAISS factory string, with the `numbers` of choose_index. `workers` None
     is one process a processor. `restart` throws away what an earlier attempt left. `stamp` tells one content of the
-    source from another of the same size, `size` is what `measure_source` returned. `engine` replaces the processes on
-    this machine. `bm25` publishes BM25 scores beside the vectors. `adopted` is a finished FAISS file of the vectors;
-    `index` and `numbers` are then not read. `reason` is a sentence in place of choose_index's, for an index that
-    another version has decided; `lineage` goes into the manifest. `carried` is the graph of a
-    base, whose kept rows come first.
+    source from another of the same size, `size` is what `measure_source` returned. `read_again` continues an attempt
+    whose text has changed: it reads all of it again and keeps the vectors of the shards that come out the same, which
+    is right only where the text alone decides a vector. `made_from` names the versions that the build needs until it
+    is done. `engine` replaces the processes on this machine. `bm25` publishes BM25 scores beside the vectors. `adopted`
+    is a finished FAISS file of the vectors; `index` and `numbers` are then not read. `reason` is a sentence in place of
+    choose_index's, for an index that another version has decided; `lineage` goes into the manifest. `carried` is the
+    graph of a base, whose kept rows come first.
     """
 
     index: str = "flat"
     numbers: Mapping[str, int | None] = field(default_factory=dict)
     replace: bool = False
     restart: bool = False
+    read_again: bool = False
+    made_from: Sequence[str] = ()
     workers: int | None = None
     stamp: str = ""
     size: SourceSize | None = None
@@ -82,8 +87,8 @@ def build_index(
     call continues from there: it reads or embeds at most one shard of 4096 passages again, and makes the same bytes
     (of a flat index; the links of HNSW depend on the order of its threads).
 
-    Raises IndexExists before any work is done; BuildInProgress, BuildDiffers; DiskTooSmall before anything is
-    embedded; SourceInvalid for the first passage that cannot be indexed, and then nothing is kept.
+    Raises IndexExists before any work is done; BuildInProgress, BuildDiffers, TextChanged; DiskTooSmall before anything
+    is embedded; SourceInvalid for the first passage that cannot be indexed, and then nothing is kept.
     """
     options = options or BuildOptions()
     # a source that another package brings need not be a PassageSource by inheritance
@@ -91,7 +96,7 @@ def build_index(
     if not work_place(store.folder, version).exists():
         check_free(store, version, replace=options.replace)
     recipe = _recipe(marked, encoder, options)
-    with working(store.folder, version, recipe, restart=options.restart) as work:
+    with working(store.folder, version, recipe, restart=options.restart, read_again=options.read_again) as work:
         build = _Build(store, version, marked, encoder, options, work, (report or Silence()).update)
         try:
             return build.run()
@@ -116,6 +121,7 @@ def _recipe(source: PassageSource, encoder: PassageEncoder | NamedEncoder, optio
         "batch": embedding.batch_passages(encoder.device),
         **{f"index {name}": value for name, value in index.items() if value is not None},
         "stamp": options.stamp,
+        **({MADE_FROM: list(options.made_from)} if options.made_from else {}),
         # a source that another package brings need not have any
         **getattr(source, "choices", {}),
     }

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from openbook.entities import IndexInfo
 from openbook.errors import IndexCorrupt, IndexInUse, UnknownIndex
 from openbook.indexing import workplace
+from openbook.indexing.building.work_folder import bases
 from openbook.indexing.publishing import delete_version
 from openbook.storage import durable
 from openbook.storage.history import SwapHistory
@@ -42,8 +43,9 @@ def retire(store: IndexStore, retention: Retention, *, dry_run: bool = False) ->
     """Delete the versions that `retention` does not keep, the oldest first; their files go as `prune` says.
 
     Spares what services start on, what a rollback of it leads to, what a process on any machine has open, what is
-    being published, and what cannot be read. A kill leaves each version whole or gone. Raises CurrentUnreadable and
-    FolderUnreadable before anything is deleted: then nobody knows what is live.
+    being published, what an unfinished update or merge is made from, and what cannot be read. A kill leaves each
+    version whole or gone. Raises CurrentUnreadable and FolderUnreadable before anything is deleted: then nobody knows
+    what is live.
     """
     live = store.default_version() if store.versions() else None
     before = SwapHistory(store.folder).version_before(live)
@@ -92,6 +94,9 @@ def _needed(store: IndexStore, version: str, live: str | None, before: str | Non
         return f"a rollback of {live} leads to it"
     if workplace.is_being_built(store.folder, version):
         return "it is being published"
+    unfinished = bases(store.folder).get(version)
+    if unfinished is not None:
+        return f"the unfinished {unfinished} is made from it: finish that, or openbook index delete {unfinished}"
     with suppress(IndexCorrupt, UnknownIndex):
         manifest = open_manifest(store.find(version), version)
         with durable.unread(manifest.folder / name for name in manifest.info.files) as unread:

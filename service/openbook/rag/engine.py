@@ -221,6 +221,7 @@ class RagEngine:
         if options.retriever == "bm25" and options.search:
             raise SearchParameterUnknown(name=options.search[0][0], searched="retriever bm25")
         retriever = self.retriever(options.retriever, snapshot)
+        n_docs = min(options.n_docs, len(snapshot)) if options.or_all else options.n_docs
         between_steps()
         # before anything is computed: a filter may not fit this version
         passing = time.perf_counter()
@@ -229,15 +230,15 @@ class RagEngine:
         vectors = self._question_encoder.encode(questions) if retriever != "bm25" else None  # (Q, d)
         encoded = time.perf_counter()
         if vectors is None:
-            retrieved = self._bm25.retrieve(questions, snapshot, options.n_docs, allowed)
+            retrieved = self._bm25.retrieve(questions, snapshot, n_docs, allowed)
         elif retriever == "hybrid" and self._hybrid is not None:
-            retrieved = self._hybrid.search(questions, vectors, snapshot, options.n_docs, options.search, allowed)
+            retrieved = self._hybrid.search(questions, vectors, snapshot, n_docs, options.search, allowed)
         elif retriever == "reranked" and self._reranked is not None:
             retrieved = self._reranked.search(
-                questions, vectors, snapshot, options.n_docs, options.search, between_steps, allowed
+                questions, vectors, snapshot, n_docs, options.search, between_steps, allowed
             )
         else:
-            retrieved = self._dense.search(vectors, snapshot, options.n_docs, options.search, allowed)
+            retrieved = self._dense.search(vectors, snapshot, n_docs, options.search, allowed)
         doc_scores = torch.tensor([one.doc_scores for one in retrieved], dtype=torch.float64)  # (Q, K)
         seconds = StageSeconds(encode=encoded - started, retrieve=time.perf_counter() - encoded + started - passing)
         log_prior = doc_log_prior(doc_scores).float().to(self._checkpoint.device)  # (Q, K)

@@ -1,6 +1,12 @@
+from pathlib import Path
+
 import pytest
 
+from openbook.api.app import create_app
+from openbook.settings import Settings, default_indexes
+from openbook_client import Openbook
 from tests.fixtures.command_line import QUESTION, Run
+from tests.openbook.api.conftest import serving
 
 NOWHERE = "http://127.0.0.1:9"
 Here = tuple[object, ...]
@@ -120,3 +126,24 @@ def test_a_filter_says_which_passages_are_read(run: Run, service: str) -> None:
         ('{"field": "meta.day", "operator": "==", "value": 1}', "error [filter_field_unknown]: filter.field: "),
     ):
         assert run(*asked, chosen).err.startswith(said)
+
+
+def test_a_folder_of_two_files_is_built_and_asked_at_once(
+    run: Run, tmp_path: Path, tiny_encoder: Path, checkpoint_folder: Path
+) -> None:
+    """Fewer passages than a question reads by default."""
+    (tmp_path / "notes").mkdir()
+    for name in ("chile", "nepal"):
+        (tmp_path / "notes" / f"{name}.txt").write_text(f"{name} is a country with a long border .")
+    built = run("index", "build", "notes", "--name", "notes", "--encoder", tiny_encoder)
+    assert built.code == 0, built.err
+    asked = ("ask", QUESTION, "--json", "--max-new-tokens", 2)
+    local = run(*asked, "--local", "--checkpoint", checkpoint_folder).json
+    assert sorted(one["title"] for one in local["passages"]) == ["chile", "nepal"]
+    settings = Settings(indexes=default_indexes(), checkpoint=str(checkpoint_folder), port=0)
+    with serving(create_app(settings), settings) as url:
+        assert run(*asked, "--url", url).json["passages"] == local["passages"]
+        with Openbook(url) as client:
+            assert len(client.answer(QUESTION, max_new_tokens=2).passages) == 2
+        ended = run(*asked, "--url", url, "--n-docs", 3)
+    assert ended.err.startswith("error [invalid_request]: n_docs: 3 passages were asked for, the index 'notes' holds 2")

@@ -2,7 +2,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from openbook.indexing.building import reading
+from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.settings import default_indexes
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.command_line import Run
@@ -95,6 +98,43 @@ def test_build_publishes_a_file_and_the_first_version_becomes_current(run: Run, 
     assert store.current() == "first"
     assert (store.info("first").snapshot_date, store.info("first").licence) == ("2020-01-02", "CC0-1.0")
     assert store.info("second").index_type == "hnsw"
+
+
+@pytest.mark.parametrize(
+    ("changed", "kept"), [("f5.txt", "2 were embedded before"), ("f6.txt", "2 were embedded before"), ("f0.txt", "")]
+)
+def test_a_file_that_changes_while_a_build_is_stopped_is_read_again(
+    run: Run, tmp_path: Path, tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch, changed: str, kept: str
+) -> None:
+    """Two texts never mix, and what has not changed is not embedded again."""
+    monkeypatch.setattr(reading, "SHARD_PASSAGES", 2)
+    for number in range(6):
+        folder = tmp_path / "notes" / f"{number}"
+        folder.mkdir(parents=True)
+        (folder / f"f{number}.txt").write_text(f"the king of {number}")
+    build = ("index", "build", "notes", "--encoder", tiny_encoder, "--no-bm25", "--name")
+    with monkeypatch.context() as stopping:
+        encode, calls = PassageEncoder.encode, []
+
+        def stop(*arguments: object, **named: object) -> object:
+            calls.append(arguments)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+            return encode(*arguments, **named)  # type: ignore[arg-type]
+
+        stopping.setattr(PassageEncoder, "encode", stop)
+        assert "v is stopped; the same command goes on with it" in run(*build, "v").err
+    # of the same length, in a folder whose own listing stays as it is
+    (tmp_path / "notes" / changed[1] / changed).parent.mkdir(exist_ok=True)
+    (tmp_path / "notes" / changed[1] / changed).write_text("the lake of 1")
+    built = run(*build, "v")
+    assert built.code == 0, built.err
+    assert "notes has changed since v was stopped: it is read again" in built.err
+    assert kept in built.err
+    assert ("were embedded before" in built.err) == bool(kept)
+    assert run(*build, "whole").code == 0
+    store = IndexStore(default_indexes())
+    assert store.info("v").files == store.info("whole").files
 
 
 def test_build_of_a_file_that_is_not_there_leaves_nothing(run: Run, tmp_path: Path) -> None:

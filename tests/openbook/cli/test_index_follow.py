@@ -3,14 +3,18 @@
 import dataclasses
 import datetime
 import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from openbook.cli import index_follow
-from openbook.cli.index_follow import CurrentLine, Follower, keep_looking, seconds_of, state_of, stem_of
-from openbook.errors import NoLiveIndex, SettingInvalid
+from openbook.cli.index_follow import CurrentLine, Follower, SeriesLock, keep_looking, seconds_of, state_of, stem_of
+from openbook.errors import FollowInProgress, NoLiveIndex, SettingInvalid, UnknownIndex
 from openbook.indexing.index_builder import build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.sources import open_source
@@ -96,6 +100,7 @@ def test_a_version_that_could_not_be_served_is_not_built_again(
     for _ in range(2):
         with pytest.raises(NoLiveIndex):
             refused.look()
+    refused.close()
     assert store.versions() == ("notes", "notes-20261101T101500Z")
     # nor by the next process
     assert follower(store, notes, encoder).look()
@@ -108,13 +113,73 @@ def test_what_a_killed_process_began_is_finished_or_thrown_away(
 ) -> None:
     (notes / "four.txt").write_text("the text of number four")
     monkeypatch.setattr(PassageEncoder, "encode", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        follower(store, notes, encoder).look()
+    with closing(follower(store, notes, encoder)) as killed, pytest.raises(KeyboardInterrupt):
+        killed.look()
     monkeypatch.undo()
     (notes / "five.txt").write_text("the text of number five")
     assert follower(store, notes, encoder, clock=None).look()
     assert titles(store, "notes-20261101T101500Z") == ["one", "three", "two", "five", "four"]
     assert not list(store.folder.glob(".work-*"))
+
+
+def test_a_second_follower_waits_and_says_who_follows(
+    store: IndexStore, notes: Path, encoder: PassageEncoder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first, second = (follower(store, notes, encoder) for _ in range(2))
+    first.look()
+    (notes / "four.txt").write_text("the text of number four")
+    with pytest.raises(FollowInProgress) as refused:
+        second.look()
+    assert refused.value.code == "index_in_use"
+    assert f"'notes' are followed already: process {os.getpid()} on " in str(refused.value)
+    assert f" follows {notes}. " in str(refused.value)
+    assert store.versions() == ("notes",)
+    # the versions of another name are another's
+    other = follower(store, notes, encoder)
+    build_index(store, "other", open_source(str(notes)), encoder)
+    store.set_current("other")
+    assert not other.look()
+    store.set_current("notes")
+    pauses: list[float] = []
+
+    def sleep(pause: float) -> None:
+        pauses.append(pause)
+        first.close()
+        if len(pauses) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        keep_looking(second, 30.0, sleep)
+    assert pauses == [5.0, 30.0]
+    assert "not followed [index_in_use]: The versions 'notes' are followed already" in capfd.readouterr().err
+    assert store.current() == "notes-20261101T101500Z"
+    for one in (second, other):
+        one.close()
+
+
+def test_what_is_served_must_lie_in_the_folder(
+    store: IndexStore, notes: Path, encoder: PassageEncoder, tmp_path: Path
+) -> None:
+    with pytest.raises(UnknownIndex, match="'notes'"):
+        follower(IndexStore(tmp_path / "elsewhere"), notes, encoder, serving=CurrentLine(store)).look()
+
+
+def test_a_killed_follower_leaves_no_lock(store: IndexStore) -> None:
+    holding = "import sys; from pathlib import Path; from openbook.cli.index_follow import SeriesLock; "
+    holding += (
+        "from openbook.storage.index_store import IndexStore; lock = SeriesLock(IndexStore(Path(sys.argv[1])), '.')"
+    )
+    command = [sys.executable, "-c", f"{holding}; lock.take('notes'); print('held', flush=True); sys.stdin.read()"]
+    lock = SeriesLock(store, ".")
+    with subprocess.Popen([*command, store.folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(FollowInProgress, match=f"process {other.pid} on "):
+            lock.take("notes")
+        other.kill()
+        other.wait()
+    lock.take("notes")
+    lock.release()
 
 
 def test_an_error_is_said_and_tried_again_after_growing_pauses(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from openbook.indexing import faiss_building
-from openbook.indexing.faiss_building import TRAINED, forget, write_index
+from openbook.indexing.faiss_building import CENTRES, TRAINED, forget, write_index
 from openbook.indexing.index_spec import choose_index
 from openbook.storage.index_store import IndexStore
 from tests.openbook.indexing.publishing_killed import DIMENSION, SLICE_ROWS, N, publish_reported, vectors
@@ -66,7 +66,7 @@ def test_what_another_build_left_is_not_taken(tmp_path: Path, another: str) -> N
     build(tmp_path / "first", *first, tmp_path / "work")
     assert (tmp_path / "work" / TRAINED).is_file()
     if another == "damaged":
-        for path in (tmp_path / "work").glob("*.faiss"):
+        for path in (*(tmp_path / "work").glob("*.faiss"), tmp_path / "work" / CENTRES):
             path.write_bytes(path.read_bytes()[:100])
     factory = "IVF16,SQ8" if another == "spec" else "IVF8,SQ8"
     expected = build(tmp_path / "expected", vectors(), factory, None)

@@ -1,5 +1,6 @@
 """Which versions a prune by number and age deletes, and which it never deletes."""
 
+import dataclasses
 import datetime
 import json
 from pathlib import Path
@@ -7,14 +8,19 @@ from pathlib import Path
 import pytest
 
 from openbook.errors import CurrentUnreadable
+from openbook.indexing.building import reading
+from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.retention import Retention, Retired, retire
 from openbook.storage.history import SwapHistory, SwapRecord
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import MANIFEST, sealed
 from tests.fixtures.command_line import Run
-from tests.fixtures.indexes import publish_tiny
+from tests.fixtures.indexes import ENCODER, publish_tiny
+from tests.openbook.indexing.builds import interrupt
 
 VERSIONS = ("v1", "v2", "v3", "v4", "v5", "v6")
+# what is made of which, where neither is finished
+NEEDED = {"v1": "next", "v2": "both", "v3": "both"}
 
 
 @pytest.fixture
@@ -79,6 +85,35 @@ def test_what_is_needed_is_never_deleted(store: IndexStore) -> None:
     opened.close()
     assert retire(store, Retention(days=1)).removed == ("v3",)
     assert store.versions() == ("v1", "v2", "v4")
+
+
+def test_what_an_unfinished_version_is_made_from_stays(
+    run: Run, store: IndexStore, tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update or a merge that was killed goes on by the same command, which needs its versions."""
+    loaded = PassageEncoder.load(tiny_encoder)
+    expected = dataclasses.replace(loaded, source=dataclasses.replace(loaded.source, fingerprint=ENCODER))
+    monkeypatch.setattr(PassageEncoder, "load", lambda *_, **__: expected)
+    gone = store.folder.parent / "gone.txt"
+    gone.write_text("river")
+    making = [
+        ("index", "update", "v1", "--name", "next", "--delete", gone, "--indexes", store.folder),
+        ("index", "merge", "v2", "v3", "--name", "both", "--prefix", "--indexes", store.folder),
+    ]
+    with monkeypatch.context() as stopping:
+        stopping.setattr(reading, "read", lambda *_: interrupt())
+        for command in making:
+            assert "is stopped; the same command goes on with it" in run(*command).err
+    said = run("index", "prune", "--keep", "1", "--older-than", "0", "--indexes", store.folder).err.splitlines()
+    why = "is made from it: finish that, or openbook index delete"
+    assert said[:-1] == [
+        *(f"{base} stays: the unfinished {version} {why} {version}" for base, version in NEEDED.items()),
+        *("deleted v4", "deleted v5"),
+    ]
+    for command in making:
+        ended = run(*command)
+        assert ended.code == 0, ended.err
+    assert {*NEEDED} <= {*retire(store, Retention(keep=2)).removed}
 
 
 def test_nothing_is_deleted_where_nobody_knows_what_is_live(store: IndexStore) -> None:

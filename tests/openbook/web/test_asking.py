@@ -1,5 +1,6 @@
 """Asking on the page, in Chromium, of a real service."""
 
+import json
 import re
 from dataclasses import replace
 from typing import Any
@@ -143,6 +144,38 @@ def test_a_link_holds_the_question_and_its_options_and_opening_it_asks(server: s
     expect(other.locator("#chosen")).to_have_text(
         "RAG-Sequence, fast, 3 passages, 2 beams, 2 answers, dense, tiny-2018"
     )
+
+
+def test_a_filter_reads_only_what_passes_and_what_is_wrong_with_it_stands_beside_it(
+    server: str, open_page: OpenPage
+) -> None:
+    chosen = '{"field": "id", "operator": "in", "value": ["peru", "river"]}'
+    page = open_page(server)
+    page.get_by_text("Options:").click()
+    field = page.get_by_label("Filter")
+    for wrong, said in (
+        ('{"field"', "filter: this is no JSON."),
+        (chosen.replace("id", "colour", 1), "have no field 'colour'. Fields: id, title."),
+        (chosen.replace("river", "peru").replace("peru", "nobody"), "passes the filter"),
+    ):
+        field.fill(wrong)
+        ask(page, QUESTION)
+        expect(page.locator("#filter-trouble")).to_contain_text(said)
+        expect(field).to_have_attribute("aria-invalid", "true")
+        expect(page.get_by_role("alert")).to_contain_text(said)
+    field.fill(chosen)
+    ask(page, QUESTION)
+    expect(page.locator(".answer h2")).to_be_visible()
+    expect(page.locator("#filter-trouble")).to_be_hidden()
+    expect(page.locator("#chosen")).to_contain_text("filtered")
+    expected = post(f"{server}/answer", json={"question": QUESTION, "filter": json.loads(chosen)}).json()
+    assert len(expected["passages"]) == 2
+    # the link holds it
+    other = open_page(page.url)
+    for shown in (page, other):
+        expect(shown.locator(".answer h2")).to_have_text(expected["answer"])
+        assert shown.locator(".passages .text").all_text_contents() == [one["text"] for one in expected["passages"]]
+    assert other.get_by_label("Filter").input_value() == chosen
 
 
 def test_going_back_asks_the_question_before(server: str, open_page: OpenPage) -> None:

@@ -239,8 +239,16 @@ def test_a_link_that_was_tampered_with_falls_back_to_defaults(server: str, open_
           return [odd, toFragment(odd), fromFragment("#question=+"), fromFragment("")];
         }"""
     )
-    options = {"decoding": "fast", "index": "", "abstain": "", "retriever": "", "max_new_tokens": 32, "model": "token"}
-    options |= {"n_docs": 5, "num_answers": 1, "num_beams": 1}
+    options = {
+        "decoding": "fast",
+        "filter": "",
+        "index": "",
+        "abstain": "",
+        "retriever": "",
+        "max_new_tokens": 32,
+        "model": "token",
+    }
+    options |= {"n_docs": None, "num_answers": 1, "num_beams": 1}
     assert found == [
         {"question": "a&b", "options": options, "versions": ["one", "two"]},
         "#question=a%26b&decoding=fast&compare=one%2Ctwo",

@@ -2,10 +2,13 @@
 
 import { call } from "./api.js";
 import { byId, element } from "./dom.js";
+import { filterOf } from "./filter.js";
 import { DEFAULTS } from "./permalink.js";
 
-const CHOICES = ["model", "decoding", "retriever", "abstain", "index"];
+const CHOICES = ["model", "decoding", "retriever", "abstain", "index", "filter"];
 const NUMBERS = ["n_docs", "num_beams", "max_new_tokens", "num_answers"];
+// what the service reads of a question that does not say, where the version holds so many
+const USUAL_DOCS = 5;
 
 function fields() {
   return byId("ask").elements;
@@ -14,7 +17,7 @@ function fields() {
 export function readForm() {
   const form = fields();
   const options = Object.fromEntries(CHOICES.map((name) => [name, form[name].value]));
-  for (const name of NUMBERS) options[name] = form[name].valueAsNumber;
+  for (const name of NUMBERS) options[name] = form[name].value ? form[name].valueAsNumber : null;
   return { question: form.question.value.trim(), options };
 }
 
@@ -32,9 +35,9 @@ export function fillForm({ question, options }) {
 
 // The body of POST /answer; of POST /compare with the versions instead of one.
 export function bodyOf({ question, options, versions = [] }) {
-  const { index, retriever, abstain, ...rest } = options;
+  const { index, retriever, abstain, filter, ...rest } = options;
   const limit = abstain && abstain !== "calibrated" ? { max_no_answer: Number(abstain) } : abstain || null;
-  const body = { question, ...rest, retriever: retriever || null, abstain: limit };
+  const body = { question, ...rest, retriever: retriever || null, abstain: limit, filter: filterOf(filter) };
   return versions.length ? { ...body, versions } : { ...body, index: index || null };
 }
 
@@ -70,11 +73,13 @@ function settle() {
   form.decoding.disabled = !sequence;
   form.num_answers.max = form.num_beams.max;
   if (form.num_answers.valueAsNumber > form.num_beams.valueAsNumber) form.num_answers.value = form.num_beams.value;
-  const words = [sequence ? `RAG-Sequence, ${form.decoding.value}` : "RAG-Token", many(form.n_docs.value, "passage"),
+  const words = [sequence ? `RAG-Sequence, ${form.decoding.value}` : "RAG-Token",
+    many(form.n_docs.value || USUAL_DOCS, "passage"),
     Number(form.num_beams.value) === 1 ? "greedy" : many(form.num_beams.value, "beam")];
   if (Number(form.num_answers.value) > 1) words.push(many(form.num_answers.value, "answer"));
   for (const name of ["retriever", "index"]) if (form[name].value) words.push(form[name].value);
   if (form.abstain.value) words.push("rather no answer");
+  if (form.filter.value.trim()) words.push("filtered");
   byId("chosen").textContent = words.join(", ");
 }
 

@@ -1,8 +1,8 @@
 // A question with its options as a fragment. A fragment stays in the browser: no log of a server or proxy holds it.
 
 export const DEFAULTS = {
-  model: "token", decoding: "thorough", retriever: "", index: "", abstain: "",
-  n_docs: 5, num_beams: 1, max_new_tokens: 32, num_answers: 1,
+  model: "token", decoding: "thorough", retriever: "", index: "", abstain: "", filter: "",
+  n_docs: null, num_beams: 1, max_new_tokens: 32, num_answers: 1,
 };
 const NUMBERS = ["n_docs", "num_beams", "max_new_tokens", "num_answers"];
 const CHOICES = {
@@ -25,7 +25,7 @@ export function fromFragment(fragment) {
   const parameters = new URLSearchParams(fragment.replace(/^#/, ""));
   const question = (parameters.get("question") || "").trim();
   if (!question) return null;
-  const options = { ...DEFAULTS, index: parameters.get("index") || "" };
+  const options = { ...DEFAULTS, index: parameters.get("index") || "", filter: parameters.get("filter") || "" };
   for (const name of NUMBERS) {
     const value = Number(parameters.get(name));
     if (Number.isInteger(value) && value > 0) options[name] = value;

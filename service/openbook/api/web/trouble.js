@@ -1,6 +1,7 @@
 // What went wrong, in a sentence, with what can be done about it.
 
 import { byId, element } from "./dom.js";
+import { showFilterTrouble } from "./filter.js";
 
 const TITLES = {
   overloaded: "The service is busy",
@@ -10,6 +11,10 @@ const TITLES = {
   index_not_resident: "This version is not open",
   unknown_index: "There is no such version",
   invalid_request: "The service does not take this",
+  filter_invalid: "This is no filter",
+  filter_field_unknown: "The filter does not fit this version",
+  filter_type_wrong: "The filter does not fit this version",
+  filter_matches_nothing: "No passage passes the filter",
 };
 const AGAIN = new Set(["overloaded", "not_ready", "deadline_exceeded", "unreachable", "internal_error"]);
 
@@ -25,12 +30,14 @@ export function showTrouble(problem, retry) {
   button.hidden = !AGAIN.has(problem.code);
   button.onclick = retry;
   count(button.hidden ? null : problem.retryAfterS);
+  showFilterTrouble(problem);
   byId("trouble").hidden = false;
   byId("trouble").scrollIntoView({ block: "nearest" });
 }
 
 export function hideTrouble() {
   clearInterval(timer);
+  showFilterTrouble(null);
   byId("trouble").hidden = true;
   byId("trouble-text").replaceChildren();
 }

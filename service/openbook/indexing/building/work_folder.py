@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -28,7 +28,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from openbook.entities import Passage
-from openbook.errors import BuildDiffers, BuildInProgress, SourceInvalid
+from openbook.errors import BuildDiffers, BuildInProgress, SourceInvalid, TextChanged
 from openbook.storage import durable
 from openbook.storage.passage_fields import PLAIN, PassageFields
 from openbook.storage.passages import passages_of, write_passages
@@ -37,6 +37,9 @@ RECIPE = "recipe.json"
 JOURNAL = "journal.jsonl"
 VECTORS = "vectors.npy"
 INDEX = "index"
+# The versions that a build takes passages or vectors from, in a recipe; and what tells one text from another there.
+MADE_FROM = "made from"
+STAMPS = frozenset({"stamp", "source bytes"})
 
 Recipe = dict[str, Any]
 Entry = dict[str, Any]
@@ -55,10 +58,29 @@ def unfinished(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(path.name.removeprefix(".work-") for path in folder.glob(".work-*") if path.is_dir()))
 
 
+def bases(folder: Path) -> dict[str, str]:
+    """The versions that unfinished builds are made from, each with the name of such a build."""
+    recipes = {version: _recipe_of(work_place(folder, version)) or {} for version in unfinished(folder)}
+    return {base: version for version, recipe in recipes.items() for base in recipe.get(MADE_FROM, ())}
+
+
 def stamp_of(path: Path) -> str:
-    """Text that changes when a file or the listing of a folder does. A recipe holds it, so that no two texts mix."""
-    state = path.stat()
-    return f"{state.st_size} {state.st_mtime_ns}"
+    """Text that changes when a file does, or the path, size or time of any file below a folder, hidden ones aside.
+
+    A recipe holds it, so that no two texts mix. Raises OSError.
+    """
+    if not path.is_dir():
+        return _mark(path)
+    marks = hashlib.sha256()
+    for folder, folders, files in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            # a link that leads nowhere, and a file that has just gone, hold no text
+            with suppress(FileNotFoundError):
+                if not name.startswith("."):
+                    found = Path(folder, name)
+                    marks.update(os.fsencode(f"{found.relative_to(path)}\0{_mark(found)}\0"))
+    return marks.hexdigest()
 
 
 def text_bytes(passages: Iterable[Passage]) -> int:
@@ -238,6 +260,9 @@ class WorkFolder:
                 "metadata": fields.metadata,
             }
         )
+        before, vectors = self.facts.get("known", {}).get(str(number), ("", ""))
+        if before == self.shards[number].sha256:
+            self.note_embedded(number, vectors)
 
     def note_embedded(self, number: int, sha256: str) -> None:
         """Note that the vectors of a shard are on the disk, with this sha256; "" means that they must be made again."""
@@ -246,6 +271,17 @@ class WorkFolder:
     def note(self, **facts: Any) -> None:
         """Remember a fact of the build: everything is read, the index is chosen, publishing has begun."""
         self._note({"facts": facts})
+
+    def read_again(self) -> None:
+        """Forget what was read. A shard that comes out the same when it is read again has its vectors still."""
+        known = self.facts.get("known", {}) | {
+            str(number): (self.shards[number].sha256, sha256) for number, sha256 in self.embedded.items()
+        }
+        # FAISS's state holds vectors of before
+        shutil.rmtree(self.place / INDEX, ignore_errors=True)
+        self._journal.keep(0)
+        self._replay()
+        self.note(known=known)
 
     def drop_damaged_shards(self) -> None:
         """Forget the first shard whose file has changed, and everything noted after it."""
@@ -295,21 +331,32 @@ def read_shard(path: Path) -> list[Passage]:
 
 
 @contextmanager
-def working(folder: Path, version: str, recipe: Recipe, *, restart: bool = False) -> Iterator[WorkFolder]:
+def working(
+    folder: Path, version: str, recipe: Recipe, *, restart: bool = False, read_again: bool = False
+) -> Iterator[WorkFolder]:
     """The locked work folder of a version, made if it is missing. `restart` throws away the work in it.
 
-    Raises BuildInProgress while another process has it, BuildDiffers if its work began with another recipe.
+    Raises BuildInProgress while another process has it, BuildDiffers if its work began with another recipe. Where only
+    the text is another, raises TextChanged, or with `read_again` keeps the vectors of shards that are the same.
     """
     with locked(folder, version) as place:
         if restart:
             _clear(place)
-        before = _recipe_of(place)
+        before, now = _recipe_of(place), json.loads(json.dumps(recipe))
         if before is None:
             _clear(place)
-            durable.write_atomically(place / RECIPE, json.dumps(recipe, indent=2, ensure_ascii=False) + "\n")
-        elif before != json.loads(json.dumps(recipe)):
-            raise BuildDiffers(version=version, differences=_differences(before, recipe))
-        yield WorkFolder(place, version)
+            _write_recipe(place, now)
+            before = now
+        differing = _differing(before, now)
+        if not STAMPS.issuperset(differing):
+            raise BuildDiffers(version=version, differences=_differences(before, now))
+        if differing and not read_again:
+            raise TextChanged(version=version)
+        work = WorkFolder(place, version)
+        if differing:
+            work.read_again()
+            _write_recipe(place, now)
+        yield work
 
 
 @contextmanager
@@ -355,6 +402,15 @@ def _clear(place: Path) -> None:
             path.unlink()
 
 
+def _mark(path: Path) -> str:
+    state = path.stat()
+    return f"{state.st_size} {state.st_mtime_ns}"
+
+
+def _write_recipe(place: Path, recipe: Recipe) -> None:
+    durable.write_atomically(place / RECIPE, json.dumps(recipe, indent=2, ensure_ascii=False) + "\n")
+
+
 def _recipe_of(place: Path) -> Recipe | None:
     try:
         recipe = json.loads((place / RECIPE).read_text(encoding="utf-8"))
@@ -369,8 +425,11 @@ def _differences(before: Recipe, now: Recipe) -> str:
     def said(recipe: Recipe, name: str) -> str:
         return "none" if recipe.get(name) is None else str(recipe[name])
 
-    names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-    return "; ".join(f"{name}: {said(before, name)}, now {said(now, name)}" for name in names)
+    return "; ".join(f"{name}: {said(before, name)}, now {said(now, name)}" for name in _differing(before, now))
+
+
+def _differing(before: Recipe, now: Recipe) -> list[str]:
+    return [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
 
 
 def _line(entry: Entry) -> bytes:
@@ -382,12 +441,11 @@ def _bytes_of(array: NDArray[Any]) -> memoryview:
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    """Allocate the file now: a build must not find the disk full after days."""
-    os.ftruncate(descriptor, 0)
+    """Allocate the file now: a build must not find the disk full after days. Rows that are there stay."""
+    os.ftruncate(descriptor, size)
     try:
         os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
+        # such a file system allocates nothing in advance
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
             raise
-        # this file system allocates nothing in advance
-        os.ftruncate(descriptor, size)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -12,13 +12,16 @@ from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.splitting import Section
 from openbook.storage.passage_fields import is_url
 
-# YAML of this size is read in a tenth of a second.
 FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(?P<yaml>.{0,16384}?)(?:^|\n)(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
-HEADING = re.compile(r" {0,3}(?P<level>#{1,6})(?:[ \t]+(?P<words>.*?))??(?:[ \t]+#+)?[ \t]*\r?$")
+# YAML of this size takes seconds where it is nested deeply, and for ever where aliases merge aliases.
+MOST_DEPTH, MOST_ALIASES = 16, 8
+HEADING = re.compile(r" {0,3}(?P<level>#{1,6})(?:[ \t]+(?P<words>.*))?\r?$")
 FENCE = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})")
 # The names by which generators of sites know them, the first one that fits is taken.
 TITLES, URLS, DATES = ("title",), ("url", "canonical_url", "source"), ("published", "date", "pubdate", "created")
 UNREADABLE = "front matter"
+# Of an integer that is written in digits.
+MOST_BITS = 4096
 
 
 def read_markdown(text: str) -> FolderFile:
@@ -27,8 +30,9 @@ def read_markdown(text: str) -> FolderFile:
     title, url, published = _first(fields, TITLES, _words), _first(fields, URLS, _url), _first(fields, DATES, as_moment)
     lines = body.lstrip().split("\n")
     heading = HEADING.match(lines[0])
-    if heading and heading["words"] and title in (None, heading["words"]):
-        title, lines = heading["words"], lines[1:]
+    words = _heading_words(heading) if heading else ""
+    if words and title in (None, words):
+        title, lines = words, lines[1:]
     known = {*TITLES, *(name for name in URLS if _url(fields.get(name))), *DATES}
     rest = {name: value for name, value in fields.items() if name not in known}
     return FolderFile(_sections(lines), title, url, published, rest, noted)
@@ -40,9 +44,10 @@ def front_matter(text: str) -> tuple[Mapping[str, Any], str, str | None]:
     if found is None:
         return {}, text, None
     try:
-        fields = yaml.safe_load(found["yaml"])
-    # a date that is none is a ValueError, brackets without end a RecursionError
-    except (yaml.YAMLError, ValueError, RecursionError, OverflowError):
+        _check_size(found["yaml"])
+        fields = yaml.load(found["yaml"], Loader=_Loader)
+    # a date that is none is a ValueError
+    except (yaml.YAMLError, ValueError, OverflowError):
         return {}, text[found.end() :], UNREADABLE
     if fields is None:
         return {}, text[found.end() :], None
@@ -50,6 +55,28 @@ def front_matter(text: str) -> tuple[Mapping[str, Any], str, str | None]:
         # a rule of three hyphens above text
         return {}, text, None
     return {name: value for name, value in fields.items() if isinstance(name, str)}, text[found.end() :], None
+
+
+def _check_size(text: str) -> None:
+    """Raise YAMLError for YAML that is nested too deeply, or repeats too much of itself."""
+    depth = n_aliases = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        n_aliases += isinstance(event, yaml.AliasEvent)
+        if depth > MOST_DEPTH or n_aliases > MOST_ALIASES:
+            raise yaml.YAMLError(f"more than {MOST_DEPTH} levels or {MOST_ALIASES} aliases")
+
+
+def _whole_number(loader: Any, node: Any) -> int | str:
+    """An integer; as it is written where it is too large to be written in digits, as of base 16."""
+    value: int = loader.construct_yaml_int(node)
+    return value if value.bit_length() <= MOST_BITS else str(node.value)
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Makes plain values alone; in C, where PyYAML has it."""
+
+    yaml_constructors: ClassVar = {**yaml.SafeLoader.yaml_constructors, "tag:yaml.org,2002:int": _whole_number}
 
 
 def _sections(lines: list[str]) -> tuple[Section, ...]:
@@ -65,7 +92,7 @@ def _sections(lines: list[str]) -> tuple[Section, ...]:
         elif fenced and fenced["fence"].startswith(fence):
             fence = ""
         if heading:
-            words = heading["words"] or ""
+            words = _heading_words(heading)
             parts.append((headings.below(len(heading["level"]), words), words, []))
         else:
             parts[-1][2].append(line)
@@ -73,6 +100,13 @@ def _sections(lines: list[str]) -> tuple[Section, ...]:
     return tuple(
         Section(f"{words}\n\n{text}" if words else text, section) for section, words, text in texts if text.strip()
     )
+
+
+def _heading_words(heading: re.Match[str]) -> str:
+    """What a heading says, without the # that may close it."""
+    words = (heading["words"] or "").rstrip()
+    open_end = words.rstrip("#")
+    return words if open_end and open_end[-1] not in " \t" else open_end.rstrip()
 
 
 def _first(fields: Mapping[str, Any], names: tuple[str, ...], read: Any) -> Any:

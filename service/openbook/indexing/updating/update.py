@@ -98,6 +98,7 @@ def update_index(
             encoder,
             replace(
                 chosen,
+                made_from=(base,),
                 stamp=f"base {base} {manifest}, changes {plan.stamp}",
                 size=_size(snapshot.info, plan),
                 engine=Reusing(snapshot, plan, encoder, options.workers),

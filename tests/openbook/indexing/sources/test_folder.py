@@ -10,6 +10,7 @@ from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.sources import open_source
 from openbook.indexing.sources.folder import LARGEST_FILE, FolderSource
+from openbook.indexing.sources.markdown import MOST_ALIASES, MOST_DEPTH
 from openbook.storage.passage_fields import PassageFields
 from tests.openbook.indexing.sources.marks import check_marks
 
@@ -124,13 +125,58 @@ def test_the_fields_that_most_files_have_are_declared(tmp_path: Path) -> None:
     assert {"f99", "path"} <= fields.metadata.keys()
 
 
+def merged(n_aliases: int) -> str:
+    """YAML in which each line merges the one before, so that two aliases a line double the work at each."""
+    lines = [f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, n_aliases // 2 + 1)]
+    return "\n".join(["a0: &a0 {k: 1}", *lines])
+
+
 @pytest.mark.parametrize(
-    "front", ["title: [", "a: &a [*a]\nb: !!python/object:os.system {}", "d: 2018-13-45", "[" * 9000]
+    "front",
+    [
+        *("title: [", "a: &a [*a]\nb: !!python/object:os.system {}", "d: 2018-13-45", "[" * 9000),
+        *(f"a: {'[' * MOST_DEPTH}{']' * MOST_DEPTH}", merged(MOST_ALIASES + 2), merged(200)),
+    ],
 )
 def test_front_matter_that_cannot_be_read_costs_itself_and_not_the_text(tmp_path: Path, front: str) -> None:
     source = open_source(str(written(tmp_path, a__md=f"---\n{front}\n---\nText.")))
     assert list(source.passages()) == [passage("a.md", 0, "a", "Text.")]
     assert source.skipped() == {"front matter": 1}
+
+
+@pytest.mark.parametrize("front", [f"a: {'[' * (MOST_DEPTH - 1)}{']' * (MOST_DEPTH - 1)}", merged(MOST_ALIASES)])
+def test_front_matter_may_be_nested_and_repeat_itself_a_little(tmp_path: Path, front: str) -> None:
+    source = open_source(str(written(tmp_path, a__md=f"---\ntitle: T\n{front}\n---\nText.")))
+    assert [one.title for one in source.passages()] == ["T"]
+    assert source.skipped() == {}
+
+
+def test_an_integer_too_large_for_digits_is_text(tmp_path: Path) -> None:
+    """Python refuses to write it: that must not end a build."""
+    large = f"0x{'f' * 5000}"
+    source = open_source(str(written(tmp_path, a__md=f"---\ntitle: {large}\nn: {large}\nm: {2**70}\n---\nText.")))
+    [found] = source.passages()
+    assert found.title == large
+    assert dict(found.metadata) == {"m": str(2**70), "n": large, "path": "a.md"}
+
+
+@pytest.mark.parametrize(
+    ("line", "section"),
+    [
+        *(
+            ("# one ##", "one"),
+            ("# one#", "one#"),
+            ("#\tone # two \t##  ", "one # two"),
+            ("# #", None),
+            ("####### x", None),
+        ),
+        # a heading with so many spaces must not take hours
+        (f"# a{' ' * 200_000}b", "a"),
+    ],
+)
+def test_a_heading_ends_before_what_closes_it(tmp_path: Path, line: str, section: str | None) -> None:
+    found = list(open_source(str(written(tmp_path, a__md=f"Text.\n\n{line}\n\nMore."))).passages())
+    assert found[-1].section == section
 
 
 @pytest.mark.parametrize("text", ["---\nText.\n---\nMore.", "---\nnever closed: yes", "--- \n"])
