@@ -284,8 +284,8 @@ class Lineage:
     """The version that an update was made from, and what it did.
 
     `base_manifest` is the sha256 of the base's manifest.json. `added`, `changed` and `removed` count passages by their
-    ids; `embedded` counts those whose text the base lacked. `relinked` counts the vectors that went into a graph or
-    out of it since the graph was last made as a whole; 0 of an index that was.
+    ids; `embedded` counts those whose text the base lacked. `relinked` counts the vectors that went into a graph, or
+    into trained lists or codes, or out of them since these were last made as a whole; 0 of an index that was.
     """
 
     base: str

@@ -41,7 +41,7 @@ class LineageResponse(BaseModel):
     changed: int
     removed: int
     embedded: Annotated[int, Field(description="Passages whose text the base lacked.")]
-    relinked: Annotated[int, Field(description="Vectors that the graph lost or gained since it was made as a whole.")]
+    relinked: Annotated[int, Field(description="Vectors that a graph or lists lost or gained since made as a whole.")]
 
 
 class ManifestResponse(BaseModel):

@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from math import log
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +20,8 @@ from openbook.storage.vectors import save_array, slices
 K1 = 0.9
 B = 0.4
 REPORT_EVERY = 4096
-# Times that bm25s walks over all passages, after the walk that makes their words.
-WALKS = 3
+# Words of passages that are scored at once.
+BLOCK_PAIRS = 1 << 22
 BATCH_ROWS = 1024
 # English passages of 100 words with titles have so many words that are kept, and so many different ones, in a byte.
 # A word takes so many bytes; a different one takes these on the disk, and these while they are sorted.
@@ -76,14 +76,6 @@ def write_bm25(
     The same passages give the same bytes. Holds the words of all passages in memory: 4 bytes a word, and about 36 for
     each different word of a passage while they are sorted. `report` receives the share that is done, 0 to 1.
     """
-    n_steps, done = max(1, n_passages * (1 + WALKS)), 0
-
-    def step() -> None:
-        nonlocal done
-        done += 1
-        if report is not None and done % REPORT_EVERY == 0:
-            report(min(1.0, done / n_steps))
-
     analyser = Analyser()
     words: dict[str, int] = {}
     lengths, terms = array("q"), array("i")
@@ -95,13 +87,14 @@ def write_bm25(
         found = bm25_words(passage, analyser)
         terms.extend([words.setdefault(word, len(words)) for word in found])
         lengths.append(len(found))
-        step()
+        if report is not None and len(lengths) % REPORT_EVERY == 0:
+            report(len(lengths) / n_passages)
     used = np.bincount(np.frombuffer(terms, dtype=np.int32), minlength=len(words)) > 0  # (V',)
     names = sorted((name for name, number in words.items() if used[number]), key=str.encode)
     place = np.zeros(len(words), dtype=np.int32)  # (V',)
     place[[words[name] for name in names]] = np.arange(len(names))
-    texts = _Texts(place[np.frombuffer(terms, dtype=np.int32)], np.frombuffer(lengths, dtype=np.int64), step)
-    postings = _score(names, texts, parameters)
+    numbers = place[np.frombuffer(terms, dtype=np.int32)]  # (W,)
+    postings = _score(names, numbers, np.frombuffer(lengths, dtype=np.int64), parameters)
     for name, content in (
         (BM25_TERMS, postings.letters),
         (BM25_OFFSETS, postings.offsets),
@@ -119,40 +112,33 @@ def estimated_bytes(text_bytes: int) -> tuple[int, int]:
     return round(on_disk), round(WORD_BYTES * n_words + SORTED_BYTES * n_pairs)
 
 
-class _Texts:
-    """The words of each passage as numbers, for bm25s to walk over: never all as a list of lists."""
-
-    def __init__(self, terms: NDArray[np.int32], lengths: NDArray[np.int64], step: Callable[[], None]) -> None:
-        self.terms = terms  # (W,)
-        self._ends = np.concatenate([[0], np.cumsum(lengths)])  # (N + 1,)
-        self._step = step
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for start, end in pairwise(self._ends.tolist()):
-            self._step()
-            yield self.terms[start:end].tolist()
-
-
-def _score(names: list[str], texts: _Texts, parameters: Bm25Parameters) -> Postings:
-    # this import takes a second, which a build without BM25 saves
-    from bm25s import BM25
-
+def _score(
+    names: list[str], terms: NDArray[np.int32], lengths: NDArray[np.int64], parameters: Bm25Parameters
+) -> Postings:
+    """Lucene's BM25 of the words (W,) of passages of these lengths (N,), to the bit as bm25s makes it of lists."""
     letters = [name.encode() for name in names]
     offsets = np.zeros((len(names) + 1, 2), dtype=np.int64)  # (V + 1, 2)
     np.cumsum([len(one) for one in letters], out=offsets[1:, 0])
-    if not len(texts.terms):
-        # bm25s divides by the mean number of words
-        return Postings(np.empty(0, np.uint8), offsets, np.empty(0, np.int32), np.empty(0, np.float32))
-    scored = BM25(k1=parameters.k1, b=parameters.b, method="lucene", backend="numpy").build_index_from_ids(
-        list(range(len(names))), texts, show_progress=False
-    )
-    offsets[:, 1] = scored["indptr"]
-    return Postings(
-        np.frombuffer(b"".join(letters), dtype=np.uint8),
-        offsets,
-        scored["indices"].astype(np.int32, copy=False),
-        scored["data"].astype(np.float32, copy=False),
-    )
+    n_passages = max(1, len(lengths))
+    # sorted by word, then by passage: equal ones are one word of one passage
+    keys = terms.astype(np.int64)  # (W,)
+    keys *= n_passages
+    keys += np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+    keys.sort()
+    is_first = np.ones(len(keys), dtype=np.bool_)  # (W,)
+    np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
+    first = np.flatnonzero(is_first)  # (P,)
+    counts = np.diff(first, append=len(keys)).astype(np.float32)  # (P,)
+    keys = keys[first]  # (P,)
+    rows = (keys % n_passages).astype(np.int32)  # (P,)
+    keys //= n_passages
+    df = np.bincount(keys, minlength=len(names))  # (V,)
+    np.cumsum(df, out=offsets[1:, 1])
+    idf = np.array([log(1 + (len(lengths) - n + 0.5) / (n + 0.5)) for n in df.tolist()], dtype=np.float32)  # (V,)
+    k1, b = parameters.k1, parameters.b
+    mean = lengths.mean() if len(terms) else 1.0
+    weights = k1 * ((1 - b) + b * lengths / mean)  # (N,)
+    scores = np.empty(len(rows), dtype=np.float32)  # (P,)
+    for part in slices(len(rows), BLOCK_PAIRS):
+        scores[part] = idf[keys[part]] * (counts[part] / (weights[rows[part]] + counts[part]))
+    return Postings(np.frombuffer(b"".join(letters), dtype=np.uint8), offsets, rows, scores)

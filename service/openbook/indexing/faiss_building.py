@@ -77,8 +77,8 @@ def write_index(
 
     `work` is a folder for this build alone, made if it is missing. Another call with the same vectors and spec
     continues from what it keeps. `report` counts steps of "train" and rows of "add". `n_threads` None is one a core:
-    the bytes of a graph then depend on the order in which threads finish. `begun` makes a graph of the first rows, in
-    place of an empty one.
+    the bytes of a graph then depend on the order in which threads finish. `begun` makes an index of the first
+    rows, in place of an empty one that is to be trained.
     """
     if spec.index_type == "flat" and _write_flat(path, vectors, report or Silence().update):
         return

@@ -1,26 +1,49 @@
-"""The graph of a base without the vectors that go: what is left of it takes the new ones in, as FAISS adds vectors.
+"""What an update takes of the base's index: the graph without the vectors that go, or what it has learned.
 
 FAISS's HNSW deletes nothing, and making a graph anew takes longer than all else in an update. A link to a vector that
 goes is dropped here, and each adding fills such gaps again. A vector that loses many links is linked to the neighbours
 of those that it has lost.
+
+Rotation, centres and codewords fit what is like the text that they were learned from. An update fills new lists by
+them, since learning takes longer than filling.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from openbook.indexing.index_spec import IndexSpec
 from openbook.storage.faiss_factory import core_of, new_index
 from openbook.storage.faiss_parts import Graph
 from openbook.storage.vectors import slices
 
-# A graph that has lost and gained more than this share of its vectors since it was made is made anew.
+# An index that has lost and gained more than this share of its vectors since it was made as a whole is made anew.
 LARGEST_SHARE = 0.25
 # A vector that has lost so many of its links is given others.
 LOST_SHARE = 0.25
 BLOCK_ROWS = 1 << 16
+
+
+class Carried(Protocol):
+    """What an update takes of the base's index."""
+
+    def begun(self, spec: IndexSpec, vectors: NDArray[np.float32]) -> Any:
+        """A FAISS index of the first n of `vectors` (N, d), to which the others are to be added; n may be 0."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedTraining:
+    """`learned` makes an empty index that has learned what the base's has."""
+
+    learned: Callable[[], Any]
+
+    def begun(self, spec: IndexSpec, vectors: NDArray[np.float32]) -> Any:
+        return self.learned()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +53,9 @@ class CarriedGraph:
     graph: Graph
     kept: NDArray[np.int64]
 
-    def begun(self, factory: str, vectors: NDArray[np.float32], build: int, search: int) -> Any:
-        """An index of the first n of `vectors` (N, d), linked, to which the others are to be added."""
+    def begun(self, spec: IndexSpec, vectors: NDArray[np.float32]) -> Any:
         links, levels, offsets = self._links(vectors)
-        index = new_index(factory, vectors.shape[1])
+        index = new_index(spec.factory, vectors.shape[1])
         core = core_of(index)
         for part in slices(len(self.kept)):
             core.storage.add(np.ascontiguousarray(vectors[part], dtype=np.float32))
@@ -44,7 +66,7 @@ class CarriedGraph:
         # where a search begins: any vector of the highest level that is left
         core.hnsw.entry_point = int(levels.argmax())
         core.hnsw.max_level = int(levels.max()) - 1
-        core.hnsw.efConstruction, core.hnsw.efSearch = build, search
+        core.hnsw.efConstruction, core.hnsw.efSearch = spec.build["efConstruction"], spec.search["efSearch"]
         return index
 
     def _links(self, vectors: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:

@@ -28,7 +28,7 @@ from openbook.indexing.building.work_folder import (
     working,
 )
 from openbook.indexing.faiss_adopting import Adoptable
-from openbook.indexing.faiss_carrying import CarriedGraph
+from openbook.indexing.faiss_carrying import Carried
 from openbook.indexing.index_spec import IndexSpec, choose_index, estimate
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.publishing import check_free, prune, publish
@@ -50,8 +50,8 @@ class BuildOptions:
     is right only where the text alone decides a vector. `made_from` names the versions that the build needs until it
     is done. `engine` replaces the processes on this machine. `bm25` publishes BM25 scores beside the vectors. `adopted`
     is a finished FAISS file of the vectors; `index` and `numbers` are then not read. `reason` is a sentence in place of
-    choose_index's, for an index that another version has decided; `lineage` goes into the manifest. `carried` is the
-    graph of a base, whose kept rows come first.
+    choose_index's, for an index that another version has decided; `lineage` goes into the manifest. `carried` is what
+    the index takes of a base's, whose kept rows come first. `threads` fill the index; None is one a core.
     """
 
     index: str = "flat"
@@ -68,8 +68,9 @@ class BuildOptions:
     adopted: Adoptable | None = None
     reason: str = ""
     lineage: Lineage | None = None
-    carried: CarriedGraph | None = None
+    carried: Carried | None = None
     known: KnownWords | None = None
+    threads: int | None = None
 
 
 def build_index(
@@ -182,6 +183,7 @@ class _Build:
                 lineage=self.options.lineage,
                 carried=self.options.carried,
                 known=self.options.known,
+                n_threads=self.options.threads,
             )
         finally:
             rows.close()

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 
@@ -19,8 +20,8 @@ from openbook.indexing import workplace
 from openbook.indexing.bm25_build import Bm25Parameters, in_order, write_bm25
 from openbook.indexing.building.progress import Report, Silence
 from openbook.indexing.faiss_adopting import adopt
-from openbook.indexing.faiss_building import Begun, forget, write_index
-from openbook.indexing.faiss_carrying import CarriedGraph
+from openbook.indexing.faiss_building import forget, write_index
+from openbook.indexing.faiss_carrying import Carried
 from openbook.indexing.index_spec import IndexSpec, choose_index
 from openbook.indexing.unique_ids import UniqueIds
 from openbook.storage import current, durable
@@ -71,7 +72,7 @@ def publish(
     known: KnownWords | None = None,
     adopted: Path | None = None,
     lineage: Lineage | None = None,
-    carried: CarriedGraph | None = None,
+    carried: Carried | None = None,
     fields: PassageFields | None = None,
 ) -> IndexInfo:
     """Write a version: row i is `vectors[i]` (N, d) and the i-th passage. It is there wholly or not at all.
@@ -88,7 +89,7 @@ def publish(
     "probe", "bm25", "checksum". With `bm25` its scores lie beside; the words of the
     first passages may be `known`. Raises IndexExists, InvalidVersionName,
     SettingInvalid for an index type that cannot hold so many passages, SourceInvalid for passages that no index can
-    hold, or a file of other vectors. `carried` is what of a base's graph the first rows have.
+    hold, or a file of other vectors. `carried` is what the index takes of a base's, whose rows come first.
     """
     check_free(store, version, replace=replace)
     if snapshot_date is not None and not is_date(snapshot_date):
@@ -111,7 +112,7 @@ def publish(
         if adopted is not None:
             reason = adopt(adopted, index, vectors, spec, told)
         else:
-            begun = None if carried is None else _begin(carried, vectors, spec)
+            begun = None if carried is None else partial(carried.begun, spec, vectors)
             write_index(index, vectors, spec, work=work, report=told, n_threads=n_threads, begun=begun)
         # a defect shows here and not in a service
         with closing(FaissIndex.open(index, version=version, factory=spec.factory)) as written:
@@ -263,10 +264,6 @@ def prune(store: IndexStore, *, older_than_s: float = PRUNE_AFTER_S) -> int:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
                     n_removed += 1
     return n_removed
-
-
-def _begin(carried: CarriedGraph, vectors: NDArray[np.float32], spec: IndexSpec) -> Begun:
-    return lambda: carried.begun(spec.factory, vectors, spec.build["efConstruction"], spec.search["efSearch"])
 
 
 def _check_finite(version: str, vectors: NDArray[np.float32]) -> None:

@@ -1,8 +1,8 @@
 """BM25: for each word the passages that hold it, with what the word is worth there; four arrays that are mapped.
 
 The scores are Lucene's (Kamphuis et al. 2020, "Lucene (accurate)"): idf = ln(1 + (N - df + 0.5) / (df + 0.5)), times
-tf / (tf + k1 (1 - b + b |z| / avg |z|)), summed over the words of the question. bm25s computes them when the index is
-built and adds them up for each question. Numbers in the files are checked before they are used.
+tf / (tf + k1 (1 - b + b |z| / avg |z|)), summed over the words of the question. The build computes them, and bm25s adds
+them up for each question. Numbers in the files are checked before they are used.
 """
 
 from bisect import bisect_left

@@ -70,6 +70,14 @@ def read_mapped(path: Path) -> Any:
         return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
 
 
+def read_learned(path: Path) -> Any:
+    """An index of no rows, in memory, that has learned what the one in the file has. Raises what `read_mapped` does."""
+    with no_array_larger_than(path.stat().st_size):
+        index = faiss.read_index(str(path), faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
+    index.reset()
+    return index
+
+
 class FaissIndex(Mapped[Any]):
     """An index of N vectors of d dimensions, mapped from a file or built in memory. Reading never changes it."""
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +21,10 @@ from openbook.errors import (
 )
 from openbook.storage.bm25_index import Bm25Index
 from openbook.storage.durable import FileMark
-from openbook.storage.faiss_index import FaissIndex
+from openbook.storage.faiss_index import FaissIndex, read_learned
 from openbook.storage.faiss_parts import Graph
 from openbook.storage.filters import Filtering
-from openbook.storage.manifest import is_lossy, resident_bytes
+from openbook.storage.manifest import INDEX_FILE, is_lossy, resident_bytes
 from openbook.storage.passages import PassageFile
 from openbook.storage.search_parameters import MOST_CANDIDATES, N_CANDIDATES, search_parameters
 from openbook.storage.vectors import SLICE_ROWS, VectorFile, slices
@@ -81,6 +82,15 @@ class IndexSnapshot:
         """The links of an index of type hnsw. Raises IndexUnreadable for a damaged graph."""
         self.check_whole()
         return self._index.graph()
+
+    def learned(self) -> Any:
+        """An empty FAISS index that has learned what this one has: a rotation, centres, codewords.
+
+        Raises IndexUnreadable for a damaged index.
+        """
+        self.check_whole()
+        self._index.check_links()
+        return read_learned(self._folder / INDEX_FILE)
 
     def search(
         self,

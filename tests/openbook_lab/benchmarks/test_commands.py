@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from openbook_lab.benchmarks import machine_limits, swap
+from openbook.storage.index_store import IndexStore
+from openbook_lab.benchmarks import machine_limits, swap, update
 from openbook_lab.benchmarks.names import chosen
 from tests.fixtures.command_line import Run
 from tests.fixtures.evaluation import QUESTIONS, write_lines
+from tests.fixtures.indexes import publish_tiny
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -104,6 +106,57 @@ def test_index_types_are_measured_side_by_side_and_again_with_another_number(run
         assert [row for row in before if "HNSW" not in row["index"]] == [
             row for row in after if "HNSW" not in row["index"]
         ]
+
+
+@pytest.mark.parametrize("index_type", ["flat", pytest.param("hnsw", marks=pytest.mark.slow)])
+def test_an_update_is_measured_beside_a_whole_build_and_leaves_nothing_behind(
+    run: Run, tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch, index_type: str
+) -> None:
+    # to start a process for each step would take most of the time
+    monkeypatch.setattr(update, "in_child", lambda told, step, *arguments: step(told, *arguments))
+    monkeypatch.setattr(update, "EMBEDDED", 2)
+    small = ("--encoder", tiny_encoder, "--questions", 30, "--threads", 1, "--folder", "work")
+    drawn = ("--passages", 1000, "--dimension", 16, "--type", index_type)
+    found, _, _ = measured(run, "update", *small, *drawn)
+    rate, making, beside, finding = (table["rows"] for table in found["tables"])
+    assert [row["texts to embed"] for row in making] == [1000, 10, 1000]
+    assert all(row["processor"] > 0 for row in making)
+    plain, embedding = beside
+    assert plain["update"] == making[1]["processor"]
+    assert plain["full build"] == making[2]["processor"]
+    of_each = rate[0]["processor"] / rate[0]["passages"]
+    assert embedding["update"] == pytest.approx(plain["update"] + 10 * of_each)
+    assert embedding["full build"] == pytest.approx(plain["full build"] + 1000 * of_each)
+    assert embedding["%"] == pytest.approx(100 * embedding["update"] / embedding["full build"])
+    assert [row["version"] for row in finding] == ["base", "updated", "whole"]
+    assert all(row[f"recall@{update.K}"] > 0.97 for row in finding)
+    updated = finding[1]
+    assert updated["equal answers of BM25"] == 30
+    if index_type == "flat":
+        assert (updated["equal answers"], updated["equal files"]) == (30, updated["of files"])
+    assert list(Path("work").iterdir()) == []
+
+
+def test_an_update_of_a_version_that_is_there_leaves_it_as_it_was(
+    run: Run, tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(update, "in_child", lambda told, step, *arguments: step(told, *arguments))
+    monkeypatch.setattr(update, "EMBEDDED", 2)
+    publish_tiny(IndexStore(Path("indexes")), "tiny-2016")
+    before = {path: path.stat() for path in Path("indexes").rglob("*")}
+    found, _, _ = measured(
+        run, "update", "--indexes", "indexes", "--version", "tiny-2016", "--changed", 0.25, "--questions", 20,
+        "--encoder", tiny_encoder, "--no-rebuild", "--folder", "work",
+    )  # fmt: skip
+    assert (found["facts"]["base"], found["facts"]["changed"]) == ("version tiny-2016", 3)
+    _, making, beside, finding = (table["rows"] for table in found["tables"])
+    assert [row["version"] for row in making] == ["updated"]
+    assert len(beside) == 1
+    assert [(row["version"], row[f"recall@{update.K}"]) for row in finding] == [("tiny-2016", 1), ("updated", 1)]
+    after = {path: path.stat() for path in Path("indexes").rglob("*")}
+    assert {path: (one.st_mtime_ns, one.st_nlink) for path, one in after.items()} == {
+        path: (one.st_mtime_ns, one.st_nlink) for path, one in before.items()
+    }
 
 
 def test_a_type_that_cannot_be_served_is_refused_before_anything_is_drawn(run: Run) -> None:

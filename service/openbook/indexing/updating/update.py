@@ -12,7 +12,7 @@ from openbook.indexing.bm25_build import Bm25Parameters, bm25_words
 from openbook.indexing.building.estimating import SourceSize
 from openbook.indexing.building.progress import BuildReport, Progress, Silence
 from openbook.indexing.building.work_folder import work_place
-from openbook.indexing.faiss_carrying import LARGEST_SHARE, CarriedGraph
+from openbook.indexing.faiss_carrying import LARGEST_SHARE, Carried, CarriedGraph, CarriedTraining
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.publishing import check_free
@@ -21,6 +21,7 @@ from openbook.indexing.updating.plan import UpdatePlan, plan_update
 from openbook.indexing.updating.updated import Reusing, Updated
 from openbook.storage import durable
 from openbook.storage.bm25_index import KnownWords
+from openbook.storage.faiss_factory import layout_of
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import MANIFEST, PASSAGES_FILE
 from openbook.storage.snapshot import IndexSnapshot
@@ -88,7 +89,7 @@ def update_index(
         plan = plan_update(snapshot, changes.source, deleted=changes.deleted, mirror=changes.mirror, report=told)
         if wanted is not None and not wanted(plan):
             return None
-        graph, relinked = _carried(snapshot, plan, options)
+        carried, relinked = _carried(snapshot, plan, options)
         chosen = _as_the_base(snapshot, options, bm25)
         lineage = Lineage(base, manifest, plan.n_added, plan.n_changed, plan.n_removed, plan.n_embedded, relinked)
         built = build_index(
@@ -103,7 +104,7 @@ def update_index(
                 size=_size(snapshot.info, plan),
                 engine=Reusing(snapshot, plan, encoder, options.workers),
                 lineage=lineage,
-                carried=graph,
+                carried=carried,
                 known=_known(snapshot, plan, chosen.bm25),
             ),
             report=report,
@@ -111,17 +112,21 @@ def update_index(
     return UpdateReport(built, plan)
 
 
-def _carried(base: IndexSnapshot, plan: UpdatePlan, options: BuildOptions) -> tuple[CarriedGraph | None, int]:
-    """The base's graph and how much of it is another by then; none, and 0, where the index is made anew."""
+def _carried(base: IndexSnapshot, plan: UpdatePlan, options: BuildOptions) -> tuple[Carried | None, int]:
+    """The base's graph, or what it has learned, and how many vectors are others since then; none, and 0, where the
+    index is made anew."""
+    info = base.info
     # an old manifest without the factory string does not say how many links a vector has
-    is_graph = base.info.index_type == "hnsw" and base.info.factory
-    if not is_graph or options.index or options.numbers.get("ef_construction") or not plan.kept.any():
+    if not info.factory or options.index or options.numbers.get("ef_construction") or not plan.kept.any():
         return None, 0
-    before = base.info.lineage.relinked if base.info.lineage is not None else 0
-    relinked = before + int(plan.taken.sum() + (~plan.kept).sum())
+    relinked = int(plan.taken.sum() + (~plan.kept).sum()) + (info.lineage.relinked if info.lineage is not None else 0)
     if relinked > LARGEST_SHARE * plan.n_passages:
         return None, 0
-    return CarriedGraph(base.graph(), np.flatnonzero(plan.kept)), relinked
+    if info.index_type == "hnsw":
+        return CarriedGraph(base.graph(), np.flatnonzero(plan.kept)), relinked
+    if layout_of(info.factory, info.dimension).trains:
+        return CarriedTraining(base.learned), relinked
+    return None, 0
 
 
 def _known(base: IndexSnapshot, plan: UpdatePlan, wanted: Bm25Parameters | None) -> KnownWords | None:

@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -34,13 +35,21 @@ from tests.openbook.indexing.builds import Given, Seen
 
 N_PASSAGES, SHARD = 50, 8
 ROWS = [Passage(str(row), f"t{row // 3}", "the king of the long river " * (1 + row % 4)) for row in range(N_PASSAGES)]
-# every third passage is reworded: 17 of them, which come last
-CHANGED = [replace(one, text=f"the new {one.text}") for one in ROWS[::3]]
+# passages that are reworded come last: every third, but so few of a graph that it is carried over
+CHANGED = {
+    work: [replace(one, text=f"the new {one.text}") for one in ROWS[::step]]
+    for work, step in (("update", 3), ("update of a graph", 12))
+}
 TRACED = tuple(str(Path(openbook.__file__).parent / room) for room in ("indexing", "storage"))
 # of each work a stage, and how much of it is done when the process ends
 PLACES = {
     "build": (("read", 30), ("embed", 20), ("add", 1), ("checksum", 1), ("cleared", 0)),
     "update": (("v", 8), ("changes", 8), ("read", 30), ("embed", 44), ("add", 1), ("checksum", 1), ("cleared", 0)),
+    "update of a graph": (
+        *(("v", 8), ("changes", 3), ("read", 30), ("embed", 46)),
+        # what is left of the graph takes the new vectors in at once, and is saved
+        *(("add", N_PASSAGES - 1), ("checksum", 1), ("cleared", 0)),
+    ),
     "prune": (("cleared", 0),),
 }
 FORK = multiprocessing.get_context("fork")
@@ -50,16 +59,16 @@ def end(*_: object, **__: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def build(folder: Path, encoder: Path, seen: Seen) -> dict[str, Any]:
-    built = build_index(
-        IndexStore(folder), "v", Given(ROWS), PassageEncoder.load(encoder), BuildOptions("flat", workers=1), report=seen
-    )
+def build(folder: Path, encoder: Path, seen: Seen, index: str = "flat") -> dict[str, Any]:
+    options = BuildOptions(index, workers=1, threads=1)
+    built = build_index(IndexStore(folder), "v", Given(ROWS), PassageEncoder.load(encoder), options, report=seen)
     return {"articles": built.n_articles}
 
 
-def update(folder: Path, encoder: Path, seen: Seen) -> dict[str, Any]:
-    changes = Changes(PlainSource(Given(CHANGED)), deleted=["1"])
-    options = BuildOptions("", workers=1)
+def update(folder: Path, encoder: Path, seen: Seen, work: str = "update") -> dict[str, Any]:
+    changes = Changes(PlainSource(Given(CHANGED[work])), deleted=["1"])
+    # the order in which threads finish would decide the links of a graph
+    options = BuildOptions("", workers=1, threads=1)
     made = update_index(IndexStore(folder), "v", "w", PassageEncoder.load(encoder), changes, options, report=seen)
     assert made is not None
     return {"articles": made.built.n_articles}
@@ -72,7 +81,12 @@ def prune_all(folder: Path, encoder: Path, seen: Seen) -> dict[str, Any]:
     return {"articles": 0}
 
 
-WORKS = {"build": build, "update": update, "prune": prune_all}
+WORKS = {
+    "build": build,
+    "update": update,
+    "update of a graph": partial(update, work="update of a graph"),
+    "prune": prune_all,
+}
 
 
 def prepare(folder: Path, encoder: Path, work: str) -> None:
@@ -80,7 +94,7 @@ def prepare(folder: Path, encoder: Path, work: str) -> None:
     folder.mkdir()
     if work == "build":
         return
-    build(folder, encoder, Seen())
+    build(folder, encoder, Seen(), "hnsw" if work == "update of a graph" else "flat")
     if work == "prune":
         for version in "abc":
             shutil.copytree(folder / "v", folder / version)

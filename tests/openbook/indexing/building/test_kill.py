@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from openbook.storage.index_store import IndexStore
 from tests.openbook.indexing.building.killing import CHANGED, N_PASSAGES, PLACES, SHARD
 from tests.places import ROOT
 
 # what is in the folder in the end
-LEFT = {"build": ["v"], "update": ["v", "w"], "prune": ["v"]}
+LEFT = {"build": ["v"], "update": ["v", "w"], "update of a graph": ["v", "w"], "prune": ["v"]}
 
 
 def kill(folder: Path, encoder: Path, kills: int, *works: str) -> dict[str, dict[str, dict[str, Any]]]:
@@ -50,16 +51,23 @@ def test_a_build_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(
 
 # an update is a build of what another version and its changes hold: the quick test is that of a build
 @pytest.mark.slow
+@pytest.mark.parametrize("work", ["update", "update of a graph"])
 def test_an_update_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(
-    tmp_path: Path, tiny_encoder: Path
+    work: str, tmp_path: Path, tiny_encoder: Path
 ) -> None:
-    kills = kill(tmp_path, tiny_encoder, 0, "update")["update"]
+    kills = kill(tmp_path, tiny_encoder, 0, work)[work]
     assert not any(again["was_there"] for again in kills.values())
-    assert [place for place, again in kills.items() if again["killed"]] == [place for place, _ in PLACES["update"]]
+    assert [place for place, again in kills.items() if again["killed"]] == [place for place, _ in PLACES[work]]
     n_passages = N_PASSAGES - 1
-    assert kills["read"]["read_before"] > dict(PLACES["update"])["read"] - SHARD
-    # the last of the changed passages are embedded when it is killed: their shards need not be embedded again
-    assert n_passages - SHARD > kills["embed"]["embed_before"] > n_passages - len(CHANGED)
+    assert kills["read"]["read_before"] > dict(PLACES[work])["read"] - SHARD
+    if work == "update":
+        # the last of the changed passages are embedded when it is killed: their shards need not be embedded again
+        assert n_passages - SHARD > kills["embed"]["embed_before"] > n_passages - len(CHANGED[work])
+    else:
+        # the graph of the base was carried over: with what came and went
+        lineage = IndexStore(tmp_path / work / "whole").info("w").lineage
+        assert lineage is not None
+        assert lineage.relinked == 2 * len(CHANGED[work]) + 1
     for late in ("add", "checksum", "cleared"):
         assert kills[late]["embed_before"] >= n_passages, late
 
@@ -71,7 +79,7 @@ def test_a_prune_killed_anywhere_leaves_each_version_whole_or_gone(tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("work", ["build", "update", "prune"])
+@pytest.mark.parametrize("work", ["build", "update", "update of a graph", "prune"])
 def test_what_is_killed_before_any_line_is_finished_by_the_next(work: str, tmp_path: Path, tiny_encoder: Path) -> None:
     kills = kill(tmp_path, tiny_encoder, 200, work)[work]
     assert sum(again["killed"] for again in kills.values()) > 190

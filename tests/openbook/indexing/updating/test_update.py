@@ -21,7 +21,7 @@ from openbook.indexing.updating.update import Changes, UpdateReport, update_inde
 from openbook.storage.durable import sha256_of
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import MANIFEST
-from tests.openbook.indexing.builds import Given
+from tests.openbook.indexing.builds import Given, Seen
 
 WORDS = ("king", "river", "president", "peru", "kenya", "north")
 BASE = [
@@ -234,3 +234,25 @@ def test_an_update_of_a_graph_links_only_what_is_new_until_a_quarter_has_changed
     assert whole is not None
     assert whole.built.info.lineage is not None
     assert whole.built.info.lineage.relinked == 0
+
+
+def test_an_update_learns_nothing_anew_until_a_quarter_has_changed(store: IndexStore, encoder: PassageEncoder) -> None:
+    build_index(store, "base", Given(BASE), encoder, BuildOptions(index="IVF4,SQ8", numbers={"nprobe": 4}))
+    found = {}
+    for base, version, changes, index in (
+        ("base", "new", Changes(source(*CHANGES), ["p20"]), ""),
+        ("new", "third", Changes(None, ["p1", "p2", "p3"]), ""),
+        ("base", "whole", Changes(source(*CHANGES), ["p20"]), "IVF4,SQ8"),
+    ):
+        seen = Seen()
+        assert update_index(store, base, version, encoder, changes, BuildOptions(index=index), report=seen)
+        lineage = store.info(version).lineage
+        assert lineage is not None
+        found[version] = lineage.relinked, bool(seen.done("train"))
+    # 6 and 3 of 33 are more than a quarter
+    assert found == {"new": (6, False), "third": (0, True), "whole": (0, True)}
+    snapshot = store.open("new")
+    snapshot.warm()
+    vectors = snapshot.vectors(range(36))
+    np.testing.assert_allclose(vectors, encoder.encode(AFTER), atol=1e-2)
+    np.testing.assert_array_equal(snapshot.search(vectors, 1)[:, 0], np.argmax(vectors @ vectors.T, axis=1))
