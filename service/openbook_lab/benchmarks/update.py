@@ -213,6 +213,8 @@ def search(told: Progress, folder: Path, version: str, places: Places) -> Versio
     queries = np.load(places.queries)  # (Q, d)
     with closing(IndexStore(folder).open(version)) as snapshot:
         found, answers, words = [], Answers(), Answers()
+        # else the first questions wait for the disk
+        snapshot.warm()
 
         def answer(rows: list[int], scores: list[float]) -> tuple[tuple[str, float], ...]:
             return tuple((one.passage_id, score) for one, score in zip(snapshot.passages(rows), scores, strict=True))
