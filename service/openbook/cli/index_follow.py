@@ -18,6 +18,7 @@ from openbook.cli.progress import ProgressBar
 from openbook.cli.swap import Administration
 from openbook.errors import BuildDiffers, NoLiveIndex, OpenbookError, SettingInvalid, SourceInvalid
 from openbook.indexing.building.work_folder import stamp_of, unfinished
+from openbook.indexing.remote_store import folder_of
 from openbook.indexing.retention import Retention, retire
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
@@ -256,7 +257,7 @@ def follow(
     live serves meanwhile. You may stop it at any time.
     """
     every_s = seconds_of(every)
-    store = IndexStore(settings.indexes)
+    store = folder_of(settings, "openbook index follow")
     if current and url is not None:
         raise SettingInvalid(setting="--current", reason="asks no service, and --url names one; leave one of them out")
     serving: Serving = CurrentLine(store)
