@@ -1,7 +1,7 @@
-"""As tests.soak.killing: kills pulls, pushes and a swap to what lies in a store before the n-th line of our code.
+"""As tests.soak.killing: kills pulls, pushes and a swap to what lies in a store, before the n-th line of our code.
 
-`python -m tests.soak.killing_copies KILLS FOLDER [OPERATION...]` writes one JSON object: for each operation how many lines it has, how
-many children were killed, what was found wrong, and the seconds.
+`python -m tests.soak.killing_copies KILLS FOLDER [OPERATION...]` writes one JSON object: for each operation how many
+lines it has, how many children were killed, what was found wrong, and the seconds.
 """
 
 import json
