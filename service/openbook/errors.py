@@ -305,6 +305,10 @@ class NoIndexes(OpenbookError):
     message = "There is no index in {folder}. Try the demo: openbook demo. Or build one: openbook index build SOURCE"
 
 
+class StoreEmpty(NoIndexes):
+    message = "There is no index in {folder}. Bring one there: openbook index push VERSION {folder}"
+
+
 # --- a store of indexes ------------------------------------------------------------------------------------
 
 

@@ -54,7 +54,12 @@ def list_versions(
         )
         output().print(table(columns, rows, right=("dimension", "passages", "MB")))
     else:
-        say(f"no index in {settings.indexes}; build one: openbook index build wiki-2018")
+        how = (
+            "build one: openbook index build wiki-2018"
+            if settings.indexes_url is None
+            else "push one: openbook index push VERSION URL"
+        )
+        say(f"no index in {settings.indexes}; {how}")
     for version in unfinished(settings.indexes_folder):
         say(
             f"{version} is being built or was stopped on its way: the command that began it goes on with it, "

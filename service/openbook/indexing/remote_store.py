@@ -11,9 +11,9 @@ from openbook.errors import (
     CacheTooSmall,
     IndexCorrupt,
     IndexInUse,
-    NoIndexes,
     OpenbookError,
     SettingInvalid,
+    StoreEmpty,
     StoreUnreachable,
     UnknownIndex,
 )
@@ -139,7 +139,7 @@ class RemoteStore(IndexStore):
             logger.warning("%s The copy of %s is served meanwhile.", error, version)
             return version
         if not found:
-            raise NoIndexes(folder=self.objects.url)
+            raise StoreEmpty(folder=self.objects.url)
         return max(found, key=age).version
 
     # --- CURRENT -------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from openbook.application import follow_current
-from openbook.errors import CurrentConflict, IndexIncompatible, IndexInUse, NoIndexes, StoreUnreachable, UnknownIndex
+from openbook.errors import CurrentConflict, IndexIncompatible, IndexInUse, StoreEmpty, StoreUnreachable, UnknownIndex
 from openbook.indexing import copying, remote_store
 from openbook.indexing.copying import push
 from openbook.indexing.remote_store import RemoteStore
@@ -252,7 +252,7 @@ def test_a_version_that_is_current_is_not_removed_from_the_store(fleet: Fleet) -
 def test_without_current_the_newest_text_is_served_and_an_empty_store_says_so(fleet: Fleet, tmp_path: Path) -> None:
     (tmp_path / "store" / "CURRENT").unlink()
     assert fleet.machine(0).default_version() == "tiny-2018"
-    with pytest.raises(NoIndexes, match="file://"):
+    with pytest.raises(StoreEmpty, match="openbook index push VERSION file://"):
         remote(f"file://{tmp_path}/nothing", tmp_path / "none").default_version()
 
 
