@@ -40,7 +40,7 @@ def test_a_killed_process_leaves_whole_versions_and_the_next_one_serves(
 @pytest.mark.parametrize(
     ("kills", "operations"),
     [
-        pytest.param(2, ["pull over a copy"], id="2 lines of a pull"),
+        pytest.param(1, ["pull over a copy"], id="1 line of a pull"),
         pytest.param(150, [], id="150 lines", marks=[pytest.mark.slow]),
     ],
 )

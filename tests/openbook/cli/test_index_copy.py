@@ -33,7 +33,12 @@ def test_versions_are_pushed_listed_verified_pulled_and_deleted(run: Run, indexe
 
 @pytest.mark.parametrize(
     "command",
-    [("build", "notes.jsonl", "--name", "notes"), ("prune",), ("bm25", "v"), ("merge", "a", "b", "--name", "c")],
+    [
+        ("build", "notes.jsonl", "--name", "notes"),
+        pytest.param(("prune",), marks=pytest.mark.slow),
+        pytest.param(("bm25", "v"), marks=pytest.mark.slow),
+        pytest.param(("merge", "a", "b", "--name", "c"), marks=pytest.mark.slow),
+    ],
 )
 def test_what_changes_a_folder_refuses_a_store_and_says_what_to_do(run: Run, command: tuple[str, ...]) -> None:
     ended = run("index", *command, "--indexes", "s3://books/indexes")
@@ -46,8 +51,8 @@ def test_what_changes_a_folder_refuses_a_store_and_says_what_to_do(run: Run, com
     ("url", "said"),
     [
         ("s3://key:hidden@books", "no user"),
-        ("ftp://books/indexes", "is no address of a store"),
-        ("s3://", "is no address of a store"),
+        pytest.param("ftp://books/indexes", "is no address of a store", marks=pytest.mark.slow),
+        pytest.param("s3://", "is no address of a store", marks=pytest.mark.slow),
     ],
 )
 def test_an_address_that_is_none_is_refused(run: Run, url: str, said: str) -> None:
