@@ -39,7 +39,7 @@ test-docker: $(BIN)/.installed-test ## the image and the compose file, where a D
 test-lowest: | $(BIN)/python ## the suite on the oldest libraries that pyproject.toml allows
 	rm -rf build/lowest && $(BIN)/python -m venv build/lowest && build/lowest/bin/python -m pip install --quiet uv
 	build/lowest/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct \
-	  -e '.[mini,lab,dump,tracing,test]' $(addprefix -e ,$(PARTS))
+	  -e '.[mini,lab,dump,s3,tracing,test]' $(addprefix -e ,$(PARTS))
 	build/lowest/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal -W ignore::DeprecationWarning \
 	  -m "not slow and not gpu and not docker and not browser"
 
@@ -64,7 +64,7 @@ lock: | $(BIN)/python ## write constraints.txt anew: the newest version of every
 	rm -rf build/lock && $(BIN)/python -m venv build/lock
 	grep '^torch==' constraints.txt > build/lock/torch.txt
 	build/lock/bin/python -m pip install --quiet -c build/lock/torch.txt -e . $(addprefix -e ,$(PARTS)) \
-	  -e '.[mini,lab,dump,gguf,html,pdf,mcp,plots,ray,tracing,browser,test,check]' -e './service/openbook_lab[ctranslate2,lora]'
+	  -e '.[mini,lab,dump,gguf,html,pdf,mcp,plots,ray,s3,tracing,browser,test,check]' -e './service/openbook_lab[ctranslate2,lora]'
 	(echo '# Every package at the version that is tested: make lock writes this file, CI and the image install by it.'; \
 	  build/lock/bin/python -m pip freeze --exclude-editable | sed 's/+cpu$$//') > build/lock/constraints.txt
 	mv build/lock/constraints.txt constraints.txt

@@ -16,6 +16,7 @@ pytest_plugins = [
     "tests.fixtures.command_line",
     "tests.fixtures.evaluation",
     "tests.fixtures.indexes",
+    "tests.fixtures.stores",
     "tests.fixtures.summary",
     "tests.fixtures.causal",
 ]

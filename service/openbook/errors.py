@@ -295,6 +295,13 @@ class DiskTooSmall(IndexTooLarge):
     )
 
 
+class CacheTooSmall(IndexTooLarge):
+    message = (
+        "The copy of {version!r} needs {needed:,} more bytes, and the disk of OPENBOOK_CACHE has {free:,} free. "
+        "Make room there, keep fewer versions (OPENBOOK_KEEP_LOCAL), or name another folder."
+    )
+
+
 class IndexInUse(OpenbookError):
     code = "index_in_use"
     message = "The index version {version!r} is not deleted: {reason}."
@@ -307,6 +314,25 @@ class FollowInProgress(IndexInUse):
 class NoIndexes(OpenbookError):
     code = "no_indexes"
     message = "There is no index in {folder}. Try the demo: openbook demo. Or build one: openbook index build SOURCE"
+
+
+class StoreEmpty(NoIndexes):
+    message = "There is no index in {folder}. Bring one there: openbook index push VERSION {folder}"
+
+
+# --- a store of indexes ------------------------------------------------------------------------------------
+
+
+class StoreUnreachable(OpenbookError):
+    code = "store_unreachable"
+    message = "The store of indexes {url} does not answer: {reason}."
+
+
+class CurrentConflict(OpenbookError):
+    """Another service, or a person, has written CURRENT since this one looked: what they wrote counts."""
+
+    code = "current_conflict"
+    message = "CURRENT is not written: another process has made it name {found!r:.80} meanwhile, and that counts."
 
 
 # --- swapping ----------------------------------------------------------------------------------------------

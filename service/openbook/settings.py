@@ -1,19 +1,28 @@
 """Every setting: name, default, help. The only reader of the environment."""
 
+import hashlib
+import os
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from platformdirs import user_data_path
-from pydantic import Field, SecretStr
+from platformdirs import user_cache_path, user_data_path
+from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 DEFAULT_CHECKPOINT = "openbook-mini"
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
 def default_indexes() -> Path:
     """`indexes` of the working directory where there is one, as in a clone; else a folder of the user's data."""
     here = Path("indexes")
     return here if here.is_dir() else user_data_path("openbook") / "indexes"
+
+
+def default_cache() -> Path:
+    """A folder of the user's cache."""
+    return user_cache_path("openbook") / "indexes"
 
 
 class Settings(BaseSettings):
@@ -48,10 +57,22 @@ class Settings(BaseSettings):
         description="Megabytes of what a causal checkpoint has read of passages, kept for each open version; 0 keeps "
         "none.",
     )
-    indexes: Path = Field(
-        default_factory=default_indexes,
-        description="Folder that holds the index versions and CURRENT; without it ./indexes where that is there, else "
-        "openbook/indexes among your data.",
+    indexes: Annotated[str, BeforeValidator(os.fspath)] = Field(
+        default_factory=lambda: str(default_indexes()),
+        description="Folder that holds the index versions and CURRENT, or the address of a store of them such as "
+        "s3://bucket/prefix; without it ./indexes where that is there, else openbook/indexes among your data.",
+    )
+    cache: Path = Field(
+        default_factory=default_cache,
+        description="Folder for this machine's copies of the versions of a store; without it openbook/indexes in your "
+        "cache.",
+    )
+    keep_local: int = Field(
+        2,
+        ge=1,
+        le=1000,
+        description="Versions of a store that stay on this machine's disk. Never goes what is live, what a rollback "
+        "leads to, what a process has open, and what the store lacks.",
     )
     index: str | None = Field(
         None, description="Version to serve at start; without it the one that CURRENT names, else the newest."
@@ -122,3 +143,16 @@ class Settings(BaseSettings):
         None,
         description="OTLP collector that traces go to, such as http://127.0.0.1:4318; without one there are none.",
     )
+
+    @property
+    def indexes_url(self) -> str | None:
+        """The address of the store of versions; None where they lie in a folder."""
+        return str(self.indexes) if _URL.match(str(self.indexes)) else None
+
+    @property
+    def indexes_folder(self) -> Path:
+        """The folder of versions on this machine; of a store, that of its copies, one for each address."""
+        url = self.indexes_url
+        if url is None:
+            return Path(self.indexes)
+        return self.cache / hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:16]

@@ -9,6 +9,7 @@ import yaml
 
 import openbook
 from openbook.settings import Settings
+from openbook.storage.object_store import ObjectStore
 from tests.deploy.conftest import DASHBOARD, PROMETHEUS, ROOT, every
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
@@ -128,7 +129,15 @@ def test_kubernetes_runs_the_image_as_it_is() -> None:
     assert container["image"] == f"openbook:{openbook.__version__}"
     assert [port["containerPort"] for port in container["ports"]] == [int(environment_of_the_image()["OPENBOOK_PORT"])]
     given = {one["name"]: one.get("value") for one in container["env"]}
-    assert {name.removeprefix("OPENBOOK_").lower() for name in given} <= {*Settings.model_fields, "namespace"}
+    assert {name.removeprefix("OPENBOOK_").lower() for name in given if not name.startswith("AWS_")} <= {
+        *Settings.model_fields,
+        "namespace",
+    }
+    settings = Settings(indexes=given["OPENBOOK_INDEXES"], cache=given["OPENBOOK_CACHE"])
+    assert ObjectStore(settings.indexes_url or "").url == given["OPENBOOK_INDEXES"]
+    (copies,) = (one for one in container["volumeMounts"] if one["mountPath"] == given["OPENBOOK_CACHE"])
+    (volume,) = (one for one in pod["volumes"] if one["name"] == copies["name"])
+    assert "emptyDir" in volume
     assert given["OPENBOOK_ALLOWED_HOSTS"].split(",")[0] == kinds["Service"]["metadata"]["name"]
     assert {one["mountPath"] for one in container["volumeMounts"]} == {"/indexes", "/checkpoints", "/tmp"}
     assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["volumes"]}

@@ -11,6 +11,7 @@ import pytest
 from tests.fixtures.summary import Summary
 from tests.places import ROOT
 from tests.soak.killing import OPERATIONS
+from tests.soak.killing_copies import OPERATIONS as COPIES
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,29 @@ def test_a_killed_process_leaves_whole_versions_and_the_next_one_serves(
     assert {operation: found["failures"] for operation, found in swept.items() if found["failures"]} == {}
     # how many lines a thread takes to wake differs from run to run
     assert all(found["killed"] >= (kills or 0.95 * found["lines"]) for found in swept.values())
+
+
+@pytest.mark.parametrize(
+    ("kills", "operations"),
+    [
+        pytest.param(1, ["pull over a copy"], id="1 line of a pull"),
+        pytest.param(150, [], id="150 lines", marks=[pytest.mark.slow]),
+    ],
+)
+@pytest.mark.timeout(7200)
+def test_a_killed_pull_push_or_swap_of_a_store_leaves_nothing_half(
+    kills: int, operations: list[str], tmp_path: Path, summary: Summary
+) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.soak.killing_copies", str(kills), str(tmp_path), *operations]
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    swept = json.loads(ended.stdout)
+    for operation, found in swept.items():
+        summary(
+            f"kill -9 in {operation} of a store: {found['killed']} kills over {found['lines']} lines, "
+            f"{len(found['failures'])} failures, {found['seconds']:.0f} s"
+        )
+    assert {operation: found["failures"] for operation, found in swept.items() if found["failures"]} == {}
+    assert list(swept) == (operations or list(COPIES))
+    assert all(found["killed"] >= 0.9 * kills for found in swept.values())

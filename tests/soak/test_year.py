@@ -110,7 +110,7 @@ def test_a_year_of_daily_updates_takes_no_more_space_or_time_than_its_versions(
     tmp_path: Path,
     summary: Summary,
 ) -> None:
-    store = IndexStore(service_settings.indexes)
+    store = IndexStore(service_settings.indexes_folder)
     loaded = PassageEncoder.load(tiny_encoder)
     # the encoder that the service's checkpoint expects
     encoder = dataclasses.replace(loaded, source=dataclasses.replace(loaded.source, fingerprint=ENCODER))

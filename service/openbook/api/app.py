@@ -43,7 +43,7 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
-            services = await asyncio.to_thread(open_services, settings, telemetry, engine)
+            services = await asyncio.to_thread(open_services, settings, telemetry, engine, at_once=True)
         except OpenbookError as error:
             app.state.startup_failure = error
             raise

@@ -5,7 +5,6 @@ import logging
 import os
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -14,19 +13,23 @@ from openbook.api.memory import free_memory
 from openbook.application.admission import WorkPool
 from openbook.application.answer_question import AnswerQuestion
 from openbook.application.feedback import Feedback
+from openbook.application.first_index import FirstIndex
 from openbook.application.follow_current import FollowCurrent
 from openbook.application.live_index import LiveIndex
 from openbook.application.swap_index import SwapIndex
 from openbook.application.telemetry import Telemetry
-from openbook.errors import OpenbookError, SettingInvalid
+from openbook.errors import OpenbookError, SettingInvalid, StoreUnreachable
+from openbook.indexing.remote_store import store_of
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.rag.reranker import load_reranker
 from openbook.settings import Settings
-from openbook.storage.current import NO_CURRENT
+from openbook.storage.current import NO_CURRENT, UNKNOWN_CURRENT, CurrentMark
 from openbook.storage.feedback import FeedbackFile
 from openbook.storage.history import SwapHistory
 from openbook.storage.index_store import IndexStore
+from openbook.storage.snapshot import IndexSnapshot
+from openbook.storage.verification import check_compatible
 
 # Once the service gets its signal to end, requests, questions and a swap have this long to finish.
 SHUTDOWN_S = 20.0
@@ -46,16 +49,21 @@ class Services:
     swap_index: SwapIndex
     history: SwapHistory
     follower: FollowCurrent | None
+    # where the service began without an index
+    first: FirstIndex | None
     # None where it is off
     feedback: Feedback | None
 
 
-def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | None = None) -> Services:
+def open_services(
+    settings: Settings, telemetry: Telemetry, engine: RagEngine | None = None, *, at_once: bool = False
+) -> Services:
     """Everything that answers, with its index open and warm. Nothing is left open when it raises.
 
-    Raises NoIndexes, UnknownIndex, a child of IndexCorrupt, IndexIncompatible, RetrieverUnavailable or NotCalibrated
-    where the version, the service or the checkpoint lacks the retriever of the settings, SettingInvalid for a file of
-    feedback that cannot be written, and the errors of `load_engine`.
+    With `at_once`, an index that lies in a store alone is fetched while the service runs, and without it before: then
+    it raises StoreUnreachable too. Raises NoIndexes, UnknownIndex, a child of IndexCorrupt, IndexIncompatible,
+    RetrieverUnavailable or NotCalibrated where the version, the service or the checkpoint lacks the retriever of the
+    settings, SettingInvalid for a file of feedback that cannot be written, and the errors of `load_engine`.
     """
     feedback = None
     if settings.feedback is not None:
@@ -66,26 +74,33 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
             reason = error.strerror or type(error).__name__
             raise SettingInvalid(setting="OPENBOOK_FEEDBACK", reason=f"{settings.feedback}: {reason}") from error
         feedback = Feedback(file.append)
-    store = IndexStore(settings.indexes)
-    seen = NO_CURRENT
-    # default_version says best what is wrong with a folder that is not there
-    with suppress(OSError):
-        # the follower takes any later change of CURRENT as new
+    store = store_of(settings, telemetry.count_pulled)
+    # the follower takes any later change of CURRENT as new
+    seen: CurrentMark = NO_CURRENT
+    try:
         seen = store.current_mark() or NO_CURRENT
-    version = settings.index or store.default_version()
-    # a version that is missing fails here, before the checkpoint loads for seconds to minutes
-    store.info(version)
+    except OSError:
+        # default_version says best what is wrong with a folder that is not there
+        pass
+    except StoreUnreachable:
+        seen = UNKNOWN_CURRENT
+    version, info = None, None
+    try:
+        version = settings.index or store.default_version()
+        # a version that is missing fails here, before the checkpoint loads for seconds to minutes
+        info = store.info(version)
+    except StoreUnreachable as error:
+        if not at_once:
+            raise
+        logger.error("the service begins without an index: %s", error)
     if engine is None:
         if settings.threads:
             torch.set_num_threads(settings.threads)
         engine = load_engine(settings)
-    snapshot = store.open(version, encoder_fingerprint=engine.encoder_fingerprint, dimension=engine.dimension)
-    try:
-        engine.retriever(settings.retriever, snapshot)
-        snapshot.warm()
-    except BaseException:
-        snapshot.close()
-        raise
+    snapshot = None
+    if version is not None and info is not None:
+        check_compatible(info, engine.encoder_fingerprint, engine.dimension)
+        snapshot = open_first(settings, store, version, engine, at_once=at_once)
     live = LiveIndex(snapshot, residents=settings.residents)
     pool = WorkPool(
         settings.workers,
@@ -96,13 +111,13 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
     telemetry.watch(live, pool)
     telemetry.watch_memory(free_memory)
     telemetry.watch_kept_passages(engine.kept)
-    logger.info("serving %s with %s", version, engine.checkpoint_name)
+    logger.info("serving %s with %s", version or "no index yet", engine.checkpoint_name)
     if engine.encoder_fingerprint is None:
         logger.warning(
             "%s does not name its passage encoder: an index of another one with the same dimension is not told apart",
             engine.checkpoint_name,
         )
-    history = SwapHistory(settings.indexes)
+    history = SwapHistory(store.folder)
     swap_index = SwapIndex(
         store,
         live,
@@ -116,7 +131,12 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
         replica=f"{socket.gethostname()}:{settings.port or os.getpid()}",
         drain_s=settings.drain_s,
     )
-    open_residents(settings, store, swap_index, live=version)
+    first = None
+    if snapshot is None or version is None:
+        first = FirstIndex(store, swap_index, live, settings.index)
+    else:
+        store.settle(version, None)
+        open_residents(settings, store, swap_index, live=version)
     follower = None
     if settings.follow_s:
         follower = FollowCurrent(
@@ -131,8 +151,27 @@ def open_services(settings: Settings, telemetry: Telemetry, engine: RagEngine | 
         swap_index=swap_index,
         history=history,
         follower=follower,
+        first=first,
         feedback=feedback,
     )
+
+
+def open_first(
+    settings: Settings, store: IndexStore, version: str, engine: RagEngine, *, at_once: bool
+) -> IndexSnapshot | None:
+    """The version that a service begins with, open and warm. None with `at_once` where a store alone has it."""
+    if not store.is_here(version):
+        if at_once:
+            return None
+        store.fetch(version, lambda share: None)
+    snapshot = store.open(version, encoder_fingerprint=engine.encoder_fingerprint, dimension=engine.dimension)
+    try:
+        engine.retriever(settings.retriever, snapshot)
+        snapshot.warm()
+    except BaseException:
+        snapshot.close()
+        raise
+    return snapshot
 
 
 def load_engine(settings: Settings) -> RagEngine:
@@ -183,12 +222,12 @@ async def end_work(services: Services) -> None:
 
     What is live stays open meanwhile.
     """
-    # together: the follower waits for a swap that it has begun, and a drain waits for questions
-    following = asyncio.to_thread(services.follower.close) if services.follower is not None else asyncio.sleep(0)
+    # together: the follower and the first index wait for a swap that they have begun, and a drain waits for questions
+    threads = [one for one in (services.follower, services.first) if one is not None]
     questions_ended, *_ = await asyncio.gather(
         services.pool.close(within_s=SHUTDOWN_S),
         asyncio.to_thread(services.swap_index.close, within_s=SHUTDOWN_S),
-        following,
+        *(asyncio.to_thread(one.close) for one in threads),
     )
     if not questions_ended:
         logger.warning("some questions did not end in time; the index stays open under them")

@@ -145,7 +145,8 @@ class SwapProgressResponse(BaseModel):
         str | None, Field(description="availability, resource, or load: beside the live one, without a flip.")
     ]
     stage: Annotated[
-        str | None, Field(description="verify, open, drain, warm, flip or current: the running or the failed stage.")
+        str | None,
+        Field(description="pull, verify, open, drain, warm, flip or current: the running or the failed stage."),
     ]
     fraction: Annotated[float | None, Field(description="The share of the stage that is done, 0 to 1, where known.")]
     seconds: Annotated[dict[str, float], Field(description="Of each stage so far, and in total.")]

@@ -38,7 +38,7 @@ ADMIN = [Depends(admin)]
 ADMIN_PROBLEMS = (errors.InvalidRequest, errors.Unauthorized, errors.TooManyAttempts, errors.AdminDisabled)
 LOAD_PROBLEMS = (
     *(*ADMIN_PROBLEMS, errors.UnknownIndex, errors.IndexCorrupt, errors.IndexIncompatible, errors.IndexTooLarge),
-    *(errors.SwapInProgress, errors.NoLiveIndex),
+    *(errors.SwapInProgress, errors.NoLiveIndex, errors.StoreUnreachable),
 )
 SWAP_PROBLEMS = (*LOAD_PROBLEMS, errors.RetrieverUnavailable, errors.DrainTimedOut)
 
@@ -90,7 +90,7 @@ async def history(services: TheServices, asked: Annotated[HistoryQuery, Query()]
 @router.get(
     "/index/{version}",
     response_model=ManifestResponse,
-    responses=problem_responses(errors.UnknownIndex, errors.IndexCorrupt),
+    responses=problem_responses(errors.UnknownIndex, errors.IndexCorrupt, errors.StoreUnreachable),
 )
 async def manifest(version: str, services: TheServices) -> IndexInfo:
     """What one version on disk says of itself."""

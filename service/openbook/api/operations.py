@@ -9,6 +9,7 @@ from openbook.api.index_responses import AliveResponse, FollowingResponse, Ready
 from openbook.api.openapi import problem_responses
 from openbook.api.problems import NOT_READY_RETRY_S
 from openbook.api.responses import Index
+from openbook.application.swap_progress import SwapProgress
 from openbook.application.telemetry import Telemetry
 from openbook.errors import IndexCorrupt, NoLiveIndex
 
@@ -30,12 +31,14 @@ async def readyz(services: TheServices) -> ReadyResponse:
 
     A service that cannot open what CURRENT names is ready too: it keeps its index, and `following` says why.
     """
-    with services.live.lease() as lease:
-        index = lease.index
-        try:
+    try:
+        with services.live.lease() as lease:
+            index = lease.index
             lease.snapshot.check_whole()
-        except IndexCorrupt as error:
-            raise NoLiveIndex(hint=str(error)) from error
+    except IndexCorrupt as error:
+        raise NoLiveIndex(hint=str(error)) from error
+    except NoLiveIndex as error:
+        raise NoLiveIndex(hint=f"{error}{under_way(services.swap_index.progress())}") from error
     if not await services.pool.responds(within_s=WORKER_ANSWERS_IN_S):
         raise HTTPException(503, "No thread takes up work.", {"retry-after": str(NOT_READY_RETRY_S)})
     follower = services.follower
@@ -45,6 +48,14 @@ async def readyz(services: TheServices) -> ReadyResponse:
         checkpoint=services.engine.checkpoint_name,
         following=FollowingResponse.of(follower.problem()) if follower is not None else None,
     )
+
+
+def under_way(progress: SwapProgress) -> str:
+    """How far the swap is that will make an index live; empty where there is none."""
+    if progress.state != "running" or progress.stage is None:
+        return ""
+    share = "" if progress.fraction is None else f", {progress.fraction:.0%} of it done"
+    return f" Stage of the swap: {progress.stage}{share}."
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

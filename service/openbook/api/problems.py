@@ -42,6 +42,8 @@ STATUSES: Mapping[type[OpenbookError], int] = {
     errors.IndexExists: 409,
     errors.IndexInUse: 409,
     errors.NoIndexes: 503,
+    errors.StoreUnreachable: 503,
+    errors.CurrentConflict: 409,
     errors.SwapInProgress: 409,
     errors.NothingToRollBackTo: 409,
     errors.DrainTimedOut: 504,

@@ -20,7 +20,7 @@ from openbook.application.comparison import Comparison
 from openbook.application.live_index import Lease, LiveIndex
 from openbook.application.telemetry import Telemetry
 from openbook.entities import Answer, AnswerOptions, AnswerToken, Retrieval, Scores
-from openbook.errors import DeadlineExceeded, IndexNotResident, NoLiveIndex, Overloaded
+from openbook.errors import DeadlineExceeded, IndexNotResident, NoLiveIndex, Overloaded, StoreUnreachable
 from openbook.rag.engine import RagEngine
 from openbook.rag.listening import Listener, Tell
 from openbook.storage.index_store import IndexStore
@@ -245,6 +245,9 @@ class AnswerQuestion:
                     await asyncio.wait_for(asyncio.to_thread(self._store.info, error.data["version"]), timeout_s)
                 except TimeoutError:
                     raise DeadlineExceeded(timeout_s=timeout_s) from None
+                except StoreUnreachable:
+                    # nobody knows more than that it is not open
+                    raise error from None
                 raise
 
 

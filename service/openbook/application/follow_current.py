@@ -9,11 +9,13 @@ from openbook.application.swap_index import CurrentChanged, SwapIndex
 from openbook.application.swap_progress import SwapPolicy, utc_now
 from openbook.application.telemetry import Telemetry
 from openbook.errors import InvalidVersionName, ShuttingDown, SwapInProgress, code_of
-from openbook.storage.current import NO_CURRENT, CurrentMark
+from openbook.storage.current import NO_CURRENT, UNKNOWN_CURRENT, CurrentMark
 from openbook.storage.index_store import IndexStore
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
+# Between two looks at a CURRENT that is out of reach.
+LONGEST_AWAY_S = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +78,9 @@ class FollowCurrent:
     def look(self) -> None:
         """Look at CURRENT once, and follow it. The thread of this object calls it; OSError where it is out of reach."""
         mark = self._mark()
+        if self._swap_index.overruled():
+            # this may have seen the CURRENT that counts while what it names was live
+            self._seen = UNKNOWN_CURRENT
         again = mark == self._seen
         if again and not self._is_due():
             return
@@ -113,13 +118,19 @@ class FollowCurrent:
         return self._retry_at is not None and time.monotonic() >= self._retry_at
 
     def _follow(self) -> None:
-        while not self._closing.wait(self._every_s):
+        while not self._closing.wait(self._next_look_s()):
             try:
                 self.look()
             except Exception as error:
                 # the folder is out of reach: the live index and this thread go on
                 if self._problem is None or self._is_due():
-                    self._fail("CURRENT", error)
+                    self._fail("CURRENT", error, again=self._problem is not None)
+
+    def _next_look_s(self) -> float:
+        """Seconds to the next look: more of them the longer CURRENT is out of reach."""
+        if self._problem is None or self._unserved or self._retry_at is None:
+            return self._every_s
+        return max(self._every_s, min(LONGEST_AWAY_S, self._retry_at - time.monotonic()))
 
     def _settle(self, mark: CurrentMark) -> None:
         if self._problem is not None:
@@ -132,7 +143,9 @@ class FollowCurrent:
         before = self._problem
         since = before.since if before is not None and before.wanted == wanted else utc_now()
         self._problem = FollowProblem(wanted, code, str(error), since)
-        if not again:
+        if not again and wanted == "CURRENT":
+            logger.error("CURRENT cannot be read: %s", error)
+        elif not again:
             logger.error("CURRENT names %s, which cannot be served: %s", wanted, error)
         self._retry_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)

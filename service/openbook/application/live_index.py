@@ -104,6 +104,11 @@ class LiveIndex:
                 for opened in taken:
                     opened.leases -= 1
 
+    def explain(self, hint: str) -> None:
+        """Tell questions why nothing is live, while that is so."""
+        with self._lock:
+            self._hint = hint
+
     def check(self, version: str | None = None) -> None:
         """Raise what `lease` would raise now."""
         with self._lock:

@@ -1,4 +1,4 @@
-"""A swap's path: verify, open beside, warm, flip, write CURRENT, retire.
+"""A swap's path: pull what is only in a store, verify, open beside, warm, flip, write CURRENT, retire.
 
 A failure before the flip changes nothing: the index that was live keeps serving under its generation. After the flip
 there is no way back, since questions may have been answered from the new index. So a CURRENT that cannot be written (a
@@ -27,6 +27,7 @@ from openbook.application.swap_progress import (
 from openbook.application.telemetry import Telemetry
 from openbook.entities import IndexInfo, RetrieverChoice
 from openbook.errors import (
+    CurrentConflict,
     DrainTimedOut,
     IndexTooLarge,
     IndexUnreadable,
@@ -37,7 +38,7 @@ from openbook.errors import (
     SwapInProgress,
     code_of,
 )
-from openbook.storage.current import CurrentMark
+from openbook.storage.current import UNKNOWN_CURRENT, CurrentMark
 from openbook.storage.history import SwapHistory, SwapRecord
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import MANIFEST, resident_bytes
@@ -102,6 +103,7 @@ class SwapIndex:
         self._watch: SwapWatch | None = None
         self._before: str | None = None
         self._mark: CurrentMark | None = None
+        self._overruled = False
 
     def begin(
         self,
@@ -151,6 +153,11 @@ class SwapIndex:
             raise
         return self._submit(watch, lambda: self._swap(watch, "manifest", follows=True), recorded=not again), watch
 
+    def start(self, version: str, *, again: bool = False) -> Future[SwapReport]:
+        """Make the first version live, without writing CURRENT; with `again`, a failure is not recorded."""
+        watch = self._claim(version, "availability", "start")
+        return self._submit(watch, lambda: self._swap(watch, "manifest", follows=True), recorded=not again)
+
     def load(self, version: str, *, verify: Verification = "manifest", actor: str = "") -> Future[LoadReport]:
         """Open a version beside the live one, as a resident: questions may name it, and a swap to it is a flip.
 
@@ -173,13 +180,18 @@ class SwapIndex:
         """The CURRENT that this service wrote last; None where it has written none."""
         return self._mark
 
+    def overruled(self) -> bool:
+        """Whether, since the last call, a swap has ended on a version that CURRENT does not name: another wrote it."""
+        overruled, self._overruled = self._overruled, False
+        return overruled
+
     def serves(self, version: str) -> bool:
         """Whether `version` is live, and was not published again since. A live one that broke on disk is served."""
         live = next((one for one in self._live.residents() if one.live), None)
         if live is None or live.index.version != version:
             return False
         try:
-            return live.identity == self._store.check(version)
+            return self._store.is_here(version) and live.identity == self._store.check(version)
         except OpenbookError:
             return True
 
@@ -248,6 +260,8 @@ class SwapIndex:
 
     def _swap(self, watch: SwapWatch, verify: Verification, *, follows: bool = False) -> SwapReport:
         version = watch.version = watch.version or self._version_before()
+        since = None if follows else self._claim_current()
+        self._pull(version, watch)
         with ExitStack() as leased:
             with watch.stage("verify"):
                 info, identity = self._verify(version, verify, watch)
@@ -266,7 +280,8 @@ class SwapIndex:
                 generation = self._live.flip(snapshot)
         if watch.policy == "resource":
             self._live.retire_residents()
-        durable = follows or self._write_current(version, watch)
+        durable = follows or self._write_current(version, since, watch)
+        self._store.settle(version, watch.previous)
         if watch.previous != version:
             self._before = watch.previous
         logger.info("swapped from %s to %s, generation %d", watch.previous, version, generation)
@@ -274,6 +289,7 @@ class SwapIndex:
         return SwapReport(version, watch.previous, generation, durable, watch.seconds())
 
     def _load(self, watch: SwapWatch, version: str, verify: Verification) -> LoadReport:
+        self._pull(version, watch)
         with watch.stage("verify"):
             if not self._live.resident(version):
                 self._store.info(version)
@@ -286,13 +302,27 @@ class SwapIndex:
             self._live.add_resident(self._open_and_warm(version, identity, watch))
         return LoadReport(version, watch.seconds())
 
+    def _pull(self, version: str, watch: SwapWatch) -> None:
+        """Bring a version to this machine's disk that lies in a store alone, after what its manifest tells."""
+        if not self._store.is_here(version):
+            with watch.stage("pull"):
+                self._check_info(version, watch)
+                if watch.policy == "load":
+                    self._live.check_room(version)
+                self._store.fetch(version, watch.report)
+
     def _verify(self, version: str, verify: Verification, watch: SwapWatch) -> tuple[IndexInfo, Identity]:
         """All that can be known before a byte is mapped, and with "checksum" every byte."""
+        info = self._check_info(version, watch)
+        return info, self._store.check(version, verify=verify, report=watch.report)
+
+    def _check_info(self, version: str, watch: SwapWatch) -> IndexInfo:
+        """What the manifest says. Raises RetrieverUnavailable and IndexIncompatible where it does not fit."""
         info = self._store.info(version)
         if watch.policy != "load" and self._retriever in ("bm25", "hybrid") and info.bm25 is None:
             raise RetrieverUnavailable(version=version, retriever=self._retriever)
         check_compatible(info, self._encoder_fingerprint, self._dimension)
-        return info, self._store.check(version, verify=verify, report=watch.report)
+        return info
 
     def _is_resident(self, version: str, identity: Identity) -> bool:
         """Whether a resident has these very files mapped. The live one does not count: it is opened again."""
@@ -372,10 +402,22 @@ class SwapIndex:
             # the report says why the swap failed; this says why nothing is served since
             logger.exception("index %s could not be opened again: nothing is live", previous)
 
-    def _write_current(self, version: str, watch: SwapWatch) -> bool:
+    def _claim_current(self) -> CurrentMark | None:
+        """Which CURRENT the swap replaces; of a store that does not answer, one that no CURRENT is."""
+        try:
+            return self._store.claim_current()
+        except OpenbookError as error:
+            logger.warning("the swap begins without a look at CURRENT: %s", error)
+            return UNKNOWN_CURRENT
+
+    def _write_current(self, version: str, since: CurrentMark | None, watch: SwapWatch) -> bool:
         with watch.stage("current"):
             try:
-                self._mark = self._store.set_current(version)
+                self._mark = self._store.set_current(version, since=since)
+            except CurrentConflict as error:
+                logger.warning("%s is live here alone: %s", version, error)
+                self._overruled = True
+                return False
             except Exception:
                 logger.exception(
                     "%s is live, but CURRENT could not be written: a restart will not come back on it", version

@@ -81,6 +81,7 @@ class Telemetry:
         self._follow_failures = counter(
             "openbook_current_follow_failures", "Attempts to serve what CURRENT names that failed, by code", "code"
         )
+        self._pulled = counter("openbook_pulled_bytes", "Bytes of index versions that came from the store")
         self._entropy = histogram(
             "openbook_posterior_entropy_nats",
             "Entropy of the document posterior, mean over the tokens of an answer",
@@ -185,6 +186,9 @@ class Telemetry:
 
     def count_follow_failure(self, code: str) -> None:
         self._follow_failures.labels(code).inc()
+
+    def count_pulled(self, n_bytes: int) -> None:
+        self._pulled.inc(n_bytes)
 
     def render(self) -> bytes:
         """The text that a scrape reads, of type `content_type`."""

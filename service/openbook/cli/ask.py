@@ -15,9 +15,9 @@ from openbook.cli.options import URL, argument, file_to_write, option, plot_to_w
 from openbook.cli.rendering import show_answer, show_comparison
 from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoice
 from openbook.errors import FilterInvalid, SettingInvalid
+from openbook.indexing.remote_store import store_of
 from openbook.settings import Settings
 from openbook.storage.filters import parse_filter
-from openbook.storage.index_store import IndexStore
 from openbook_client import Answer, Comparison, Silent, Unreachable
 from openbook_client.calls import AbstainAbove
 
@@ -222,4 +222,4 @@ class SingleQuestion:
 
 
 def _can_ask_here(settings: Settings) -> bool:
-    return Path(settings.checkpoint).is_dir() and bool(IndexStore(settings.indexes).versions())
+    return Path(settings.checkpoint).is_dir() and bool(store_of(settings).versions())

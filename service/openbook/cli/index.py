@@ -9,22 +9,25 @@ from rich.text import Text
 from openbook.cli.consoles import megabytes, output, print_json, say, size, table
 from openbook.cli.index_build import build
 from openbook.cli.index_change import bm25, delete, import_vectors, merge, prune
+from openbook.cli.index_copy import pull, push
 from openbook.cli.index_follow import follow
 from openbook.cli.index_update import diff, update
 from openbook.cli.options import argument, option, with_options
 from openbook.entities import IndexInfo
 from openbook.errors import IndexCorrupt
 from openbook.indexing.building.work_folder import unfinished
+from openbook.indexing.copying import verify_remote
+from openbook.indexing.remote_store import RemoteStore, store_of
 from openbook.settings import Settings
-from openbook.storage.index_store import IndexStore
 
 
 @with_options
 def list_versions(
     settings: Annotated[Settings, "indexes"], as_json: bool = option(False, "Print JSON.", "--json")
 ) -> None:
-    """List the versions in the folder; a star marks CURRENT, on which services start."""
-    store = IndexStore(settings.indexes)
+    """List the versions in the folder or the store; a star marks CURRENT, on which services start."""
+    store = store_of(settings)
+    current = store.current()
     readable: list[IndexInfo] = []
     defects: list[IndexCorrupt] = []
     for version in store.versions():
@@ -32,7 +35,6 @@ def list_versions(
             readable.append(store.info(version))
         except IndexCorrupt as defect:
             defects.append(defect)
-    current = store.current()
     if as_json:
         print_json({"current": current, "versions": [_as_json(info) for info in readable]})
     elif readable:
@@ -52,8 +54,13 @@ def list_versions(
         )
         output().print(table(columns, rows, right=("dimension", "passages", "MB")))
     else:
-        say(f"no index in {settings.indexes}; build one: openbook index build wiki-2018")
-    for version in unfinished(settings.indexes):
+        how = (
+            "build one: openbook index build wiki-2018"
+            if settings.indexes_url is None
+            else "push one: openbook index push VERSION URL"
+        )
+        say(f"no index in {settings.indexes}; {how}")
+    for version in unfinished(settings.indexes_folder):
         say(
             f"{version} is being built or was stopped on its way: the command that began it goes on with it, "
             f"openbook index delete {version} gives it up"
@@ -69,7 +76,7 @@ def info(
     as_json: bool = option(False, "Print JSON.", "--json"),
 ) -> None:
     """Show what a version says of itself: its manifest."""
-    manifest = _as_json(IndexStore(settings.indexes).info(version))
+    manifest = _as_json(store_of(settings).info(version))
     if as_json:
         print_json(manifest)
         return
@@ -89,13 +96,20 @@ def verify(
     version: str | None = argument("VERSION", "The version; without it, every one.", default=None),
 ) -> None:
     """Read every byte of a version and compare it with the manifest."""
-    store = IndexStore(settings.indexes)
+    store = store_of(settings)
     versions = (version,) if version is not None else store.versions() or (store.default_version(),)
     defects: list[IndexCorrupt] = []
     console = output()
+
+    def show(line: str) -> None:
+        console.print(line, markup=False, style="dim", soft_wrap=True)
+
     for one in versions:
         try:
-            store.verify(one, report=lambda line: console.print(line, markup=False, style="dim", soft_wrap=True))
+            if isinstance(store, RemoteStore):
+                verify_remote(store.objects, one, show)
+            else:
+                store.verify(one, report=show)
             console.print(f"{one}: good", markup=False)
         except IndexCorrupt as defect:
             defects.append(defect)
@@ -130,4 +144,6 @@ COMMANDS = {
     "delete": delete,
     "bm25": bm25,
     "prune": prune,
+    "push": push,
+    "pull": pull,
 }

@@ -14,6 +14,7 @@ from openbook.indexing.building.estimating import BuildEstimate
 from openbook.indexing.building.progress import BuildReport
 from openbook.indexing.building.work_folder import work_place
 from openbook.indexing.publishing import check_free
+from openbook.indexing.remote_store import folder_of
 from openbook.indexing.sources import named_sources, open_source
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
@@ -120,7 +121,7 @@ def build(
     version = name or (source if source in named_sources() else None)
     if version is None:
         raise SettingInvalid(setting="--name", reason="is needed for a version that is built from a file")
-    store = IndexStore(settings.indexes)
+    store = folder_of(settings, "openbook index build")
     made.check_free(store, version, replace=estimate)
 
     # torch takes seconds to import: what can be checked without it is checked by now

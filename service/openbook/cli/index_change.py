@@ -17,9 +17,9 @@ from openbook.indexing.bm25_publish import add_bm25
 from openbook.indexing.building.work_folder import work_place
 from openbook.indexing.publishing import PRUNE_AFTER_S, delete_version
 from openbook.indexing.publishing import prune as prune_store
+from openbook.indexing.remote_store import RemoteStore, folder_of, store_of
 from openbook.indexing.retention import Retention, retire
 from openbook.settings import Settings
-from openbook.storage.index_store import IndexStore
 
 PERCENT = 100
 
@@ -62,7 +62,7 @@ def import_vectors(
 
     You may stop it and start it again, like index build.
     """
-    store = IndexStore(settings.indexes)
+    store = folder_of(settings, "openbook index import")
     made.check_free(store, name)
 
     from openbook.indexing.building.estimating import measure_source
@@ -130,7 +130,7 @@ def merge(
     """
     if len(set(versions)) < 2 or len(set(versions)) < len(versions):
         raise SettingInvalid(setting="VERSION", reason="two different versions are needed, or more")
-    store = IndexStore(settings.indexes)
+    store = folder_of(settings, "openbook index merge")
     made.check_free(store, name)
 
     from openbook.indexing.building.estimating import measure_source
@@ -171,7 +171,15 @@ def delete(
     """
     from openbook.indexing.building.work_folder import locked, remove
 
-    store = IndexStore(settings.indexes)
+    store = store_of(settings)
+    if isinstance(store, RemoteStore):
+        if version not in store.objects.versions():
+            raise UnknownIndex(version=version, available=store.objects.versions())
+        if not yes and not typer.confirm(f"Remove the version {version} in {store.objects.url}?", err=True):
+            raise typer.Abort
+        store.remove(version)
+        say(f"removed {version}")
+        return
     unfinished = work_place(store.folder, version).is_dir()
     published = version in store.versions()
     if not published and not unfinished:
@@ -202,7 +210,7 @@ def bm25(
     started = time.perf_counter()
     with ProgressBar() as progress:
         info = add_bm25(
-            IndexStore(settings.indexes),
+            folder_of(settings, "openbook index bm25"),
             version,
             Bm25Parameters(k1, b),
             report=lambda share: progress.update(round(PERCENT * share), PERCENT, "bm25"),
@@ -231,7 +239,7 @@ def prune(
     version that services start on, the one that a rollback leads to, or one that a process has open, on another
     machine too where the file system carries locks.
     """
-    store = IndexStore(settings.indexes)
+    store = folder_of(settings, "openbook index prune")
     retired = retire(store, Retention(keep, older_than_days), dry_run=dry_run)
     for version, reason in retired.spared:
         say(f"{version} stays: {reason}")

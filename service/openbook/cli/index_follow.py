@@ -19,6 +19,7 @@ from openbook.cli.progress import ProgressBar
 from openbook.cli.swap import Administration
 from openbook.errors import BuildDiffers, FollowInProgress, NoLiveIndex, OpenbookError, SettingInvalid, SourceInvalid
 from openbook.indexing.building.work_folder import stamp_of, unfinished
+from openbook.indexing.remote_store import folder_of
 from openbook.indexing.retention import Retention, retire
 from openbook.settings import Settings
 from openbook.storage import durable
@@ -294,7 +295,7 @@ def follow(
     time.
     """
     every_s = seconds_of(every)
-    store = IndexStore(settings.indexes)
+    store = folder_of(settings, "openbook index follow")
     if current and url is not None:
         raise SettingInvalid(setting="--current", reason="asks no service, and --url names one; leave one of them out")
     serving: Serving = CurrentLine(store)

@@ -17,8 +17,8 @@ from openbook.cli.index_build import Attempt, show_report, stopped
 from openbook.cli.options import REQUIRED, argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.errors import SourceInvalid
+from openbook.indexing.remote_store import folder_of
 from openbook.settings import Settings
-from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from openbook.storage.vectors import slices
 
@@ -76,7 +76,7 @@ def update(
     order, then what was changed or added. It takes the vector of each text that it knows, also where a passage only
     has another id, address or date. You may stop it and start it again, like index build.
     """
-    store = IndexStore(settings.indexes)
+    store = folder_of(settings, "openbook index update")
     made.check_free(store, name)
 
     from openbook.indexing.index_builder import BuildOptions
@@ -160,7 +160,7 @@ def diff(
 
     # before anything is read that takes long
     asked = QuestionFile.read(questions) if questions is not None else None
-    store = IndexStore(settings.indexes)
+    store = folder_of(settings, "openbook index diff")
     with closing(store.open(before)) as first, closing(store.open(after)) as second:
         with ProgressBar() as progress:
             found = Difference.between(contents_of(first, progress.update), contents_of(second, progress.update))

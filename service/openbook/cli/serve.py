@@ -13,9 +13,10 @@ from openbook import __version__
 from openbook.cli.client import as_settings, quieten_libraries, url_of
 from openbook.cli.consoles import output, say
 from openbook.cli.options import environment_name, option, with_options
-from openbook.errors import SettingInvalid
+from openbook.errors import SettingInvalid, StoreUnreachable
 from openbook.extensions import checkpoint_folder
 from openbook.indexing.publishing import publish_copy
+from openbook.indexing.remote_store import folder_of, store_of
 from openbook.settings import DEFAULT_CHECKPOINT, Settings
 from openbook.storage.index_store import IndexStore
 from openbook_client.wire import check_token
@@ -48,7 +49,7 @@ def demo(settings: AllSettings) -> None:
 
     Copies the two versions from the package openbook-mini to --indexes if they are missing, then is serve --demo.
     """
-    provide(IndexStore(settings.indexes))
+    provide(folder_of(settings, "openbook demo"))
     _serve(_with_demo_token(settings))
 
 
@@ -75,9 +76,13 @@ def _packaged(version: str) -> Path:
 def _serve(settings: Settings) -> None:
     """Check all that can be checked without the checkpoint, then load it and serve."""
     _check_admin_token(settings)
-    store = IndexStore(settings.indexes)
-    version = settings.index or store.default_version()
-    store.info(version)
+    store = store_of(settings)
+    try:
+        version = settings.index or store.default_version()
+        store.info(version)
+    except StoreUnreachable:
+        # the service says so, and tries again
+        version = settings.index or "what CURRENT names"
     _check_port(settings)
     others = [other for other in store.versions() if other != version]
     output().print(welcome(settings, version, others), markup=False, soft_wrap=True)

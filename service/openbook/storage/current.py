@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from openbook.errors import CurrentUnreadable
 from openbook.storage import durable
@@ -10,12 +11,21 @@ from openbook.storage.durable import FileMark
 CURRENT = "CURRENT"
 MOST_BYTES = 256
 
-CurrentMark = FileMark
+
+class StoreMark(NamedTuple):
+    """Tells one writing of CURRENT in an object store from another: its ETag, or what the store has in its place."""
+
+    tag: str
+
+
+CurrentMark = FileMark | StoreMark
 # No file has this mark, so a new CURRENT is always a change.
-NO_CURRENT = CurrentMark(0, 0, 0)
+NO_CURRENT = FileMark(0, 0, 0)
+# Nor has any CURRENT of a store this one: a write that is bound to it never happens.
+UNKNOWN_CURRENT = StoreMark("unknown")
 
 
-def mark(folder: Path) -> CurrentMark | None:
+def mark(folder: Path) -> FileMark | None:
     """None where there is no CURRENT. Raises OSError, which names no path, where the folder is out of reach."""
     try:
         # one look at the folder, which may go and come back: without it nothing is known of CURRENT
@@ -43,6 +53,6 @@ def read(folder: Path) -> str | None:
     return content.decode(errors="replace").strip()
 
 
-def write(folder: Path, version: str) -> CurrentMark:
+def write(folder: Path, version: str) -> FileMark:
     """Readers see the line before or this one. Returns the mark of this writing, even where another follows it."""
     return durable.write_atomically(folder / CURRENT, f"{version}\n")

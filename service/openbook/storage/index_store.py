@@ -117,7 +117,11 @@ class IndexStore:
         name = current.read(self.folder)
         return check_version_name(name) if name is not None else None
 
-    def set_current(self, version: str) -> CurrentMark:
+    def claim_current(self) -> CurrentMark | None:
+        """What `set_current` takes as `since`. None: in a folder the last writer of CURRENT counts."""
+        return None
+
+    def set_current(self, version: str, *, since: CurrentMark | None = None) -> CurrentMark:
         """Make `version` the one that services come back on. Raises UnknownIndex where it is not published."""
         self.find(version)
         with self.lock:
@@ -129,9 +133,19 @@ class IndexStore:
         """Changes whenever CURRENT is written, and is had without reading it; None where there is no CURRENT."""
         return current.mark(self.folder)
 
+    def is_here(self, version: str) -> bool:
+        """Whether `open` would open what is published now; otherwise `fetch` comes first."""
+        return True
+
+    def fetch(self, version: str, report: Callable[[float], None]) -> None:
+        """Bring a version to where `open` finds it. `report` receives the share that is done, and may raise."""
+
+    def settle(self, version: str, previous: str | None) -> None:
+        """`version` is live in a service, and `previous` was."""
+
     def newest_first(self) -> tuple[str, ...]:
         """The versions whose manifest can be read, the one with the newest text first."""
-        return tuple(info.version for info in sorted(self._readable()[0], key=_age, reverse=True))
+        return tuple(info.version for info in sorted(self._readable()[0], key=age, reverse=True))
 
     def default_version(self) -> str:
         """The version that CURRENT names, else the one with the newest text.
@@ -146,7 +160,7 @@ class IndexStore:
         readable, defect = self._readable()
         if not readable:
             raise defect or NoIndexes(folder=self.folder)
-        return max(readable, key=_age).version
+        return max(readable, key=age).version
 
     def _readable(self) -> tuple[list[IndexInfo], IndexCorrupt | None]:
         """Manifests, and the last defect of one that cannot be read. Skips a version that is deleted meanwhile."""
@@ -185,6 +199,6 @@ def _is_version(path: Path) -> bool:
         return False
 
 
-def _age(info: IndexInfo) -> tuple[str, str, str]:
+def age(info: IndexInfo) -> tuple[str, str, str]:
     """Larger for newer text."""
     return info.snapshot_date or "", info.created_at, info.version

@@ -60,6 +60,11 @@ def write_manifest(folder: Path, info: IndexInfo, files_in: str = "") -> None:
 
     `files_in` names the folder below the version's own in which the files lie; empty where they lie beside.
     """
+    (folder / MANIFEST).write_bytes(manifest_bytes(info, files_in))
+
+
+def manifest_bytes(info: IndexInfo, files_in: str = "") -> bytes:
+    """What `write_manifest` writes."""
     fields = dataclasses.asdict(info)
     if info.passages_format == PLAIN_FORMAT:
         # as older versions of Openbook write it
@@ -67,7 +72,7 @@ def write_manifest(folder: Path, info: IndexInfo, files_in: str = "") -> None:
     if info.lineage is None:
         del fields["lineage"]
     content = {"format": IN_FOLDER} | fields | {"folder": files_in} if files_in else {"format": BESIDE} | fields
-    (folder / MANIFEST).write_bytes(sealed(content))
+    return sealed(content)
 
 
 def sealed(fields: Mapping[str, Any]) -> bytes:
@@ -95,6 +100,12 @@ def open_manifest(place: Path, version: str, *, must_be_sealed: bool = False) ->
         raise ManifestMissing(version=version) from error
     except OSError as error:
         raise IndexUnreadable(version=version, file=MANIFEST, reason=error.strerror) from error
+    info, folder = parse_manifest(content, version, must_be_sealed=must_be_sealed)
+    return Manifest(info, place / folder, mark)
+
+
+def parse_manifest(content: bytes, version: str, *, must_be_sealed: bool = False) -> tuple[IndexInfo, str]:
+    """What these bytes say, and the folder of the files below the version's own. Raises ManifestInvalid."""
     try:
         info, folder, has_seal = _parse(content, version)
         defect = _broken_seal(content) if has_seal or must_be_sealed else None
@@ -102,7 +113,7 @@ def open_manifest(place: Path, version: str, *, must_be_sealed: bool = False) ->
             raise ValueError(defect)
     except (ValueError, RecursionError) as error:
         raise ManifestInvalid(version=version, reason=str(error)[:MOST_SAID]) from error
-    return Manifest(info, place / folder, mark)
+    return info, folder
 
 
 def is_lossy(index_type: str) -> bool:

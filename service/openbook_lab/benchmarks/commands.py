@@ -201,7 +201,7 @@ def index(
         if vectors.drawn:
             # a number that cannot be is found before anything is drawn
             specs(types, vectors.passages, vectors.dimension, of_index.numbers)
-        places = vectors.prepare(place, settings.indexes, progress)
+        places = vectors.prepare(place, settings.indexes_folder, progress)
         chosen_specs = specs(types, *places.shape, of_index.numbers)
         report = measure_indexes(place, places, chosen_specs, threads, progress, filter_share)
     files.show(report)

@@ -295,7 +295,7 @@ def calibrate(
             checkpoint,
             folder,
             books,
-            IndexStore(settings.indexes),
+            IndexStore(settings.indexes_folder),
             n_docs=options.n_docs,
             work=options.work,
             progress=progress,

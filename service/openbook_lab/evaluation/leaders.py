@@ -118,7 +118,7 @@ def measure_leaders(
         elsewhere = settings if options.url is not None else settings.model_copy(update={"indexes": Path(temporary)})
         for seed in shuffled:
             book = ShuffledBook(SHUFFLED_YEAR, seed)
-            store = IndexStore(elsewhere.indexes)
+            store = IndexStore(elsewhere.indexes_folder)
             if book.version not in store.versions():
                 quieten_libraries()
                 encoder = PassageEncoder.load(dtype=choose_dtype("auto", "cpu"))

@@ -37,7 +37,7 @@ def open_index(settings: Settings, n_docs: int, *asking: Checkpoint) -> Iterator
 
     Raises IndexIncompatible where its vectors are not those that a checkpoint `asking` searches, TooManyDocs.
     """
-    store = IndexStore(settings.indexes)
+    store = IndexStore(settings.indexes_folder)
     with closing(store.open(settings.index or store.default_version())) as snapshot:
         for checkpoint in asking:
             dimension = QuestionEncoder(checkpoint).dimension

@@ -62,7 +62,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    def refuse(self: IndexStore, version: str) -> CurrentMark:
+    def refuse(self: IndexStore, version: str, *, since: object = None) -> CurrentMark:
         raise OSError(28, "No space left on device")
 
     return lambda: monkeypatch.setattr(IndexStore, "set_current", refuse)

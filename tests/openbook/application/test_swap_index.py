@@ -189,7 +189,7 @@ def test_a_failed_swap_leaves_nothing_mapped_though_its_error_is_kept(replica: R
 def test_a_current_that_cannot_be_written_does_not_undo_the_swap(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full_disk(self: IndexStore, version: str) -> None:
+    def full_disk(self: IndexStore, version: str, *, since: object = None) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(IndexStore, "set_current", full_disk)
@@ -529,7 +529,7 @@ def test_progress_tells_the_stage_while_it_lasts_and_how_it_ended(swap_index: Sw
     done = swap_index.progress()
     assert (done.state, done.stage, done.seconds, done.error) == ("done", None, report.seconds, None)
     assert done.started_at == early.started_at
-    assert list(done.seconds) == [*get_args(Stage), "total"]
+    assert ["pull", *done.seconds] == [*get_args(Stage), "total"]
 
 
 def test_progress_tells_why_it_failed_and_where(swap_index: SwapIndex, store: IndexStore) -> None:

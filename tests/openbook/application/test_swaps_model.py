@@ -50,7 +50,7 @@ class InterruptedStore(IndexStore):
             then()
         return found
 
-    def set_current(self, version: str) -> CurrentMark:
+    def set_current(self, version: str, *, since: CurrentMark | None = None) -> CurrentMark:
         then, self.before_write = self.before_write, None
         if then is not None:
             then()

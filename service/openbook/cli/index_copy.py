@@ -1,0 +1,59 @@
+"""openbook index: push, pull"""
+
+from typing import Annotated
+
+from openbook.cli.consoles import say, size
+from openbook.cli.options import argument, option, with_options
+from openbook.cli.progress import StageBars
+from openbook.errors import SettingInvalid
+from openbook.indexing import copying
+from openbook.indexing.remote_store import RemoteStore, folder_of, store_of
+from openbook.settings import Settings
+from openbook.storage.object_store import ObjectStore
+
+
+@with_options
+def push(
+    settings: Annotated[Settings, "indexes"],
+    version: str = argument("VERSION", "The version, in the folder --indexes."),
+    url: str = argument("URL", "The store, such as s3://bucket/prefix."),
+    force: bool = option(False, "Replace a version of this name in the store."),
+) -> None:
+    """Bring a version of the folder to a store of versions, from where services pull it.
+
+    Every byte is compared with the manifest before the first is sent. Services see the version once all of it is there.
+    You may stop it at any time: the same command goes on with the first file that is not there. The first version of a
+    store becomes CURRENT, on which services start. Credentials come from the environment, as the store's library reads
+    it: AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_ENDPOINT_URL ...
+    """
+    store = folder_of(settings, "openbook index push")
+    info = store.info(version)
+    objects = ObjectStore(url)
+    with StageBars() as bars:
+        sent = copying.push(objects, store, version, lambda share: bars.show("push", share), replace=force)
+    n_bytes = sum(file.bytes for file in info.files.values())
+    say(f"pushed {version}, {size(n_bytes)}" if sent else f"{version} is there already")
+    if objects.current_mark() is None:
+        objects.write_current(version, None)
+        say(f"{version} is CURRENT there: services start on it")
+
+
+@with_options
+def pull(
+    settings: Annotated[Settings, "indexes", "cache"],
+    version: str | None = argument("VERSION", "The version; without it, the one that CURRENT names.", default=None),
+) -> None:
+    """Bring a version of the store --indexes to this machine, so that a service here need not wait for it.
+
+    You may stop it at any time: the same command, or a service, goes on where it was.
+    """
+    store = store_of(settings)
+    if not isinstance(store, RemoteStore):
+        raise SettingInvalid(setting="--indexes", reason=f"{store.folder} is a folder: there is nothing to pull")
+    version = version or store.default_version()
+    if store.is_here(version):
+        say(f"{version} is here already")
+        return
+    with StageBars() as bars:
+        store.fetch(version, lambda share: bars.show("pull", share))
+    say(f"pulled {version} to {store.folder}")

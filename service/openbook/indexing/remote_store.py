@@ -1,0 +1,235 @@
+"""The versions of an object store, as a service on this machine sees them: named there, opened from copies here."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from openbook.entities import IndexInfo
+from openbook.errors import (
+    CacheTooSmall,
+    IndexCorrupt,
+    IndexInUse,
+    OpenbookError,
+    SettingInvalid,
+    StoreEmpty,
+    StoreUnreachable,
+    UnknownIndex,
+)
+from openbook.indexing.copying import local_info, make_room, pull, read_remote
+from openbook.indexing.publishing import delete_version, prune
+from openbook.settings import Settings
+from openbook.storage.current import NO_CURRENT, CurrentMark, StoreMark
+from openbook.storage.durable import unread
+from openbook.storage.index_store import IndexStore, age, check_version_name
+from openbook.storage.manifest import open_manifest
+from openbook.storage.object_store import ObjectStore
+
+# What a service shows of the store may be so old: anyone may ask for it, and each look costs a call.
+LOOK_S = 5.0
+MOST_LOOKS = 256
+
+logger = logging.getLogger(__name__)
+
+
+def store_of(settings: Settings, count: Callable[[int], None] = lambda n_bytes: None) -> IndexStore:
+    """The versions that the settings name: of a folder, or of an object store, whose pulled bytes `count` receives.
+
+    Raises SettingInvalid for an address that is none.
+    """
+    url = settings.indexes_url
+    return IndexStore(settings.indexes_folder) if url is None else RemoteStore(ObjectStore(url), settings, count)
+
+
+def folder_of(settings: Settings, command: str) -> IndexStore:
+    """The folder that a command changes. Raises SettingInvalid where the settings name an object store."""
+    if settings.indexes_url is not None:
+        raise SettingInvalid(
+            setting="--indexes",
+            reason=f"{command} works on a folder. Name one, and bring the version to the store afterwards: "
+            f"openbook index push VERSION {settings.indexes_url}",
+        )
+    return IndexStore(settings.indexes_folder)
+
+
+class RemoteStore(IndexStore):
+    """An IndexStore whose names, CURRENT and manifests are those of `objects`, and whose folder holds copies.
+
+    `open`, `check`, `find` and `file` are about copies: `fetch` brings one. Where the store does not answer, copies
+    that are here can be opened all the same. At least `keep` copies stay. `count` receives the bytes that come.
+    """
+
+    def __init__(
+        self, objects: ObjectStore, settings: Settings, count: Callable[[int], None] = lambda n_bytes: None
+    ) -> None:
+        super().__init__(settings.indexes_folder)
+        self.objects = objects
+        self.copies = IndexStore(self.folder)
+        self._keep = settings.keep_local
+        self._count = count
+        self._looking = threading.RLock()
+        self._listed: tuple[str, ...] | None = None
+        self._looks: dict[str, tuple[float, IndexInfo | OpenbookError]] = {}
+        self._list_at = self._ask_at = 0.0
+
+    # --- names ---------------------------------------------------------------------------------------------
+
+    def versions(self) -> tuple[str, ...]:
+        """As in the store, at most LOOK_S seconds ago; the copies where it has not answered since the start."""
+        with self._looking:
+            if time.monotonic() >= self._list_at:
+                with suppress(StoreUnreachable):
+                    self._listed = self.objects.versions()
+                self._list_at = time.monotonic() + LOOK_S
+            return self._listed if self._listed is not None else self.copies.versions()
+
+    def newest_first(self) -> tuple[str, ...]:
+        """Of the copies: a service opens no other version unasked."""
+        return self.copies.newest_first()
+
+    def info(self, version: str) -> IndexInfo:
+        """As the store has it, at most LOOK_S seconds ago; that of the copy where the store does not answer.
+
+        Anyone may ask for any name: one call of the store at a time, and none for a while after it has not answered.
+        """
+        check_version_name(version)
+        with self._looking:
+            until, found = self._looks.get(version, (0.0, None))
+            now = time.monotonic()
+            if found is None or now >= until:
+                try:
+                    if now < self._ask_at:
+                        raise StoreUnreachable(url=self.objects.url, reason="it has not answered just now")
+                    found = read_remote(self.objects, version)[0]
+                except StoreUnreachable:
+                    if now >= self._ask_at:
+                        self._ask_at = time.monotonic() + LOOK_S
+                    if version not in self.copies.versions():
+                        raise
+                    return self.copies.info(version)
+                except OpenbookError as error:
+                    found = error
+                if len(self._looks) >= MOST_LOOKS:
+                    self._looks.clear()
+                self._looks[version] = (time.monotonic() + LOOK_S, found)
+        if isinstance(found, OpenbookError):
+            # a traceback that is kept would grow from call to call
+            raise found.with_traceback(None)
+        return found
+
+    def default_version(self) -> str:
+        """The version that CURRENT names, else the one with the newest text.
+
+        Where the store does not answer, that of the copies. Raises StoreUnreachable where there is none either.
+        """
+        try:
+            named = self.current()
+            if named is not None:
+                read_remote(self.objects, named)
+                return named
+            found = []
+            for version in self.objects.versions():
+                with suppress(IndexCorrupt):
+                    found.append(read_remote(self.objects, version)[0])
+        except StoreUnreachable as error:
+            if not self.copies.versions():
+                raise
+            version = self.copies.default_version()
+            logger.warning("%s The copy of %s is served meanwhile.", error, version)
+            return version
+        if not found:
+            raise StoreEmpty(folder=self.objects.url)
+        return max(found, key=age).version
+
+    # --- CURRENT -------------------------------------------------------------------------------------------
+
+    def current(self) -> str | None:
+        name = self.objects.current()
+        return check_version_name(name) if name is not None else None
+
+    def current_mark(self) -> CurrentMark | None:
+        return self.objects.current_mark()
+
+    def claim_current(self) -> CurrentMark | None:
+        return self.current_mark() or NO_CURRENT
+
+    def set_current(self, version: str, *, since: CurrentMark | None = None) -> CurrentMark:
+        """Make CURRENT in the store name `version`, unless another process has written it.
+
+        That is: since `claim_current` gave `since`, or without one since this call. Raises CurrentConflict,
+        UnknownIndex.
+        """
+        check_version_name(version)
+        since = since or self.claim_current()
+        read_remote(self.objects, version)
+        return self.objects.write_current(version, since if isinstance(since, StoreMark) else None)
+
+    # --- copies --------------------------------------------------------------------------------------------
+
+    def is_here(self, version: str) -> bool:
+        """Whether the copy is what the store has now; any copy will do where the store does not answer."""
+        copy = local_info(self.copies, version)
+        if copy is None:
+            return False
+        try:
+            return read_remote(self.objects, version)[0] == copy
+        except (StoreUnreachable, UnknownIndex):
+            # one that the store has no more can still be gone back to
+            return True
+
+    def fetch(self, version: str, report: Callable[[float], None]) -> None:
+        """Bring a copy here, as `copying.pull` does; older copies give way where the disk is too small for both."""
+        try:
+            pull(self.objects, self.copies, version, report, self._count)
+        except CacheTooSmall:
+            make_room(self.folder, version)
+            self._tidy(0, ())
+            pull(self.objects, self.copies, version, report, self._count)
+
+    def remove(self, version: str) -> None:
+        """Take a version out of the store. Copies stay. Raises IndexInUse for the one that CURRENT names."""
+        if self.current() == check_version_name(version):
+            raise IndexInUse(version=version, reason="CURRENT names it, so that services come back on it")
+        self.objects.remove(version)
+
+    def settle(self, version: str, previous: str | None) -> None:
+        """`version` is live: a start without the store is to come back on it, and copies that nobody needs go."""
+        try:
+            self.copies.set_current(version)
+            with suppress(OpenbookError):
+                (self.copies.find(version)).touch()
+            self._tidy(self._keep, (version, previous))
+        except (OpenbookError, OSError) as error:
+            logger.warning("the folder of copies could not be tidied: %s", error)
+
+    def _tidy(self, keep: int, needed: tuple[str | None, ...]) -> None:
+        """Remove the copies that were live longest ago, but for so many.
+
+        Spares `needed`, what CURRENT in the folder names, what a process has open, and what the store lacks.
+        """
+        copies = self.copies.versions()
+        ages = {version: (self.folder / version).stat().st_mtime for version in copies}
+        n_left = len(copies)
+        for version in sorted(copies, key=lambda version: ages[version]):
+            if n_left <= keep:
+                break
+            if version in needed or self._is_open(version) or not self._is_in_store(version):
+                continue
+            with suppress(OpenbookError):
+                delete_version(self.copies, version)
+                n_left -= 1
+                logger.info("removed the copy of %s", version)
+        prune(self.copies, older_than_s=0.0)
+
+    def _is_open(self, version: str) -> bool:
+        with suppress(OpenbookError):
+            manifest = open_manifest(self.copies.find(version), version)
+            with unread(manifest.folder / name for name in manifest.info.files) as nobody:
+                return not nobody
+        return False
+
+    def _is_in_store(self, version: str) -> bool:
+        with suppress(OpenbookError):
+            return read_remote(self.objects, version)[0] == local_info(self.copies, version)
+        return False

@@ -1,0 +1,142 @@
+"""A service whose versions lie in an object store: its start, what it says meanwhile, and a swap."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from openbook.api.app import create_app
+from openbook.application import first_index, follow_current
+from openbook.errors import StoreUnreachable
+from openbook.indexing import copying
+from openbook.rag.engine import RagEngine
+from openbook.settings import Settings
+from openbook.storage import object_store
+from openbook.storage.object_store import ObjectStore
+from tests.fixtures.stores import push_all
+from tests.openbook.api.conftest import ADMIN, PINNED, client_of, ended_with, until
+
+TIMEOUT_S = 20
+
+
+@pytest.fixture(autouse=True)
+def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "RANGE_BYTES", 256)
+    monkeypatch.setattr(copying, "LOOK_S", 0.005)
+    monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(object_store, "LONGEST_PAUSE_S", 0.001)
+    for module in (first_index, follow_current):
+        monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.02)
+
+
+@pytest.fixture
+def settings(store_url: str, tiny_indexes: Path, settings: Settings, tmp_path: Path) -> Settings:
+    push_all(store_url, tiny_indexes)
+    # seldom: a test of the start must not depend on the follower
+    return settings.model_copy(update={"indexes": store_url, "cache": tmp_path / "cache", "follow_s": 3600.0})
+
+
+def ready(client: TestClient) -> dict[str, Any]:
+    until(lambda: client.get("/readyz").status_code == 200, TIMEOUT_S)
+    found: dict[str, Any] = client.get("/readyz").json()
+    return found
+
+
+def test_a_new_pod_pulls_what_current_names_and_says_so(
+    app: FastAPI, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, read = threading.Event(), ObjectStore.read
+
+    def held(self: ObjectStore, path: str, start: int, *more: Any) -> bytes:
+        if start >= 512:
+            assert gate.wait(TIMEOUT_S)
+        return read(self, path, start, *more)
+
+    monkeypatch.setattr(ObjectStore, "read", held)
+    with client_of(app) as client:
+        until(lambda: (client.get("/index/swap").json()["fraction"] or 0) > 0.1, TIMEOUT_S)
+        waiting = client.get("/readyz")
+        assert ended_with(waiting) == (503, "not_ready")
+        assert "'tiny-2016' is being fetched from the store. Stage of the swap: pull, " in waiting.json()["detail"]
+        assert "% of it done" in waiting.json()["detail"]
+        refused = client.post("/answer", json=PINNED["/answer"])
+        assert ended_with(refused) == (503, "not_ready")
+        assert "retry-after" in refused.headers
+        assert client.get("/healthz").status_code == 200
+        listed = client.get("/index").json()
+        assert (listed["live"], listed["versions"]) == (None, ["tiny-2016", "tiny-2018"])
+        gate.set()
+        assert ready(client)["index"]["version"] == "tiny-2016"
+        assert client.post("/answer", json=PINNED["/answer"]).json()["index"]["version"] == "tiny-2016"
+        swapped = client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN).json()
+        assert (swapped["version"], swapped["durable"], "pull" in swapped["seconds"]) == ("tiny-2018", True, True)
+        assert client.get("/index/tiny-2018").json()["version"] == "tiny-2018"
+        pulled = sum(
+            file["bytes"]
+            for version in ("tiny-2016", "tiny-2018")
+            for file in client.get(f"/index/{version}").json()["files"].values()
+        )
+        assert f"openbook_pulled_bytes_total {float(pulled)}" in client.get("/metrics").text
+        unknown = client.post("/index/swap", json={"version": "nobody"}, headers=ADMIN)
+        assert ended_with(unknown) == (404, "unknown_index")
+    # what the store has is not on the disk as it was: a restart finds its copy at once
+    with client_of(create_app(settings, engine=app.state.services.engine)) as again:
+        assert again.get("/readyz").json()["index"] == {
+            "version": "tiny-2018",
+            "generation": 0,
+            "snapshot_date": "2018-12-20",
+        }
+
+
+def test_a_start_without_the_store_says_why_and_keeps_trying(
+    app: FastAPI, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as away:
+
+        def refuse(self: ObjectStore, *more: object) -> None:
+            raise StoreUnreachable(url=self.url, reason="Connection refused")
+
+        away.setattr(ObjectStore, "_call", refuse)
+        with client_of(app) as client:
+            until(lambda: "Connection refused" in client.get("/readyz").json()["detail"], TIMEOUT_S)
+            waiting = client.get("/readyz")
+            assert ended_with(waiting) == (503, "not_ready")
+            assert (
+                "There is no index yet, and it is tried again. The store of indexes file://"
+                in (waiting.json()["detail"])
+            )
+            assert client.get("/index").json()["versions"] == []
+            named = client.post("/answer", json=PINNED["/answer"] | {"index": "tiny-2018"})
+            assert ended_with(named) == (503, "not_ready")
+            away.undo()
+            assert ready(client)["index"]["version"] == "tiny-2016"
+    assert sum("there is no index yet" in one.message for one in caplog.records) == 1
+    assert "Traceback" not in caplog.text
+
+
+def test_a_service_that_ends_while_it_pulls_ends_soon_and_goes_on_later(
+    app: FastAPI, settings: Settings, engine: RagEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openbook.api.composition.SHUTDOWN_S", 0.05)
+    read = ObjectStore.read
+
+    def slow(self: ObjectStore, path: str, start: int, end: int, wait: Any) -> bytes:
+        if start >= 512:
+            wait(TIMEOUT_S)
+        return read(self, path, start, end, wait)
+
+    with monkeypatch.context() as slowly:
+        slowly.setattr(ObjectStore, "read", slow)
+        with client_of(app) as client:
+            until(lambda: (client.get("/index/swap").json()["fraction"] or 0) > 0.1, TIMEOUT_S)
+    parts = list(settings.indexes_folder.glob(".pulling-*/*.part"))
+    assert [part.stat().st_size for part in parts] == [512]
+    with client_of(create_app(settings, engine=engine)) as client:
+        assert ready(client)["index"]["version"] == "tiny-2016"
+    assert not list(settings.indexes_folder.glob(".pulling-*"))
+    line = json.loads((settings.indexes_folder / "history.jsonl").read_text().splitlines()[0])
+    assert (line["outcome"], line["actor"]) == ("not_ready", "start")

@@ -1,0 +1,263 @@
+"""A service whose versions lie in a store: what it names, fetches and keeps, and who writes CURRENT."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openbook.application import follow_current
+from openbook.errors import CurrentConflict, IndexIncompatible, IndexInUse, StoreEmpty, StoreUnreachable, UnknownIndex
+from openbook.indexing import copying, remote_store
+from openbook.indexing.copying import push
+from openbook.indexing.remote_store import RemoteStore
+from openbook.storage import object_store
+from openbook.storage.index_store import IndexStore
+from openbook.storage.object_store import ObjectStore
+from tests.fixtures.indexes import publish_tiny
+from tests.fixtures.replicas import Replica
+from tests.fixtures.stores import ignore, push_all, remote
+from tests.openbook.application.conftest import TIMEOUT, samples, soon
+
+EVERY_S = 0.01
+
+
+@pytest.fixture(autouse=True)
+def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(object_store, "LONGEST_PAUSE_S", 0.001)
+    monkeypatch.setattr(copying, "LOOK_S", 0.005)
+    monkeypatch.setattr(remote_store, "LOOK_S", 0.0)
+    monkeypatch.setattr(follow_current, "FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr(follow_current, "LONGEST_PAUSE_S", 0.04)
+
+
+class Fleet:
+    """Machines on one store, each with a disk of its own."""
+
+    def __init__(self, url: str, tmp_path: Path) -> None:
+        self.url = url
+        self._tmp_path = tmp_path
+        self.replicas: list[Replica] = []
+
+    def machine(self, number: int, **changed: Any) -> RemoteStore:
+        return remote(self.url, self._tmp_path / f"disk-{number}", **changed)
+
+    def start(self, number: int, version: str | None = None, **changed: Any) -> Replica:
+        store = changed.pop("store", None) or self.machine(number)
+        replica = Replica.start(
+            store.folder, version, store=store, name=f"replica-{number}", **({"follow_every_s": EVERY_S} | changed)
+        )
+        self.replicas.append(replica)
+        return replica
+
+
+@pytest.fixture
+def fleet(store_url: str, tiny_indexes: Path, tmp_path: Path) -> Iterator[Fleet]:
+    push_all(store_url, tiny_indexes)
+    fleet = Fleet(store_url, tmp_path)
+    yield fleet
+    for replica in fleet.replicas:
+        replica.close()
+
+
+class Away:
+    """While it is set, the store does not answer."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.set = False
+        self.calls = 0
+        call = ObjectStore._call
+
+        def answer(objects: ObjectStore, ask: Any, wait: Any = time.sleep) -> Any:
+            self.calls += 1
+            if self.set:
+                raise StoreUnreachable(url=objects.url, reason="Connection refused")
+            return call(objects, ask, wait)
+
+        monkeypatch.setattr(ObjectStore, "_call", answer)
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> Away:
+    return Away(monkeypatch)
+
+
+def test_a_swap_pulls_verifies_flips_and_the_others_follow(fleet: Fleet) -> None:
+    one, other = fleet.start(0), fleet.start(1)
+    assert one.store.copies.versions() == ("tiny-2016",)  # type: ignore[attr-defined]
+    report = one.swap_index.begin("tiny-2018", actor="ann").result(TIMEOUT)
+    assert report.durable
+    assert list(report.seconds)[:2] == ["pull", "verify"]
+    assert soon(lambda: other.version() == "tiny-2018" and other.swap_index.progress().state == "done")
+    assert one.store.current() == other.store.current() == "tiny-2018"
+    # what is here is not pulled again, and the way back is open without the store
+    back = other.swap_index.rollback().result(TIMEOUT)
+    assert "pull" not in back.seconds
+    assert soon(lambda: one.version() == "tiny-2016")
+
+
+def test_a_second_start_finds_its_copy(fleet: Fleet) -> None:
+    fleet.start(0).close()
+    n_bytes: list[int] = []
+    again = fleet.start(0, store=fleet.machine(0, count=n_bytes.append))
+    assert (again.version(), n_bytes) == ("tiny-2016", [])
+
+
+def test_of_two_swaps_at_once_the_one_that_wrote_first_counts_and_all_end_on_it(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = fleet.start(0), fleet.start(1, "tiny-2018", follow_every_s=3600.0)
+    claimed, written = threading.Event(), threading.Event()
+    fetch = RemoteStore.fetch
+
+    def slow(self: RemoteStore, *more: Any) -> None:
+        claimed.set()
+        assert written.wait(TIMEOUT)
+        fetch(self, *more)
+
+    with monkeypatch.context() as slowly:
+        slowly.setattr(RemoteStore, "fetch", slow)
+        swap = one.swap_index.begin("tiny-2018")
+        assert claimed.wait(TIMEOUT)
+        # the same version again: another writing all the same
+        IndexStore.fetch(other.store, "tiny-2016", lambda share: None)
+        other.store.set_current("tiny-2016")
+        written.set()
+        report = swap.result(TIMEOUT)
+    assert not report.durable
+    assert "tiny-2018 is live here alone: CURRENT is not written" in caplog.text
+    assert other.store.current() == "tiny-2016"
+    assert one.history.last(1)[0].outcome == "not_durable"
+    assert soon(lambda: one.version() == "tiny-2016")
+
+
+@pytest.mark.parametrize("store_url", ["file", "memory"], indirect=True)
+def test_current_is_written_only_where_it_is_the_one_that_was_seen(fleet: Fleet) -> None:
+    store, objects = fleet.machine(0), ObjectStore(fleet.url)
+    seen = store.claim_current()
+    mark = objects.write_current("tiny-2018", objects.current_mark())
+    # the same line is another writing
+    assert objects.write_current("tiny-2018", mark) != mark
+    with pytest.raises(CurrentConflict, match="'tiny-2018'"):
+        store.set_current("tiny-2016", since=seen)
+    with pytest.raises(CurrentConflict):
+        objects.write_current("tiny-2016", None)
+    assert store.set_current("tiny-2016") == store.current_mark()
+    assert store.current() == "tiny-2016"
+    with pytest.raises(UnknownIndex):
+        store.set_current("other")
+
+
+def test_a_store_without_conditions_says_so(fleet: Fleet, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    objects = ObjectStore(f"memory://{tmp_path.name}-plain")
+    objects.write_current("tiny-2018", None)
+    assert not objects.has_conditions()
+    assert "knows no conditional writes" in caplog.text
+    assert ObjectStore(fleet.url).has_conditions()
+
+
+def test_a_store_that_is_away_leaves_live_what_is_live(
+    fleet: Fleet, away: Away, caplog: pytest.LogCaptureFixture
+) -> None:
+    replica = fleet.start(0)
+    assert replica.follower is not None
+    replica.store.fetch("tiny-2018", lambda share: None)
+    away.set = True
+    assert soon(lambda: replica.follower is not None and replica.follower.problem() is not None)
+    problem = replica.follower.problem()
+    assert problem is not None
+    assert (problem.code, replica.version()) == ("store_unreachable", "tiny-2016")
+    assert samples(replica.telemetry)["openbook_following_ok"] == 0
+    before = away.calls
+    time.sleep(0.2)
+    # not every hundredth of a second, and said once
+    assert away.calls - before < 12
+    assert sum("CURRENT cannot be read" in one.message for one in caplog.records) == 1
+    # what is on the disk can be swapped to, and the report says that nobody follows
+    report = replica.swap_index.begin("tiny-2018").result(TIMEOUT)
+    assert (report.durable, replica.version()) == (False, "tiny-2018")
+    assert replica.store.versions() == ("tiny-2016", "tiny-2018")
+    away.set = False
+    assert soon(lambda: replica.follower is not None and replica.follower.problem() is None)
+    # CURRENT has not changed: what an operator has done by hand stands
+    assert replica.version() == "tiny-2018"
+    fleet.machine(9).set_current("tiny-2016")
+    assert soon(lambda: replica.version() == "tiny-2016")
+
+
+def test_a_start_without_the_store_comes_back_on_the_copy_that_was_live(fleet: Fleet, away: Away) -> None:
+    first = fleet.start(0)
+    first.swap_index.begin("tiny-2018").result(TIMEOUT)
+    first.swap_index.begin("tiny-2016").result(TIMEOUT)
+    first.close()
+    away.set = True
+    assert fleet.machine(0).default_version() == "tiny-2016"
+    with pytest.raises(StoreUnreachable, match="Connection refused"):
+        fleet.machine(1).default_version()
+
+
+def test_a_swap_that_cannot_be_served_pulls_nothing(fleet: Fleet, tmp_path: Path) -> None:
+    origin = IndexStore(tmp_path / "origin")
+    publish_tiny(origin, "tiny-2018", as_version="other", encoder_fingerprint="another")
+    push(ObjectStore(fleet.url), origin, "other", lambda share: None)
+    n_bytes: list[int] = []
+    replica = fleet.start(0, store=fleet.machine(0, count=n_bytes.append))
+    n_bytes.clear()
+    with pytest.raises(IndexIncompatible):
+        replica.swap_index.begin("other").result(TIMEOUT)
+    assert (n_bytes, replica.swap_index.progress().stage) == ([], "pull")
+
+
+def test_copies_that_nobody_needs_go_and_none_that_somebody_needs(fleet: Fleet, tmp_path: Path) -> None:
+    origin = IndexStore(tmp_path / "origin")
+    for number in range(3):
+        publish_tiny(origin, "tiny-2018", as_version=f"v{number}")
+        push(ObjectStore(fleet.url), origin, f"v{number}", lambda share: None)
+    store = fleet.machine(0, keep_local=1)
+    # only here: no store would give it back
+    publish_tiny(store.copies, "tiny-2018", as_version="mine")
+    store.fetch("v2", lambda share: None)
+    elsewhere = store.copies.open("v2")
+    replica = fleet.start(0, store=store, follow_every_s=None)
+    for version in ("v0", "v1"):
+        replica.swap_index.begin(version).result(TIMEOUT)
+    assert store.copies.versions() == ("mine", "v0", "v1", "v2")
+    elsewhere.close()
+    replica.swap_index.begin("v0").result(TIMEOUT)
+    assert store.copies.versions() == ("mine", "v0", "v1")
+    assert not list(store.folder.glob(".deleted-*"))
+
+
+def test_a_full_disk_takes_older_copies_first(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = fleet.machine(0, keep_local=9)
+    store.fetch("tiny-2016", ignore)
+    free = copying._free
+    monkeypatch.setattr(copying, "_free", lambda folder: 0 if store.copies.versions() else free(folder))
+    store.fetch("tiny-2018", ignore)
+    assert store.copies.versions() == ("tiny-2018",)
+
+
+def test_a_version_that_is_current_is_not_removed_from_the_store(fleet: Fleet) -> None:
+    store = fleet.machine(0)
+    with pytest.raises(IndexInUse):
+        store.remove("tiny-2016")
+    store.remove("tiny-2018")
+    assert store.versions() == ("tiny-2016",)
+
+
+def test_without_current_the_newest_text_is_served_and_an_empty_store_says_so(fleet: Fleet, tmp_path: Path) -> None:
+    (tmp_path / "store" / "CURRENT").unlink()
+    assert fleet.machine(0).default_version() == "tiny-2018"
+    with pytest.raises(StoreEmpty, match="openbook index push VERSION file://"):
+        remote(f"file://{tmp_path}/nothing", tmp_path / "none").default_version()
+
+
+def test_no_secret_of_an_address_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(Exception, match="holds no user") as refused:
+        ObjectStore("s3://key:hidden@bucket/prefix")
+    assert "hidden" not in str(refused.value) + caplog.text
