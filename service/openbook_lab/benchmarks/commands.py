@@ -240,7 +240,7 @@ def update(
     from openbook_lab.benchmarks.update_work import UpdateWork
 
     work = UpdateWork(passages, dimension, changed, questions, index_type, of_index.numbers, bm25, threads)
-    base = None if version is None else IndexStore(settings.indexes).find(version)
+    base = None if version is None else IndexStore(settings.indexes_folder).find(version)
     with tempfile.TemporaryDirectory(prefix="openbook-bench-", dir=folder) as made, ProgressBar() as progress:
         report = measure_update(Path(made), work, base, encoder, whole=rebuild, progress=progress.update)
     files.show(report)
