@@ -8,7 +8,7 @@ answer: the decoder reads it in one step, and the search keeps what it would hav
 from collections import defaultdict
 from collections.abc import Container, Sequence
 
-# The constants are the best of those that were tried: docs/performance.md.
+# docs/performance.md says why these numbers.
 MOST_GUESSED = 4
 # Of the places where the last token stands, those count where as many as possible of the last three do.
 LONGEST_MATCH = 3
