@@ -116,6 +116,13 @@ class BartState:
         self.logits = self.logits.new_empty(0)
         self.logits = self._words(self._step(tokens[..., None])[:, :, 0])  # (R, B, V)
 
+    def read(self, tokens: Sequence[int]) -> Tensor:
+        ids = torch.tensor(list(tokens), device=self.logits.device).expand(self.logits.shape[0], 1, -1)  # (R, 1, T)
+        return self._words(self._step(ids)[:, 0])  # (R, T, V)
+
+    def forget(self, count: int) -> None:
+        self._length -= count
+
     def branch(self, rows: Sequence[int]) -> "BartState":
         first, count = rows[0], len(rows)
         together = list(rows) == list(range(first, first + count))

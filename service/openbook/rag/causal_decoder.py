@@ -66,6 +66,7 @@ class CausalState:
         self._paths = self._lengths.new_zeros(rows, 1, 0)  # (R, B, t)
         # which hypotheses have said nothing but the beginning of which refusal
         self._refusing = self._seen.new_ones(rows, 1, len(ends.refusals))  # (R, B, J)
+        self._begun = [self._refusing]  # the same before the last `read` and after each of its tokens
         self.logits, self._left = self._read_questions(prompts.questions)  # (R, 1, V), (R, J, t)
 
     def advance(self, sources: Tensor, tokens: Tensor) -> None:
@@ -73,9 +74,7 @@ class CausalState:
         said = self._paths.shape[-1]  # t
         self._follow_beams(sources)
         refusing = self._refusing.gather(1, sources[..., None].expand(-1, -1, self._refusing.shape[-1]))  # (R, B, J)
-        for number, refusal in enumerate(self._ends.refusals):
-            refusing[..., number] &= (tokens == refusal[said]) if said < len(refusal) else False
-        self._refusing = refusing
+        self._refusing = self._still_refusing(refusing, tokens, said)
         slots = self._paths[..., -1]  # (R, B)
         positions = (self._lengths + said)[:, None].expand(-1, beams)  # (R, B)
         self._positions.scatter_(1, slots, positions)
@@ -86,6 +85,29 @@ class CausalState:
         own.scatter_(2, self._paths - self._prompt, True)
         logits = self._step(tokens, positions, own, slots, keep=beams)  # (R, B, V)
         self.logits = self._without_refusals(logits, self._refusing, said + 1)
+
+    def read(self, tokens: Sequence[int]) -> Tensor:
+        rows, new, said = len(self._seen), len(tokens), self._paths.shape[-1]
+        # the tokens of a lone hypothesis stand in the order of its text
+        start, end = self._prompt + said, self._prompt + said + new
+        self._make_room(end)
+        slots = torch.arange(self._prompt, end, device=self._seen.device)  # (t + T,)
+        self._paths = slots.expand(rows, 1, -1)
+        self._positions[:, start:end] = self._lengths[:, None] + (slots[said:] - self._prompt)
+        own = (slots <= slots[said:, None]).expand(rows, -1, -1)  # (R, T, t + T)
+        ids = torch.tensor(list(tokens), device=slots.device).expand(rows, -1)  # (R, T)
+        logits = self._step(ids, self._positions[:, start:end], own, slice(start, end), keep=new)  # (R, T, V)
+        self._begun = [self._refusing]
+        for place in range(new):
+            refusing = self._still_refusing(self._begun[-1].clone(), ids[:, place, None], said + place)
+            self._without_refusals(logits[:, place, None], refusing, said + place + 1)
+            self._begun.append(refusing)
+        self._refusing = self._begun[-1]
+        return logits
+
+    def forget(self, count: int) -> None:
+        self._paths = self._paths[..., : self._paths.shape[-1] - count]
+        self._refusing = self._begun[len(self._begun) - 1 - count]
 
     def branch(self, rows: Sequence[int]) -> "CausalState":
         chosen = list(rows)
@@ -120,7 +142,7 @@ class CausalState:
 
         Before the first token it goes to the end, so that nothing is lost. After that, logits need no constant.
         """
-        if not self._ends.refusals:
+        if not bool(refusing.any()):
             return logits
         total = logits.logsumexp(dim=-1)  # (R, B)
         for number, refusal in enumerate(self._ends.refusals):
@@ -136,6 +158,12 @@ class CausalState:
                 end = logits[..., self._ends.stops[0]]
                 logits[..., self._ends.stops[0]] = torch.where(refusing[..., number], torch.logaddexp(end, whole), end)
         return logits
+
+    def _still_refusing(self, refusing: Tensor, tokens: Tensor, said: int) -> Tensor:
+        """Which refusals (R, B, J) hypotheses still say with these tokens (R, B), `said` after the first; in place."""
+        for number, refusal in enumerate(self._ends.refusals):
+            refusing[..., number] &= (tokens == refusal[said]) if said < len(refusal) else False
+        return refusing
 
     def _refusing_nodes(self, tree: TargetTree) -> dict[int, Tensor]:
         """By number of tokens said: which nodes (M, J) have said the beginning of which refusal."""

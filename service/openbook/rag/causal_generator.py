@@ -26,9 +26,10 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class ReadPassages:
-    """The keys and values of each row's passage, (Y, 2, H, L, dh), and the tokens of its question."""
+    """The keys and values of each row's passage, (Y, 2, H, L, dh), its tokens, and those of the question."""
 
     passages: list[Tensor]
+    tokens: list[Tokens]
     questions: list[Tokens]
 
 
@@ -58,6 +59,7 @@ class CausalGenerator(Generator):
             positions=self._network.positions,
         )
         self.eos, self.longest_answer = self.wording.eos, self.wording.longest_answer
+        self.stops = self.wording.stops
         self.shortest_answer = generation.min_new_tokens or 0
         self._ends = Ends(self.wording.stops, self.wording.refusals)
         # what the cache of each row begins with: the shared part, or nothing where the network has it
@@ -79,13 +81,17 @@ class CausalGenerator(Generator):
         asked = [self.wording.question(question) for question in questions]
         tokens = [self.wording.passage(passage) for of_question in passages for passage in of_question]
         read = self._kept.read(book, tokens, self._read)
-        return ReadPassages(read, [one for one, of_question in zip(asked, passages, strict=True) for _ in of_question])
+        questions_of_rows = [one for one, of_question in zip(asked, passages, strict=True) for _ in of_question]
+        return ReadPassages(read, tokens, questions_of_rows)
 
     def n_read(self, encoded: ReadPassages) -> list[int]:
         return [
             passage.shape[3] + len(question)
             for passage, question in zip(encoded.passages, encoded.questions, strict=True)
         ]
+
+    def texts(self, encoded: ReadPassages) -> list[Tokens]:
+        return [(*passage, *question) for passage, question in zip(encoded.tokens, encoded.questions, strict=True)]
 
     def start(self, encoded: ReadPassages) -> CausalState:
         return CausalState(self._network, self._ends, self._assemble(encoded))

@@ -34,8 +34,8 @@ def nothing() -> None:
     """The `between_steps` of a caller that never interrupts."""
 
 
-class DecoderState(Protocol):
-    """A decoding under way. It belongs to one search; nothing else sees it change."""
+class SearchedState(Protocol):
+    """What a search needs of a decoding under way. It belongs to one search; nothing else sees it change."""
 
     logits: Tensor
     """(R, B, V): log p(. | x, z, y_<i) of every next token up to a constant, float32 at least. B is 1 before the first
@@ -47,8 +47,21 @@ class DecoderState(Protocol):
         Both are (R, B). B may grow from 1 once, after the first token; from then on it stays.
         """
 
-    def branch(self, rows: Sequence[int]) -> Self:
+    def branch(self, rows: Sequence[int]) -> "SearchedState":
         """An independent decoding of some of the rows, from the same point; nothing is computed again."""
+
+
+class DecoderState(SearchedState, Protocol):
+    """A decoding under way, whatever is to be made of it."""
+
+    def branch(self, rows: Sequence[int]) -> Self: ...
+
+    def read(self, tokens: Sequence[int]) -> Tensor:
+        """Continue each row's one hypothesis by T tokens, the same for all rows: the logits after each of them,
+        (R, T, V). B is 1, and `logits` stays as it is."""
+
+    def forget(self, count: int) -> None:
+        """Take back the last `count` tokens of the last `read`, and no others."""
 
     def follow(self, targets: Targets, between_steps: BetweenSteps = nothing) -> list[Tensor]:
         """Teacher forcing from here, before the first token: log p of each token of each target under every row, a
@@ -77,6 +90,12 @@ class TransformersState:
             offsets = torch.arange(rows, device=tokens.device)[:, None] * beams  # (R, 1)
             self._cache.self_attention_cache.reorder_cache((sources + offsets).flatten())
         self.logits = self._step(tokens.reshape(-1, 1)).view(rows, beams, -1)  # (R, B, V)
+
+    def read(self, tokens: Sequence[int]) -> Tensor:
+        return self._step(torch.tensor([list(tokens)] * self.logits.shape[0], device=self.logits.device))
+
+    def forget(self, count: int) -> None:
+        self._cache.self_attention_cache.crop(-count)
 
     def branch(self, rows: Sequence[int]) -> "TransformersState":
         device = self._mask.device

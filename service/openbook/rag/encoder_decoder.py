@@ -25,6 +25,7 @@ class EncodedPassages:
 
     states: Tensor  # (R, L, d)
     mask: Tensor  # (R, L), 1 on tokens, 0 on padding
+    tokens: Sequence[Sequence[int]]  # R, without padding
 
 
 class EncoderDecoder(Generator):
@@ -42,6 +43,7 @@ class EncoderDecoder(Generator):
             )
         self.wording = Wording.of(self.model, self.tokenizer, title_sep=config.title_sep, doc_sep=config.doc_sep)
         self.prefix, self.eos = self.wording.prefix, self.wording.eos
+        self.stops = (self.eos,)
         self.longest_answer = self.wording.longest_answer
         # as transformers reads them: `min_length` counts the prefix, too
         generation = checkpoint.generation
@@ -93,17 +95,20 @@ class EncoderDecoder(Generator):
         counts: list[int] = encoded.mask.sum(dim=1).tolist()
         return counts
 
+    def texts(self, encoded: EncodedPassages) -> Sequence[Sequence[int]]:
+        return encoded.tokens
+
     def encode_ids(self, rows: Sequence[Sequence[int]]) -> EncodedPassages:
         """The same from the tokens of R rows."""
         if self._bart is not None:
-            return EncodedPassages(*self._bart[0](rows))  # (R, L, d), (R, L)
+            return EncodedPassages(*self._bart[0](rows), rows)  # (R, L, d), (R, L)
         length = max(len(row) for row in rows)
         device = self.model.device
         pad = self.wording.pad
         ids = torch.tensor([[*row, *([pad] * (length - len(row)))] for row in rows], device=device)  # (R, L)
         mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows], device=device)  # (R, L)
         states = self.model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state  # (R, L, d)
-        return EncodedPassages(states, mask)
+        return EncodedPassages(states, mask, rows)
 
     def start(self, encoded: EncodedPassages) -> DecoderState:
         """A state before the first token of any answer."""

@@ -162,6 +162,7 @@ class RagEngine:
         started = time.perf_counter()
         start = self._generator.start(encoded)
         n_read = np.reshape(self._generator.n_read(encoded), (len(questions), -1)).sum(axis=1)  # (Q,)
+        texts = self._generator.texts(encoded)
         del encoded  # the start has read it
         no_answer = decoding.empty_log_prob(start, found.log_prior, self._generator.eos).exp().tolist()  # (Q,)
         told = {
@@ -169,7 +170,7 @@ class RagEngine:
             for number, listener in listeners.items()
             if listener.max_no_answer is None or no_answer[number] <= listener.max_no_answer
         }
-        decoded = decoding.decode(self._generator, start, found.log_prior, options, between_steps, told)
+        decoded = decoding.decode(self._generator, start, found.log_prior, options, between_steps, told, texts)
         answers = [
             self._answer(question, retrieved, log_prior, best, options, empty, found.source)
             for question, retrieved, log_prior, best, empty in zip(

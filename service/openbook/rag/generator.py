@@ -17,6 +17,8 @@ class Generator(ABC):
 
     tokenizer: Any
     eos: int
+    stops: tuple[int, ...]
+    """The tokens that end an answer; `eos`, the first, stands for all of them."""
     shortest_answer: int
     """An answer has this many tokens before its end at least."""
     longest_answer: int | None
@@ -35,6 +37,10 @@ class Generator(ABC):
     @abstractmethod
     def n_read(self, encoded: Any) -> list[int]:
         """The tokens of each row, R numbers: of the passage with its title, and of the question."""
+
+    @abstractmethod
+    def texts(self, encoded: Any) -> Sequence[Sequence[int]]:
+        """The tokens of each row, R sequences: of the passage, and of the question."""
 
     @abstractmethod
     def start(self, encoded: Any) -> DecoderState:

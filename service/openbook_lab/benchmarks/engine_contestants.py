@@ -99,11 +99,12 @@ class Openbook:
         options = AnswerOptions(
             model="token" if mode.startswith("token") else "sequence",
             decoding="thorough" if mode == "sequence thorough" else "fast",
-            num_beams=1 if mode == "token greedy" else work.num_beams,
+            num_beams=1 if mode in ("token greedy", "token stepwise") else work.num_beams,
             max_new_tokens=work.new_tokens,
             num_answers=work.num_beams * work.n_docs,
         )
-        (answers,) = decoding.decode(self._generator, start, log_prior, options)
+        texts = self._generator.texts(encoded) if mode == "token greedy" else ()
+        (answers,) = decoding.decode(self._generator, start, log_prior, options, texts=texts)
         seconds = time.perf_counter() - began
         tokens = best_of_passages(answers, log_prior[0]) if mode == "sequence fast" else answers[0].token_ids
         return WorkDone(seconds, encoded_at - began, started_at - encoded_at, tokens, answers[0].log_prob)

@@ -40,8 +40,10 @@ EMBEDDING_WIDTH = 0.5
 
 
 def modes_of(contestant: ContestantName) -> tuple[ModeName, ...]:
-    """What it can be asked for: CTranslate2 can only search each passage alone."""
-    return ("sequence fast",) if contestant.startswith("ctranslate2") else MODES
+    """What it can be asked for: CTranslate2 can only search each passage alone, and ours alone reads ahead or not."""
+    if contestant.startswith("ctranslate2"):
+        return ("sequence fast",)
+    return MODES if contestant.startswith("openbook") else tuple(mode for mode in MODES if mode != "token stepwise")
 
 
 @dataclass(frozen=True, slots=True)

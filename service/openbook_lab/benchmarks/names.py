@@ -14,7 +14,7 @@ ContestantName = Literal[
     "ctranslate2 int8",
 ]
 CONTESTANTS: tuple[ContestantName, ...] = get_args(ContestantName)
-ModeName = Literal["token greedy", "token beams", "sequence thorough", "sequence fast"]
+ModeName = Literal["token greedy", "token stepwise", "token beams", "sequence thorough", "sequence fast"]
 MODES: tuple[ModeName, ...] = get_args(ModeName)
 ShapeName = Literal["mini", "bart-large"]
 SHAPES: tuple[ShapeName, ...] = get_args(ShapeName)

@@ -62,7 +62,8 @@ class Subject:
         options = {"num_answers": sys.maxsize} | options
         encoded, log_prior = self.encode(*cases)
         start = self.generator.start(encoded)
-        return decoding.decode(self.generator, start, log_prior, AnswerOptions(**options), between_steps)
+        texts = self.generator.texts(encoded)
+        return decoding.decode(self.generator, start, log_prior, AnswerOptions(**options), between_steps, texts=texts)
 
     def score(self, case: Case, targets: Sequence[tuple[int, ...]], model: ModelKind) -> Hypotheses:
         encoded, log_prior = self.encode(case)

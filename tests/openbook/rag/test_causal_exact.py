@@ -39,7 +39,8 @@ class Causal:
         doc_scores = torch.tensor([case.doc_scores for case in cases], dtype=torch.float64)  # (Q, K)
         log_prior = doc_log_prior(doc_scores).to(encoded.passages[0].device)
         wanted = AnswerOptions(**({"num_answers": 99, "max_new_tokens": TOKENS} | options))
-        return decoding.decode(self.generator, self.generator.start(encoded), log_prior, wanted)
+        texts = self.generator.texts(encoded)
+        return decoding.decode(self.generator, self.generator.start(encoded), log_prior, wanted, texts=texts)
 
     def prompts(self, case: Case) -> list[list[int]]:
         """Each passage's whole prompt, tokenised as one text, which is put together by hand."""
@@ -202,6 +203,24 @@ def test_targets_that_begin_like_a_refusal_keep_their_probability(llama: Causal)
     for z in range(2):
         plain = [reference.plain(z, target) for target in targets[1:]]
         assert [sum(reference.token_log_probs(z, target)) for target in targets[1:]] == pytest.approx(plain, abs=1e-9)
+
+
+def test_a_refusal_that_a_wrong_guess_left_is_one_again_when_the_guess_is_forgotten(llama: Causal) -> None:
+    case = make_case(10, 2)
+    reference = llama.reference(case)
+    *begun, last, end = next(one for one in llama.generator.wording.refusals if len(one) > 2)
+    assert end == reference.eos
+    state = llama.generator.start(llama.generator.encode([case.question], [case.passages]))
+    state.read([*begun, last + 1])
+    state.forget(1)
+    logits = state.read([last, last + 1])  # (K, 2, V)
+    log_probs = torch.log_softmax(logits, dim=-1)
+    for z in range(2):
+        said = (*begun, last)
+        for place, row in enumerate((said, (*said, last + 1))):
+            expected = torch.tensor(reference.next_log_probs(z, row), dtype=torch.float64)
+            likely = expected > NEVER / 2
+            assert torch.allclose(log_probs[z, place][likely], expected[likely], atol=1e-6)
 
 
 @on("gpt2")

@@ -26,7 +26,7 @@ def test_transformers_says_of_each_prompt_what_the_service_says_of_each_passage(
         way.prepare(prompts)
         said[way.name] = way.answer(prompts)
     kept = generator.kept()
-    assert (kept.hits, kept.misses) == (4, 4 + 4), "passages that are kept are not read again"
+    assert (kept.hits, kept.misses) == (6, 4 + 6), "passages that are kept are not read again"
     expected = set(said["transformers generate"])
     assert len(expected) == WORK.n_docs
     for name, answers in said.items():
@@ -34,6 +34,7 @@ def test_transformers_says_of_each_prompt_what_the_service_says_of_each_passage(
         if "token" not in name:
             assert set(answers) == expected, name
     assert said["openbook token"] == said["openbook token, passages kept"]
+    assert said["openbook token"] == said["openbook token, passages kept, stepwise"]
 
 
 def test_a_turn_has_texts_of_its_own_that_are_the_same_in_every_run(tiny_causal_checkpoint: Path) -> None:

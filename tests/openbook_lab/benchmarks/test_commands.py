@@ -57,13 +57,17 @@ def test_http_is_measured_beside_the_bare_engine_and_under_many_clients(
     assert "**Clients at once**" in page
 
 
-def test_a_causal_checkpoint_is_measured_beside_transformers(run: Run, tiny_causal_checkpoint: Path) -> None:
+def test_a_causal_checkpoint_is_measured_beside_transformers(
+    run: Run, tiny_causal_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_limits, "SECONDS", 0.001)
+    monkeypatch.setattr(machine_limits, "READ_BYTES", 1 << 20)
     found, _, _ = measured(
         run, "causal", "--checkpoint", tiny_causal_checkpoint, "--dtype", "float32", "--repeats", 2, "--n-docs", 2,
         "--length", 40, "--new-tokens", 2,
     )  # fmt: skip
-    (table,) = found["tables"]
-    assert len(table["rows"]) == 7
+    table, _ = found["tables"]
+    assert len(table["rows"]) == 8
     first = table["rows"][0]
     assert first["contestant"] == "openbook token"
     assert first["/ openbook token"] == 1.0
@@ -175,8 +179,9 @@ def test_the_engine_is_measured_and_its_weights_are_gone_afterwards(
         "--contestants", "openbook float32", "--threads", 1, "--repeats", 2, "--n-docs", 2, "--length", 16,
         "--new-tokens", 3, "--num-beams", 2, "--folder", "work",
     )  # fmt: skip
-    answers, memory, limits, shares = (table["rows"] for table in found["tables"])
-    assert [(row["shape"], row["contestant"], row["answers"]) for row in answers] == [("mini", "openbook float32", 2)]
+    answers, memory, limits, _, shares = (table["rows"] for table in found["tables"])
+    assert [(row["shape"], row["contestant"]) for row in answers] == [("mini", "openbook float32")]
+    assert 2 <= answers[0]["answers"] <= 8
     assert answers[0]["x transformers float32"] is None
     assert memory[0]["MB"] > 100
     assert all(value > 0 for value in limits[0].values())
@@ -188,7 +193,7 @@ def test_the_engine_is_measured_and_its_weights_are_gone_afterwards(
     ("command", "option", "value", "reason"),
     [
         ("engine", "--contestants", "openbook float32,abacus", "'abacus' is none of: openbook float32, "),
-        ("engine", "--modes", "tok", "'tok' is none of: token greedy, token beams, sequence thorough"),
+        ("engine", "--modes", "tok", "'tok' is none of: token greedy, token stepwise, token beams"),
         ("engine", "--modes", "token beams,", "'' is none of: token greedy"),
         ("engine", "--modes", "beams", "'beams' is none of: token greedy"),
         ("engine", "--shapes", "", "'' is none of: mini, bart-large"),

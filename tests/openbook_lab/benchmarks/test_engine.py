@@ -13,8 +13,7 @@ from openbook_lab.benchmarks import machine_limits
 from openbook_lab.benchmarks.children import silent
 from openbook_lab.benchmarks.engine import Plan, Sizes, measure_engine
 from openbook_lab.benchmarks.engine_contestants import CTranslate2, Openbook, Transformers, peak_bytes
-from openbook_lab.benchmarks.engine_work import Work
-from openbook_lab.benchmarks.names import MODES
+from openbook_lab.benchmarks.engine_work import Work, modes_of
 
 WORK = Work(n_docs=3, length=20, new_tokens=6, num_beams=3)
 
@@ -30,7 +29,7 @@ def threads() -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_all_contestants_do_the_same_work_and_float32_gives_the_same_answer(tiny_checkpoint: Path) -> None:
     ours, theirs = Openbook(tiny_checkpoint, "float32", WORK), Transformers(tiny_checkpoint, "float32", WORK)
-    for mode in MODES:
+    for mode in modes_of("transformers float32"):
         mine, other = ours.run(mode), theirs.run(mode)
         assert mine.tokens == other.tokens
         searches = WORK.n_docs if mode == "sequence fast" else 1
@@ -38,6 +37,7 @@ def test_all_contestants_do_the_same_work_and_float32_gives_the_same_answer(tiny
         assert mine.encode_s is not None
         assert mine.start_s is not None
         assert 0 < mine.encode_s + mine.start_s < mine.seconds
+    assert ours.run("token stepwise").tokens == ours.run("token greedy").tokens
 
 
 def test_the_counts_are_those_of_the_matrices(tiny_checkpoint: Path) -> None:
@@ -92,12 +92,12 @@ def test_a_report_has_ctranslate2_where_it_answers_and_a_column_for_it(
     pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")
     monkeypatch.setattr(machine_limits, "SECONDS", 0.001)
     folder = shutil.copytree(tiny_checkpoint, tmp_path / "tiny")
-    contestants, modes = ("openbook float32", "ctranslate2 int8"), ("token greedy", "sequence fast")
+    contestants, modes = ("openbook float32", "ctranslate2 int8"), ("token stepwise", "sequence fast")
     plan = Plan(contestants, modes, (1,), repeats=1, work=WORK)  # type: ignore[arg-type]
     report = measure_engine({"mini": folder}, plan, silent)
-    answers, memory, _, shares = report.as_json()["tables"]
+    answers, memory, _, neighbours, shares = report.as_json()["tables"]
     assert [(row["mode"], row["contestant"]) for row in answers["rows"]] == [
-        ("token greedy", "openbook float32"),
+        ("token stepwise", "openbook float32"),
         ("sequence fast", "openbook float32"),
         ("sequence fast", "ctranslate2 int8"),
     ]
@@ -106,7 +106,27 @@ def test_a_report_has_ctranslate2_where_it_answers_and_a_column_for_it(
     assert ours > 0
     assert theirs == 1.0
     assert [row["contestant"] for row in memory["rows"]] == ["openbook float32"]
-    assert [row["mode"] for row in shares["rows"]] == ["token greedy"]
+    assert [row["mode"] for row in shares["rows"]] == ["token stepwise"]
+    assert len(neighbours["rows"]) == 1
+
+
+@pytest.mark.slow
+def test_a_report_has_both_greedy_searches_and_says_how_steady_it_was(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_limits, "SECONDS", 0.001)
+    folder = shutil.copytree(tiny_checkpoint, tmp_path / "tiny")
+    plan = Plan(("openbook float32",), ("token greedy", "token stepwise"), (1,), repeats=2, work=WORK)
+    report = measure_engine({"mini": folder}, plan, silent).as_json()
+    answers, _, _, neighbours, shares = report["tables"]
+    assert [row["mode"] for row in answers["rows"]] == ["token greedy", "token stepwise"]
+    assert [row["mode"] for row in shares["rows"]] == ["token stepwise"]
+    busy = [row for row in answers["rows"] if "too busy" in row["spread"]]
+    assert report["facts"]["rows for which the machine was too busy"] == len(busy)
+    assert all(2 <= row["answers"] <= 8 for row in answers["rows"])
+    assert all(row["answers"] == 8 for row in busy[-1:])
+    (rates,) = neighbours["rows"]
+    assert 0 < rates["slowest"] <= rates["during, median"]
 
 
 def test_a_plan_that_leaves_ctranslate2_nothing_to_do_is_refused() -> None:
