@@ -252,6 +252,12 @@ class IndexTooLarge(Refused):
     known_code = "index_too_large"
 
 
+class StoreUnreachable(Refused):
+    """The store of versions does not answer. What is live serves on."""
+
+    known_code = "store_unreachable"
+
+
 class InternalError(Refused):
     """The service has a bug. `request_id` finds it in the log."""
 

@@ -45,7 +45,7 @@ def test_an_error_is_one_line_and_a_status(
     def broken(*_: object, **__: object) -> None:
         raise raised
 
-    monkeypatch.setattr("openbook.cli.index.IndexStore.versions", broken)
+    monkeypatch.setattr("openbook.storage.index_store.IndexStore.versions", broken)
     ended = run("index", "list")
     assert ended.code == code
     assert ended.err == ("error [system_error]: [Errno 13] Permission denied: 'indexes'\n" if line is None else line)
@@ -56,7 +56,7 @@ def test_a_bug_is_not_dressed_up_as_an_error(bare: None, monkeypatch: pytest.Mon
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("openbook.cli.index.IndexStore.versions", broken)
+    monkeypatch.setattr("openbook.storage.index_store.IndexStore.versions", broken)
     with pytest.raises(ZeroDivisionError):
         app.main(["index", "list"])
 
@@ -65,7 +65,7 @@ def test_an_error_message_cannot_drive_the_terminal(run: Run, monkeypatch: pytes
     def broken(*_: object) -> None:
         raise type("Odd", (OpenbookError,), {"message": "one\ntwo \x1b[2J [red]three"})
 
-    monkeypatch.setattr("openbook.cli.index.IndexStore.versions", broken)
+    monkeypatch.setattr("openbook.storage.index_store.IndexStore.versions", broken)
     assert run("index", "list").err == "error [internal_error]: one two \ufffd[2J [red]three\n"
 
 
