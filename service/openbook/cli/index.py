@@ -16,8 +16,7 @@ from openbook.cli.options import argument, option, with_options
 from openbook.entities import IndexInfo
 from openbook.errors import IndexCorrupt
 from openbook.indexing.building.work_folder import unfinished
-from openbook.indexing.copying import verify_remote
-from openbook.indexing.remote_store import RemoteStore, store_of
+from openbook.indexing.remote_store import store_of
 from openbook.settings import Settings
 
 
@@ -100,16 +99,9 @@ def verify(
     versions = (version,) if version is not None else store.versions() or (store.default_version(),)
     defects: list[IndexCorrupt] = []
     console = output()
-
-    def show(line: str) -> None:
-        console.print(line, markup=False, style="dim", soft_wrap=True)
-
     for one in versions:
         try:
-            if isinstance(store, RemoteStore):
-                verify_remote(store.objects, one, show)
-            else:
-                store.verify(one, report=show)
+            store.verify(one, report=lambda line: console.print(line, markup=False, style="dim", soft_wrap=True))
             console.print(f"{one}: good", markup=False)
         except IndexCorrupt as defect:
             defects.append(defect)

@@ -136,7 +136,7 @@ def push(objects: ObjectStore, store: IndexStore, version: str, report: Report, 
     return True
 
 
-def verify_remote(objects: ObjectStore, version: str, report: Callable[[str], None]) -> None:
+def verify_remote(objects: ObjectStore, version: str, report: Callable[[str], None] | None = None) -> IndexInfo:
     """Read every byte of a version in the store and compare it with the manifest; `report` gets a line for each file.
 
     Raises what `pull` raises.
@@ -148,7 +148,9 @@ def verify_remote(objects: ObjectStore, version: str, report: Callable[[str], No
             digest.update(content)
         if digest.hexdigest() != file.sha256:
             raise IndexChecksumWrong(version=version, file=name)
-        report(f"{name}: {file.bytes} bytes, sha256 {file.sha256}")
+        if report is not None:
+            report(f"{name}: {file.bytes} bytes, sha256 {file.sha256}")
+    return info
 
 
 def local_info(store: IndexStore, version: str) -> IndexInfo | None:
@@ -161,7 +163,7 @@ def local_info(store: IndexStore, version: str) -> IndexInfo | None:
 
 
 def make_room(folder: Path, version: str) -> None:
-    """Remove what stopped pulls have left, but for those of `version` and those that go on now."""
+    """Remove the files that stopped pulls of other versions have left. A running pull keeps its files."""
     _forget(folder, spared=version, older_than_s=0.0)
 
 

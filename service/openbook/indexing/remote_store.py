@@ -17,7 +17,7 @@ from openbook.errors import (
     StoreUnreachable,
     UnknownIndex,
 )
-from openbook.indexing.copying import local_info, make_room, pull, read_remote
+from openbook.indexing.copying import local_info, make_room, pull, read_remote, verify_remote
 from openbook.indexing.publishing import delete_version, prune
 from openbook.settings import Settings
 from openbook.storage.current import NO_CURRENT, CurrentMark, StoreMark
@@ -54,7 +54,7 @@ def folder_of(settings: Settings, command: str) -> IndexStore:
 
 
 class RemoteStore(IndexStore):
-    """An IndexStore whose names, CURRENT and manifests are those of `objects`, and whose folder holds copies.
+    """Takes names, CURRENT and manifests from `objects`, the object store, and keeps copies of versions in a folder.
 
     `open`, `check`, `find` and `file` are about copies: `fetch` brings one. Where the store does not answer, copies
     that are here can be opened all the same. At least `keep` copies stay. `count` receives the bytes that come.
@@ -89,7 +89,7 @@ class RemoteStore(IndexStore):
         return self.copies.newest_first()
 
     def info(self, version: str) -> IndexInfo:
-        """As the store has it, at most LOOK_S seconds ago; that of the copy where the store does not answer.
+        """The manifest in the store, read at most LOOK_S seconds ago; the copy's if the store does not answer.
 
         Anyone may ask for any name: one call of the store at a time, and none for a while after it has not answered.
         """
@@ -118,10 +118,14 @@ class RemoteStore(IndexStore):
             raise found.with_traceback(None)
         return found
 
+    def verify(self, version: str, report: Callable[[str], None] | None = None) -> IndexInfo:
+        """Read every byte of a version in the store; `report` gets a line for each file. Raises what `pull` raises."""
+        return verify_remote(self.objects, version, report)
+
     def default_version(self) -> str:
         """The version that CURRENT names, else the one with the newest text.
 
-        Where the store does not answer, that of the copies. Raises StoreUnreachable where there is none either.
+        If the store does not answer, the copies decide. Raises StoreUnreachable if there is no copy either.
         """
         try:
             named = self.current()

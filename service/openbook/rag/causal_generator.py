@@ -26,7 +26,7 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class ReadPassages:
-    """The keys and values of each row's passage, (Y, 2, H, L, dh), its tokens, and those of the question."""
+    """Of each row: the passage's keys and values (Y, 2, H, L, dh), the passage's tokens, and the question's tokens."""
 
     passages: list[Tensor]
     tokens: list[Tokens]

@@ -159,12 +159,12 @@ def test_damage_in_the_store_is_found_and_nothing_of_it_counts(
     with pytest.raises(IndexChecksumWrong):
         pull(objects, cache, "tiny-2018", QUIET, lambda n: None)
     with pytest.raises(IndexChecksumWrong):
-        verify_remote(objects, "tiny-2018", lambda line: None)
+        verify_remote(objects, "tiny-2018")
     file.unlink()
     with pytest.raises(IndexFileMissing):
         pull(objects, cache, "tiny-2018", QUIET, lambda n: None)
     assert cache.versions() == ()
-    verify_remote(objects, "tiny-2016", lambda line: None)
+    verify_remote(objects, "tiny-2016")
 
 
 def test_a_half_pushed_version_is_not_seen_and_the_next_push_goes_on(
