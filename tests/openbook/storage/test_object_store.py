@@ -218,6 +218,14 @@ def test_without_credentials_and_without_access_the_error_says_which(
         ObjectStore(URL).write_current("v", None)
 
 
+def test_an_object_that_is_shorter_than_its_range_is_no_content(tmp_path: Path) -> None:
+    (tmp_path / "v").write_bytes(b"abc")
+    store = ObjectStore(f"file://{tmp_path}")
+    assert store.read("v", 1, 3) == b"bc"
+    with pytest.raises(StoreUnreachable, match="Input/output error"):
+        store.read("v", 1, 4)
+
+
 def test_the_package_of_a_store_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*more: object, **named: object) -> Callable[[], None]:
         raise ImportError("no such module")
