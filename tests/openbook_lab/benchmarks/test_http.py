@@ -128,13 +128,15 @@ def test_what_is_added_is_told_question_by_question() -> None:
 
 
 def test_rates_are_compared_within_their_round() -> None:
+    seconds = {"service_s": [0.1, 0.4, 0.2], "engine_s": [0.09, 0.38, 0.1]}
     found = {
-        1: Load([10.0, 5.0, 20.0], [0.1], batches=Counter({"1": 3, "sum": 3, "count": 3})),
-        8: Load([30.0, 15.0, 30.0], [0.1, 0.3], refused=1, batches=Counter({"sum": 8, "count": 2})),
+        1: Load([10.0, 5.0, 20.0], [0.1], batches=Counter({"1": 3, "sum": 3, "count": 3}), **seconds),
+        8: Load([30.0, 15.0, 30.0], [0.1, 0.3], refused=1, batches=Counter({"sum": 8, "count": 2}), **seconds),
     }
     table = load_table(found)
     eight = dict(zip(table.columns, table.rows[1], strict=True))
     assert (eight["times 1"], eight["batch mean"], eight["refused"], eight["p90 ms"]) == (3.0, 4.0, 1, 300)
+    assert (eight["processor ms an answer"], eight["engine %"]) == (200, pytest.approx(90))
 
 
 def test_a_share_of_values() -> None:
