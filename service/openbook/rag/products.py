@@ -40,7 +40,7 @@ class Products:
         self, product: str, ways: Mapping[str, Callable[[], Callable[[Tensor], Tensor]]], inputs: Sequence[Tensor]
     ) -> str:
         """The name of the way that multiplies all of `inputs` fastest; the first is the usual one."""
-        way = self._known.get(self._machine, {}).get(product)
+        way = self._known.get(self._machine, {}).get(product, "")
         if way not in ways:
             way = next(iter(ways)) if len(ways) == 1 else _fastest(ways, inputs)
             self._known.setdefault(self._machine, {})[product] = way

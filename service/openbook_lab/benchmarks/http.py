@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
-from itertools import chain
+from itertools import chain, cycle
 from typing import TYPE_CHECKING, Any
 
 from openbook.cli.client import quieten_libraries
@@ -372,31 +372,37 @@ def measure_load(
         after = telemetry.render().decode()
         _add(load, replies, before, after)
         answered = sum(one.status == OK for one in replies)
-        size = _mean_size(batch_counts(after) - batch_counts(before))
+        sizes = batch_sizes(batch_counts(after) - batch_counts(before))
         load.service_s.append(spent / answered if answered else math.nan)
-        load.engine_s.append(_bare_seconds(services, questions[step:] + questions[:step], size, options))
+        load.engine_s.append(_bare_seconds(services, [*questions[step:], *questions[:step]], sizes, options))
     progress(steps, steps, "clients")
     return found
 
 
-def _mean_size(counts: Counter[str]) -> int:
-    return max(1, round(counts["sum"] / counts["count"])) if counts["count"] else 1
+def batch_sizes(counts: Counter[str]) -> list[int]:
+    """The size of each batch that `batch_counts` tells of, in no order; the largest of its bucket."""
+    buckets = (
+        (name.split("-")[-1] or name.rstrip("-"), n) for name, n in counts.items() if name not in ("sum", "count")
+    )
+    sizes = [int(size) for size, n in buckets for _ in range(n)]
+    random.Random(0).shuffle(sizes)
+    return sizes
 
 
-def _bare_seconds(services: "Services", questions: Sequence[str], size: int, asked: Clients) -> float:
-    """Of the processor, for an answer of the bare engine in batches of so many."""
-    answered, options = 0, AnswerOptions(**asked.fields)
+def _bare_seconds(services: "Services", questions: Sequence[str], sizes: Sequence[int], asked: Clients) -> float:
+    """Of the processor, for an answer of the bare engine in batches of these sizes."""
+    answered, options, following = 0, AnswerOptions(**asked.fields), cycle(sizes or [1])
     with services.live.lease() as lease:
         began = time.process_time()
         while time.process_time() - began < asked.seconds / 2:
-            batch = [questions[(answered + number) % len(questions)] for number in range(size)]
+            batch = [questions[(answered + number) % len(questions)] for number in range(next(following))]
             answered += len(services.engine.answer(batch, lease.snapshot, options))
         return (time.process_time() - began) / answered
 
 
 def load_table(found: dict[int, Load]) -> Table:
     """Rates are medians of the rounds; "times one" is against the same round's smallest number of clients. `engine`:
-    the processor's time for an answer that the bare engine takes in batches of the mean size, as a share of the
+    the processor's time for an answer that the bare engine takes in batches of the same sizes, as a share of the
     service's."""
     alone = found[min(found)].answers_a_second
     rows: Rows = []

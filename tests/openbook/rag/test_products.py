@@ -56,7 +56,7 @@ def test_a_choice_is_remembered_for_this_processor_alone(tmp_path: Path) -> None
 def test_the_number_of_threads_belongs_to_a_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "products.json"
     Products(file).choose("a", {"usual": takes(0.3), "other": takes(0.1)}, X)
-    monkeypatch.setattr(module.torch, "get_num_threads", lambda: 7)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     assert Products(file).choose("a", {"usual": takes(0.1), "other": takes(0.3)}, X) == "usual"
     assert len(json.loads(file.read_text())) == 2
 
