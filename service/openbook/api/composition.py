@@ -22,6 +22,7 @@ from openbook.errors import OpenbookError, SettingInvalid, StoreUnreachable
 from openbook.indexing.remote_store import store_of
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
+from openbook.rag.products import Products
 from openbook.rag.reranker import load_reranker
 from openbook.settings import Settings
 from openbook.storage.current import NO_CURRENT, UNKNOWN_CURRENT, CurrentMark
@@ -33,6 +34,8 @@ from openbook.storage.verification import check_compatible
 
 # Once the service gets its signal to end, requests, questions and a swap have this long to finish.
 SHUTDOWN_S = 20.0
+# In OPENBOOK_CACHE: which way of multiplying was the fastest here.
+PRODUCTS_FILE = "products.json"
 
 logger = logging.getLogger(__name__)
 
@@ -179,14 +182,20 @@ def load_engine(settings: Settings) -> RagEngine:
 
     Raises RerankerInvalid and the errors of `load_checkpoint`.
     """
+    products = Products(settings.cache / PRODUCTS_FILE) if settings.try_products else None
     checkpoint = load_checkpoint(
-        settings.checkpoint, device=settings.device, dtype=settings.dtype, prompt=settings.prompt
+        settings.checkpoint, device=settings.device, dtype=settings.dtype, prompt=settings.prompt, products=products
     )
     reranker = None
     if settings.reranker:
         dtype = checkpoint.question_encoder.dtype
         reranker = load_reranker(settings.reranker, device=checkpoint.device, dtype=dtype)
-    return RagEngine(checkpoint, reranker, passage_bytes=settings.passage_cache_mb << 20)
+    engine = RagEngine(checkpoint, reranker, passage_bytes=settings.passage_cache_mb << 20)
+    if products is not None:
+        logger.info("products of %s: %s", checkpoint.generator.dtype, products.summary() or "the usual ones")
+        for product, way in products.chosen.items():
+            logger.debug("product of %s: %s", product, way)
+    return engine
 
 
 def share_threads(threads: int) -> Callable[[int], None]:
