@@ -100,6 +100,7 @@ def selects(selector: dict[str, str], pod: dict[str, Any]) -> bool:
     return selector.items() <= pod["metadata"]["labels"].items()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VALUES)
 def test_what_is_rendered_is_valid_for_kubernetes(name: str, render: Render) -> None:
     validate = pytest.importorskip("kubernetes_validate").validate

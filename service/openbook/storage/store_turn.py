@@ -53,7 +53,7 @@ class StoreTurn:
         try:
             self._write(self._name, mark)
         except Conflict:
-            return "another service, since a moment ago"
+            return "another service"
         return None
 
     def keep(self) -> None:
