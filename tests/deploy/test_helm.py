@@ -18,8 +18,9 @@ from openbook.application.live_index import LiveIndex
 from openbook.application.telemetry import Telemetry
 from openbook.settings import Settings
 from openbook.storage.object_store import ObjectStore
-from tests.deploy.conftest import ROOT, every
+from tests.deploy.conftest import every
 from tests.deploy.test_files import DOCKERFILE, environment_of_the_image
+from tests.places import ROOT
 
 helm = pytest.importorskip("helm_python")
 
@@ -97,7 +98,7 @@ def of_kind(kind: str, objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def selects(selector: dict[str, str], pod: dict[str, Any]) -> bool:
-    return selector.items() <= pod["metadata"]["labels"].items()
+    return bool(selector.items() <= pod["metadata"]["labels"].items())
 
 
 @pytest.mark.slow
@@ -182,7 +183,8 @@ def test_pods_run_the_image_as_it_is_with_settings_that_are_there(render: Render
             assert one["spec"]["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(port)
             given = {one["name"]: one.get("value") for one in container["env"] if not one["name"].startswith("AWS_")}
             # as the service reads them
-            settings = Settings(**{key.removeprefix("OPENBOOK_").lower(): value or "x" for key, value in given.items()})
+            read: dict[str, Any] = {key.removeprefix("OPENBOOK_").lower(): value or "x" for key, value in given.items()}
+            settings = Settings(**read)
             assert {key.removeprefix("OPENBOOK_").lower() for key in given} == settings.model_fields_set
             mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
             volumes = {volume["name"]: volume for volume in pod["volumes"]}

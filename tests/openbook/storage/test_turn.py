@@ -41,7 +41,7 @@ def test_one_has_the_turn_until_it_gives_it_back(kind: str, tmp_path: Path, obje
     for mine, yours in ((one, other), (other, third), (third, one)):
         assert mine.take() is None
         mine.keep()
-        assert yours.take() == mine._name  # type: ignore[attr-defined]
+        assert yours.take() == mine._name
         yours.give_back()
         assert yours.take() is not None
         mine.give_back()
@@ -105,7 +105,7 @@ def test_who_has_lost_the_turn_neither_takes_it_back_nor_gives_it_away(
 def test_of_two_that_take_a_free_turn_at_once_one_has_it(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = StoreTurn(objects, "one:8000"), StoreTurn(objects, "other:8000")
     write = ObjectStore.write_turn
-    came_between = []
+    came_between: list[bool] = []
 
     def slowly(self: ObjectStore, content: bytes, expected: StoreMark | None) -> StoreMark:
         if not came_between:
