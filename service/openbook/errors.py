@@ -328,11 +328,26 @@ class StoreUnreachable(OpenbookError):
     message = "The store of indexes {url} does not answer: {reason}."
 
 
+class TurnRefused(StoreUnreachable):
+    """The folder cannot be written, or knows no locks."""
+
+    message = (
+        "The live index is not let go, since the folder of indexes gives no turn to do so: {reason}. OPENBOOK_TURN_S=0 "
+        "takes no turns."
+    )
+
+
 class CurrentConflict(OpenbookError):
     """Another service, or a person, has written CURRENT since this one looked: what they wrote counts."""
 
     code = "current_conflict"
     message = "CURRENT is not written: another process has made it name {found!r:.80} meanwhile, and that counts."
+
+
+class CurrentChanged(CurrentConflict):
+    """CURRENT has been written since it was read. The follower looks again."""
+
+    message = "The swap to {version!r} is given up: CURRENT has been written meanwhile."
 
 
 # --- swapping ----------------------------------------------------------------------------------------------

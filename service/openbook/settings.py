@@ -132,6 +132,13 @@ class Settings(BaseSettings):
     drain_s: float = Field(
         60.0, gt=0, le=3600, description="Seconds that a swap with policy resource waits for questions to end."
     )
+    turn_s: float = Field(
+        10.0,
+        ge=0,
+        le=3600,
+        description="Seconds between a swap with policy resource and the next replica's, so that proxies see this one "
+        "ready first; 0 lets all replicas swap at once.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe line to log.")
     log_format: Literal["json", "text"] = Field(
         "json", description="json: one object a line, for machines; text: the same for a terminal."

@@ -17,6 +17,7 @@ from openbook.application.first_index import FirstIndex
 from openbook.application.follow_current import FollowCurrent
 from openbook.application.live_index import LiveIndex
 from openbook.application.swap_index import SwapIndex
+from openbook.application.take_turns import TakeTurns
 from openbook.application.telemetry import Telemetry
 from openbook.errors import OpenbookError, SettingInvalid, StoreUnreachable
 from openbook.indexing.remote_store import store_of
@@ -121,6 +122,10 @@ def open_services(
             engine.checkpoint_name,
         )
     history = SwapHistory(store.folder)
+    replica = f"{socket.gethostname()}:{settings.port or os.getpid()}"
+    turns = None
+    if settings.turn_s:
+        turns = TakeTurns(store.turn(replica), rest_s=settings.turn_s, serves=lambda: live.now() is not None)
     swap_index = SwapIndex(
         store,
         live,
@@ -131,8 +136,9 @@ def open_services(
         free_memory=free_memory,
         growth=engine.growth,
         history=history,
-        replica=f"{socket.gethostname()}:{settings.port or os.getpid()}",
+        replica=replica,
         drain_s=settings.drain_s,
+        turns=turns,
     )
     first = None
     if snapshot is None or version is None:

@@ -15,6 +15,7 @@ from openbook.storage import current
 from openbook.storage.current import CurrentMark
 from openbook.storage.manifest import MANIFEST, Manifest, open_manifest, read_manifest
 from openbook.storage.snapshot import Identity, IndexSnapshot
+from openbook.storage.turn import FolderTurn, SwapTurn
 from openbook.storage.verification import Verification, check_compatible, check_files, open_checked
 
 T = TypeVar("T")
@@ -142,6 +143,10 @@ class IndexStore:
 
     def settle(self, version: str, previous: str | None) -> None:
         """`version` is live in a service, and `previous` was."""
+
+    def turn(self, name: str) -> SwapTurn:
+        """What the services on these versions have one after the other; `name` is what the others see."""
+        return FolderTurn(self.folder, name)
 
     def newest_first(self) -> tuple[str, ...]:
         """The versions whose manifest can be read, the one with the newest text first."""
