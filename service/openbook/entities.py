@@ -298,6 +298,15 @@ class Lineage:
 
 
 @dataclass(frozen=True, slots=True)
+class CollectionInfo:
+    """The vectors of a version in a Milvus database: the address of the collection, and the sha256 of all of them as
+    float32, in the order of their rows."""
+
+    url: str
+    vectors_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class IndexInfo:
     """The manifest of one index version: what it is, what made it, and what its files must be.
 
@@ -325,3 +334,4 @@ class IndexInfo:
     lineage: Lineage | None = None
     passages_format: int = 1
     metadata: Mapping[str, MetadataType] = field(default_factory=dict)
+    collection: CollectionInfo | None = None
