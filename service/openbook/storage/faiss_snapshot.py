@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from openbook.storage.faiss_index import FaissIndex, read_learned
 from openbook.storage.faiss_parts import Graph
+from openbook.storage.index import Found
 from openbook.storage.manifest import INDEX_FILE, is_lossy
 from openbook.storage.search_parameters import N_CANDIDATES
-from openbook.storage.snapshot import IndexSnapshot, exact_products
+from openbook.storage.snapshot import IndexSnapshot, best_first, exact_products
 from openbook.storage.vectors import SLICE_ROWS, VectorFile, slices
 
 
@@ -77,6 +78,12 @@ class FaissSnapshot(IndexSnapshot):
                 queries, n_proposed, least=k, parameters=chosen, threads=threads, allowed=allowed
             )  # (Q, C)
         return np.stack([self._best(query, rows, k, allowed) for query, rows in zip(queries, proposed, strict=True)])
+
+    def _nearest(
+        self, queries: NDArray[np.float32], k: int, chosen: Mapping[str, int], allowed: NDArray[np.bool_] | None
+    ) -> list[Found]:
+        found = self._search(queries, k, chosen, 1, allowed)  # (Q, K)
+        return [best_first(rows, self.products(query, rows)) for query, rows in zip(queries, found, strict=True)]
 
     def _best(
         self, query: NDArray[np.float32], rows: NDArray[np.int64], k: int, allowed: NDArray[np.bool_] | None

@@ -30,17 +30,6 @@ class MilvusSnapshot(IndexSnapshot):
         super().__init__(**opened)
         self._collection = collection
 
-    def nearest(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        *,
-        parameters: Mapping[str, int] | None = None,
-        allowed: NDArray[np.bool_] | None = None,
-    ) -> list[Found]:
-        k, chosen = self._checked(queries, k, parameters, allowed)
-        return self._nearest(queries, k, chosen, allowed)
-
     def vectors(self, rows: Sequence[int]) -> NDArray[np.float32]:
         return self._collection.vectors(checked_rows(rows, len(self)))
 
@@ -71,9 +60,7 @@ class MilvusSnapshot(IndexSnapshot):
         n_rows = len(self) if allowed is None else int(np.count_nonzero(allowed))
         # the database adds up in float32: of two near rows it may take the wrong one for the k-th
         n_proposed = min(n_rows, max(k, chosen[N_CANDIDATES]))
-        if not n_rows:
-            proposed = [(np.empty(0, np.int64), np.empty((0, queries.shape[1]), np.float32))] * len(queries)
-        elif allowed is None:
+        if allowed is None:
             proposed = self._collection.search(queries, n_proposed)
         else:
             proposed = self._among(queries, n_proposed, allowed)

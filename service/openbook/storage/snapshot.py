@@ -102,8 +102,10 @@ class IndexSnapshot(ABC):
         allowed: NDArray[np.bool_] | None = None,
     ) -> list[Found]:
         """What `search` finds, in the order of the exact inner products, and these. Raises what `search` raises."""
-        found = self.search(queries, k, parameters=parameters, allowed=allowed)  # (Q, K)
-        return [best_first(rows, self.products(query, rows)) for query, rows in zip(queries, found, strict=True)]
+        k, chosen = self._checked(queries, k, parameters, allowed)
+        if not k:
+            return [Found(np.empty(0, dtype=np.int64), np.empty(0))] * len(queries)
+        return self._nearest(queries, k, chosen, allowed)
 
     def products(self, query: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Exact inner products of a vector (d,) with the stored vectors of these rows (n,): (n,)."""
@@ -209,6 +211,12 @@ class IndexSnapshot(ABC):
         allowed: NDArray[np.bool_] | None,
     ) -> NDArray[np.int64]:
         """As `search`, whose checks have passed, with 1 <= k <= the number of allowed rows."""
+
+    @abstractmethod
+    def _nearest(
+        self, queries: NDArray[np.float32], k: int, chosen: Mapping[str, int], allowed: NDArray[np.bool_] | None
+    ) -> list[Found]:
+        """As `nearest`, likewise."""
 
     @abstractmethod
     def _warm_vectors(self, count: Callable[[int], None]) -> None:
