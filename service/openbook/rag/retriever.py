@@ -14,7 +14,7 @@ from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.reranker import Reranker
 from openbook.storage.bm25_index import best_rows
-from openbook.storage.index import Index
+from openbook.storage.readable_index import ReadableIndex
 
 # Rows that a retriever of candidates takes from each of its searches, where a question asks for fewer passages.
 CANDIDATES = 50
@@ -64,14 +64,14 @@ class DenseRetriever:
         self._encoder = encoder
         self._scale = scale
 
-    def retrieve(self, questions: Sequence[str], snapshot: Index, n_docs: int) -> list[RetrievedPassages]:
+    def retrieve(self, questions: Sequence[str], snapshot: ReadableIndex, n_docs: int) -> list[RetrievedPassages]:
         """Raises TooManyDocs where the index holds fewer than n_docs passages."""
         return self.search(self._encoder.encode(questions), snapshot, n_docs)
 
     def search(
         self,
         vectors: NDArray[np.float32],
-        snapshot: Index,
+        snapshot: ReadableIndex,
         n_docs: int,
         changes: SearchChanges = (),
         allowed: Allowed = None,
@@ -96,7 +96,7 @@ class Bm25Retriever:
     """
 
     def retrieve(
-        self, questions: Sequence[str], snapshot: Index, n_docs: int, allowed: Allowed = None
+        self, questions: Sequence[str], snapshot: ReadableIndex, n_docs: int, allowed: Allowed = None
     ) -> list[RetrievedPassages]:
         """Raises RetrieverUnavailable where the snapshot has no files for it, TooManyDocs as DenseRetriever does."""
         bm25 = snapshot.bm25()
@@ -134,7 +134,7 @@ class HybridRetriever:
         self,
         questions: Sequence[str],
         vectors: NDArray[np.float32],
-        snapshot: Index,
+        snapshot: ReadableIndex,
         n_docs: int,
         changes: SearchChanges = (),
         allowed: Allowed = None,
@@ -146,7 +146,7 @@ class HybridRetriever:
         found = hybrid_candidates(questions, vectors, snapshot, n_docs, changes, allowed)
         return [self._best(candidates, snapshot, n_docs) for candidates in found]
 
-    def _best(self, candidates: HybridCandidates, snapshot: Index, n_docs: int) -> RetrievedPassages:
+    def _best(self, candidates: HybridCandidates, snapshot: ReadableIndex, n_docs: int) -> RetrievedPassages:
         doc_scores = self._weights.dense * candidates.products + self._weights.bm25 * candidates.bm25  # (C',)
         order = np.argsort(-doc_scores, kind="stable")[:n_docs]  # (K,)
         rows = tuple(candidates.rows[order].tolist())
@@ -156,7 +156,7 @@ class HybridRetriever:
 def hybrid_candidates(
     questions: Sequence[str],
     vectors: NDArray[np.float32],
-    snapshot: Index,
+    snapshot: ReadableIndex,
     n_docs: int,
     changes: SearchChanges = (),
     allowed: Allowed = None,
@@ -190,7 +190,7 @@ class RerankedRetriever:
         self,
         questions: Sequence[str],
         vectors: NDArray[np.float32],
-        snapshot: Index,
+        snapshot: ReadableIndex,
         n_docs: int,
         changes: SearchChanges = (),
         between_steps: BetweenSteps = nothing,
@@ -212,7 +212,7 @@ class RerankedRetriever:
         ]
 
     def _best(
-        self, question: str, rows: NDArray[np.int64], snapshot: Index, n_docs: int, between_steps: BetweenSteps
+        self, question: str, rows: NDArray[np.int64], snapshot: ReadableIndex, n_docs: int, between_steps: BetweenSteps
     ) -> RetrievedPassages:
         """Of the candidates `rows` (C',), rising."""
         passages = snapshot.passages(rows.tolist())
@@ -222,7 +222,7 @@ class RerankedRetriever:
         return RetrievedPassages(tuple(rows[order].tolist()), best, tuple(doc_scores[order].tolist()))
 
 
-def _n_candidates(snapshot: Index, n_docs: int) -> int:
+def _n_candidates(snapshot: ReadableIndex, n_docs: int) -> int:
     """C, the rows that each search proposes. Raises TooManyDocs."""
     if n_docs > len(snapshot):
         raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from openbook.storage.faiss_index import FaissIndex, read_learned
 from openbook.storage.faiss_parts import Graph
-from openbook.storage.index import Found
 from openbook.storage.manifest import INDEX_FILE, is_lossy
+from openbook.storage.readable_index import Found
 from openbook.storage.search_parameters import N_CANDIDATES
 from openbook.storage.snapshot import IndexSnapshot, best_first, exact_products
 from openbook.storage.vectors import SLICE_ROWS, VectorFile, slices

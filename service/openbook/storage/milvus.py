@@ -120,13 +120,15 @@ class Collection:
             raise IndexUnreachable(version=self._version, reason=reason)
 
     def sealed(self, n_rows: int) -> str | None:
-        """The sha256 of its vectors, where `n_rows` of them are all there; None where it is not whole, or not there."""
+        """The sha256 of its vectors, loaded, where all `n_rows` are there; None where it is not whole, or not there."""
         if not self.ask("has_collection"):
             return None
         found = self.ask("describe_collection").get("properties", {}).get(VECTORS_PROPERTY)
+        if not found:
+            return None
         self.ask("load_collection", within_s=LOAD_S)
         (counted,) = self.ask("query", filter="", output_fields=["count(*)"], consistency_level="Strong")
-        return str(found) if found and counted["count(*)"] == n_rows else None
+        return str(found) if counted["count(*)"] == n_rows else None
 
     def search(
         self, queries: NDArray[np.float32], k: int, condition: str = ""
@@ -199,6 +201,8 @@ class Collection:
 
     def _hits(self, queries: NDArray[np.float32], k: int, condition: str, fields: Sequence[str]) -> list[Any]:
         self.check()
+        if not np.isfinite(queries).all():
+            raise ValueError("a query vector is not finite")
         # nothing is ever added to it: no search needs to wait for what others write
         found = self.ask(
             "search",

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.storage.index import Found
 from openbook.storage.mapped import checked_rows
 from openbook.storage.milvus import Collection, in_list
+from openbook.storage.readable_index import Found
 from openbook.storage.search_parameters import N_CANDIDATES
 from openbook.storage.snapshot import IndexSnapshot, best_first, exact_products
 from openbook.storage.vectors import slices

@@ -22,9 +22,9 @@ from openbook.errors import (
 from openbook.storage.bm25_index import Bm25Index
 from openbook.storage.durable import FileMark
 from openbook.storage.filters import Filtering
-from openbook.storage.index import Found
 from openbook.storage.manifest import resident_bytes
 from openbook.storage.passages import PassageFile
+from openbook.storage.readable_index import Found
 from openbook.storage.search_parameters import MOST_CANDIDATES, N_CANDIDATES, search_parameters
 from openbook.storage.vectors import SLICE_ROWS, slices
 
@@ -40,7 +40,7 @@ Identity = tuple[FileMark, ...]
 
 
 class IndexSnapshot(ABC):
-    """What a question reads from: an `Index`, and what it takes to serve one.
+    """What a question reads from: a `ReadableIndex`, and what it takes to serve one.
 
     It never changes: not by a search, and not when its version is published again.
 

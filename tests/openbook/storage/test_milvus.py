@@ -283,7 +283,7 @@ def test_a_collection_tells_what_it_is(drawn: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_push_that_was_stopped_begins_again_and_one_that_was_not_is_taken_as_it_is(
+def test_a_push_that_was_stopped_begins_again_and_a_whole_one_is_taken(
     pushed: IndexStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = Address.parse(f"milvus+file://{tmp_path}/again.db/x")

@@ -17,7 +17,7 @@ class Found(NamedTuple):
     products: NDArray[np.float64]  # (K,)
 
 
-class Index(Protocol):
+class ReadableIndex(Protocol):
     """N passages and their vectors of d numbers. It never changes, and any number of threads may read it at once."""
 
     @property
