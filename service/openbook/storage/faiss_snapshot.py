@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from openbook.storage.faiss_index import FaissIndex, read_learned
 from openbook.storage.faiss_parts import Graph
 from openbook.storage.manifest import INDEX_FILE, is_lossy
-from openbook.storage.readable_index import Found
+from openbook.storage.readable_index import Nearest
 from openbook.storage.search_parameters import N_CANDIDATES
 from openbook.storage.snapshot import IndexSnapshot, best_first, exact_products
 from openbook.storage.vectors import SLICE_ROWS, VectorFile, slices
@@ -81,7 +81,7 @@ class FaissSnapshot(IndexSnapshot):
 
     def _nearest(
         self, queries: NDArray[np.float32], k: int, chosen: Mapping[str, int], allowed: NDArray[np.bool_] | None
-    ) -> list[Found]:
+    ) -> list[Nearest]:
         found = self._search(queries, k, chosen, 1, allowed)  # (Q, K)
         return [best_first(rows, self.products(query, rows)) for query, rows in zip(queries, found, strict=True)]
 

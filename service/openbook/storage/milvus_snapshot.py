@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from openbook.storage.mapped import checked_rows
 from openbook.storage.milvus import Collection, in_list
-from openbook.storage.readable_index import Found
+from openbook.storage.readable_index import Nearest
 from openbook.storage.search_parameters import N_CANDIDATES
 from openbook.storage.snapshot import IndexSnapshot, best_first, exact_products
 from openbook.storage.vectors import slices
@@ -56,7 +56,7 @@ class MilvusSnapshot(IndexSnapshot):
 
     def _nearest(
         self, queries: NDArray[np.float32], k: int, chosen: Mapping[str, int], allowed: NDArray[np.bool_] | None
-    ) -> list[Found]:
+    ) -> list[Nearest]:
         n_rows = len(self) if allowed is None else int(np.count_nonzero(allowed))
         # the database adds up in float32: of two near rows it may take the wrong one for the k-th
         n_proposed = min(n_rows, max(k, chosen[N_CANDIDATES]))
@@ -69,7 +69,7 @@ class MilvusSnapshot(IndexSnapshot):
             # of equal ones the lower row comes first
             rising = np.argsort(checked_rows(rows, len(self)))  # (c,)
             ranked = best_first(rows[rising], exact_products(query, vectors[rising]))
-            nearest.append(Found(ranked.rows[:k], ranked.products[:k]))
+            nearest.append(Nearest(ranked.rows[:k], ranked.products[:k]))
         return nearest
 
     def _among(

@@ -10,7 +10,7 @@ from openbook.entities import Filter, IndexInfo, Passage
 from openbook.storage.bm25_index import Bm25Index
 
 
-class Found(NamedTuple):
+class Nearest(NamedTuple):
     """The rows of one search, best first, and their exact inner products: of equal ones, the row found first."""
 
     rows: NDArray[np.int64]  # (K,)
@@ -43,7 +43,7 @@ class ReadableIndex(Protocol):
         *,
         parameters: Mapping[str, int] | None = None,
         allowed: NDArray[np.bool_] | None = None,
-    ) -> list[Found]:
+    ) -> list[Nearest]:
         """The same, each with its exact inner product."""
         ...
 

@@ -24,7 +24,7 @@ from openbook.storage.durable import FileMark
 from openbook.storage.filters import Filtering
 from openbook.storage.manifest import resident_bytes
 from openbook.storage.passages import PassageFile
-from openbook.storage.readable_index import Found
+from openbook.storage.readable_index import Nearest
 from openbook.storage.search_parameters import MOST_CANDIDATES, N_CANDIDATES, search_parameters
 from openbook.storage.vectors import SLICE_ROWS, slices
 
@@ -100,11 +100,11 @@ class IndexSnapshot(ABC):
         *,
         parameters: Mapping[str, int] | None = None,
         allowed: NDArray[np.bool_] | None = None,
-    ) -> list[Found]:
+    ) -> list[Nearest]:
         """What `search` finds, in the order of the exact inner products, and these. Raises what `search` raises."""
         k, chosen = self._checked(queries, k, parameters, allowed)
         if not k:
-            return [Found(np.empty(0, dtype=np.int64), np.empty(0))] * len(queries)
+            return [Nearest(np.empty(0, dtype=np.int64), np.empty(0))] * len(queries)
         return self._nearest(queries, k, chosen, allowed)
 
     def products(self, query: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -215,7 +215,7 @@ class IndexSnapshot(ABC):
     @abstractmethod
     def _nearest(
         self, queries: NDArray[np.float32], k: int, chosen: Mapping[str, int], allowed: NDArray[np.bool_] | None
-    ) -> list[Found]:
+    ) -> list[Nearest]:
         """As `nearest`, likewise."""
 
     @abstractmethod
@@ -278,7 +278,7 @@ def exact_products(query: NDArray[np.float32], stored: NDArray[np.float32]) -> N
     return np.asarray(stored.astype(np.float64) @ query.astype(np.float64))
 
 
-def best_first(rows: NDArray[np.int64], products: NDArray[np.float64]) -> Found:
+def best_first(rows: NDArray[np.int64], products: NDArray[np.float64]) -> Nearest:
     """Rows (n,) in the order of their products (n,); of equal ones, the row that stands first."""
     order = np.argsort(-products, kind="stable")  # (n,)
-    return Found(rows[order], products[order])
+    return Nearest(rows[order], products[order])

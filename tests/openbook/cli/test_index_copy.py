@@ -32,7 +32,7 @@ def test_versions_are_pushed_listed_verified_pulled_and_deleted(run: Run, indexe
 
 
 @pytest.mark.slow
-def test_the_vectors_of_a_version_are_pushed_to_a_database_and_it_is_a_version_like_others(
+def test_vectors_are_pushed_to_a_database_and_the_version_is_one_like_others(
     run: Run, indexes_folder: Path, tmp_path: Path, store_url: str
 ) -> None:
     pytest.importorskip("pymilvus")
