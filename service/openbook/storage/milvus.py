@@ -103,8 +103,9 @@ class Collection:
         except ImportError:
             reason = "this program lacks pymilvus: pip install 'openbook[milvus]'"
             raise IndexUnreachable(version=version, reason=reason) from None
-        # it logs every failure with the whole request, and so do we, in a line
-        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
+        # they log every failure with the whole request, and so do we, in a line
+        for library in ("pymilvus", "grpc"):
+            logging.getLogger(library).setLevel(logging.CRITICAL)
         self._client: Any = None
         try:
             self._client = MilvusClient(address.database, token=token, timeout=ASK_S)

@@ -161,7 +161,9 @@ def check_encoder(base: IndexInfo, encoder: PassageEncoder) -> None:
 def _as_the_base(base: IndexSnapshot, options: BuildOptions, bm25: bool | None) -> BuildOptions:
     """The options with the base's index, unless they name one, and with its BM25, unless `bm25` says."""
     info = base.info
-    if not options.index and info.collection is None:
+    if not options.index and info.collection is not None:
+        options = replace(options, index="auto")
+    elif not options.index:
         # old manifests lack the string of a flat index or a graph, and say their type
         index = info.factory or info.index_type
         numbers = _numbers(info.search, base.ef_construction) | {
