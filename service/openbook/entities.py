@@ -312,7 +312,8 @@ class IndexInfo:
 
     `factory` is the FAISS factory string of the index; empty where the manifest lacks it.
     `attribution` is what a reader of the text must be shown, `index_reason` a sentence on why the index is of its type.
-    Passages of format 2 have a url, section, date and the free fields that `metadata` declares.
+    Passages of format 2 have a url, section, date and the free fields that `metadata` declares. `collection` says
+    where vectors in a database are.
     """
 
     version: str
