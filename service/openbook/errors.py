@@ -231,6 +231,13 @@ class CanaryFailed(IndexCorrupt):
     message = "The index {version!r} does not find passage row {row} by its own vector; it found row {found}."
 
 
+class IndexUnreachable(OpenbookError):
+    """Nothing is wrong with the version: the same call works once the database answers."""
+
+    code = "index_unreachable"
+    message = "The vectors of index {version!r} lie in a database that does not answer: {reason}."
+
+
 class IndexIncompatible(OpenbookError):
     code = "index_incompatible"
     message = (

@@ -80,6 +80,11 @@ class Settings(BaseSettings):
     admin_token: SecretStr | None = Field(
         None, description="Bearer token for POST /index/swap. Without one, administration is off."
     )
+    milvus_token: SecretStr | None = Field(
+        None,
+        description="What a Milvus database asks for where the vectors of versions lie in one: user:password, or a "
+        "token.",
+    )
     retriever: Literal["auto", "dense", "bm25", "hybrid", "reranked"] = Field(
         "auto",
         description="What finds the passages of a question that names no retriever. auto: hybrid where the version "
@@ -160,6 +165,11 @@ class Settings(BaseSettings):
     def indexes_url(self) -> str | None:
         """The address of the store of versions; None where they lie in a folder."""
         return str(self.indexes) if _URL.match(str(self.indexes)) else None
+
+    @property
+    def database_token(self) -> str:
+        """`milvus_token` as it is sent; empty without one."""
+        return "" if self.milvus_token is None else self.milvus_token.get_secret_value()
 
     @property
     def indexes_folder(self) -> Path:

@@ -19,7 +19,7 @@ from openbook.application.live_index import LiveIndex
 from openbook.application.swap_index import SwapIndex
 from openbook.application.take_turns import TakeTurns
 from openbook.application.telemetry import Telemetry
-from openbook.errors import OpenbookError, SettingInvalid, StoreUnreachable
+from openbook.errors import IndexUnreachable, OpenbookError, SettingInvalid, StoreUnreachable
 from openbook.indexing.remote_store import store_of
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
@@ -65,9 +65,10 @@ def open_services(
     """Everything that answers, with its index open and warm. Nothing is left open when it raises.
 
     With `at_once`, an index that lies in a store alone is fetched while the service runs, and without it before: then
-    it raises StoreUnreachable too. Raises NoIndexes, UnknownIndex, a child of IndexCorrupt, IndexIncompatible,
-    RetrieverUnavailable or NotCalibrated where the version, the service or the checkpoint lacks the retriever of the
-    settings, SettingInvalid for a file of feedback that cannot be written, and the errors of `load_engine`.
+    it raises StoreUnreachable and IndexUnreachable too. Raises NoIndexes, UnknownIndex, a child of IndexCorrupt,
+    IndexIncompatible, RetrieverUnavailable or NotCalibrated where the version, the service or the checkpoint lacks the
+    retriever of the settings, SettingInvalid for a file of feedback that cannot be written, and the errors of
+    `load_engine`.
     """
     feedback = None
     if settings.feedback is not None:
@@ -168,12 +169,21 @@ def open_services(
 def open_first(
     settings: Settings, store: IndexStore, version: str, engine: RagEngine, *, at_once: bool
 ) -> IndexSnapshot | None:
-    """The version that a service begins with, open and warm. None with `at_once` where a store alone has it."""
+    """The version that a service begins with, open and warm.
+
+    None with `at_once` where a store alone has it, or a database that does not answer has its vectors.
+    """
     if not store.is_here(version):
         if at_once:
             return None
         store.fetch(version, lambda share: None)
-    snapshot = store.open(version, encoder_fingerprint=engine.encoder_fingerprint, dimension=engine.dimension)
+    try:
+        snapshot = store.open(version, encoder_fingerprint=engine.encoder_fingerprint, dimension=engine.dimension)
+    except IndexUnreachable as error:
+        if not at_once:
+            raise
+        logger.error("the service begins without an index: %s", error)
+        return None
     try:
         engine.retriever(settings.retriever, snapshot)
         snapshot.warm()

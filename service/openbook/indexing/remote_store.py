@@ -41,7 +41,9 @@ def store_of(settings: Settings, count: Callable[[int], None] = lambda n_bytes: 
     Raises SettingInvalid for an address that is none.
     """
     url = settings.indexes_url
-    return IndexStore(settings.indexes_folder) if url is None else RemoteStore(ObjectStore(url), settings, count)
+    if url is None:
+        return IndexStore(settings.indexes_folder, settings.database_token)
+    return RemoteStore(ObjectStore(url), settings, count)
 
 
 def folder_of(settings: Settings, command: str) -> IndexStore:
@@ -52,7 +54,7 @@ def folder_of(settings: Settings, command: str) -> IndexStore:
             reason=f"{command} works on a folder. Name one, and bring the version to the store afterwards: "
             f"openbook index push VERSION {settings.indexes_url}",
         )
-    return IndexStore(settings.indexes_folder)
+    return IndexStore(settings.indexes_folder, settings.database_token)
 
 
 class RemoteStore(IndexStore):
@@ -65,9 +67,9 @@ class RemoteStore(IndexStore):
     def __init__(
         self, objects: ObjectStore, settings: Settings, count: Callable[[int], None] = lambda n_bytes: None
     ) -> None:
-        super().__init__(settings.indexes_folder)
+        super().__init__(settings.indexes_folder, settings.database_token)
         self.objects = objects
-        self.copies = IndexStore(self.folder)
+        self.copies = IndexStore(self.folder, self.token)
         self._keep = settings.keep_local
         self._count = count
         self._looking = threading.RLock()
