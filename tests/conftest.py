@@ -14,6 +14,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 pytest_plugins = [
     "tests.fixtures.checkpoints",
     "tests.fixtures.command_line",
+    "tests.fixtures.databases",
     "tests.fixtures.evaluation",
     "tests.fixtures.indexes",
     "tests.fixtures.stores",

@@ -47,6 +47,7 @@ RANKS = {
 
 ONLY_IN = {
     "faiss": {"openbook.storage", "openbook.indexing"},
+    "pymilvus": {"openbook.storage", "openbook.indexing"},
     "fastapi": {"openbook.api"},
     "starlette": {"openbook.api"},
     "prometheus_client": {"openbook.application"},

@@ -298,12 +298,22 @@ class Lineage:
 
 
 @dataclass(frozen=True, slots=True)
+class CollectionInfo:
+    """The vectors of a version in a Milvus database: the address of the collection, and the sha256 of all of them as
+    float32, in the order of their rows."""
+
+    url: str
+    vectors_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class IndexInfo:
     """The manifest of one index version: what it is, what made it, and what its files must be.
 
     `factory` is the FAISS factory string of the index; empty where the manifest lacks it.
     `attribution` is what a reader of the text must be shown, `index_reason` a sentence on why the index is of its type.
-    Passages of format 2 have a url, section, date and the free fields that `metadata` declares.
+    Passages of format 2 have a url, section, date and the free fields that `metadata` declares. `collection` says
+    where vectors in a database are.
     """
 
     version: str
@@ -325,3 +335,4 @@ class IndexInfo:
     lineage: Lineage | None = None
     passages_format: int = 1
     metadata: Mapping[str, MetadataType] = field(default_factory=dict)
+    collection: CollectionInfo | None = None

@@ -231,6 +231,13 @@ class CanaryFailed(IndexCorrupt):
     message = "The index {version!r} does not find passage row {row} by its own vector; it found row {found}."
 
 
+class IndexUnreachable(OpenbookError):
+    """Nothing is wrong with the version: the same call works once the database answers."""
+
+    code = "index_unreachable"
+    message = "The vectors of index {version!r} lie in a database that does not answer: {reason}."
+
+
 class IndexIncompatible(OpenbookError):
     code = "index_incompatible"
     message = (
@@ -328,11 +335,26 @@ class StoreUnreachable(OpenbookError):
     message = "The store of indexes {url} does not answer: {reason}."
 
 
+class TurnRefused(StoreUnreachable):
+    """The folder cannot be written, or knows no locks."""
+
+    message = (
+        "The live index is not let go, since the folder of indexes gives no turn to do so: {reason}. OPENBOOK_TURN_S=0 "
+        "takes no turns."
+    )
+
+
 class CurrentConflict(OpenbookError):
     """Another service, or a person, has written CURRENT since this one looked: what they wrote counts."""
 
     code = "current_conflict"
     message = "CURRENT is not written: another process has made it name {found!r:.80} meanwhile, and that counts."
+
+
+class CurrentChanged(CurrentConflict):
+    """CURRENT has been written since it was read. The follower looks again."""
+
+    message = "The swap to {version!r} is given up: CURRENT has been written meanwhile."
 
 
 # --- swapping ----------------------------------------------------------------------------------------------

@@ -80,6 +80,11 @@ class Settings(BaseSettings):
     admin_token: SecretStr | None = Field(
         None, description="Bearer token for POST /index/swap. Without one, administration is off."
     )
+    milvus_token: SecretStr | None = Field(
+        None,
+        description="What a Milvus database asks for where the vectors of versions lie in one: user:password, or a "
+        "token.",
+    )
     retriever: Literal["auto", "dense", "bm25", "hybrid", "reranked"] = Field(
         "auto",
         description="What finds the passages of a question that names no retriever. auto: hybrid where the version "
@@ -93,8 +98,13 @@ class Settings(BaseSettings):
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N. auto takes a GPU where there is one.")
     dtype: Literal["auto", "float32", "bfloat16", "int8"] = Field(
         "float32",
-        description="Precision of the two models. auto takes bfloat16 where the hardware multiplies it; int8 has a "
+        description="Precision of the two models. auto takes bfloat16 where that is faster than float32; int8 has a "
         "processor make the generator's products in bytes, and is auto otherwise.",
+    )
+    try_products: bool = Field(
+        True,
+        description="Whether a start tries which way of multiplying is the fastest on this processor, for each shape "
+        "of weights. products.json in OPENBOOK_CACHE remembers the choice.",
     )
     threads: int = Field(
         0, ge=0, description="Processor threads of a batch, divided where several are computed; 0 takes one a core."
@@ -127,6 +137,13 @@ class Settings(BaseSettings):
     drain_s: float = Field(
         60.0, gt=0, le=3600, description="Seconds that a swap with policy resource waits for questions to end."
     )
+    turn_s: float = Field(
+        10.0,
+        ge=0,
+        le=3600,
+        description="Seconds between a swap with policy resource and the next replica's, so that proxies see this one "
+        "ready first; 0 lets all replicas swap at once.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe line to log.")
     log_format: Literal["json", "text"] = Field(
         "json", description="json: one object a line, for machines; text: the same for a terminal."
@@ -148,6 +165,11 @@ class Settings(BaseSettings):
     def indexes_url(self) -> str | None:
         """The address of the store of versions; None where they lie in a folder."""
         return str(self.indexes) if _URL.match(str(self.indexes)) else None
+
+    @property
+    def database_token(self) -> str:
+        """`milvus_token` as it is sent; empty without one."""
+        return "" if self.milvus_token is None else self.milvus_token.get_secret_value()
 
     @property
     def indexes_folder(self) -> Path:

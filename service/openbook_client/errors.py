@@ -252,6 +252,12 @@ class IndexTooLarge(Refused):
     known_code = "index_too_large"
 
 
+class IndexUnreachable(Refused):
+    """The database that has the version's vectors does not answer."""
+
+    known_code = "index_unreachable"
+
+
 class StoreUnreachable(Refused):
     """The store of versions does not answer. What is live serves on."""
 

@@ -9,7 +9,6 @@ import yaml
 
 import openbook
 from openbook.settings import Settings
-from openbook.storage.object_store import ObjectStore
 from tests.deploy.conftest import DASHBOARD, PROMETHEUS, ROOT, every
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
@@ -114,34 +113,3 @@ def test_grafana_finds_its_dashboard_and_its_data_source() -> None:
     assert {one["uid"] for one in every("datasource", json.loads(DASHBOARD.read_text()))} == {source["uid"]}
     interval = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())["global"]["scrape_interval"]
     assert source["jsonData"]["timeInterval"] == interval
-
-
-def test_kubernetes_runs_the_image_as_it_is() -> None:
-    manifest = (ROOT / "deploy" / "kubernetes" / "openbook.yaml").read_text(encoding="utf-8")
-    kinds = {one["kind"]: one for one in yaml.safe_load_all(manifest)}
-    pod = kinds["Deployment"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    user = re.search(r"^USER (\d+):(\d+)$", DOCKERFILE, re.MULTILINE)
-    assert user is not None
-    security = pod["securityContext"]
-    assert (security["runAsUser"], security["runAsGroup"]) == (int(user[1]), int(user[2]))
-    assert security["fsGroup"] == int(user[2])
-    assert container["image"] == f"openbook:{openbook.__version__}"
-    assert [port["containerPort"] for port in container["ports"]] == [int(environment_of_the_image()["OPENBOOK_PORT"])]
-    given = {one["name"]: one.get("value") for one in container["env"]}
-    assert {name.removeprefix("OPENBOOK_").lower() for name in given if not name.startswith("AWS_")} <= {
-        *Settings.model_fields,
-        "namespace",
-    }
-    settings = Settings(indexes=given["OPENBOOK_INDEXES"], cache=given["OPENBOOK_CACHE"])
-    assert ObjectStore(settings.indexes_url or "").url == given["OPENBOOK_INDEXES"]
-    (copies,) = (one for one in container["volumeMounts"] if one["mountPath"] == given["OPENBOOK_CACHE"])
-    (volume,) = (one for one in pod["volumes"] if one["name"] == copies["name"])
-    assert "emptyDir" in volume
-    assert given["OPENBOOK_ALLOWED_HOSTS"].split(",")[0] == kinds["Service"]["metadata"]["name"]
-    assert {one["mountPath"] for one in container["volumeMounts"]} == {"/indexes", "/checkpoints", "/tmp"}
-    assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
-    assert container["securityContext"]["readOnlyRootFilesystem"] is True
-    labels = kinds["Deployment"]["spec"]["template"]["metadata"]["labels"]
-    assert labels == kinds["Service"]["spec"]["selector"]
-    assert labels == kinds["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"]

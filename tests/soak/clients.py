@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPException
 from typing import Any
 
@@ -25,18 +25,23 @@ QUESTIONS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One question. `failure` says what was wrong with its answer; `told_to_wait` is a 503 with Retry-After."""
+    """One question. `failure` says what was wrong with its answer; `told_to_wait` is a 503 with Retry-After.
+
+    With `lost` there was no whole answer: the connection ended first.
+    """
 
     began: float
     ended: float
     version: str | None
     failure: str | None = None
     told_to_wait: bool = False
+    port: int = 0
+    lost: bool = False
 
 
 def publish_coloured(store: IndexStore, version: str) -> None:
-    """A version whose every passage names it, in its id and in its text; vectors follow the text."""
-    colour = COLOURS[version]
+    """A version whose every passage names it, or its colour, in its id and in its text; vectors follow the text."""
+    colour = COLOURS.get(version, version)
     words = ("river", "house", "king", "city", "island", "party", "border", "sea")
     passages = [
         Passage(
@@ -65,11 +70,14 @@ class Clients:
     """`number` threads that ask one question after the other, each over a connection of its own, until `close`.
 
     `expected` has the answer to each question by version: an answer of another text than its version's is a failure,
-    as is a passage of another version than the one that the answer names.
+    as is a passage of another version than the one that the answer names. Each waits `pause_s` after an answer.
     """
 
-    def __init__(self, ports: Sequence[int], number: int, expected: dict[tuple[str, str], str]) -> None:
+    def __init__(
+        self, ports: Sequence[int], number: int, expected: dict[tuple[str, str], str], *, pause_s: float = 0.0
+    ) -> None:
         self._expected = expected
+        self._pause_s = pause_s
         self._ended = threading.Event()
         self._asked: list[list[Asked]] = [[] for _ in range(number)]
         self._threads = [
@@ -100,11 +108,12 @@ class Clients:
         while not self._ended.is_set():
             question = QUESTIONS[turn % len(QUESTIONS)]
             turn += 1
-            asked = self._ask(connection, question)
+            asked = replace(self._ask(connection, question), port=port)
             self._asked[client].append(asked)
             if asked.told_to_wait or asked.failure is not None:
                 # as Retry-After asks, but for the patience of a test
                 self._ended.wait(0.02)
+            self._ended.wait(self._pause_s)
         connection.close()
 
     def _ask(self, connection: Connection, question: str) -> Asked:
@@ -112,7 +121,7 @@ class Clients:
         try:
             reply = connection.call("POST", "/answer", body_of(question))
         except (OSError, HTTPException) as error:
-            return Asked(began, time.monotonic(), None, failure=repr(error))
+            return Asked(began, time.monotonic(), None, failure=repr(error), lost=True)
         ended = time.monotonic()
         if reply.status == 503 and reply.body.get("code") == "not_ready" and "retry-after" in reply.headers:
             return Asked(began, ended, None, told_to_wait=True)
@@ -128,7 +137,7 @@ def mixture(answer: dict[str, Any], expected: str | None) -> str | None:
     ids = [passage["passage_id"] for passage in answer["passages"]]
     if not ids or not all(one.startswith(f"{version}-") for one in ids):
         return f"{version} with the passages {ids}"
-    if not all(COLOURS[version] in passage["text"] for passage in answer["passages"]):
+    if not all(COLOURS.get(version, version) in passage["text"] for passage in answer["passages"]):
         return f"{version} with the texts {[passage['text'] for passage in answer['passages']]}"
     if expected is not None and answer["answer"] != expected:
         return f"{version} with the answer {answer['answer']!r} where it says {expected!r}"

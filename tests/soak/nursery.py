@@ -8,9 +8,12 @@ import json
 import os
 import signal
 import sys
+import time
+from collections.abc import Callable
 
 from openbook.api.server import serve
 from openbook.settings import Settings
+from openbook.storage.snapshot import IndexSnapshot
 
 
 def main() -> None:
@@ -20,9 +23,28 @@ def main() -> None:
         order = json.loads(line)
         pid = os.fork()
         if pid == 0:
+            os.environ.update(order["environment"])
+            slow_the_disk(order["slow_disk_s"])
             serve_until_told(order["settings"], order["log"])
         sys.stdout.write(f"{pid}\n")
         sys.stdout.flush()
+
+
+def slow_the_disk(seconds: float) -> None:
+    """The pages of every version that is warmed take so many seconds longer, and every sync a fifth of that."""
+    sync, warm = os.fsync, IndexSnapshot.warm
+
+    def sync_slowly(descriptor: int) -> None:
+        time.sleep(seconds / 5)
+        sync(descriptor)
+
+    def warm_slowly(snapshot: IndexSnapshot, report: Callable[[float], None] | None = None) -> None:
+        time.sleep(seconds)
+        warm(snapshot, report)
+
+    if seconds:
+        os.fsync = sync_slowly  # type: ignore[assignment]
+        IndexSnapshot.warm = warm_slowly  # type: ignore[method-assign]
 
 
 def serve_until_told(settings: dict[str, object], log: str) -> None:

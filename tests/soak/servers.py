@@ -138,11 +138,18 @@ class Nursery:
         )
         self._servers: list[Server] = []
 
-    def begin(self, log: Path, **settings: object) -> Server:
-        """A server with these settings on a port of its own; it is not ready yet."""
+    def begin(
+        self, log: Path, *, environment: dict[str, str] | None = None, slow_disk_s: float = 0.0, **settings: object
+    ) -> Server:
+        """A server with these settings on a port of its own; it is not ready yet.
+
+        `environment` is added to what this process has. With `slow_disk_s`, each warm-up takes so many
+        seconds longer.
+        """
         port = free_port()
         given = {"port": port, "admin_token": TOKEN, "threads": 1, "max_queue": 64, "timeout_s": 300, **settings}
-        order = json.dumps({"settings": given, "log": str(log)}, default=str)
+        more = {"environment": environment or {}, "slow_disk_s": slow_disk_s}
+        order = json.dumps({"settings": given, "log": str(log), **more}, default=str)
         server = Server(self._fork(order), port, log, given, lambda: self._fork(order))
         self._servers.append(server)
         return server

@@ -16,7 +16,7 @@ from tests.fixtures.summary import Summary
 from tests.places import ROOT
 from tests.soak.servers import Nursery
 
-MANIFEST = ROOT / "deploy" / "kubernetes" / "openbook.yaml"
+VALUES = ROOT / "deploy" / "helm" / "openbook" / "values.yaml"
 CHECKPOINT = ROOT / "checkpoints" / "openbook-mini"
 # With the passages it fills the 300 tokens that the generator reads, and beams go on to the last token.
 LONGEST_QUESTION = "x " * 200 + "y"
@@ -25,7 +25,7 @@ MIB = 1 << 20
 
 
 def memory_limit() -> int:
-    ((number, unit),) = re.findall(r"limits: \{memory: (\d+)([GM])i\}", MANIFEST.read_text())
+    ((number, unit),) = re.findall(r"limits: \{memory: (\d+)([GM])i\}", VALUES.read_text())
     return int(number) * (1024 * MIB if unit == "G" else MIB)
 
 

@@ -17,11 +17,13 @@ from openbook.application.first_index import FirstIndex
 from openbook.application.follow_current import FollowCurrent
 from openbook.application.live_index import LiveIndex
 from openbook.application.swap_index import SwapIndex
+from openbook.application.take_turns import TakeTurns
 from openbook.application.telemetry import Telemetry
-from openbook.errors import OpenbookError, SettingInvalid, StoreUnreachable
+from openbook.errors import IndexUnreachable, OpenbookError, SettingInvalid, StoreUnreachable
 from openbook.indexing.remote_store import store_of
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
+from openbook.rag.products import Products
 from openbook.rag.reranker import load_reranker
 from openbook.settings import Settings
 from openbook.storage.current import NO_CURRENT, UNKNOWN_CURRENT, CurrentMark
@@ -33,6 +35,8 @@ from openbook.storage.verification import check_compatible
 
 # Once the service gets its signal to end, requests, questions and a swap have this long to finish.
 SHUTDOWN_S = 20.0
+# In OPENBOOK_CACHE: which way of multiplying was the fastest here.
+PRODUCTS_FILE = "products.json"
 
 logger = logging.getLogger(__name__)
 
@@ -61,9 +65,10 @@ def open_services(
     """Everything that answers, with its index open and warm. Nothing is left open when it raises.
 
     With `at_once`, an index that lies in a store alone is fetched while the service runs, and without it before: then
-    it raises StoreUnreachable too. Raises NoIndexes, UnknownIndex, a child of IndexCorrupt, IndexIncompatible,
-    RetrieverUnavailable or NotCalibrated where the version, the service or the checkpoint lacks the retriever of the
-    settings, SettingInvalid for a file of feedback that cannot be written, and the errors of `load_engine`.
+    it raises StoreUnreachable and IndexUnreachable too. Raises NoIndexes, UnknownIndex, a child of IndexCorrupt,
+    IndexIncompatible, RetrieverUnavailable or NotCalibrated where the version, the service or the checkpoint lacks the
+    retriever of the settings, SettingInvalid for a file of feedback that cannot be written, and the errors of
+    `load_engine`.
     """
     feedback = None
     if settings.feedback is not None:
@@ -118,6 +123,10 @@ def open_services(
             engine.checkpoint_name,
         )
     history = SwapHistory(store.folder)
+    replica = f"{socket.gethostname()}:{settings.port or os.getpid()}"
+    turns = None
+    if settings.turn_s:
+        turns = TakeTurns(store.turn(replica), rest_s=settings.turn_s, serves=lambda: live.now() is not None)
     swap_index = SwapIndex(
         store,
         live,
@@ -128,8 +137,9 @@ def open_services(
         free_memory=free_memory,
         growth=engine.growth,
         history=history,
-        replica=f"{socket.gethostname()}:{settings.port or os.getpid()}",
+        replica=replica,
         drain_s=settings.drain_s,
+        turns=turns,
     )
     first = None
     if snapshot is None or version is None:
@@ -159,12 +169,21 @@ def open_services(
 def open_first(
     settings: Settings, store: IndexStore, version: str, engine: RagEngine, *, at_once: bool
 ) -> IndexSnapshot | None:
-    """The version that a service begins with, open and warm. None with `at_once` where a store alone has it."""
+    """The version that a service begins with, open and warm.
+
+    None with `at_once` where a store alone has it, or a database that does not answer has its vectors.
+    """
     if not store.is_here(version):
         if at_once:
             return None
         store.fetch(version, lambda share: None)
-    snapshot = store.open(version, encoder_fingerprint=engine.encoder_fingerprint, dimension=engine.dimension)
+    try:
+        snapshot = store.open(version, encoder_fingerprint=engine.encoder_fingerprint, dimension=engine.dimension)
+    except IndexUnreachable as error:
+        if not at_once:
+            raise
+        logger.error("the service begins without an index: %s", error)
+        return None
     try:
         engine.retriever(settings.retriever, snapshot)
         snapshot.warm()
@@ -179,14 +198,20 @@ def load_engine(settings: Settings) -> RagEngine:
 
     Raises RerankerInvalid and the errors of `load_checkpoint`.
     """
+    products = Products(settings.cache / PRODUCTS_FILE) if settings.try_products else None
     checkpoint = load_checkpoint(
-        settings.checkpoint, device=settings.device, dtype=settings.dtype, prompt=settings.prompt
+        settings.checkpoint, device=settings.device, dtype=settings.dtype, prompt=settings.prompt, products=products
     )
     reranker = None
     if settings.reranker:
         dtype = checkpoint.question_encoder.dtype
         reranker = load_reranker(settings.reranker, device=checkpoint.device, dtype=dtype)
-    return RagEngine(checkpoint, reranker, passage_bytes=settings.passage_cache_mb << 20)
+    engine = RagEngine(checkpoint, reranker, passage_bytes=settings.passage_cache_mb << 20)
+    if products is not None:
+        logger.info("products of %s: %s", checkpoint.generator.dtype, products.summary() or "the usual ones")
+        for product, way in products.chosen.items():
+            logger.debug("product of %s: %s", product, way)
+    return engine
 
 
 def share_threads(threads: int) -> Callable[[int], None]:

@@ -38,7 +38,7 @@ ADMIN = [Depends(admin)]
 ADMIN_PROBLEMS = (errors.InvalidRequest, errors.Unauthorized, errors.TooManyAttempts, errors.AdminDisabled)
 LOAD_PROBLEMS = (
     *(*ADMIN_PROBLEMS, errors.UnknownIndex, errors.IndexCorrupt, errors.IndexIncompatible, errors.IndexTooLarge),
-    *(errors.SwapInProgress, errors.NoLiveIndex, errors.StoreUnreachable),
+    *(errors.SwapInProgress, errors.NoLiveIndex, errors.IndexUnreachable, errors.StoreUnreachable),
 )
 SWAP_PROBLEMS = (*LOAD_PROBLEMS, errors.RetrieverUnavailable, errors.DrainTimedOut)
 

@@ -37,7 +37,7 @@ S = TypeVar("S", bound=OpenAIStream)
 ASKING_PROBLEMS = problem_responses(
     *(errors.InvalidRequest, *FILTER_PROBLEMS),
     *(errors.ModelNotFound, errors.RetrieverUnavailable, errors.NotCalibrated),
-    *(errors.Overloaded, errors.NoLiveIndex, errors.DeadlineExceeded),
+    *(errors.Overloaded, errors.NoLiveIndex, errors.IndexUnreachable, errors.DeadlineExceeded),
     http=BODY_PROBLEMS,
     openai=True,
 )

@@ -11,7 +11,7 @@ from openbook.api.problems import NOT_READY_RETRY_S
 from openbook.api.responses import Index
 from openbook.application.swap_progress import SwapProgress
 from openbook.application.telemetry import Telemetry
-from openbook.errors import IndexCorrupt, NoLiveIndex
+from openbook.errors import IndexCorrupt, IndexUnreachable, NoLiveIndex
 
 # A free thread picks up a no-op in much less time.
 WORKER_ANSWERS_IN_S = 1.0
@@ -34,8 +34,8 @@ async def readyz(services: TheServices) -> ReadyResponse:
     try:
         with services.live.lease() as lease:
             index = lease.index
-            lease.snapshot.check_whole()
-    except IndexCorrupt as error:
+            lease.snapshot.check_ready()
+    except (IndexCorrupt, IndexUnreachable) as error:
         raise NoLiveIndex(hint=str(error)) from error
     except NoLiveIndex as error:
         raise NoLiveIndex(hint=f"{error}{under_way(services.swap_index.progress())}") from error

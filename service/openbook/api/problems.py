@@ -37,6 +37,7 @@ STATUSES: Mapping[type[OpenbookError], int] = {
     errors.NotCalibrated: 409,
     errors.NoLiveIndex: 503,
     errors.IndexCorrupt: 500,
+    errors.IndexUnreachable: 503,
     errors.IndexIncompatible: 409,
     errors.IndexTooLarge: 507,
     errors.IndexExists: 409,

@@ -49,7 +49,7 @@ FILTER_PROBLEMS = (
 QUESTION_PROBLEMS = problem_responses(
     *(errors.InvalidRequest, *FILTER_PROBLEMS),
     *(errors.UnknownIndex, errors.IndexNotResident, errors.RetrieverUnavailable),
-    *(errors.NotCalibrated, errors.Overloaded, errors.NoLiveIndex, errors.DeadlineExceeded),
+    *(errors.NotCalibrated, errors.Overloaded, errors.NoLiveIndex, errors.IndexUnreachable, errors.DeadlineExceeded),
     http=BODY_PROBLEMS,
 )
 

@@ -5,10 +5,10 @@ import threading
 import time
 from dataclasses import dataclass
 
-from openbook.application.swap_index import CurrentChanged, SwapIndex
+from openbook.application.swap_index import SwapIndex
 from openbook.application.swap_progress import SwapPolicy, utc_now
 from openbook.application.telemetry import Telemetry
-from openbook.errors import InvalidVersionName, ShuttingDown, SwapInProgress, code_of
+from openbook.errors import CurrentChanged, InvalidVersionName, ShuttingDown, SwapInProgress, code_of
 from openbook.storage.current import NO_CURRENT, UNKNOWN_CURRENT, CurrentMark
 from openbook.storage.index_store import IndexStore
 

@@ -24,9 +24,11 @@ from openbook.application.swap_progress import (
     SwapWatch,
     utc_now,
 )
+from openbook.application.take_turns import TakeTurns
 from openbook.application.telemetry import Telemetry
 from openbook.entities import IndexInfo, RetrieverChoice
 from openbook.errors import (
+    CurrentChanged,
     CurrentConflict,
     DrainTimedOut,
     IndexTooLarge,
@@ -55,10 +57,6 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class CurrentChanged(Exception):
-    """CURRENT has been written since it was read. Only the follower sees this, and looks again."""
-
-
 class SwapIndex:
     """Swaps the live index, one swap at a time, in a thread of its own.
 
@@ -82,6 +80,7 @@ class SwapIndex:
         history: SwapHistory | None = None,
         replica: str = "",
         drain_s: float = 60.0,
+        turns: TakeTurns | None = None,
     ) -> None:
         self._store = store
         self._live = live
@@ -94,6 +93,7 @@ class SwapIndex:
         self._history = history
         self._replica = replica
         self._drain_s = drain_s
+        self._turns = turns
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="swap")
         self._changed = threading.Condition()
         self._under_way: SwapWatch | None = None
@@ -147,11 +147,12 @@ class SwapIndex:
         try:
             # No swap of this service can write CURRENT now. One may have, after the caller read it.
             if self._store.current_mark() != mark:
-                raise CurrentChanged
+                raise CurrentChanged(version=version)
         except BaseException:
             self._release()
             raise
-        return self._submit(watch, lambda: self._swap(watch, "manifest", follows=True), recorded=not again), watch
+        swap = self._submit(watch, lambda: self._swap(watch, "manifest", follows=True, mark=mark), recorded=not again)
+        return swap, watch
 
     def start(self, version: str, *, again: bool = False) -> Future[SwapReport]:
         """Make the first version live, without writing CURRENT; with `again`, a failure is not recorded."""
@@ -206,6 +207,8 @@ class SwapIndex:
                 self._ending.set()
                 self._changed.wait_for(lambda: self._under_way is None)
         self._executor.shutdown(wait=True)
+        if self._turns is not None:
+            self._turns.close()
 
     # --- one at a time -------------------------------------------------------------------------------------
 
@@ -241,7 +244,7 @@ class SwapIndex:
                 return work()
             except BaseException as error:
                 failure = error
-                if recorded and isinstance(error, Exception):
+                if recorded and isinstance(error, Exception) and not isinstance(error, CurrentChanged):
                     self._record_failure(watch, error)
                 raise
             finally:
@@ -258,23 +261,28 @@ class SwapIndex:
 
     # --- the path ------------------------------------------------------------------------------------------
 
-    def _swap(self, watch: SwapWatch, verify: Verification, *, follows: bool = False) -> SwapReport:
+    def _swap(
+        self, watch: SwapWatch, verify: Verification, *, follows: bool = False, mark: CurrentMark | None = None
+    ) -> SwapReport:
         version = watch.version = watch.version or self._version_before()
         since = None if follows else self._claim_current()
         self._pull(version, watch)
-        with ExitStack() as leased:
+        with ExitStack() as held:
             with watch.stage("verify"):
                 info, identity = self._verify(version, verify, watch)
                 is_open = self._is_resident(version, identity)
                 if is_open:
                     # the service may end, and close the residents, while this one is read
-                    snapshot = leased.enter_context(self._live.lease(version)).snapshot
+                    snapshot = held.enter_context(self._live.lease(version)).snapshot
                 elif watch.policy == "availability":
                     self._make_room(info, identity, watch)
             if is_open:
                 with watch.stage("warm"):
                     snapshot.warm(watch.report)
             else:
+                if watch.policy == "resource" and watch.previous is not None and self._turns is not None:
+                    with watch.stage("turn"):
+                        held.enter_context(self._turns.taken(lambda seconds: self._wait(seconds, watch, mark)))
                 snapshot = self._open_and_warm(version, identity, watch)
             with watch.stage("flip"):
                 generation = self._live.flip(snapshot)
@@ -378,6 +386,13 @@ class SwapIndex:
 
     def _open(self, version: str) -> IndexSnapshot:
         return self._store.open(version, encoder_fingerprint=self._encoder_fingerprint, dimension=self._dimension)
+
+    def _wait(self, seconds: float, watch: SwapWatch, mark: CurrentMark | None) -> None:
+        """Raises ShuttingDown, and CurrentChanged where CURRENT, which the swap follows, has another mark by now."""
+        watch.ending.wait(seconds)
+        watch.check()
+        if mark is not None and self._store.current_mark() != mark:
+            raise CurrentChanged(version=watch.version)
 
     def _drain(self, version: str, watch: SwapWatch) -> None:
         """Give the memory of what is open back before the new index's pages are read.

@@ -113,8 +113,8 @@ def verify(
 def _as_json(info: IndexInfo) -> dict[str, Any]:
     content = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
     content["search"] = dict(info.search)
-    content["bm25"] = dataclasses.asdict(info.bm25) if info.bm25 is not None else None
-    content["lineage"] = dataclasses.asdict(info.lineage) if info.lineage is not None else None
+    for name in ("bm25", "lineage", "collection"):
+        content[name] = dataclasses.asdict(content[name]) if content[name] is not None else None
     content["files"] = {name: dataclasses.asdict(file) for name, file in info.files.items()}
     return content
 

@@ -7,8 +7,10 @@ from openbook.cli.options import argument, option, with_options
 from openbook.cli.progress import StageBars
 from openbook.errors import SettingInvalid
 from openbook.indexing import copying
+from openbook.indexing.milvus_push import push_vectors
 from openbook.indexing.remote_store import RemoteStore, folder_of, store_of
 from openbook.settings import Settings
+from openbook.storage.milvus import Address, is_database
 from openbook.storage.object_store import ObjectStore
 
 
@@ -16,10 +18,16 @@ from openbook.storage.object_store import ObjectStore
 def push(
     settings: Annotated[Settings, "indexes"],
     version: str = argument("VERSION", "The version, in the folder --indexes."),
-    url: str = argument("URL", "The store, such as s3://bucket/prefix."),
-    force: bool = option(False, "Replace a version of this name in the store."),
+    url: str = argument("URL", "The store, such as s3://bucket/prefix; or a database, milvus://host:port/prefix."),
+    force: bool = option(False, "Replace a version of this name in the store; of --name, in the folder."),
+    name: str | None = option(
+        None, "With a database: the version that has its vectors there; without it VERSION-milvus."
+    ),
 ) -> None:
     """Bring a version of the folder to a store of versions, from where services pull it.
+
+    To milvus:// go the vectors alone. The folder gets one more version, with the same passages and BM25, that is
+    searched in the database; push that one to a store where services have no folder in common.
 
     Every byte is compared with the manifest before the first is sent. Services see the version once all of it is there.
     You may stop it at any time: the same command goes on with the first file that is not there. The first version of a
@@ -28,6 +36,16 @@ def push(
     """
     store = folder_of(settings, "openbook index push")
     info = store.info(version)
+    if is_database(url):
+        name = name or f"{version}-milvus"
+        with StageBars() as bars:
+            made = push_vectors(
+                store, version, Address.parse(url), name, lambda share: bars.show("push", share), replace_version=force
+            )
+        say(f"pushed the vectors of {version}; {name} is searched in {made.collection.url if made.collection else url}")
+        return
+    if name is not None:
+        raise SettingInvalid(setting="--name", reason="goes with milvus://: in a store a version keeps its name")
     objects = ObjectStore(url)
     with StageBars() as bars:
         sent = copying.push(objects, store, version, lambda share: bars.show("push", share), replace=force)

@@ -27,8 +27,9 @@ DEMO_TOKEN = "openbook-demo"
 DEMO_QUESTION = "Who is the President of Peru?"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
+SECRETS = ("admin_token", "milvus_token")
 # A secret does not belong on a command line, where every process of the machine can read it.
-AllSettings = Annotated[Settings, *(name for name in Settings.model_fields if name != "admin_token")]
+AllSettings = Annotated[Settings, *(name for name in Settings.model_fields if name not in SECRETS)]
 
 
 @with_options

@@ -1,7 +1,5 @@
 """BM25 for a version that is there: published again with more files beside those that it has."""
 
-import os
-import shutil
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -11,7 +9,7 @@ from openbook.errors import IndexUnreadable
 from openbook.indexing import workplace
 from openbook.indexing.bm25_build import ANSERINIS, Bm25Parameters, in_order, write_bm25
 from openbook.indexing.building.progress import Silence
-from openbook.indexing.publishing import check_sum, describe, prune, put_in_place
+from openbook.indexing.publishing import check_sum, describe, link_files, prune, put_in_place
 from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import BM25_FILES, MANIFEST, PASSAGES_FILE
@@ -35,13 +33,7 @@ def add_bm25(
         with workplace.building(store.folder, version) as place:
             info = snapshot.info
             kept = {name: file for name, file in info.files.items() if name not in BM25_FILES}
-            for name in kept:
-                source = store.file(version, name)
-                try:
-                    os.link(source, place / name)
-                except OSError:
-                    shutil.copyfile(source, place / name)
-                    check_sum(place / name, info)
+            link_files(store, info, kept, place)
             # all its text is read now, so this finds damage before it reaches the scores
             check_sum(place / PASSAGES_FILE, info)
             passages = in_order(snapshot.passages, len(snapshot))

@@ -13,7 +13,7 @@ import struct
 import time
 import zipfile
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openbook.indexing.building.progress import Report, Silence
+from openbook.indexing.faiss_encoding import ListFilling
 from openbook.indexing.index_spec import IndexSpec
 from openbook.storage import durable
 from openbook.storage.faiss_factory import LISTS, core_of, new_index, transforms_of
@@ -58,8 +59,9 @@ def build_index(
     begun: Begun | None = None,
 ) -> Any:
     """A FAISS index of `vectors` (N, d), in memory. The other arguments are those of `write_index`."""
-    building = _Building(vectors, spec, work, report or Silence().update, begun)
-    with allowed_threads(n_threads or os.cpu_count() or 1):
+    threads = n_threads or os.cpu_count() or 1
+    building = _Building(vectors, spec, work, report or Silence().update, begun, threads)
+    with allowed_threads(threads):
         return building.run()
 
 
@@ -105,6 +107,7 @@ class _Building:
     work: Path | None
     report: Report
     begun: Begun | None = None
+    n_threads: int = 1
 
     def run(self) -> Any:
         self._check_work()
@@ -233,6 +236,13 @@ class _Building:
         return centres
 
     def _fill(self, index: Any) -> None:
+        with ExitStack() as stack:
+            add = index.add
+            if ListFilling.suits(index):
+                add = stack.enter_context(ListFilling(index, self.n_threads)).add
+            self._fill_by(index, add)
+
+    def _fill_by(self, index: Any, add: Callable[[NDArray[np.float32]], None]) -> None:
         n_rows = len(self.vectors)
         is_graph = hasattr(core_of(index), "hnsw")
         if is_graph:
@@ -244,7 +254,7 @@ class _Building:
         for part in slices(n_rows, GRAPH_SLICE_ROWS if is_graph else SLICE_ROWS):
             if part.stop <= index.ntotal:
                 continue
-            index.add(self._as_stored(self.vectors[max(part.start, index.ntotal) : part.stop]))
+            add(self._as_stored(self.vectors[max(part.start, index.ntotal) : part.stop]))
             now = time.monotonic()
             # saving takes at most a tenth of the time; a full index is always saved, since publishing may be killed
             pause = max(SAVE_EVERY_S, 10 * took) if SAVE_EVERY_S else 0.0

@@ -25,6 +25,8 @@ from openbook.storage.durable import unread
 from openbook.storage.index_store import IndexStore, age, check_version_name
 from openbook.storage.manifest import open_manifest
 from openbook.storage.object_store import ObjectStore
+from openbook.storage.store_turn import StoreTurn
+from openbook.storage.turn import SwapTurn
 
 # What a service shows of the store may be so old: anyone may ask for it, and each look costs a call.
 LOOK_S = 5.0
@@ -39,7 +41,9 @@ def store_of(settings: Settings, count: Callable[[int], None] = lambda n_bytes: 
     Raises SettingInvalid for an address that is none.
     """
     url = settings.indexes_url
-    return IndexStore(settings.indexes_folder) if url is None else RemoteStore(ObjectStore(url), settings, count)
+    if url is None:
+        return IndexStore(settings.indexes_folder, settings.database_token)
+    return RemoteStore(ObjectStore(url), settings, count)
 
 
 def folder_of(settings: Settings, command: str) -> IndexStore:
@@ -50,7 +54,7 @@ def folder_of(settings: Settings, command: str) -> IndexStore:
             reason=f"{command} works on a folder. Name one, and bring the version to the store afterwards: "
             f"openbook index push VERSION {settings.indexes_url}",
         )
-    return IndexStore(settings.indexes_folder)
+    return IndexStore(settings.indexes_folder, settings.database_token)
 
 
 class RemoteStore(IndexStore):
@@ -63,9 +67,9 @@ class RemoteStore(IndexStore):
     def __init__(
         self, objects: ObjectStore, settings: Settings, count: Callable[[int], None] = lambda n_bytes: None
     ) -> None:
-        super().__init__(settings.indexes_folder)
+        super().__init__(settings.indexes_folder, settings.database_token)
         self.objects = objects
-        self.copies = IndexStore(self.folder)
+        self.copies = IndexStore(self.folder, self.token)
         self._keep = settings.keep_local
         self._count = count
         self._looking = threading.RLock()
@@ -168,6 +172,9 @@ class RemoteStore(IndexStore):
         since = since or self.claim_current()
         read_remote(self.objects, version)
         return self.objects.write_current(version, since if isinstance(since, StoreMark) else None)
+
+    def turn(self, name: str) -> SwapTurn:
+        return StoreTurn(self.objects, name)
 
     # --- copies --------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from openbook.rag.decoder import (
     slices,
 )
 from openbook.rag.linear import Linear, make_linear
+from openbook.rag.products import Products
 from openbook.rag.target_tree import grow_trees
 
 TYPICAL_ROWS = 20
@@ -46,9 +47,9 @@ def can_step(model: PreTrainedModel) -> bool:
 class _Layer:
     """One layer's products; `norms` are the model's own."""
 
-    def __init__(self, layer: Any, gelu: bool, int8: bool, keep: bool) -> None:
+    def __init__(self, layer: Any, gelu: bool, int8: bool, keep: bool, products: Products | None) -> None:
         def packed(*layers: Any, rows: int = TYPICAL_ROWS, gelu: bool = False) -> Linear:
-            return make_linear(layers, rows=rows, gelu=gelu, int8=int8, keep=keep)
+            return make_linear(layers, rows=rows, gelu=gelu, int8=int8, keep=keep, products=products)
 
         own, cross = layer.self_attn, layer.encoder_attn
         self.own_queries_keys_values = packed(own.q_proj, own.k_proj, own.v_proj)
@@ -69,14 +70,18 @@ class _Layer:
 class BartDecoder:
     """The decoder of a BartForConditionalGeneration, its weights rearranged once. Holds nothing of any decoding."""
 
-    def __init__(self, model: PreTrainedModel, *, int8: bool = False, keep: bool = True) -> None:
+    def __init__(
+        self, model: PreTrainedModel, *, int8: bool = False, keep: bool = True, products: Products | None = None
+    ) -> None:
         decoder: Any = model.get_decoder()
         self.heads: int = model.config.decoder_attention_heads
         gelu = model.config.activation_function == "gelu"
-        self.layers = [_Layer(layer, gelu, int8, keep) for layer in decoder.layers]
+        self.layers = [_Layer(layer, gelu, int8, keep, products) for layer in decoder.layers]
         # its weights are those of the word embeddings, which are looked up as they are
         bias: Tensor = model.final_logits_bias[0].detach().clone()  # (V,)
-        self.words = make_linear([model.lm_head], rows=TYPICAL_ROWS, int8=int8, output=torch.float32, bias=bias)
+        self.words = make_linear(
+            [model.lm_head], rows=TYPICAL_ROWS, int8=int8, output=torch.float32, bias=bias, products=products
+        )
         self._decoder = decoder
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from openbook.rag.attention import attend
 from openbook.rag.linear import Linear, make_linear
+from openbook.rag.products import Products
 
 TYPICAL_TOKENS = 800
 
@@ -23,13 +24,15 @@ TYPICAL_TOKENS = 800
 class BartEncoder:
     """The encoder of a BartForConditionalGeneration, its weights rearranged once. Holds nothing of any passage."""
 
-    def __init__(self, model: PreTrainedModel, *, int8: bool = False, keep: bool = True) -> None:
+    def __init__(
+        self, model: PreTrainedModel, *, int8: bool = False, keep: bool = True, products: Products | None = None
+    ) -> None:
         self._encoder: Any = model.get_encoder()
         self._heads: int = model.config.encoder_attention_heads
         gelu = model.config.activation_function == "gelu"
 
         def packed(*layers: Any, gelu: bool = False) -> Linear:
-            return make_linear(layers, rows=TYPICAL_TOKENS, gelu=gelu, int8=int8, keep=keep)
+            return make_linear(layers, rows=TYPICAL_TOKENS, gelu=gelu, int8=int8, keep=keep, products=products)
 
         self._layers = [
             (

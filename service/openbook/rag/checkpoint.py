@@ -51,6 +51,8 @@ from openbook.extensions import checkpoint_folder
 from openbook.rag.adapter import AdapterBase, read_adapted
 from openbook.rag.encoder_head import Head, read_question_encoder
 from openbook.rag.hub import find_folder
+from openbook.rag.linear import auto_type
+from openbook.rag.products import Products
 from openbook.rag.prompt import CausalPrompt, read_prompt
 from openbook.rag.weights import BaseTensors, first_line, read_causal, read_models
 from openbook.settings import DEFAULT_CHECKPOINT
@@ -112,6 +114,8 @@ class Checkpoint:
     """The generator's products are to be made in int8; its other arithmetic is in the dtype of its weights."""
     prompt: CausalPrompt | None = None
     question_head: Head | None = None
+    products: Products | None = None
+    """Chooses how the generator's products are made."""
 
     @property
     def name(self) -> str:
@@ -131,10 +135,16 @@ class Checkpoint:
 
 
 def load_checkpoint(
-    source: str | Path, *, device: str = "cpu", dtype: Dtype = "float32", prompt: Path | None = None
+    source: str | Path,
+    *,
+    device: str = "cpu",
+    dtype: Dtype = "float32",
+    prompt: Path | None = None,
+    products: Products | None = None,
 ) -> Checkpoint:
     """Load a folder, a checkpoint that a package brings, or a hub id (`owner/name`; only then the network is asked).
 
+    `products` chooses how the generator multiplies on a processor; without it, the usual way is taken.
     A causal checkpoint takes the prompt of the file `prompt` in place of its own. Raises SettingInvalid,
     CheckpointNotFound, TokenizerMissing, BaseWeightsMissing, or CheckpointInvalid and why.
     """
@@ -142,11 +152,11 @@ def load_checkpoint(
     folder = locate(source)
     facts = read_facts(folder)
     if facts.prompt is not None:
-        return _load_causal(folder, facts, chosen, dtype, prompt)
+        return _load_causal(folder, facts, chosen, dtype, prompt, products)
     if prompt is not None:
         raise SettingInvalid(setting="prompt", reason=f"{source} is no causal checkpoint and reads no prompt.")
     config = _read_config(folder)
-    model = read_models(folder, config, facts.base, choose_dtype(dtype, chosen)).to(chosen)
+    model = read_models(folder, config, facts.base, choose_dtype(dtype, chosen, products)).to(chosen)
     return Checkpoint(
         config=config,
         question_encoder=model.rag.question_encoder,
@@ -157,14 +167,17 @@ def load_checkpoint(
         fingerprint=fingerprint_of(folder),
         generation=_read_generation(folder, model.generation_config),
         int8=dtype == "int8",
+        products=products,
     )
 
 
-def _load_causal(folder: Path, facts: Facts, device: str, dtype: Dtype, prompt: Path | None) -> Checkpoint:
+def _load_causal(
+    folder: Path, facts: Facts, device: str, dtype: Dtype, prompt: Path | None, products: Products | None
+) -> Checkpoint:
     """A folder that `openbook.rag.composing` wrote, or one that was trained from it."""
     if dtype == "int8":
         raise SettingInvalid(setting="dtype", reason="int8 is there for BART generators alone.")
-    kind = choose_dtype(dtype, device)
+    kind = choose_dtype(dtype, device, products)
     base = folder if facts.adapts is None else facts.adapts.find(folder)
     if (folder / ADAPTER).is_dir():
         generator = read_adapted(base / GENERATOR, folder / ADAPTER, kind).to(device)
@@ -187,6 +200,7 @@ def _load_causal(folder: Path, facts: Facts, device: str, dtype: Dtype, prompt: 
         generation=_read_generation(folder, generator.generation_config),
         prompt=facts.prompt,
         question_head=encoder.head and encoder.head.to(device),
+        products=products,
     )
 
 
@@ -245,8 +259,9 @@ def choose_device(device: str) -> str:
     return device
 
 
-def choose_dtype(dtype: Dtype, device: str) -> torch.dtype:
-    """`auto` is bfloat16 where the hardware multiplies it, float32 elsewhere. With `int8` the rest is as `auto` has it.
+def choose_dtype(dtype: Dtype, device: str, products: Products | None = None) -> torch.dtype:
+    """`auto` is bfloat16 where the hardware multiplies it faster than float32, which is tried on a processor; float32
+    elsewhere. With `int8` the rest is as `auto` has it.
 
     Raises SettingInvalid for int8 on a GPU.
     """
@@ -258,8 +273,7 @@ def choose_dtype(dtype: Dtype, device: str) -> torch.dtype:
         return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}[dtype]
     if device.startswith("cuda"):
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
-    native = torch.backends.cpu.get_cpu_capability() == "AVX512" and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return torch.bfloat16 if native else torch.float32
+    return auto_type(products)
 
 
 def locate(source: str | Path) -> Path:

@@ -56,8 +56,8 @@ class EncoderDecoder(Generator):
         self._bart: tuple[BartEncoder, BartDecoder] | None = None
         if can_step(self.model):
             self._bart = (
-                BartEncoder(self.model, int8=checkpoint.int8, keep=keep_weights),
-                BartDecoder(self.model, int8=checkpoint.int8, keep=keep_weights),
+                BartEncoder(self.model, int8=checkpoint.int8, keep=keep_weights, products=checkpoint.products),
+                BartDecoder(self.model, int8=checkpoint.int8, keep=keep_weights, products=checkpoint.products),
             )
         elif checkpoint.int8:
             raise SettingInvalid(setting="dtype", reason="int8 is there for BART generators alone.")

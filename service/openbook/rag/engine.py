@@ -57,7 +57,7 @@ from openbook.rag.retriever import (
     QuestionEncoder,
     RerankedRetriever,
 )
-from openbook.storage.snapshot import IndexSnapshot
+from openbook.storage.readable_index import ReadableIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class RagEngine:
         """The bytes that kept passages may still take, where so many versions are open."""
         return self._generator.growth(versions) if isinstance(self._generator, CausalGenerator) else 0
 
-    def retriever(self, choice: RetrieverChoice, snapshot: IndexSnapshot) -> RetrieverKind:
+    def retriever(self, choice: RetrieverChoice, snapshot: ReadableIndex) -> RetrieverKind:
         """The retriever that `choice` means for this version.
 
         Raises RetrieverUnavailable where the version lacks BM25, RerankerMissing, and NotCalibrated where the
@@ -152,7 +152,7 @@ class RagEngine:
     def answer(
         self,
         questions: Sequence[str],
-        snapshot: IndexSnapshot,
+        snapshot: ReadableIndex,
         options: AnswerOptions,
         between_steps: BetweenSteps = nothing,
         listeners: Listeners = NO_LISTENERS,
@@ -189,7 +189,7 @@ class RagEngine:
         self,
         questions: Sequence[str],
         targets: Sequence[str],
-        snapshot: IndexSnapshot,
+        snapshot: ReadableIndex,
         options: AnswerOptions,
         between_steps: BetweenSteps = nothing,
     ) -> list[Scores]:
@@ -209,7 +209,7 @@ class RagEngine:
     def retrieve(
         self,
         questions: Sequence[str],
-        snapshot: IndexSnapshot,
+        snapshot: ReadableIndex,
         options: AnswerOptions,
         between_steps: BetweenSteps = nothing,
     ) -> list[Retrieval]:
@@ -217,7 +217,7 @@ class RagEngine:
         return _retrievals(self._find(questions, snapshot, options, between_steps))
 
     def _find(
-        self, questions: Sequence[str], snapshot: IndexSnapshot, options: AnswerOptions, between_steps: BetweenSteps
+        self, questions: Sequence[str], snapshot: ReadableIndex, options: AnswerOptions, between_steps: BetweenSteps
     ) -> _Searched:
         if options.retriever == "bm25" and options.search:
             raise SearchParameterUnknown(name=options.search[0][0], searched="retriever bm25")
@@ -253,7 +253,7 @@ class RagEngine:
     def _read(
         self,
         questions: Sequence[str],
-        snapshot: IndexSnapshot,
+        snapshot: ReadableIndex,
         options: AnswerOptions,
         between_steps: BetweenSteps,
         listeners: Listeners = NO_LISTENERS,

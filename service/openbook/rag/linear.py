@@ -3,18 +3,24 @@
 torch's own linear layer hands a plain weight matrix to the matrix library, which rearranges it at every call; for a
 decoder's few rows that costs more than the product. Here each weight is rearranged once.
 
-    float32, bfloat16   oneDNN's layout, on a processor that multiplies that type itself
-    int8                a scale for each output of the weight, and one for each row of the input: a row does not depend
-                        on its batch. Small weights for few rows keep their type
-    anything else       as it is: a GPU, float64, a processor of another kind
+    float32     packed: oneDNN's layout. plain: as it is
+    bfloat16    the same, or widened: multiplied as float32 and rounded once, for a processor without such a unit
+    int8        a scale for each output of the weight, and one for each row of the input: a row does not depend on its
+                batch. Multiplied in bytes, or as whole numbers in float32. Small weights for few rows keep their type
+    the rest    as it is: a GPU, float64
+
+`Products` chooses among the ways of a type by trying them; without it the first that the processor has is taken.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from openbook.rag.products import Products
 
 LARGEST = 127  # of int8, the same on both sides of zero
 MIDDLE = 128  # oneDNN multiplies unsigned inputs: zero stands here
@@ -22,6 +28,10 @@ MIDDLE = 128  # oneDNN multiplies unsigned inputs: zero stands here
 FEW_WEIGHTS = 1 << 20
 SMALLEST_ROW = 1e-12
 FEW_ROWS = 64
+# More rows than these are multiplied at the same rate: trying them would only take longer.
+TRIED_ROWS = 128
+# A sum of bytes that is off by one pair that was cut off is off by this at least.
+ONE_CUT = 128
 
 
 class Linear(Protocol):
@@ -43,6 +53,7 @@ def make_linear(
     output: torch.dtype | None = None,
     bias: Tensor | None = None,
     keep: bool = True,
+    products: Products | None = None,
 ) -> Linear:
     """The layers side by side as one product: (..., n_in) -> (..., sum of n_out).
 
@@ -56,17 +67,63 @@ def make_linear(
         none = [weight.new_zeros(layer.out_features) for layer in layers]
         own = [zeros if layer.bias is None else layer.bias.detach() for layer, zeros in zip(layers, none, strict=True)]
         bias = torch.cat(own)  # (n_out,)
-    made: Linear
     if int8 and (output is not None or rows > FEW_ROWS or weight.numel() > FEW_WEIGHTS):
-        made = Int8Linear(weight, bias, rows, gelu, output or weight.dtype)
-    elif multiplies(weight.dtype, weight.device):
-        made = _PackedLinear(weight, bias, rows, gelu)
+        ways = _int8_ways(weight, bias, rows, gelu, output or weight.dtype)
+        name = "int8"
     else:
-        made = _PlainLinear(weight, bias, gelu)
+        ways = _ways(weight, bias, rows, gelu)
+        name = str(weight.dtype).removeprefix("torch.")
+    way = next(iter(ways))
+    if products is not None and weight.device.type == "cpu":
+        n_out, n_in = weight.shape
+        product = f"{name} {n_in}x{n_out}{' gelu' if gelu else ''}, {rows} rows"
+        tried = [min(rows, TRIED_ROWS)] if rows > FEW_ROWS else [-(-rows // 4), rows]
+        way = products.choose(product, ways, [torch.randn(count, n_in).to(weight.dtype) for count in tried])
+    made = ways[way]()
     if not keep:
         for layer in layers:
             layer.weight.data = layer.weight.new_empty(0)
     return made
+
+
+def _ways(weight: Tensor, bias: Tensor, rows: int, gelu: bool) -> dict[str, Callable[[], Linear]]:
+    ways: dict[str, Callable[[], Linear]] = {}
+    if multiplies(weight.dtype, weight.device):
+        ways["packed"] = partial(_PackedLinear, weight, bias, rows, gelu)
+    ways["plain"] = partial(_PlainLinear, weight, bias, gelu)
+    if weight.dtype == torch.bfloat16 and weight.device.type == "cpu":
+        ways["widened"] = partial(_WidenedLinear, weight, bias, rows, gelu)
+    return ways
+
+
+def _int8_ways(
+    weight: Tensor, bias: Tensor, rows: int, gelu: bool, output: torch.dtype
+) -> dict[str, Callable[[], Linear]]:
+    in_bytes = Int8Linear(weight, bias, rows, gelu, output)
+    ways: dict[str, Callable[[], Linear]] = {}
+    if in_bytes.is_exact(rows):
+        ways["bytes"] = lambda: in_bytes
+    ways["whole numbers"] = partial(Int8Linear, weight, bias, rows, gelu, output, in_bytes=False)
+    return ways
+
+
+def auto_type(products: Products | None = None) -> torch.dtype:
+    """The faster of float32 and bfloat16 on this processor."""
+    if not multiplies(torch.bfloat16, torch.device("cpu")):
+        return torch.float32
+    n = 1024
+    weight, bias = torch.randn(n, n), torch.zeros(n)
+
+    def made(dtype: torch.dtype) -> Linear:
+        return _PackedLinear(weight.to(dtype), bias.to(dtype), TRIED_ROWS, False)
+
+    def in_bfloat16() -> Linear:
+        product = made(torch.bfloat16)
+        return lambda x: product(x.bfloat16())
+
+    ways: dict[str, Callable[[], Linear]] = {"float32": partial(made, torch.float32), "bfloat16": in_bfloat16}
+    chosen = (products or Products()).choose("dtype auto", ways, [torch.randn(TRIED_ROWS, n)])
+    return torch.bfloat16 if chosen == "bfloat16" else torch.float32
 
 
 @torch.no_grad()
@@ -133,14 +190,37 @@ class _PackedLinear:
         return product[:rows].view(*x.shape[:-1], -1)  # type: ignore[no-any-return]
 
 
-class Int8Linear:
-    """One byte a weight, and half the time of bfloat16 on a processor that multiplies bytes."""
+class _WidenedLinear:
+    """bfloat16 in, bfloat16 out, and float32 between."""
 
-    def __init__(self, weight: Tensor, bias: Tensor, rows: int, gelu: bool, output: torch.dtype) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor, rows: int, gelu: bool) -> None:
+        self._product = next(iter(_ways(weight.float(), bias.float(), rows, gelu).values()))()
+        self._dtype = weight.dtype
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._product(x.float()).to(self._dtype)
+
+
+class Int8Linear:
+    """One byte a weight, and half the time of bfloat16 on a processor that multiplies bytes.
+
+    A processor that adds pairs of products in 16 bits, as AVX2 and the first AVX-512 do, cuts off what is too large.
+    `is_exact` is then False. Without `in_bytes` the same whole numbers are multiplied as float32.
+    """
+
+    def __init__(
+        self, weight: Tensor, bias: Tensor, rows: int, gelu: bool, output: torch.dtype, *, in_bytes: bool = True
+    ) -> None:
         n_out, n_in = weight.shape
         self._scales = (weight.float().abs().amax(dim=1) / LARGEST).clamp_min(SMALLEST_ROW)  # (n_out,)
         rounded = (weight.float() / self._scales[:, None]).round_().to(torch.int8)  # (n_out, n_in)
-        self._weight = torch.ops.onednn.qlinear_prepack(rounded, [rows, n_in])
+        self._in_float32: Linear | None = None
+        if in_bytes:
+            self._weight = torch.ops.onednn.qlinear_prepack(rounded, [rows, n_in])
+            self._sums = rounded.sum(dim=1, dtype=torch.float64)  # (n_out,)
+        else:
+            scaled = rounded.float().mul_(self._scales[:, None])
+            self._in_float32 = next(iter(_ways(scaled, scaled.new_zeros(n_out), rows, False).values()))()
         self._zeros = torch.zeros(n_out, dtype=torch.long)  # (n_out,)
         self._bias = bias.to(output)
         self._gelu = gelu
@@ -171,9 +251,23 @@ class Int8Linear:
 
     def multiply(self, rounded: Tensor) -> Tensor:
         """The product up to the scale of each row: (N, n_in) -> (N, n_out)."""
+        if self._in_float32 is not None:
+            return self._in_float32(rounded.float().sub_(MIDDLE)).to(self._output)
+        return self._multiply_bytes(rounded, self._output)
+
+    def is_exact(self, rows: int) -> bool:
+        """Whether no input can make the processor cut off a sum of these weights.
+
+        The largest pairs of products are those of equal signs with the largest byte.
+        """
+        largest = torch.full((min(rows, FEW_ROWS), self._weight.shape[0]), 255, dtype=torch.uint8)  # (N, n_in)
+        got = self._multiply_bytes(largest, torch.float32).double() / self._scales  # (N, n_out)
+        return bool(((got - (255 - MIDDLE) * self._sums).abs() < ONE_CUT / 2).all())
+
+    def _multiply_bytes(self, rounded: Tensor, output: torch.dtype) -> Tensor:
         # what comes in has scale 1 and its zero at MIDDLE; what goes out is neither rounded nor bent
         product: Tensor = torch.ops.onednn.qlinear_pointwise(
             *(rounded, 1.0, MIDDLE, self._weight, self._scales, self._zeros, None),
-            *(1.0, 0, self._output, "none", [], ""),
+            *(1.0, 0, output, "none", [], ""),
         )
         return product

@@ -14,7 +14,7 @@ from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.reranker import Reranker
 from openbook.storage.bm25_index import best_rows
-from openbook.storage.snapshot import IndexSnapshot
+from openbook.storage.readable_index import ReadableIndex
 
 # Rows that a retriever of candidates takes from each of its searches, where a question asks for fewer passages.
 CANDIDATES = 50
@@ -55,23 +55,23 @@ class QuestionEncoder:
 class DenseRetriever:
     """DPR: maximum inner product search, then the inner products again, exactly.
 
-    What FAISS returns is never a score here: an HNSW or a PQ index gives approximations, and some give distances. The
-    prior is a softmax over doc_scores, so an error in them would be an error in every answer. A doc_score is `scale`
-    times the inner product: cosines alone would make a flat prior.
+    What FAISS or a database returns is never a score here: an HNSW or a PQ index gives approximations, and some give
+    distances. The prior is a softmax over doc_scores, so an error in them would be an error in every answer. A
+    doc_score is `scale` times the inner product: cosines alone would make a flat prior.
     """
 
     def __init__(self, encoder: QuestionEncoder, scale: float = 1.0) -> None:
         self._encoder = encoder
         self._scale = scale
 
-    def retrieve(self, questions: Sequence[str], snapshot: IndexSnapshot, n_docs: int) -> list[RetrievedPassages]:
+    def retrieve(self, questions: Sequence[str], snapshot: ReadableIndex, n_docs: int) -> list[RetrievedPassages]:
         """Raises TooManyDocs where the index holds fewer than n_docs passages."""
         return self.search(self._encoder.encode(questions), snapshot, n_docs)
 
     def search(
         self,
         vectors: NDArray[np.float32],
-        snapshot: IndexSnapshot,
+        snapshot: ReadableIndex,
         n_docs: int,
         changes: SearchChanges = (),
         allowed: Allowed = None,
@@ -80,18 +80,11 @@ class DenseRetriever:
 
         Raises what IndexSnapshot.search raises.
         """
-        found = snapshot.search(vectors, n_docs, parameters=dict(changes), allowed=allowed)  # (Q, K)
-        return [self._exact(vector, rows, snapshot) for vector, rows in zip(vectors, found, strict=True)]
-
-    def _exact(
-        self, vector: NDArray[np.float32], rows: NDArray[np.int64], snapshot: IndexSnapshot
-    ) -> RetrievedPassages:
-        doc_scores = self._scale * _products(vector, rows, snapshot)  # (K,)
-        order = np.argsort(-doc_scores, kind="stable")  # (K,)
-        best = tuple(int(row) for row in rows[order])
-        return RetrievedPassages(
-            rows=best, passages=snapshot.passages(best), doc_scores=tuple(doc_scores[order].tolist())
-        )
+        retrieved = []
+        for found in snapshot.nearest(vectors, n_docs, parameters=dict(changes), allowed=allowed):
+            rows, doc_scores = tuple(found.rows.tolist()), self._scale * found.products  # (K,)
+            retrieved.append(RetrievedPassages(rows, snapshot.passages(rows), tuple(doc_scores.tolist())))
+        return retrieved
 
 
 class Bm25Retriever:
@@ -103,7 +96,7 @@ class Bm25Retriever:
     """
 
     def retrieve(
-        self, questions: Sequence[str], snapshot: IndexSnapshot, n_docs: int, allowed: Allowed = None
+        self, questions: Sequence[str], snapshot: ReadableIndex, n_docs: int, allowed: Allowed = None
     ) -> list[RetrievedPassages]:
         """Raises RetrieverUnavailable where the snapshot has no files for it, TooManyDocs as DenseRetriever does."""
         bm25 = snapshot.bm25()
@@ -141,7 +134,7 @@ class HybridRetriever:
         self,
         questions: Sequence[str],
         vectors: NDArray[np.float32],
-        snapshot: IndexSnapshot,
+        snapshot: ReadableIndex,
         n_docs: int,
         changes: SearchChanges = (),
         allowed: Allowed = None,
@@ -153,7 +146,7 @@ class HybridRetriever:
         found = hybrid_candidates(questions, vectors, snapshot, n_docs, changes, allowed)
         return [self._best(candidates, snapshot, n_docs) for candidates in found]
 
-    def _best(self, candidates: HybridCandidates, snapshot: IndexSnapshot, n_docs: int) -> RetrievedPassages:
+    def _best(self, candidates: HybridCandidates, snapshot: ReadableIndex, n_docs: int) -> RetrievedPassages:
         doc_scores = self._weights.dense * candidates.products + self._weights.bm25 * candidates.bm25  # (C',)
         order = np.argsort(-doc_scores, kind="stable")[:n_docs]  # (K,)
         rows = tuple(candidates.rows[order].tolist())
@@ -163,7 +156,7 @@ class HybridRetriever:
 def hybrid_candidates(
     questions: Sequence[str],
     vectors: NDArray[np.float32],
-    snapshot: IndexSnapshot,
+    snapshot: ReadableIndex,
     n_docs: int,
     changes: SearchChanges = (),
     allowed: Allowed = None,
@@ -179,7 +172,7 @@ def hybrid_candidates(
     for question, vector, found in zip(questions, vectors, near, strict=True):
         of_all = bm25.scores(question)  # (N,)
         rows = np.union1d(found, best_rows(of_all, n_candidates, allowed))  # (C',)
-        candidates.append(HybridCandidates(rows, _products(vector, rows, snapshot), of_all[rows].astype(np.float64)))
+        candidates.append(HybridCandidates(rows, snapshot.products(vector, rows), of_all[rows].astype(np.float64)))
     return candidates
 
 
@@ -197,7 +190,7 @@ class RerankedRetriever:
         self,
         questions: Sequence[str],
         vectors: NDArray[np.float32],
-        snapshot: IndexSnapshot,
+        snapshot: ReadableIndex,
         n_docs: int,
         changes: SearchChanges = (),
         between_steps: BetweenSteps = nothing,
@@ -219,7 +212,7 @@ class RerankedRetriever:
         ]
 
     def _best(
-        self, question: str, rows: NDArray[np.int64], snapshot: IndexSnapshot, n_docs: int, between_steps: BetweenSteps
+        self, question: str, rows: NDArray[np.int64], snapshot: ReadableIndex, n_docs: int, between_steps: BetweenSteps
     ) -> RetrievedPassages:
         """Of the candidates `rows` (C',), rising."""
         passages = snapshot.passages(rows.tolist())
@@ -229,15 +222,8 @@ class RerankedRetriever:
         return RetrievedPassages(tuple(rows[order].tolist()), best, tuple(doc_scores[order].tolist()))
 
 
-def _n_candidates(snapshot: IndexSnapshot, n_docs: int) -> int:
+def _n_candidates(snapshot: ReadableIndex, n_docs: int) -> int:
     """C, the rows that each search proposes. Raises TooManyDocs."""
     if n_docs > len(snapshot):
         raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
     return min(max(n_docs, CANDIDATES), len(snapshot))
-
-
-def _products(vector: NDArray[np.float32], rows: NDArray[np.int64], snapshot: IndexSnapshot) -> NDArray[np.float64]:
-    """Exact inner products of a question's vector (d,) with the stored vectors of `rows` (n,): (n,)."""
-    stored = snapshot.vectors(rows.tolist())  # (n, d)
-    # float64 while summing: the order of two near passages must not hang on the order of additions
-    return np.asarray(stored.astype(np.float64) @ vector.astype(np.float64))

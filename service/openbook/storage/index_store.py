@@ -15,6 +15,7 @@ from openbook.storage import current
 from openbook.storage.current import CurrentMark
 from openbook.storage.manifest import MANIFEST, Manifest, open_manifest, read_manifest
 from openbook.storage.snapshot import Identity, IndexSnapshot
+from openbook.storage.turn import FolderTurn, SwapTurn
 from openbook.storage.verification import Verification, check_compatible, check_files, open_checked
 
 T = TypeVar("T")
@@ -35,11 +36,13 @@ class IndexStore:
     """A folder that holds CURRENT and for each version `<version>/manifest.json`, which names the version's files.
 
     Several processes may read and publish at once; every call looks at the folder. Who changes which version a name
-    or CURRENT leads to holds `lock`; another user's processes may take it too.
+    or CURRENT leads to holds `lock`; another user's processes may take it too. `token` opens the databases in which
+    the vectors of versions may lie.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, token: str = "") -> None:
         self.folder = folder
+        self.token = token
         self.lock = FileLock(folder / LOCK, timeout=LOCK_S, mode=0o666, poll_interval=0.01)
 
     def versions(self) -> tuple[str, ...]:
@@ -69,12 +72,13 @@ class IndexStore:
         """Map a version, checked against its manifest and, where given, against the checkpoint's encoder.
 
         "manifest" compares sizes, counts and dimension and takes milliseconds; "checksum" reads every byte as well.
-        Raises IndexIncompatible for another encoder, and a child of IndexCorrupt for each thing that can be wrong.
+        Raises IndexIncompatible for another encoder, a child of IndexCorrupt for each thing that can be wrong, and
+        IndexUnreachable for a database that does not answer.
         """
 
         def read(manifest: Manifest) -> IndexSnapshot:
             check_compatible(manifest.info, encoder_fingerprint, dimension)
-            return open_checked(manifest, verify)
+            return open_checked(manifest, verify, token=self.token)
 
         return self._read(version, verify, read)
 
@@ -86,11 +90,15 @@ class IndexStore:
         `report` receives the share of the bytes that "checksum" has read. Raises a child of IndexCorrupt for each
         defect that shows without opening a file.
         """
-        return self._read(version, verify, lambda manifest: check_files(manifest, verify, report=report))
+        return self._read(
+            version, verify, lambda manifest: check_files(manifest, verify, report=report, token=self.token)
+        )
 
     def verify(self, version: str, report: Callable[[str], None] | None = None) -> IndexInfo:
         """Read every byte of a version and compare it with the manifest; `report` gets a line for each file."""
-        snapshot = self._read(version, "checksum", lambda manifest: open_checked(manifest, "checksum", report))
+        snapshot = self._read(
+            version, "checksum", lambda manifest: open_checked(manifest, "checksum", report, self.token)
+        )
         snapshot.close()
         return snapshot.info
 
@@ -142,6 +150,10 @@ class IndexStore:
 
     def settle(self, version: str, previous: str | None) -> None:
         """`version` is live in a service, and `previous` was."""
+
+    def turn(self, name: str) -> SwapTurn:
+        """What the services on these versions have one after the other; `name` is what the others see."""
+        return FolderTurn(self.folder, name)
 
     def newest_first(self) -> tuple[str, ...]:
         """The versions whose manifest can be read, the one with the newest text first."""

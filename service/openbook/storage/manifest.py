@@ -34,7 +34,8 @@ BM25_SCORES = "bm25.scores.npy"
 BM25_ANALYSERS = ("english",)
 BM25_MOST_K1 = 1000
 BM25_FILES = (BM25_TERMS, BM25_OFFSETS, BM25_ROWS, BM25_SCORES)
-INDEX_TYPES = ("flat", "hnsw", "ivfpq", "factory")
+MILVUS = "milvus"
+INDEX_TYPES = ("flat", "hnsw", "ivfpq", "factory", MILVUS)
 LOSSLESS_TYPES = ("flat", "hnsw")
 # The last field, so that one pattern finds it: the sha256 of the whole file with zeros in its own place.
 SEAL = "manifest_sha256"
@@ -69,8 +70,9 @@ def manifest_bytes(info: IndexInfo, files_in: str = "") -> bytes:
     if info.passages_format == PLAIN_FORMAT:
         # as older versions of Openbook write it
         del fields["passages_format"], fields["metadata"]
-    if info.lineage is None:
-        del fields["lineage"]
+    for name in ("lineage", "collection"):
+        if fields[name] is None:
+            del fields[name]
     content = {"format": IN_FOLDER} | fields | {"folder": files_in} if files_in else {"format": BESIDE} | fields
     return sealed(content)
 
@@ -117,12 +119,14 @@ def parse_manifest(content: bytes, version: str, *, must_be_sealed: bool = False
 
 
 def is_lossy(index_type: str) -> bool:
-    """Whether an index of this type cannot give its vectors back, so that they lie in a file beside it."""
+    """Whether an index of this type only proposes rows, and their vectors lie elsewhere: in a file, or a database."""
     return index_type not in LOSSLESS_TYPES
 
 
 def required_files(index_type: str) -> tuple[str, ...]:
     """The files that a version of this type needs; it may have others."""
+    if index_type == MILVUS:
+        return (PASSAGES_FILE,)
     return (INDEX_FILE, PASSAGES_FILE, VECTORS_FILE) if is_lossy(index_type) else (INDEX_FILE, PASSAGES_FILE)
 
 
@@ -199,6 +203,10 @@ def _defect(info: IndexInfo, version: str) -> str | None:
         return f"dimension: {info.dimension}"
     if info.index_type not in INDEX_TYPES:
         return f"index_type: {info.index_type!r} is none of {', '.join(INDEX_TYPES)}"
+    if (info.index_type == MILVUS) != (info.collection is not None):
+        return f"collection: an index of type {info.index_type} has {'one' if info.collection is None else 'none'}"
+    if info.collection is not None and not _SHA256.fullmatch(info.collection.vectors_sha256):
+        return "collection.vectors_sha256: no sha256 in hexadecimal"
     if info.snapshot_date is not None and not is_date(info.snapshot_date):
         return f"snapshot_date: {info.snapshot_date!r} is no date such as 2018-12-20"
     if info.bm25 is not None and (defect := _bm25_defect(info.bm25, info.files)) is not None:

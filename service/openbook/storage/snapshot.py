@@ -1,10 +1,10 @@
-"""One opened version of the index: its vectors, its passages, its manifest."""
+"""One opened version of the index: its passages, its manifest and, where its subclass says, its vectors."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,12 @@ from openbook.errors import (
 )
 from openbook.storage.bm25_index import Bm25Index
 from openbook.storage.durable import FileMark
-from openbook.storage.faiss_index import FaissIndex, read_learned
-from openbook.storage.faiss_parts import Graph
 from openbook.storage.filters import Filtering
-from openbook.storage.manifest import INDEX_FILE, is_lossy, resident_bytes
+from openbook.storage.manifest import resident_bytes
 from openbook.storage.passages import PassageFile
+from openbook.storage.readable_index import Nearest
 from openbook.storage.search_parameters import MOST_CANDIDATES, N_CANDIDATES, search_parameters
-from openbook.storage.vectors import SLICE_ROWS, VectorFile, slices
+from openbook.storage.vectors import SLICE_ROWS, slices
 
 # Two ways to add up one inner product in float32 differ by less than this share of it.
 CANARY_TOLERANCE = 1e-4
@@ -40,8 +39,10 @@ MOST_MASKS, MASK_BYTES = 16, 1 << 26
 Identity = tuple[FileMark, ...]
 
 
-class IndexSnapshot:
-    """What a question reads from. It never changes: not by a search, and not when its version is published again.
+class IndexSnapshot(ABC):
+    """What a question reads from: a `ReadableIndex`, and what it takes to serve one.
+
+    It never changes: not by a search, and not when its version is published again.
 
     Any number of threads may read at once. `close` lets go of the mapping; a search that is then under way ends
     well, and a later one raises IndexNotResident.
@@ -50,47 +51,24 @@ class IndexSnapshot:
     def __init__(
         self,
         info: IndexInfo,
-        index: FaissIndex,
         passages: PassageFile,
         *,
         folder: Path = Path(),
         identity: Identity = (),
         bm25: Bm25Index | None = None,
-        vectors: VectorFile | None = None,
         held: ExitStack | None = None,
     ) -> None:
         self.info = info
         self.identity = identity
         self._folder = folder
-        self._index = index
         self._passages = passages
         self._bm25 = bm25
-        self._vectors = vectors
         self._held = held or ExitStack()
         n_masks = min(MOST_MASKS, MASK_BYTES // max(1, info.n_passages))
         self._mask = lru_cache(max(1, n_masks))(Filtering(passages, info.version).mask)
 
     def __len__(self) -> int:
         return self.info.n_passages
-
-    @property
-    def ef_construction(self) -> int | None:
-        """How many candidates were looked at when a vector of the graph was linked; None without a graph."""
-        return self._index.ef_construction
-
-    def graph(self) -> Graph:
-        """The links of an index of type hnsw. Raises IndexUnreadable for a damaged graph."""
-        self.check_whole()
-        return self._index.graph()
-
-    def learned(self) -> Any:
-        """An empty FAISS index that has learned what this one has: a rotation, centres, codewords.
-
-        Raises IndexUnreadable for a damaged index.
-        """
-        self.check_whole()
-        self._index.check_links()
-        return read_learned(self._folder / INDEX_FILE)
 
     def search(
         self,
@@ -110,28 +88,28 @@ class IndexSnapshot:
         questions, not within a search. Raises TooManyDocs for k above the number of passages, InvalidRequest for a
         parameter that the index does not have, DimensionIncompatible for vectors of another length.
         """
-        if k < 1:
-            raise InvalidRequest(field="n_docs", reason=f"at least 1 is needed, not {k}")
-        if k > len(self):
-            raise TooManyDocs(n_docs=k, version=self.info.version, n_passages=len(self))
-        self._check_dimension(queries)
-        self.check_whole()
-        chosen = search_parameters(self.info, parameters, n_lists=self._index.n_lists, has_graph=self._index.has_graph)
-        n_rows = len(self) if allowed is None else int(np.count_nonzero(allowed))
-        k = min(k, n_rows)
+        k, chosen = self._checked(queries, k, parameters, allowed)
         if not k:
             return np.empty((len(queries), 0), dtype=np.int64)
-        if self._vectors is None:
-            return self._index.search(queries, k, parameters=chosen, threads=threads, allowed=allowed)
-        n_proposed = min(n_rows, max(k, chosen[N_CANDIDATES]))
-        if allowed is not None and n_proposed == n_rows:
-            # all are candidates, whatever their codes
-            proposed = np.broadcast_to(np.flatnonzero(allowed), (len(queries), n_rows))  # (Q, C)
-        else:
-            proposed = self._index.search(
-                queries, n_proposed, least=k, parameters=chosen, threads=threads, allowed=allowed
-            )  # (Q, C)
-        return np.stack([self._best(query, rows, k, allowed) for query, rows in zip(queries, proposed, strict=True)])
+        return self._search(queries, k, chosen, threads, allowed)
+
+    def nearest(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        *,
+        parameters: Mapping[str, int] | None = None,
+        allowed: NDArray[np.bool_] | None = None,
+    ) -> list[Nearest]:
+        """What `search` finds, in the order of the exact inner products, and these. Raises what `search` raises."""
+        k, chosen = self._checked(queries, k, parameters, allowed)
+        if not k:
+            return [Nearest(np.empty(0, dtype=np.int64), np.empty(0))] * len(queries)
+        return self._nearest(queries, k, chosen, allowed)
+
+    def products(self, query: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Exact inner products of a vector (d,) with the stored vectors of these rows (n,): (n,)."""
+        return exact_products(query, self.vectors(rows.tolist()))
 
     def allowed(self, chosen: Filter) -> NDArray[np.bool_]:
         """Which rows pass a filter: (N,), at least one.
@@ -145,17 +123,19 @@ class IndexSnapshot:
             raise FilterMatchesNothing(version=self.info.version)
         return mask
 
+    @property
+    def ef_construction(self) -> int | None:
+        """How many candidates were looked at when a vector of the graph was linked; None without a graph."""
+        return None
+
+    @abstractmethod
     def vectors(self, rows: Sequence[int]) -> NDArray[np.float32]:
         """The vectors of these rows as stored: (n, d). Raises IndexError for a row that is not there."""
-        return self._index.vectors(rows) if self._vectors is None else self._vectors.take(rows)
 
     def vector_slices(self, slice_rows: int = SLICE_ROWS) -> Iterator[NDArray[np.float32]]:
         """All vectors as stored, in the order of their rows, a slice at a time: (b, d) each."""
         for part in slices(len(self), slice_rows):
-            if self._vectors is None:
-                yield self._index.vectors(range(part.start, part.stop))
-            else:
-                yield self._vectors.block(part)
+            yield self.vectors(range(part.start, part.stop))
 
     def passages(self, rows: Sequence[int]) -> tuple[Passage, ...]:
         """The passages of these rows, in this order. Raises IndexError for a row that is not there."""
@@ -182,8 +162,6 @@ class IndexSnapshot:
         that of the vector with itself. Raises CanaryFailed when it is less, IndexUnreadable for a damaged graph.
         """
         self._touch(report)
-        # before the first search: a link that leads astray ends the process
-        self._index.check_links()
         if self._bm25 is not None:
             self._bm25.check_offsets()
         for row in sorted({0, len(self) // 2, len(self) - 1}):
@@ -205,40 +183,76 @@ class IndexSnapshot:
             if state.st_ino == mark.inode and state.st_size < mark.size:
                 raise IndexFileSizeWrong(version=self.info.version, file=name, found=state.st_size, expected=mark.size)
 
+    def check_ready(self) -> None:
+        """Raise what the next question would end with: IndexFileSizeWrong, or IndexUnreachable."""
+        self.check_whole()
+
     def close(self) -> None:
         """Give the memory back. May be called again."""
-        self._index.close()
         self._passages.close()
-        if self._vectors is not None:
-            self._vectors.close()
         if self._bm25 is not None:
             self._bm25.close()
         self._held.close()
 
-    def _best(
-        self, query: NDArray[np.float32], rows: NDArray[np.int64], k: int, allowed: NDArray[np.bool_] | None
+    # --- where the vectors lie -----------------------------------------------------------------------------
+
+    # whether a search among many may miss the vector itself
+    _lossy = False
+    # the number of lists, and whether there is a graph: what `parameters` may be about
+    _knobs: tuple[int, bool] = (0, False)
+
+    @abstractmethod
+    def _search(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        chosen: Mapping[str, int],
+        threads: int,
+        allowed: NDArray[np.bool_] | None,
     ) -> NDArray[np.int64]:
-        """Of the rows that the index proposes, -1 being none, the k with the largest exact inner products: (k,)."""
-        rows = rows[rows >= 0]  # (c,)
-        if len(rows) < k:
-            # the index is of no help: (N,)
-            rows = np.arange(len(self)) if allowed is None else np.flatnonzero(allowed)
-        # in float64, as the scores of the prior: both must see the same order
-        scores = [
-            self.vectors(rows[part].tolist()).astype(np.float64) @ query.astype(np.float64)
-            for part in slices(len(rows))
-        ]
-        best = np.argsort(-np.concatenate(scores), kind="stable")[:k]  # (k,)
-        return np.asarray(rows[best], dtype=np.int64)
+        """As `search`, whose checks have passed, with 1 <= k <= the number of allowed rows."""
+
+    @abstractmethod
+    def _nearest(
+        self, queries: NDArray[np.float32], k: int, chosen: Mapping[str, int], allowed: NDArray[np.bool_] | None
+    ) -> list[Nearest]:
+        """As `nearest`, likewise."""
+
+    @abstractmethod
+    def _warm_vectors(self, count: Callable[[int], None]) -> None:
+        """Make the first search as fast as any, and safe. `count` receives the bytes that have been touched."""
+
+    # --- checks --------------------------------------------------------------------------------------------
+
+    def _checked(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        parameters: Mapping[str, int] | None,
+        allowed: NDArray[np.bool_] | None,
+    ) -> tuple[int, Mapping[str, int]]:
+        """How many rows there are to find, and all parameters. Raises what `search` raises."""
+        if k < 1:
+            raise InvalidRequest(field="n_docs", reason=f"at least 1 is needed, not {k}")
+        if k > len(self):
+            raise TooManyDocs(n_docs=k, version=self.info.version, n_passages=len(self))
+        found = queries.shape[-1] if queries.ndim == 2 else 0
+        if found != self.info.dimension:
+            raise DimensionIncompatible(
+                version=self.info.version, index_dimension=self.info.dimension, encoder_dimension=found
+            )
+        self.check_whole()
+        n_lists, has_graph = self._knobs
+        chosen = search_parameters(self.info, parameters, n_lists=n_lists, has_graph=has_graph)
+        return (k if allowed is None else min(k, int(np.count_nonzero(allowed)))), chosen
 
     def _check_canary(self, row: int) -> None:
         own = self.vectors([row]).astype(np.float64)  # (1, d)
-        lossy = self._vectors is not None
-        many = {N_CANDIDATES: MOST_CANDIDATES} if lossy else None
+        many = {N_CANDIDATES: MOST_CANDIDATES} if self._lossy else None
         found = int(self.search(own.astype(np.float32), 1, parameters=many)[0, 0])
         best = self.vectors([found]).astype(np.float64)  # (1, d)
         norm = float((own * own).sum())
-        tolerance = LOSSY_TOLERANCE if lossy else CANARY_TOLERANCE
+        tolerance = LOSSY_TOLERANCE if self._lossy else CANARY_TOLERANCE
         if float((own * best).sum()) < norm - tolerance * norm:
             raise CanaryFailed(version=self.info.version, row=row, found=found)
 
@@ -253,16 +267,18 @@ class IndexSnapshot:
                 report(min(1.0, touched / max(1, self.resident_bytes())))
 
         self.check_whole()
-        # beside short codes, text and vectors are meant to stay on the disk
-        if not is_lossy(self.info.index_type):
-            self._passages.touch(count)
-        self._index.touch(count)
+        self._warm_vectors(count)
         if self._bm25 is not None:
             self._bm25.touch(count)
 
-    def _check_dimension(self, queries: NDArray[np.float32]) -> None:
-        found = queries.shape[-1] if queries.ndim == 2 else 0
-        if found != self.info.dimension:
-            raise DimensionIncompatible(
-                version=self.info.version, index_dimension=self.info.dimension, encoder_dimension=found
-            )
+
+def exact_products(query: NDArray[np.float32], stored: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Inner products of a vector (d,) with `stored` (n, d): (n,)."""
+    # float64 while summing: the order of two near passages must not hang on the order of additions
+    return np.asarray(stored.astype(np.float64) @ query.astype(np.float64))
+
+
+def best_first(rows: NDArray[np.int64], products: NDArray[np.float64]) -> Nearest:
+    """Rows (n,) in the order of their products (n,); of equal ones, the row that stands first."""
+    order = np.argsort(-products, kind="stable")  # (n,)
+    return Nearest(rows[order], products[order])

@@ -1,13 +1,16 @@
 """Compare a version with its manifest, and with the checkpoint that is to ask it: one error for each defect."""
 
+import hashlib
 import os
 import stat
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from openbook.entities import IndexInfo
+import numpy as np
+
+from openbook.entities import CollectionInfo, IndexInfo
 from openbook.errors import (
     DimensionIncompatible,
     IndexChecksumWrong,
@@ -17,17 +20,22 @@ from openbook.errors import (
     IndexFileSizeWrong,
     IndexIncompatible,
     IndexUnreadable,
+    SettingInvalid,
 )
 from openbook.storage import durable
 from openbook.storage.bm25_index import Bm25Index
 from openbook.storage.durable import FileMark
 from openbook.storage.faiss_index import FaissIndex
+from openbook.storage.faiss_snapshot import FaissSnapshot
 from openbook.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE, VECTORS_FILE, Manifest, is_lossy
+from openbook.storage.milvus import Address, Collection
+from openbook.storage.milvus_snapshot import MilvusSnapshot
 from openbook.storage.passage_fields import PassageFields
 from openbook.storage.passages import PassageFile
 from openbook.storage.snapshot import Identity, IndexSnapshot
-from openbook.storage.vectors import VectorFile
+from openbook.storage.vectors import VectorFile, slices
 
+FLOAT_BYTES = 4
 Verification = Literal["manifest", "checksum"]
 
 
@@ -47,14 +55,17 @@ def check_files(
     *,
     report: Callable[[float], None] | None = None,
     in_order: Callable[[str], None] | None = None,
+    token: str = "",
 ) -> Identity:
-    """Compare the files that a manifest names with what it says, without opening them; "checksum" reads every byte.
+    """Compare the files that a manifest names with what it says, without opening them; "checksum" reads every byte,
+    and every vector in a database, which `token` opens.
 
     Returns which files they are. `report` receives the share of the bytes that have been read, `in_order` a line for
     each file that is in order. Raises the child of IndexCorrupt that names the first defect.
     """
     info, folder = manifest.info, manifest.folder
-    size = max(1, sum(file.bytes for file in info.files.values()))
+    in_database = FLOAT_BYTES * info.n_passages * info.dimension if info.collection is not None else 0
+    size = max(1, in_database + sum(file.bytes for file in info.files.values()))
     read = 0
 
     def count(n_bytes: int) -> None:
@@ -75,15 +86,22 @@ def check_files(
     except OSError as error:
         file_name = Path(error.filename).name if error.filename else MANIFEST
         raise IndexUnreadable(version=info.version, file=file_name, reason=error.strerror) from error
+    if info.collection is not None and verify == "checksum":
+        _check_vectors(info, info.collection, token, count)
+        if in_order is not None:
+            in_order(f"{info.collection.url}: {in_database} bytes, sha256 {info.collection.vectors_sha256}")
     return (manifest.mark, *marks)
 
 
 def open_checked(
-    manifest: Manifest, verify: Verification, in_order: Callable[[str], None] | None = None
+    manifest: Manifest, verify: Verification, in_order: Callable[[str], None] | None = None, token: str = ""
 ) -> IndexSnapshot:
-    """Open the files that a manifest names, after `check_files`. Raises the child of IndexCorrupt that fits."""
+    """Open the files that a manifest names, after `check_files`, and its collection where it has one.
+
+    Raises the child of IndexCorrupt that fits, and IndexUnreachable.
+    """
     info, folder = manifest.info, manifest.folder
-    identity = check_files(manifest, verify, in_order=in_order)
+    identity = check_files(manifest, verify, in_order=in_order, token=token)
     # An error that is kept, in a log or a swap's outcome, must not keep a mapping.
     with ExitStack() as opened:
         held = _hold(folder, info)
@@ -91,19 +109,54 @@ def open_checked(
         fields = PassageFields(info.passages_format, info.metadata)
         passages = PassageFile.open(folder / PASSAGES_FILE, version=info.version, fields=fields)
         opened.callback(passages.close)
-        index = FaissIndex.open(folder / INDEX_FILE, version=info.version, factory=info.factory)
-        opened.callback(index.close)
-        _check_content(info, index, passages)
-        vectors = None
-        if is_lossy(info.index_type):
-            shape = (info.n_passages, info.dimension)
-            vectors = VectorFile.open(folder / VECTORS_FILE, shape=shape, version=info.version)
-            opened.callback(vectors.close)
+        _check_count(info, PASSAGES_FILE, len(passages))
         bm25 = None
         if info.bm25 is not None:
             bm25 = Bm25Index.open(folder, info.bm25, n_passages=info.n_passages, version=info.version)
+        beside: dict[str, Any] = {"info": info, "passages": passages, "bm25": bm25, "held": held}
+        beside |= {"folder": folder, "identity": identity}
+        if info.collection is not None:
+            snapshot: IndexSnapshot = MilvusSnapshot(collection=_collection(info, info.collection, token), **beside)
+        else:
+            index = FaissIndex.open(folder / INDEX_FILE, version=info.version, factory=info.factory)
+            opened.callback(index.close)
+            _check_index(info, index)
+            vectors = None
+            if is_lossy(info.index_type):
+                shape = (info.n_passages, info.dimension)
+                vectors = VectorFile.open(folder / VECTORS_FILE, shape=shape, version=info.version)
+            snapshot = FaissSnapshot(index=index, vectors=vectors, **beside)
         opened.pop_all()
-    return IndexSnapshot(info, index, passages, folder=folder, identity=identity, bm25=bm25, vectors=vectors, held=held)
+    return snapshot
+
+
+def _collection(info: IndexInfo, named: CollectionInfo, token: str) -> Collection:
+    """The collection, open and loaded. Raises IndexUnreachable, and IndexUnreadable for one that is another."""
+    try:
+        address = Address.parse(named.url)
+    except SettingInvalid as error:
+        raise IndexUnreadable(version=info.version, file=MANIFEST, reason=error.data["reason"]) from None
+    collection = Collection(address, version=info.version, dimension=info.dimension, token=token)
+    try:
+        if collection.sealed(info.n_passages) != named.vectors_sha256:
+            reason = "the database does not have the vectors of this version there; push it again"
+            raise IndexUnreadable(version=info.version, file=address.name, reason=reason)
+    except BaseException:
+        collection.close()
+        raise
+    return collection
+
+
+def _check_vectors(info: IndexInfo, named: CollectionInfo, token: str, count: Callable[[int], None]) -> None:
+    """Read all vectors in the database. Raises IndexChecksumWrong where they are not those that were pushed."""
+    digest = hashlib.sha256()
+    with closing(_collection(info, named, token)) as collection:
+        for part in slices(info.n_passages):
+            vectors = collection.vectors(np.arange(part.start, part.stop))
+            digest.update(vectors.tobytes())
+            count(vectors.nbytes)
+    if digest.hexdigest() != named.vectors_sha256:
+        raise IndexChecksumWrong(version=info.version, file=collection.address.name)
 
 
 def _hold(folder: Path, info: IndexInfo) -> ExitStack:
@@ -121,10 +174,13 @@ def _hold(folder: Path, info: IndexInfo) -> ExitStack:
         return held.pop_all()
 
 
-def _check_content(info: IndexInfo, index: FaissIndex, passages: PassageFile) -> None:
-    for name, found in ((INDEX_FILE, index.n_vectors), (PASSAGES_FILE, len(passages))):
-        if found != info.n_passages:
-            raise IndexCountWrong(version=info.version, file=name, found=found, expected=info.n_passages)
+def _check_count(info: IndexInfo, name: str, found: int) -> None:
+    if found != info.n_passages:
+        raise IndexCountWrong(version=info.version, file=name, found=found, expected=info.n_passages)
+
+
+def _check_index(info: IndexInfo, index: FaissIndex) -> None:
+    _check_count(info, INDEX_FILE, index.n_vectors)
     if index.dimension != info.dimension:
         raise IndexDimensionWrong(version=info.version, file=INDEX_FILE, found=index.dimension, expected=info.dimension)
     if index.index_type != info.index_type:

@@ -1,6 +1,7 @@
 """Processes of their own, so that their memory and time do not mix with what is measured."""
 
 import multiprocessing
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -38,6 +39,16 @@ def memory() -> Memory:
         return Memory(0, 0)
     sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith(" kB")}
     return Memory(sizes["Anonymous"], sizes["Rss"] - sizes["Anonymous"])
+
+
+def forget_pages(folder: Path) -> None:
+    """Tell the system to drop the pages of the files in a folder that no process has mapped."""
+    for path in folder.iterdir():
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
 
 
 def silent(done: int, total: int | None, what: str) -> None:

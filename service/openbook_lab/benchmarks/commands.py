@@ -129,14 +129,22 @@ def precision(
 
 @with_options
 def swap(
+    settings: Annotated[Settings, "indexes"],
     files: ReportFiles,
     passages: int = option(100_000, "N: passages of each of the two versions.", min=10),
     dimension: int = option(768, "d: length of a vector.", min=1),
     index_type: IndexType = option("flat", "flat or hnsw.", "--type"),
     swaps: int = option(4, "Swaps under each policy.", min=1),
+    version: str | None = option(
+        None,
+        "Swap between two names of this index version instead: each has an index of its own, vectors and passages are "
+        "links.",
+    ),
     cold: bool = option(False, "Read the next version from the disk, not from what is cached.", "--cold/--no-cold"),
     folder: Path | None = option(
-        None, "Make the temporary folder in this one: two versions must fit there.", callback=folder_to_fill
+        None,
+        "Make the temporary folder in this one: two versions must fit there. With --version, one on its file system.",
+        callback=folder_to_fill,
     ),
 ) -> None:
     """Measure a swap between two synthetic versions: its stages, the pause that readers see, memory at each stage.
@@ -146,11 +154,14 @@ def swap(
     """
     from openbook_lab.benchmarks.children import in_child
     from openbook_lab.benchmarks.swap import measure_swaps
-    from openbook_lab.benchmarks.synthetic import build_versions
+    from openbook_lab.benchmarks.synthetic import build_versions, link_twins
 
     with tempfile.TemporaryDirectory(prefix="openbook-bench-", dir=folder) as made, ProgressBar() as progress:
-        # a child builds them, so that its memory is not measured
-        in_child(progress.update, build_versions, Path(made), passages, dimension, index_type)
+        if version is not None:
+            link_twins(Path(made), IndexStore(settings.indexes_folder), version)
+        else:
+            # a child builds them, so that its memory is not measured
+            in_child(progress.update, build_versions, Path(made), passages, dimension, index_type)
         report = measure_swaps(IndexStore(Path(made)), swaps=swaps, cold=cold, progress=progress.update)
     files.show(report)
 
@@ -186,6 +197,9 @@ def index(
         min=0,
         max=1,
     ),
+    cold: bool = option(
+        False, "Also ask each question once before its pages are in memory: from the disk.", "--cold/--no-cold"
+    ),
     folder: Path | None = option(
         None, "Keep vectors, indexes and figures here: a run that was stopped goes on.", callback=folder_to_fill
     ),
@@ -205,7 +219,7 @@ def index(
             specs(types, vectors.passages, vectors.dimension, of_index.numbers)
         places = vectors.prepare(place, settings.indexes_folder, progress)
         chosen_specs = specs(types, *places.shape, of_index.numbers)
-        report = measure_indexes(place, places, chosen_specs, threads, progress, filter_share)
+        report = measure_indexes(place, places, chosen_specs, threads, progress, filter_share, cold)
     files.show(report)
 
 

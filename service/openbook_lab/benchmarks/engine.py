@@ -114,12 +114,14 @@ def measure_engine(shapes: Mapping[ShapeName, Path], plan: Plan, progress: Progr
     """Every contestant of `plan` with the weights of every folder of `shapes`, taking turns."""
     measured: list[Measured] = []
     memories: Rows = []
+    ways: Rows = []
     sizes: dict[str, Sizes] = {shape: Sizes.of(folder) for shape, folder in shapes.items()}
     torch.set_num_threads(1)
     neighbours = Neighbours()
     for shape, folder in shapes.items():
-        answers, peaks = _measure_shape(shape, folder, plan, neighbours, progress)
+        answers, peaks, products = _measure_shape(shape, folder, plan, neighbours, progress)
         measured += answers
+        ways += [(shape, name, summary) for name, summary in products.items()]
         # conversion takes more memory than answering
         memories += [(shape, name, peak / 1e6) for name, peak in peaks.items() if not name.startswith("ctranslate2")]
     limits = []
@@ -142,6 +144,7 @@ def measure_engine(shapes: Mapping[ShapeName, Path], plan: Plan, progress: Progr
         tables=(
             _answers_table(measured),
             Table("Peak resident memory of the contestant's process, MB", ("shape", "contestant", "MB"), memories),
+            Table("How the products of our contestants are made", ("shape", "contestant", "products"), ways),
             _limits_table(limits),
             neighbours.table(),
             _shares_table(measured, sizes, {one.threads: one for one in limits}, work),
@@ -151,12 +154,13 @@ def measure_engine(shapes: Mapping[ShapeName, Path], plan: Plan, progress: Progr
 
 def _measure_shape(
     shape: str, folder: Path, plan: Plan, neighbours: Neighbours, progress: Progress
-) -> tuple[list[Measured], dict[ContestantName, int]]:
+) -> tuple[list[Measured], dict[ContestantName, int], dict[ContestantName, str]]:
     asked = {mode: [name for name in plan.contestants if mode in modes_of(name)] for mode in plan.modes}
     steps = len(plan.threads) * len(asked)
     done = 0
     measured: list[Measured] = []
     peaks: dict[ContestantName, int] = {}
+    products: dict[ContestantName, str] = {}
     with ExitStack() as stack:
         processes: dict[ContestantName, ContestantProcess] = {}
         for name in plan.contestants:
@@ -164,6 +168,8 @@ def _measure_shape(
             processes[name] = stack.enter_context(ContestantProcess(name, folder, plan.work))
             # the first answer warms it up; contestants load one after the other, since loading takes most memory
             processes[name].run(modes_of(name)[0], plan.threads[0])
+            if summary := processes[name].products():
+                products[name] = summary
         for threads in plan.threads:
             for mode, names in asked.items():
                 outcomes: dict[ContestantName, list[WorkDone]] = {name: [] for name in names}
@@ -185,7 +191,7 @@ def _measure_shape(
                     )
                     for name, given in outcomes.items()
                 ]
-    return measured, peaks
+    return measured, peaks, products
 
 
 def _answers_table(measured: Sequence[Measured]) -> Table:

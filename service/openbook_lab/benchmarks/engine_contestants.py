@@ -26,6 +26,7 @@ from openbook.rag import decoding
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.marginal import doc_log_prior
+from openbook.rag.products import Products
 from openbook_lab.benchmarks.children import Child, Progress
 from openbook_lab.benchmarks.engine_work import Contestant, Work, WorkDone
 from openbook_lab.benchmarks.names import ContestantName, ModeName
@@ -48,10 +49,15 @@ class ContestantProcess(Child):
         answer: tuple[WorkDone, int] = self.request((mode, threads))
         return answer
 
+    def products(self) -> str | None:
+        """In which ways it multiplies, and how many of its products; None for a contestant that is not ours."""
+        summary: str | None = self.request(None)
+        return summary
+
 
 def _load(
     _: Progress, name: ContestantName, folder: Path, work: Work
-) -> Callable[[tuple[ModeName, int]], tuple[WorkDone, int]]:
+) -> Callable[[tuple[ModeName, int] | None], tuple[WorkDone, int] | str | None]:
     warnings.simplefilter("ignore")
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
@@ -63,7 +69,9 @@ def _load(
     }
     contestant = made[library](folder, dtype, work)
 
-    def run(asked: tuple[ModeName, int]) -> tuple[WorkDone, int]:
+    def run(asked: tuple[ModeName, int] | None) -> tuple[WorkDone, int] | str | None:
+        if asked is None:
+            return contestant.products.summary() if isinstance(contestant, Openbook) else None
         mode, threads = asked
         torch.set_num_threads(threads)
         return contestant.run(mode), peak_bytes()
@@ -81,7 +89,8 @@ class Openbook:
     """The generator of the service."""
 
     def __init__(self, folder: Path, dtype: Any, work: Work) -> None:
-        checkpoint = load_checkpoint(folder, dtype=dtype)
+        self.products = Products()
+        checkpoint = load_checkpoint(folder, dtype=dtype, products=self.products)
         checkpoint.generator.final_logits_bias[0, checkpoint.generator.config.eos_token_id] = NEVER
         self._work = work
         self._generator = EncoderDecoder(checkpoint, keep_weights=False)

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
-from itertools import chain
+from itertools import chain, cycle
 from typing import TYPE_CHECKING, Any
 
 from openbook.cli.client import quieten_libraries
@@ -92,7 +92,7 @@ def measure_http(settings: Settings, options: Clients) -> Report:
         services: Services = app.state.services
         overhead = measure_overhead(services, clients, texts, options, progress.update)
         heard = measure_streams(clients, options, progress.update)
-        loads = measure_load(app.state.telemetry, clients, options, progress.update)
+        loads = measure_load(app.state.telemetry, services, clients, texts, options, progress.update)
         index = services.live.now()
     return Report(
         "bench http",
@@ -342,12 +342,21 @@ class Load:
     refused: int = 0
     failed: int = 0
     batches: Counter[str] = field(default_factory=Counter)  # as batch_counts names them
+    # of the processor, for an answer: by the service, and by the bare engine in batches of the same size
+    service_s: list[float] = field(default_factory=list)
+    engine_s: list[float] = field(default_factory=list)
 
 
 def measure_load(
-    telemetry: "Telemetry", clients: ClientProcess, options: Clients, progress: Progress
+    telemetry: "Telemetry",
+    services: "Services",
+    clients: ClientProcess,
+    questions: Sequence[str],
+    options: Clients,
+    progress: Progress,
 ) -> dict[int, Load]:
-    """So many rounds of each number of clients, as long as the options say."""
+    """So many rounds of each number of clients, as long as the options say; after each the bare engine answers for a
+    while. Seconds of the processor compare both: other work of the machine does not count."""
     numbers = options.clients
     found = {number: Load() for number in numbers}
     check_answered(clients.ask(0))
@@ -356,15 +365,45 @@ def measure_load(
     for step in range(steps):
         number = numbers[step % len(numbers)]
         progress(step, steps, "clients")
-        before = telemetry.render().decode()
+        load, before = found[number], telemetry.render().decode()
+        began = time.process_time()
         replies = clients.load(number, options.seconds, first=step)
-        _add(found[number], replies, before, telemetry.render().decode())
+        spent = time.process_time() - began
+        after = telemetry.render().decode()
+        _add(load, replies, before, after)
+        answered = sum(one.status == OK for one in replies)
+        sizes = batch_sizes(batch_counts(after) - batch_counts(before))
+        load.service_s.append(spent / answered if answered else math.nan)
+        load.engine_s.append(_bare_seconds(services, [*questions[step:], *questions[:step]], sizes, options))
     progress(steps, steps, "clients")
     return found
 
 
+def batch_sizes(counts: Counter[str]) -> list[int]:
+    """The size of each batch that `batch_counts` tells of, in no order; the largest of its bucket."""
+    buckets = (
+        (name.split("-")[-1] or name.rstrip("-"), n) for name, n in counts.items() if name not in ("sum", "count")
+    )
+    sizes = [int(size) for size, n in buckets for _ in range(n)]
+    random.Random(0).shuffle(sizes)
+    return sizes
+
+
+def _bare_seconds(services: "Services", questions: Sequence[str], sizes: Sequence[int], asked: Clients) -> float:
+    """Of the processor, for an answer of the bare engine in batches of these sizes."""
+    answered, options, following = 0, AnswerOptions(**asked.fields), cycle(sizes or [1])
+    with services.live.lease() as lease:
+        began = time.process_time()
+        while time.process_time() - began < asked.seconds / 2:
+            batch = [questions[(answered + number) % len(questions)] for number in range(next(following))]
+            answered += len(services.engine.answer(batch, lease.snapshot, options))
+        return (time.process_time() - began) / answered
+
+
 def load_table(found: dict[int, Load]) -> Table:
-    """Rates are medians of the rounds; "times one" is against the same round's smallest number of clients."""
+    """Rates are medians of the rounds; "times one" is against the same round's smallest number of clients. `engine`:
+    the processor's time for an answer that the bare engine takes in batches of the same sizes, as a share of the
+    service's."""
     alone = found[min(found)].answers_a_second
     rows: Rows = []
     for number, load in found.items():
@@ -379,13 +418,15 @@ def load_table(found: dict[int, Load]) -> Table:
                 ", ".join(f"{size}: {n}" for size, n in load.batches.items() if n and size not in ("sum", "count")),
                 load.refused,
                 load.failed,
+                1000 * statistics.median(load.service_s),
+                100 * statistics.median(b / a for a, b in zip(load.service_s, load.engine_s, strict=True)),
             )
         )
     return Table(
         "Clients at once",
         (
             *("clients", "answers/s", f"times {min(found)}", "p50 ms", "p90 ms", "p99 ms"),
-            *("batch mean", "batches by size", "refused", "failed"),
+            *("batch mean", "batches by size", "refused", "failed", "processor ms an answer", "engine %"),
         ),
         rows,
         digits=2,

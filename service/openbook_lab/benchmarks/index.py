@@ -21,7 +21,7 @@ from openbook.indexing.publishing import publish
 from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import INDEX_FILE, VECTORS_FILE, is_lossy
-from openbook_lab.benchmarks.children import MEGABYTE, Memory, Progress, in_child, memory
+from openbook_lab.benchmarks.children import MEGABYTE, Memory, Progress, forget_pages, in_child, memory
 from openbook_lab.benchmarks.index_filters import FilteredSearch, find_filtered_truth, measure_filtered
 from openbook_lab.benchmarks.index_vectors import Places, nearest, share_found
 from openbook_lab.benchmarks.synthetic import ENCODER
@@ -37,11 +37,10 @@ LEAST_SEARCHES = 20
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Seconds of the training, of filling the index, and of the whole publishing."""
+    """Seconds of the whole publishing, and of each of its stages: of the clock, and of all processors together."""
 
-    train_s: float
-    add_s: float
     publish_s: float
+    stages: Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +53,15 @@ class Latency:
     p99_ms: float
     a_second: float
 
+    def cells(self) -> tuple[int, int, float, float, float]:
+        return self.threads, self.searches, self.p50_ms, self.p99_ms, self.a_second
+
 
 @dataclass(frozen=True, slots=True)
 class IndexOpening:
     """What opening and searching took; memory is over what the process had before.
 
+    `cold` is of the first time that questions are asked where the system had forgotten the files before opening.
     `exact`: the vectors that scores are computed from equal the given ones, in float16 beside a lossy index.
     `score_error`: the most that this rounding moves a doc_score.
     """
@@ -72,6 +75,7 @@ class IndexOpening:
     recall_10: float
     score_error: float
     exact: bool
+    cold: Latency | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +112,12 @@ def measure_indexes(
     n_threads: int | None,
     progress: Progress,
     shares: Sequence[float] = (),
+    cold: bool = False,
 ) -> Report:
     """Build, open and search one index after the other, and tell `progress` when one is done.
 
-    Each is also searched where so large a share of the passages passes a filter.
+    Each is also searched where so large a share of the passages passes a filter. With `cold` the system forgets its
+    files before it is opened, and the questions are asked once more, first.
 
     Indexes and figures stay in `folder`; the same vectors and specs are not measured again. `n_threads` build; None is
     one a core.
@@ -124,7 +130,7 @@ def measure_indexes(
         in_child(progress, find_filtered_truth, folder, places, shares)
     results = []
     for number, (name, spec) in enumerate(chosen.items()):
-        results.append(_result(folder, f"v{number}", places, spec, n_threads, progress, shares))
+        results.append(_result(folder, f"v{number}", places, spec, n_threads, progress, shares, cold))
         one = results[-1].opened
         progress(
             *(1, 1),
@@ -155,25 +161,27 @@ def _result(
     n_threads: int | None,
     progress: Progress,
     shares: Sequence[float],
+    cold: bool,
 ) -> Result:
     store, version = IndexStore(folder), f"{version}-{spec.index_type}"
     path = folder / f"{version}.{RESULTS}"
     known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     described = {"factory": spec.factory, "build": dict(spec.build)}
-    if known.get("spec") != described or version not in store.versions():
+    if known.get("spec") != described or "stages" not in known["built"] or version not in store.versions():
         built: Built = in_child(progress, build, folder, version, places, spec, n_threads, folder / f".work-{version}")
         known = {"spec": described, "built": dataclasses.asdict(built), "opened": {}}
         durable.write_atomically(path, json.dumps(known))
-    search = json.dumps(dict(spec.search), sort_keys=True)
+    search = json.dumps({**spec.search, **({"cold": True} if cold else {})}, sort_keys=True)
     if search not in known.setdefault("opened", {}):
         opened: IndexOpening = in_child(
-            progress, measure, folder, version, places, folder / TRUTH, THREADS, spec.search
+            progress, measure, folder, version, places, folder / TRUTH, THREADS, spec.search, cold
         )
         known["opened"][search] = dataclasses.asdict(opened)
         durable.write_atomically(path, json.dumps(known))
     fields = dict(known["opened"][search])
     fields |= {name: Memory(**fields[name]) for name in ("opened", "searched")}
     fields["latencies"] = tuple(Latency(**one) for one in fields["latencies"])
+    fields["cold"] = Latency(**fields["cold"]) if fields.get("cold") else None
     filtered: list[FilteredSearch] = []
     if shares:
         filtered = in_child(progress, measure_filtered, folder, version, places, shares, spec.search)
@@ -185,16 +193,17 @@ def build(
 ) -> Built:
     """Publish the vectors with passages of a few words."""
     vectors = np.load(places.vectors, mmap_mode="r")  # (N, d)
-    first: dict[str, float] = {}
-    last: dict[str, float] = {}
+    stages: dict[str, tuple[float, float]] = {}
+    began = before = _clocks()
 
     def report(done: int, total: int | None, what: str) -> None:
-        now = time.perf_counter()
-        first.setdefault(what, now)
-        last[what] = now
+        nonlocal before
+        now, so_far = _clocks(), stages.get(what, (0.0, 0.0))
+        # what a report tells has happened since the one before
+        stages[what] = (so_far[0] + now[0] - before[0], so_far[1] + now[1] - before[1])
+        before = now
         told(done, total, f"{version} {what}")
 
-    began = time.perf_counter()
     publish(
         IndexStore(folder),
         version,
@@ -209,8 +218,12 @@ def build(
         report=report,
         n_threads=n_threads,
     )
-    seconds = {what: last[what] - first[what] for what in first}
-    return Built(seconds.get("train", 0.0), seconds.get("add", 0.0), time.perf_counter() - began)
+    return Built(time.perf_counter() - began[0], stages)
+
+
+def _clocks() -> tuple[float, float]:
+    """Seconds of the clock, and of the processors for this process."""
+    return time.perf_counter(), time.process_time()
 
 
 def find_truth(told: Progress, places: Places, path: Path) -> None:
@@ -226,11 +239,14 @@ def measure(
     truth: Path,
     n_threads: tuple[int, ...],
     search: Mapping[str, int],
+    cold: bool = False,
 ) -> IndexOpening:
     """Open the version as a service does, warm it, and search with the parameters `search`."""
     queries = np.load(places.queries)  # (Q, d)
     expected = np.load(truth)  # (Q, K)
     given = np.load(places.vectors, mmap_mode="r")  # (N, d)
+    if cold:
+        forget_pages(folder / version)
     before = memory()
     began = time.perf_counter()
     snapshot = IndexStore(folder).open(version)
@@ -245,6 +261,7 @@ def measure(
         found = snapshot.search(queries[number : number + 1], K, parameters=search)  # (1, K)
         return np.asarray(found[0])
 
+    first = _latency(ask, len(queries), 1, told, f"{version} cold") if cold else None
     latencies = tuple(_latency(ask, len(queries), threads, told, f"{version} search") for threads in n_threads)
     searched = memory().over(before)
     found = np.stack([ask(number) for number in range(len(queries))])  # (Q, K)
@@ -266,6 +283,7 @@ def measure(
         recall_10=share_found(found, expected, 10),
         score_error=error,
         exact=exact,
+        cold=first,
     )
 
 
@@ -294,6 +312,7 @@ def _latency(ask: Callable[[int], object], n_queries: int, n_threads: int, told:
 def _tables(results: Sequence[Result]) -> tuple[Table, ...]:
     flat = next((one.opened for one in results if one.spec.index_type == "flat"), None)
     cost: Rows = []
+    stages: Rows = []
     resident: Rows = []
     speed: Rows = []
     found: Rows = []
@@ -302,13 +321,14 @@ def _tables(results: Sequence[Result]) -> tuple[Table, ...]:
         name, files, built, opened = one.spec.factory, one.info.files, one.built, one.opened
         index_bytes, beside = files[INDEX_FILE].bytes, files[VECTORS_FILE].bytes if VECTORS_FILE in files else 0
         in_mb = (index_bytes / MEGABYTE, beside / MEGABYTE, index_bytes / one.info.n_passages)
-        cost.append((name, built.train_s, built.add_s, built.publish_s, *in_mb))
+        cost.append((name, built.publish_s, *in_mb))
+        stages += [(name, stage, *seconds) for stage, seconds in built.stages.items()]
         resident.append((name, opened.open_ms, opened.warm_s, *opened.opened.cells(), *opened.searched.cells()))
+        if opened.cold is not None:
+            speed.append((f"{name}, cold", *opened.cold.cells(), None))
         for number, latency in enumerate(opened.latencies):
             share = None if flat is None else 100 * latency.p50_ms / flat.latencies[number].p50_ms
-            speed.append(
-                (name, latency.threads, latency.searches, latency.p50_ms, latency.p99_ms, latency.a_second, share)
-            )
+            speed.append((name, *latency.cells(), share))
         searched = ", ".join(f"{key} {value}" for key, value in one.spec.search.items())
         scores = "exact" if opened.exact else "not those of the vectors"
         if opened.exact and opened.score_error:
@@ -326,9 +346,10 @@ def _tables(results: Sequence[Result]) -> tuple[Table, ...]:
     return (
         Table(
             "Building, in seconds and MB",
-            ("index", "train s", "add s", "publish s", "index.faiss", "vectors.npy", "bytes a passage"),
+            ("index", "publish s", "index.faiss", "vectors.npy", "bytes a passage"),
             cost,
         ),
+        Table("Stages of building, in seconds", ("index", "stage", "clock", "processors"), stages),
         Table("Opening, and resident memory in MB", ("index", "open ms", "warm s", *of_memory), resident),
         Table(
             "Searching, in milliseconds a question",

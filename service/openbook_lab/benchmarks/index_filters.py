@@ -36,7 +36,7 @@ class Passing:
             return None
         if self.kind == RANDOM:
             return np.asarray(np.random.default_rng(0).random(len(vectors)) < self.share)
-        sample = np.asarray(vectors[:SAMPLE])
+        sample = vectors[:SAMPLE].astype(np.float32)
         along = np.asarray(vectors @ np.linalg.svd(sample - sample.mean(axis=0), full_matrices=False)[2][0])  # (N,)
         return np.asarray(along >= np.quantile(along, 1 - self.share))
 

@@ -23,7 +23,7 @@ from openbook.cli.options import option
 from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
-from openbook_lab.benchmarks.children import Progress
+from openbook_lab.benchmarks.children import Progress, in_child
 
 PASSAGES_A_TOPIC = 2000
 PASSAGES_AN_ARTICLE = 20
@@ -39,7 +39,7 @@ ORIGIN = "origin.json"
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """NumPy files with the vectors of the passages (N, d) and of the questions (Q, d), in float32.
+    """NumPy files with the vectors of the passages (N, d), in float32 or float16, and of the questions (Q, d).
 
     `origin` tells the report where they come from.
     """
@@ -61,6 +61,7 @@ class VectorsAsked:
 
     passages: int = option(20_000, "N: random vectors with the structure of text.", min=1000)
     dimension: int = option(768, "d: length of a random vector.", min=2)
+    half: bool = option(False, "Draw them in float16: 2 d bytes of disk a vector rather than 4 d.", "--half/--no-half")
     vectors: Path | None = option(None, "Take the vectors of this .npy file (N, d) instead.", metavar="FILE")
     version: str | None = option(None, "Take the vectors of this index version instead.")
     questions: int = option(1000, "How many are asked.", min=20)
@@ -78,7 +79,7 @@ class VectorsAsked:
 
         Raises SettingInvalid for a folder with the vectors of another run.
         """
-        origin = f"random, {self.passages} x {self.dimension}"
+        origin = f"random, {self.passages} x {self.dimension}{', float16' if self.half else ''}"
         if self.vectors is not None:
             origin = self.vectors.name
         elif self.version is not None:
@@ -92,15 +93,27 @@ class VectorsAsked:
                 with closing(IndexStore(indexes).open(self.version)) as snapshot:
                     hold_out(places, len(snapshot), snapshot.vector_slices(), self.questions, progress)
             else:
-                draw(places, self.passages, self.dimension, self.questions, progress)
+                precision = np.float16 if self.half else np.float32
+                # a child draws them: the seconds of the processor are its own
+                in_child(progress, draw, places, self.passages, self.dimension, self.questions, precision)
             durable.write_atomically(known, description)
         elif (found := known.read_text(encoding="utf-8")) != description:
             raise SettingInvalid(setting="--folder", reason=f"{folder} holds another run: {found}")
         return places
 
 
-def draw(places: Places, n_vectors: int, dimension: int, n_queries: int, progress: Progress) -> None:
-    """Write vectors and questions with the structure of text; the same arguments give the same ones."""
+def draw(
+    told: Progress,
+    places: Places,
+    n_vectors: int,
+    dimension: int,
+    n_queries: int,
+    precision: type[np.float32] | type[np.float16] = np.float32,
+) -> None:
+    """Write vectors and questions with the structure of text; the same arguments give the same ones.
+
+    A block at a time: no more of them is ever in memory.
+    """
     random = np.random.default_rng(0)
     scale = np.arange(1, dimension + 1, dtype=np.float32) ** -SPECTRUM  # (d,)
     scale /= np.linalg.norm(scale)
@@ -115,17 +128,20 @@ def draw(places: Places, n_vectors: int, dimension: int, n_queries: int, progres
     n_topics = max(1, n_vectors // PASSAGES_A_TOPIC)
     topics = drawn(n_topics, TOPIC)  # (topics, d)
     common = 1.0 / np.arange(1, n_topics + 1)
-    out = np.lib.format.open_memmap(places.vectors, mode="w+", dtype=np.float32, shape=(n_vectors, dimension))
-    for start in range(0, n_vectors, BLOCK_ROWS):
-        n = min(BLOCK_ROWS, n_vectors - start)
-        n_articles = -(-n // PASSAGES_AN_ARTICLE)
-        articles = topics[random.choice(n_topics, n_articles, p=common / common.sum())] + drawn(n_articles, ARTICLE)
-        block = np.repeat(articles, PASSAGES_AN_ARTICLE, axis=0)[:n] + drawn(n, PASSAGE)  # (n, d)
-        out[start : start + n] = block / np.linalg.norm(block, axis=1, keepdims=True)
-        progress(start + n, n_vectors, "vectors")
-    asked = out[np.sort(random.integers(n_vectors, size=n_queries))] + drawn(n_queries, QUESTION)  # (Q, d)
+    with places.vectors.open("wb") as out:
+        head = {"descr": np.dtype(precision).str, "fortran_order": False, "shape": (n_vectors, dimension)}
+        np.lib.format.write_array_header_1_0(out, head)
+        for start in range(0, n_vectors, BLOCK_ROWS):
+            n = min(BLOCK_ROWS, n_vectors - start)
+            n_articles = -(-n // PASSAGES_AN_ARTICLE)
+            articles = topics[random.choice(n_topics, n_articles, p=common / common.sum())] + drawn(n_articles, ARTICLE)
+            block = np.repeat(articles, PASSAGES_AN_ARTICLE, axis=0)[:n] + drawn(n, PASSAGE)  # (n, d)
+            block /= np.linalg.norm(block, axis=1, keepdims=True)
+            out.write(block.astype(precision).data)
+            told(start + n, n_vectors, "vectors")
+    rows = np.sort(random.integers(n_vectors, size=n_queries))  # (Q,)
+    asked = np.load(places.vectors, mmap_mode="r")[rows] + drawn(n_queries, QUESTION)  # (Q, d)
     np.save(places.queries, (asked / np.linalg.norm(asked, axis=1, keepdims=True)).astype(np.float32))
-    out.flush()
 
 
 def hold_out(
@@ -177,7 +193,7 @@ def nearest(told: Progress, places: Places, k: int, allowed: NDArray[np.bool_] |
     for start in range(0, len(vectors), 1 << 15):
         end = min(len(vectors), start + (1 << 15))
         some = np.arange(start, end) if allowed is None else start + np.flatnonzero(allowed[start:end])  # (b,)
-        block = np.asarray(vectors[start:end])[some - start]  # (b, d)
+        block = vectors[start:end][some - start].astype(np.float32)  # (b, d)
         best_of = min(k, len(some))
         for of in range(0, len(queries) if best_of else 0, TRUTH_BLOCK):
             part = slice(of, of + TRUTH_BLOCK)

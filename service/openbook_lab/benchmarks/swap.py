@@ -1,14 +1,12 @@
 """What a swap costs: its stages, the pause that readers see, and the memory at each stage, under both policies."""
 
-import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
-from pathlib import Path
+from itertools import cycle, pairwise
 
 import numpy as np
 
@@ -17,15 +15,17 @@ from openbook.application.swap_index import SwapIndex, SwapPolicy
 from openbook.application.telemetry import Telemetry
 from openbook.errors import NoLiveIndex
 from openbook.storage.index_store import IndexStore
-from openbook_lab.benchmarks.children import MEGABYTE, Memory, Progress, memory
+from openbook_lab.benchmarks.children import MEGABYTE, Memory, Progress, forget_pages, memory
 from openbook_lab.benchmarks.http import at
-from openbook_lab.benchmarks.synthetic import ENCODER, VERSIONS
+from openbook_lab.benchmarks.synthetic import VERSIONS
 from openbook_lab.evaluation.reports import Report, Rows, Table, machine
 
 POLICIES: tuple[SwapPolicy, ...] = ("availability", "resource")
 STAGES = ("verify", "open", "drain", "warm", "flip", "current", "total")
 K = 5
 SAMPLE_EVERY_S = 0.1
+# Vectors of so many passages are asked for in turn.
+QUESTIONS = 64
 # Reads without a swap take as long as those with swaps, and at least this.
 LEAST_QUIET_S = 1.0
 # Between two reads, as in a server: without it the readers fight for the interpreter's lock.
@@ -117,17 +117,18 @@ def _measure_policy(
     random = np.random.default_rng(0)
     info = store.info(VERSIONS[0])
     rows = random.integers(info.n_passages, size=K).tolist()
-    queries = random.standard_normal((1, info.dimension), dtype=np.float32)  # (1, d)
 
     def fetch(lease: Lease) -> None:
         lease.snapshot.vectors(rows)
         lease.snapshot.passages(rows)
 
     def search(lease: Lease) -> None:
-        lease.snapshot.search(queries, min(K, len(lease.snapshot)))
+        lease.snapshot.search(next(questions), min(K, len(lease.snapshot)))
 
     largest: dict[str, Memory] = {"before": memory()}
     snapshot = store.open(VERSIONS[0])
+    # each (1, d)
+    questions = cycle(snapshot.vectors(random.integers(info.n_passages, size=QUESTIONS).tolist())[:, None])
     _grow(largest, "opened")
     snapshot.warm()
     _grow(largest, "warmed")
@@ -136,7 +137,7 @@ def _measure_policy(
         store,
         live,
         Telemetry(),
-        encoder_fingerprint=ENCODER,
+        encoder_fingerprint=info.encoder_fingerprint,
         dimension=info.dimension,
         free_memory=lambda: sys.maxsize,
     )
@@ -147,7 +148,7 @@ def _measure_policy(
             progress(number, swaps, policy)
             version = VERSIONS[(number + 1) % 2]
             if cold:
-                _forget(store.folder / version)
+                forget_pages(store.folder / version)
             began = time.perf_counter()
             begun = swap_index.begin(version, policy=policy)
             while not begun.done():
@@ -180,13 +181,3 @@ def _measure_policy(
 def _grow(largest: dict[str, Memory], stage: str) -> None:
     now, before = memory(), largest.get(stage, Memory(0, 0))
     largest[stage] = Memory(max(now.anonymous, before.anonymous), max(now.file_mapped, before.file_mapped))
-
-
-def _forget(folder: Path) -> None:
-    """Tell the system to drop the pages of these files that no process has mapped."""
-    for path in folder.iterdir():
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)

@@ -138,7 +138,7 @@ def drawn_texts(seed: int) -> Iterator[str]:
 
 def draw_base(told: Progress, folder: Path, work: UpdateWork) -> None:
     """Write vectors with the structure of text."""
-    draw(Drawn(folder).before, work.passages, work.dimension, work.questions, told)
+    draw(told, Drawn(folder).before, work.passages, work.dimension, work.questions)
 
 
 def take_base(told: Progress, folder: Path, version: str) -> None:

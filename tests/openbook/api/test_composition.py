@@ -37,6 +37,16 @@ def open_(settings: Settings, engine: RagEngine) -> Iterator[Open]:
         asyncio.run(close_services(services))
 
 
+@pytest.mark.parametrize("tried", [True, False])
+def test_a_start_remembers_how_products_are_made_where_the_setting_says_so(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture, tried: bool
+) -> None:
+    with caplog.at_level("INFO"):
+        composition.load_engine(settings.model_copy(update={"cache": tmp_path / "new", "try_products": tried}))
+    assert (tmp_path / "new" / "products.json").is_file() is tried
+    assert ("products of torch.float32: " in caplog.text) is tried
+
+
 def resident(services: Services) -> list[tuple[str, bool]]:
     return [(one.index.version, one.live) for one in services.live.residents()]
 

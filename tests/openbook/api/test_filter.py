@@ -15,6 +15,7 @@ from openbook.indexing.bm25_publish import add_bm25
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.databases import FILES_OR_MILVUS, push_all_vectors
 from tests.fixtures.indexes import publish_tiny, tiny_passages
 from tests.openbook.api.conftest import ADMIN, BODIES, PERU, PINNED, TOKEN, MakeClient, client_of, refused
 
@@ -25,8 +26,8 @@ NOTHING = {"field": "id", "operator": "==", "value": "nobody"}
 CHAT = {"model": "openbook", "messages": [{"role": "user", "content": PERU}]}
 
 
-@pytest.fixture(scope="module")
-def dated_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=FILES_OR_MILVUS)
+def dated_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """tiny-2016 with dates and metadata and BM25; tiny-2018 has neither."""
     store = IndexStore(tmp_path_factory.mktemp("dated"))
     passages = [
@@ -41,7 +42,7 @@ def dated_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     add_bm25(store, "tiny-2016")
     publish_tiny(store, "tiny-2018")
     store.set_current("tiny-2016")
-    return store.folder
+    return store.folder if request.param == "files" else push_all_vectors(store.folder, store.folder.parent / "milvus")
 
 
 @pytest.fixture(scope="module")

@@ -42,6 +42,11 @@ def engine(tiny_checkpoint: Path) -> RagEngine:
 
 
 @pytest.fixture
+def indexes_folder(files_or_milvus: Path) -> Path:
+    return files_or_milvus
+
+
+@pytest.fixture
 def start(indexes_folder: Path) -> Iterator[Start]:
     """Start a replica on the folder, as `Replica.start` does."""
     started: list[Replica] = []

@@ -22,6 +22,7 @@ from openbook.errors import (
 from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
+from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.indexes import tiny_passages
 
 QUESTION = "who is the president of peru ?"
@@ -128,20 +129,18 @@ def test_a_client_that_hangs_up_does_not_end_the_lease_of_the_thread_that_search
     pool: WorkPool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with live.lease() as lease:
-        snapshot = lease.snapshot
     searching, go_on = threading.Event(), threading.Event()
-    search = type(snapshot).search
+    nearest = IndexSnapshot.nearest
     found: list[int] = []
 
     def slow_search(self: object, queries: object, k: int, **options: int) -> object:
         searching.set()
         go_on.wait(10)
-        rows = search(self, queries, k, **options)  # type: ignore[arg-type]
-        found.append(rows.shape[1])
-        return rows
+        near = nearest(self, queries, k, **options)  # type: ignore[arg-type]
+        found.append(len(near[0].rows))
+        return near
 
-    monkeypatch.setattr(type(snapshot), "search", slow_search)
+    monkeypatch.setattr(IndexSnapshot, "nearest", slow_search)
     read: list[object] = []
     encode = EncoderDecoder.encode
     monkeypatch.setattr(EncoderDecoder, "encode", lambda *given: read.append(given) or encode(*given))

@@ -2,9 +2,11 @@
 
 import asyncio
 import itertools
+import shutil
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,12 @@ from tests.fixtures.replicas import Start
 from tests.openbook.application.conftest import NEW, OLD, TIMEOUT, samples, soon
 
 FAILED = 'openbook_current_follow_failures_total{code="index_corrupt"}'
+
+
+@pytest.fixture
+def indexes_folder(tiny_indexes: Path, tmp_path: Path) -> Path:
+    """Files alone: pymilvus counts the seconds of a call by the clock that is set here."""
+    return Path(shutil.copytree(tiny_indexes, tmp_path / "indexes"))
 
 
 @pytest.fixture(autouse=True)

@@ -72,13 +72,13 @@ def test_a_comparison_takes_one_slot_all_its_leases_and_a_deadline_for_each_vers
     answer_question: AnswerQuestion, live: LiveIndex, pool: WorkPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
-    search = IndexSnapshot.search
+    nearest = IndexSnapshot.nearest
 
     def slow_search(self: IndexSnapshot, *given: Any, **named: Any) -> Any:
         go_on.wait(30)
-        return search(self, *given, **named)
+        return nearest(self, *given, **named)
 
-    monkeypatch.setattr(IndexSnapshot, "search", slow_search)
+    monkeypatch.setattr(IndexSnapshot, "nearest", slow_search)
 
     async def main() -> None:
         asked = [asyncio.ensure_future(answer_question.compare(QUESTION, OPTIONS, BOTH, timeout_s=0.4)) for _ in "ab"]

@@ -41,7 +41,7 @@ def problem(replica: Replica) -> FollowProblem | None:
 
 
 def break_version(folder: Path, version: str) -> bytes:
-    file = folder / version / "index.faiss"
+    file = folder / version / "passages.arrow"
     content = file.read_bytes()
     file.write_bytes(content[:-1])
     return content
@@ -194,7 +194,7 @@ def test_a_broken_version_is_tried_again_and_served_once_it_is_mended(start: Sta
     # tried three times, told once
     assert [record.outcome for record in replica.history.last(9)] == ["index_corrupt"]
     assert samples(replica.telemetry)['openbook_swaps_total{outcome="index_corrupt"}'] == 1
-    (indexes_folder / "tiny-2018" / "index.faiss").write_bytes(content)
+    (indexes_folder / "tiny-2018" / "passages.arrow").write_bytes(content)
     assert soon(lambda: replica.version() == "tiny-2018" and problem(replica) is None)
 
 

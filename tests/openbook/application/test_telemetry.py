@@ -9,6 +9,7 @@ from openbook.application.live_index import LiveIndex
 from openbook.application.telemetry import SECONDS, Telemetry
 from openbook.entities import AnswerOptions
 from openbook.storage.index_store import IndexStore
+from openbook.storage.manifest import resident_bytes
 from tests.openbook.application.conftest import samples
 
 GAUGES = ("openbook_index", "openbook_queue_depth", "openbook_questions", "openbook_memory", "openbook_following")
@@ -57,7 +58,7 @@ def test_gauges_tell_what_is_live_and_what_is_open(
         telemetry.watch_following(lambda: "a problem")
         gone.close()
     telemetry.watch(live, pool)
-    size = sum(file.bytes for file in store.info("tiny-2016").files.values())
+    size = resident_bytes(store.info("tiny-2016"))
     before = samples(telemetry)
     assert {name: value for name, value in before.items() if name.startswith(GAUGES)} == {
         'openbook_index_info{snapshot_date="2016-12-21",version="tiny-2016"}': 1,

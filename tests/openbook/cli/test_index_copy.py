@@ -31,6 +31,34 @@ def test_versions_are_pushed_listed_verified_pulled_and_deleted(run: Run, indexe
     assert "tiny-2016" not in run("index", "list", "--indexes", store_url).out
 
 
+@pytest.mark.slow
+def test_vectors_are_pushed_to_a_database_and_the_version_is_one_like_others(
+    run: Run, indexes_folder: Path, tmp_path: Path, store_url: str
+) -> None:
+    pytest.importorskip("pymilvus")
+    pytest.importorskip("milvus_lite")
+    url = f"milvus+file://{tmp_path}/vectors.db/books"
+    pushed = run("index", "push", "tiny-2018", url, "--indexes", indexes_folder)
+    assert pushed.code == 0, pushed.err
+    assert f"tiny-2018-milvus is searched in {url}_tiny_2d2018_2dmilvus_" in pushed.err.replace("\n", " ")
+    again = run("index", "push", "tiny-2018", url, "--indexes", indexes_folder)
+    assert again.err.startswith("error [index_exists]")
+    told = run("index", "info", "tiny-2018-milvus", "--indexes", indexes_folder, "--json").json
+    assert (told["index_type"], list(told["files"])) == ("milvus", ["passages.arrow"])
+    assert told["collection"]["url"].startswith(url)
+    assert "good" in run("index", "verify", "tiny-2018-milvus", "--indexes", indexes_folder).out
+    # what is left of it goes to a store, from where services pull it
+    assert run("index", "push", "tiny-2018-milvus", store_url, "--indexes", indexes_folder).code == 0
+    assert "good" in run("index", "verify", "tiny-2018-milvus", "--indexes", store_url).out
+    # and other versions are made of it
+    merged = run(
+        "index", "merge", "tiny-2018-milvus", "tiny-2016", "--name", "m", "--prefix", "--indexes", indexes_folder
+    )
+    assert merged.code == 0, merged.err
+    refused = run("index", "push", "tiny-2018", "milvus://a:hidden@db/x", "--indexes", indexes_folder)
+    assert (refused.code, "OPENBOOK_MILVUS_TOKEN" in refused.err, "hidden" in refused.err) == (2, True, False)
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -19,6 +19,7 @@ from openbook.rag.retriever import Bm25Retriever, DenseRetriever, HybridRetrieve
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.checkpoints import WORDS
+from tests.fixtures.databases import IN_MILVUS, push_all_vectors
 from tests.fixtures.indexes import publish_tiny, tiny_vectors
 from tests.openbook.rag.conftest import Case, Subject
 
@@ -33,7 +34,7 @@ def encoder(tiny: Subject) -> QuestionEncoder:
     return QuestionEncoder(tiny.checkpoint)
 
 
-@pytest.fixture(scope="module", params=["flat", "hnsw"])
+@pytest.fixture(scope="module", params=["flat", "hnsw", IN_MILVUS])
 def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexSnapshot]:
     """Many more rows than the candidates of one search."""
     dice = np.random.default_rng(5)
@@ -43,7 +44,10 @@ def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         for row in range(N_ROWS)
     ]
     store = IndexStore(tmp_path_factory.mktemp("indexes"))
-    publish_tiny(store, "tiny-2016", passages=passages, vectors=tiny_vectors(passages), index_type=request.param)
+    index_type = "flat" if request.param == "milvus" else request.param
+    publish_tiny(store, "tiny-2016", passages=passages, vectors=tiny_vectors(passages), index_type=index_type)
+    if request.param == "milvus":
+        store = IndexStore(push_all_vectors(store.folder, tmp_path_factory.mktemp("milvus")))
     yield from opened(store)
 
 

@@ -1,11 +1,18 @@
 """Products with weights that were rearranged, against torch's own."""
 
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from openbook.rag.linear import Int8Linear, fill_up, make_linear, multiplies, rearrange
+from openbook.rag.products import Products
 
 CPU = torch.device("cpu")
 
@@ -161,3 +168,76 @@ def test_a_model_computes_the_same_with_its_linear_layers_rearranged(dtype: torc
     rearrange(model, rows=10)
     assert torch.allclose(model(x), wanted, atol=1e-6)
     assert (list(model.parameters()) == []) is linear_rearranged
+
+
+class Asked(Products):
+    """Chooses nothing: takes each way in turn, whether it is fast or not."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def choose(self, product: str, ways: Mapping[str, Any], inputs: Sequence[Tensor]) -> str:
+        way = list(ways)[min(self._number, len(ways) - 1)]
+        for x in inputs:
+            assert ways[way]()(x).shape[0] == x.shape[0]
+        self.chosen[product] = way
+        return way
+
+
+@pytest.mark.parametrize("gelu", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "int8", "tolerance"),
+    [(torch.float32, False, 1e-5), (torch.bfloat16, False, 0.02), (torch.float32, True, 1e-5)],
+    ids=["float32", "bfloat16", "int8"],
+)
+def test_all_ways_of_a_product_give_the_same(dtype: torch.dtype, int8: bool, gelu: bool, tolerance: float) -> None:
+    layers = [layer.to(dtype) for layer in some_layers(64, 32)]
+    x = torch.randn(2, 70, 48).to(dtype)
+    given = {}
+    for number in range(3):
+        products = Asked(number)
+        product = make_linear(layers, rows=800, gelu=gelu, int8=int8, products=products)
+        ((_, way),) = products.chosen.items()
+        given[way] = product(x)
+        assert given[way].dtype == dtype
+    assert len(given) > 1
+    usual = make_linear(layers, rows=800, gelu=gelu, int8=int8)(x)
+    for one in given.values():
+        assert torch.allclose(one.float(), usual.float(), atol=tolerance)
+
+
+def test_bytes_are_not_used_where_the_processor_cuts_off_their_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, x = some_layers(64), torch.randn(9, 48)
+    exact = make_linear(layers, rows=800, int8=True)(x)
+    in_bytes = Int8Linear._multiply_bytes
+
+    def cut_off(self: Int8Linear, rounded: Tensor, output: torch.dtype) -> Tensor:
+        # the smallest error that a 16-bit sum of two products can make, once in each row
+        return in_bytes(self, rounded, output) - 128 * self._scales.to(output)
+
+    monkeypatch.setattr(Int8Linear, "_multiply_bytes", cut_off)
+    product = make_linear(layers, rows=800, int8=True)
+    assert torch.allclose(product(x), exact, atol=1e-5)
+
+
+# Skylake's AVX-512 and Haswell's AVX2 add pairs of byte products in 16 bits
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", ["AVX512_CORE", "AVX2"])
+def test_int8_is_right_on_a_processor_without_sums_of_bytes_in_32_bits(isa: str) -> None:
+    program = """
+import torch
+from openbook.rag.linear import make_linear
+torch.manual_seed(0)
+layer, x = torch.nn.Linear(384, 1536), torch.randn(40, 384)
+error = (make_linear([layer], rows=800, int8=True)(x) - layer(x)).norm() / layer(x).norm()
+assert float(error) < 0.02, float(error)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": isa, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr

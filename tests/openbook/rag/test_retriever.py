@@ -11,6 +11,7 @@ from openbook.errors import TooManyDocs
 from openbook.rag.retriever import DenseRetriever, QuestionEncoder
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
+from tests.fixtures.databases import IN_MILVUS, push_all_vectors
 from tests.fixtures.indexes import publish_tiny, tiny_passages, tiny_vectors
 from tests.openbook.rag.conftest import Subject
 
@@ -27,10 +28,12 @@ def retriever(encoder: QuestionEncoder) -> DenseRetriever:
     return DenseRetriever(encoder)
 
 
-@pytest.fixture(scope="module", params=["flat", "hnsw"])
+@pytest.fixture(scope="module", params=["flat", "hnsw", IN_MILVUS])
 def snapshot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexSnapshot]:
     store = IndexStore(tmp_path_factory.mktemp("indexes"))
-    publish_tiny(store, "tiny-2016", index_type=request.param)
+    publish_tiny(store, "tiny-2016", index_type="flat" if request.param == "milvus" else request.param)
+    if request.param == "milvus":
+        store = IndexStore(push_all_vectors(store.folder, tmp_path_factory.mktemp("milvus")))
     opened = store.open("tiny-2016")
     yield opened
     opened.close()

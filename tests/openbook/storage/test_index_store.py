@@ -230,11 +230,11 @@ def test_a_manifest_replaced_before_its_files_are_open_is_read_once_more(
 ) -> None:
     read = index_store.open_checked
 
-    def read_late(*given: object) -> object:
+    def read_late(*given: object, **named: object) -> object:
         monkeypatch.setattr(index_store, "open_checked", read)
         publish_newer(store)
         prune(store, older_than_s=0)
-        return read(*given)  # type: ignore[arg-type]
+        return read(*given, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(index_store, "open_checked", read_late)
     assert texts_of(store) == tiny_passages("tiny-2018")

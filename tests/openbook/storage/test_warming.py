@@ -1,6 +1,7 @@
 import ctypes
 import mmap
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from openbook.entities import Passage
 from openbook.storage import warming
 from openbook.storage.index_store import IndexStore
-from openbook.storage.warming import PAGE_BYTES, touch
+from openbook.storage.warming import PAGE_BYTES, read_ahead, touch
 from tests.fixtures.indexes import publish_tiny
 
 POSIX_FADV_DONTNEED = 4
@@ -45,6 +46,30 @@ def test_all_pages_of_a_cold_mapping_are_brought_in(
             assert sum(told) == size
             assert max(told) <= block
             del array
+
+
+def test_scattered_rows_are_brought_in_at_once_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warming, "MOST_RANGES", 5)
+    path, n_pages = tmp_path / "file", 300
+    path.write_bytes(os.urandom(n_pages * PAGE_BYTES))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, POSIX_FADV_DONTNEED)
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+            mapped.madvise(mmap.MADV_RANDOM)
+            # four rows a page and a bit, so that row 11 begins in page 2 and ends in page 3
+            array = np.frombuffer(mapped, dtype=np.uint8)[: 1000 * 1100].reshape(1000, 1100)
+            rows = np.array([11, *range(100, 900, 100)])
+            wanted = len({(row * 1100 + end) // PAGE_BYTES for row in rows.tolist() for end in (0, 1099)})
+            assert wanted > len(rows)
+            whole = np.frombuffer(mapped, dtype=np.uint8)
+            assert in_memory(whole) == 0
+            read_ahead(array, rows)
+            until = time.monotonic() + 5
+            while in_memory(whole) < wanted and time.monotonic() < until:
+                time.sleep(0.001)
+            assert in_memory(whole) == wanted
+            del array, whole
 
 
 @pytest.mark.parametrize("index_type", ["flat", "hnsw"])

@@ -39,6 +39,17 @@ def test_a_swap_is_measured_and_leaves_nothing_behind(run: Run, monkeypatch: pyt
     assert list(Path("work").iterdir()) == []
 
 
+def test_a_swap_between_two_names_of_a_version_is_measured(
+    run: Run, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swap, "LEAST_QUIET_S", 0.1)
+    before = (indexes_folder / "tiny-2016" / "passages.arrow").stat()
+    found, _, _ = measured(run, "swap", "--version", "tiny-2016", "--indexes", indexes_folder, "--swaps", 1, "--cold")
+    assert found["facts"]["passages"] == 12
+    # the links are gone, and the version is as it was
+    assert (indexes_folder / "tiny-2016" / "passages.arrow").stat().st_nlink == before.st_nlink == 1
+
+
 def test_http_is_measured_beside_the_bare_engine_and_under_many_clients(
     run: Run, tiny_checkpoint: Path, indexes_folder: Path
 ) -> None:
@@ -77,13 +88,15 @@ def test_a_causal_checkpoint_is_measured_beside_transformers(
 @pytest.mark.slow
 def test_index_types_are_measured_side_by_side_and_again_with_another_number(run: Run) -> None:
     small = ("--passages", 1000, "--dimension", 32, "--questions", 40, "--threads", 1, "--folder", "bench")
-    types = ("--type", "flat", "--type", "hnsw", "--type", "RR32,IVF16,SQ8")
+    types = ("--type", "flat", "--type", "hnsw", "--type", "RR32,IVF16,SQ8", "--half", "--cold")
     found = {}
     for links in (8, 4):
         shares = ("--filter-share", 0.01, "--filter-share", 0.5)
         report, page, out = measured(run, "index", *small, *types, "--m", links, "--nprobe", 8, *shares)
         *others, among = [table["rows"] for table in report["tables"]]
-        found[links] = building, opening, searching, finding = others
+        found[links] = building, stages, opening, searching, finding = others
+        assert {row["stage"] for row in stages if row["index"] == "Flat"} == {"add", "checksum"}
+        assert all(row["clock"] >= 0 and row["processors"] >= 0 for row in stages)
         assert [(row["index"], row["pass"], row["% of all"]) for row in among[:5]] == [
             ("Flat", "no filter", 100),
             *(("Flat", "at random", 1), ("Flat", "in one direction", 1)),
@@ -99,11 +112,14 @@ def test_index_types_are_measured_side_by_side_and_again_with_another_number(run
         bytes_a_passage = [row["bytes a passage"] for row in building]
         assert bytes_a_passage[0] == pytest.approx(4 * 32, rel=0.01)
         assert bytes_a_passage[2] < 3 * 32
-        assert [(row["threads"], row["searches"]) for row in searching] == [(1, 40), (8, 40)] * 3
+        assert [(row["threads"], row["searches"]) for row in searching] == [(1, 40), (1, 40), (8, 40)] * 3
+        assert [row["index"] for row in searching if "cold" in row["index"]] == [
+            f"{row['index']}, cold" for row in building
+        ]
         recall = [row["recall@5"] for row in finding]
         assert recall[0] == 1.0
         assert all(one > 0.7 for one in recall)
-        assert [row["doc_scores"].split(",")[0] for row in finding] == ["exact", "exact", "exact for float16"]
+        assert [row["doc_scores"].split(",")[0] for row in finding] == ["exact"] * 3
         assert len(opening) == 3
     # what was measured with the same numbers is not measured again
     for before, after in zip(found[8], found[4], strict=True):

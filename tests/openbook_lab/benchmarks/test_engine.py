@@ -95,7 +95,7 @@ def test_a_report_has_ctranslate2_where_it_answers_and_a_column_for_it(
     contestants, modes = ("openbook float32", "ctranslate2 int8"), ("token stepwise", "sequence fast")
     plan = Plan(contestants, modes, (1,), repeats=1, work=WORK)  # type: ignore[arg-type]
     report = measure_engine({"mini": folder}, plan, silent)
-    answers, memory, _, neighbours, shares = report.as_json()["tables"]
+    answers, memory, products, _, neighbours, shares = report.as_json()["tables"]
     assert [(row["mode"], row["contestant"]) for row in answers["rows"]] == [
         ("token stepwise", "openbook float32"),
         ("sequence fast", "openbook float32"),
@@ -106,6 +106,7 @@ def test_a_report_has_ctranslate2_where_it_answers_and_a_column_for_it(
     assert ours > 0
     assert theirs == 1.0
     assert [row["contestant"] for row in memory["rows"]] == ["openbook float32"]
+    assert [row["contestant"] for row in products["rows"]] == ["openbook float32"]
     assert [row["mode"] for row in shares["rows"]] == ["token stepwise"]
     assert len(neighbours["rows"]) == 1
 
@@ -118,7 +119,8 @@ def test_a_report_has_both_greedy_searches_and_says_how_steady_it_was(
     folder = shutil.copytree(tiny_checkpoint, tmp_path / "tiny")
     plan = Plan(("openbook float32",), ("token greedy", "token stepwise"), (1,), repeats=2, work=WORK)
     report = measure_engine({"mini": folder}, plan, silent).as_json()
-    answers, _, _, neighbours, shares = report["tables"]
+    answers, _, products, _, neighbours, shares = report["tables"]
+    assert products["rows"][0]["products"].split()[0] in ("packed", "plain")
     assert [row["mode"] for row in answers["rows"]] == ["token greedy", "token stepwise"]
     assert [row["mode"] for row in shares["rows"]] == ["token stepwise"]
     busy = [row for row in answers["rows"] if "too busy" in row["spread"]]

@@ -23,13 +23,13 @@ def places_in(folder: Path) -> Places:
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     places = places_in(tmp_path_factory.mktemp("vectors"))
-    draw(places, N, DIMENSION, QUESTIONS, silent)
+    draw(silent, places, N, DIMENSION, QUESTIONS)
     return places
 
 
 def test_drawn_vectors_are_of_length_one_and_the_same_each_time(places: Places, tmp_path: Path) -> None:
     again = places_in(tmp_path)
-    draw(again, N, DIMENSION, QUESTIONS, silent)
+    draw(silent, again, N, DIMENSION, QUESTIONS)
     for one, other in ((places.vectors, again.vectors), (places.queries, again.queries)):
         np.testing.assert_array_equal(np.load(one), np.load(other))
         np.testing.assert_allclose(np.linalg.norm(np.load(one), axis=1), 1, atol=1e-5)

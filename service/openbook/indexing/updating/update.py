@@ -22,6 +22,7 @@ from openbook.indexing.updating.updated import Reusing, Updated
 from openbook.storage import durable
 from openbook.storage.bm25_index import KnownWords
 from openbook.storage.faiss_factory import layout_of
+from openbook.storage.faiss_snapshot import FaissSnapshot
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import MANIFEST, PASSAGES_FILE
 from openbook.storage.snapshot import IndexSnapshot
@@ -117,7 +118,13 @@ def _carried(base: IndexSnapshot, plan: UpdatePlan, options: BuildOptions) -> tu
     index is made anew."""
     info = base.info
     # an old manifest without the factory string does not say how many links a vector has
-    if not info.factory or options.index or options.numbers.get("ef_construction") or not plan.kept.any():
+    if (
+        not isinstance(base, FaissSnapshot)
+        or not info.factory
+        or options.index
+        or options.numbers.get("ef_construction")
+        or not plan.kept.any()
+    ):
         return None, 0
     relinked = int(plan.taken.sum() + (~plan.kept).sum()) + (info.lineage.relinked if info.lineage is not None else 0)
     if relinked > LARGEST_SHARE * plan.n_passages:
@@ -154,7 +161,9 @@ def check_encoder(base: IndexInfo, encoder: PassageEncoder) -> None:
 def _as_the_base(base: IndexSnapshot, options: BuildOptions, bm25: bool | None) -> BuildOptions:
     """The options with the base's index, unless they name one, and with its BM25, unless `bm25` says."""
     info = base.info
-    if not options.index:
+    if not options.index and info.collection is not None:
+        options = replace(options, index="auto")
+    elif not options.index:
         # old manifests lack the string of a flat index or a graph, and say their type
         index = info.factory or info.index_type
         numbers = _numbers(info.search, base.ef_construction) | {
