@@ -10,8 +10,8 @@ from playwright.sync_api import sync_playwright
 
 from tests.openbook.web.conftest import PATIENCE_MS, launch
 
-QUESTION = "Who is the leader of Zimbabwe?"
-POINTED_AT = "dam"
+QUESTION = "When did Peru gain independence?"
+POINTED_AT = "1821"
 
 
 def take(address: str, file: str) -> None:
