@@ -105,9 +105,9 @@ def slowly(index_type: str, stride: int) -> object:
 @pytest.mark.parametrize(
     ("index_type", "stride"),
     [
-        ("flat", 3989),
-        ("hnsw", 19937),
-        ("RR8,IVF4_HNSW4,PQ4x4", 809),
+        ("flat", 7919),
+        ("hnsw", 39869),
+        ("RR8,IVF4_HNSW4,PQ4x4", 1619),
         slowly("flat", 3),
         slowly("hnsw", 17),
         slowly("RR8,IVF4_HNSW4,PQ4x4", 1),

@@ -271,7 +271,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> None:
     store.set_current("v0")
 
 
-@pytest.mark.parametrize("examples", [12, pytest.param(2000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])])
+@pytest.mark.parametrize("examples", [8, pytest.param(2000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])])
 def test_replicas_come_together_and_lose_nothing_whatever_happens(examples: int) -> None:
     checks = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
     run_state_machine_as_test(  # type: ignore[no-untyped-call]

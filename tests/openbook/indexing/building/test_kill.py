@@ -72,6 +72,7 @@ def test_an_update_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(
         assert kills[late]["embed_before"] >= n_passages, late
 
 
+@pytest.mark.slow
 def test_a_prune_killed_anywhere_leaves_each_version_whole_or_gone(tmp_path: Path, tiny_encoder: Path) -> None:
     kills = kill(tmp_path, tiny_encoder, 0, "prune")["prune"]
     assert all(again["killed"] for again in kills.values())
