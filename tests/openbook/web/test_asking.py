@@ -315,6 +315,8 @@ def test_an_answer_is_shown_while_it_is_made_and_announced_once(
     stepping = Stepping(monkeypatch)
     try:
         page = open_page(server)
+        # what is announced names the version, which the page asks for when it opens
+        expect(page.locator("#live")).to_contain_text("tiny-2016")
         page.evaluate(
             """() => {
               window.said = [];
