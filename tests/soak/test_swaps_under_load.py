@@ -86,8 +86,8 @@ def slowly(residents: int, policy_of: Callable[[int], str], length: Length = LON
 @pytest.mark.parametrize(
     ("serve", "residents", "policy_of", "length"),
     [
-        (BART, 1, alternating, SHORT),
         (BART, 2, alternating, SHORT),
+        slowly(1, alternating, SHORT),
         slowly(2, alternating, SHORT, "tiny_causal_checkpoint"),
         slowly(1, always_available),
         slowly(2, always_available),

@@ -114,7 +114,9 @@ def passes(row: Row, one: dict[str, Any]) -> bool:
         return {"AND": all(each), "OR": any(each), "NOT": not all(each)}[one["operator"]]
     name = one["field"] if one["field"] in COLUMNS else one["field"].removeprefix("meta.")
     found, operator, value = row[name], one["operator"], one["value"]
-    read = moment if COLUMNS[name] == "date" else lambda same: same
+    # a number is a double in the index and in JSON: 10**308 is 1e308
+    reads: dict[str, Callable[[Any], Any]] = {"date": moment, "number": float}
+    read = reads.get(COLUMNS[name], lambda same: same)
     values = [each if each is None else read(each) for each in (value if isinstance(value, list) else [value])]
     if operator in ("==", "!=", "in", "not in"):
         mine = [None] if found is None else found if isinstance(found, list) else [read(found)]
