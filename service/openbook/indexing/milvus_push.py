@@ -65,7 +65,7 @@ def push_vectors(
             index_type=MILVUS,
             created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             factory="",
-            index_reason=f"its vectors are those of {version}, in a database",
+            index_reason=f"a database holds its vectors, copied from {version}",
             search={N_CANDIDATES: CANDIDATES},
             files=files,
         )

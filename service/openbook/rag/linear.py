@@ -258,7 +258,8 @@ class Int8Linear:
     def is_exact(self, rows: int) -> bool:
         """Whether no input can make the processor cut off a sum of these weights.
 
-        The largest pairs of products are those of equal signs with the largest byte.
+        The processor adds products in pairs. A pair is largest where both weights have one sign and both inputs are
+        255.
         """
         largest = torch.full((min(rows, FEW_ROWS), self._weight.shape[0]), 255, dtype=torch.uint8)  # (N, n_in)
         got = self._multiply_bytes(largest, torch.float32).double() / self._scales  # (N, n_out)

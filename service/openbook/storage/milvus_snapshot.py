@@ -19,7 +19,7 @@ from openbook.storage.vectors import slices
 # Where a filter lets a share p of the rows pass, the nearest c / p of all rows hold c such on average. A search takes
 # WIDER times as many, up to MOST_WIDENED: beyond, their numbers alone cost the client seconds.
 WIDER, MOST_WIDENED = 2, 4096
-# Else the database is told the rows that pass, so many at a time.
+# Beyond that, a request lists the rows that pass, at most so many.
 LISTED_ROWS = 1 << 15
 
 

@@ -21,7 +21,8 @@ logger = logging.getLogger(__name__)
 class StoreTurn:
     """An object that names its holder, and that the holder writes again and again; each write is bound to the last.
 
-    Whoever waits takes over what has not changed for EXPIRES_S seconds of waiting, so that no two clocks are compared.
+    A waiting service takes the turn when the object stays unchanged for EXPIRES_S seconds. It measures them with its
+    own clock alone.
     """
 
     def __init__(self, objects: ObjectStore, name: str) -> None:
