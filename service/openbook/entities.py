@@ -201,9 +201,9 @@ class Source:
 class Answer:
     """The best answers to a question; tokens, posteriors and spans are those of the first.
 
-    `no_answer` is p(empty answer | x): a checkpoint that is trained to say nothing of passages that do not answer gives
-    the probability that none of these does. `n_read` counts the tokens that the generator read: title, passage and
-    question, once for each passage.
+    `no_answer` is the probability that none of the passages answers: p(empty answer | x), which a checkpoint is trained
+    to give to such passages; and after calibration also what the best doc_score says of it. `n_read` counts the tokens
+    that the generator read: title, passage and question, once for each passage.
     """
 
     answers: tuple[AnswerText, ...]

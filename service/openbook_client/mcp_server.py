@@ -37,7 +37,7 @@ class SourcedAnswer(Part):
     abstained: bool
     log_prob: Annotated[float, Field(description="log p(answer | question).")]
     no_answer: Annotated[
-        float, Field(description="p(empty answer | question): near 1, the passages do not seem to hold an answer.")
+        float, Field(description="The probability that no passage answers: near 1, do not trust the answer.")
     ]
     passages: Annotated[
         tuple[Passage, ...],

@@ -130,7 +130,7 @@ class AnswerResponse(_Response):
     ]
     no_answer: Annotated[
         float,
-        Field(description="p(empty answer | x): to a checkpoint trained for it, that no passage answers the question."),
+        Field(description="That no passage answers the question, from p(empty answer | x) and the best doc_score."),
     ]
     index: SourceIndex
     attribution: Attribution

@@ -91,9 +91,7 @@ class Telemetry:
             "openbook_top_passage_posterior", "Posterior of the passage that an answer owes most to", SHARES
         )
         self._log_prob = histogram("openbook_answer_log_prob", "Log-probability of the answer given", LOG_PROBS)
-        self._no_answer = histogram(
-            "openbook_no_answer", "Probability that no passage answers: of the empty answer", NO_ANSWER
-        )
+        self._no_answer = histogram("openbook_no_answer", "Probability that no passage answers", NO_ANSWER)
         self._abstained = counter(
             "openbook_abstained", "Answers withheld because no_answer was above the question's limit"
         )

@@ -52,6 +52,7 @@ from openbook.rag.adapter import AdapterBase, read_adapted
 from openbook.rag.encoder_head import Head, read_question_encoder
 from openbook.rag.hub import find_folder
 from openbook.rag.linear import auto_type
+from openbook.rag.no_answer import NoAnswerWeights
 from openbook.rag.products import Products
 from openbook.rag.prompt import CausalPrompt, read_prompt
 from openbook.rag.weights import BaseTensors, first_line, read_causal, read_models
@@ -76,7 +77,8 @@ class Facts:
     """What openbook.json says beyond transformers' own files. All of it may be absent.
 
     `prior`, the weights of the hybrid retriever, belongs here because p(z | x) is a part of the model. `model` answers
-    best with this checkpoint. An answer whose `no_answer` is above `max_no_answer` is more likely wrong than right.
+    best with this checkpoint. An answer whose `no_answer` is above `max_no_answer` is more likely wrong than right;
+    without the weights `no_answer` is p(empty answer | x) itself.
     `prior_scale` multiplies the inner products of the dense retriever. `prompt` is there for a causal checkpoint alone;
     with `adapts` it is a trained difference to another one.
     """
@@ -89,6 +91,7 @@ class Facts:
     prior: PriorWeights | None = None
     model: ModelKind | None = None
     max_no_answer: float | None = None
+    no_answer: NoAnswerWeights | None = None
     prior_scale: float = 1.0
     prompt: CausalPrompt | None = None
     adapts: AdapterBase | None = None
@@ -239,6 +242,8 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
         facts["model"] = checkpoint.facts.model
     if checkpoint.facts.max_no_answer is not None:
         facts["no_answer"] = {"threshold": checkpoint.facts.max_no_answer}
+        if checkpoint.facts.no_answer is not None:
+            facts["no_answer"]["weights"] = asdict(checkpoint.facts.no_answer)
     (folder / FACTS_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
@@ -347,6 +352,7 @@ def read_facts(folder: Path) -> Facts:
             prior=_read_prior(content.get("prior")),
             model=_read_model(content.get("model")),
             max_no_answer=_read_threshold(content.get("no_answer")),
+            no_answer=_read_no_answer(content.get("no_answer")),
             prior_scale=_read_scale(content.get("prior_scale")),
             prompt=_read_causal_prompt(content),
             adapts=_read_base(content.get("adapts")),
@@ -411,6 +417,16 @@ def _read_threshold(content: Any) -> float | None:
     if not (_is_number(threshold) and 0 <= threshold <= 1):
         raise ValueError(f"no_answer needs a threshold from 0 to 1, and has {content}")
     return float(threshold)
+
+
+def _read_no_answer(content: Any) -> NoAnswerWeights | None:
+    """Raises ValueError or TypeError for weights that make no probability."""
+    if content is None or content.get("weights") is None:
+        return None
+    weights = NoAnswerWeights(**content["weights"])
+    if not all(map(_is_number, astuple(weights))):
+        raise ValueError(f"no_answer needs three finite weights, and has {content['weights']}")
+    return weights
 
 
 def _is_number(value: Any) -> bool:

@@ -44,7 +44,7 @@ from openbook.errors import NotCalibrated, RerankerMissing, RetrieverUnavailable
 from openbook.rag import decoding, provenance
 from openbook.rag.causal_generator import CausalGenerator
 from openbook.rag.checkpoint import Checkpoint
-from openbook.rag.decoder import BetweenSteps, nothing
+from openbook.rag.decoder import BetweenSteps, DecoderState, nothing
 from openbook.rag.decoding import document_posterior
 from openbook.rag.generators import open_generator
 from openbook.rag.listening import NO_LISTENERS, Listeners, ToldTokens
@@ -105,7 +105,7 @@ class RagEngine:
 
     @property
     def max_no_answer(self) -> float | None:
-        """Above this probability of the empty answer the checkpoint would rather not answer; None where it has none."""
+        """Above this `no_answer` the checkpoint would rather not answer; None where it has none."""
         return self._checkpoint.facts.max_no_answer
 
     @property
@@ -164,7 +164,7 @@ class RagEngine:
         n_read = np.reshape(self._generator.n_read(encoded), (len(questions), -1)).sum(axis=1)  # (Q,)
         texts = self._generator.texts(encoded)
         del encoded  # the start has read it
-        no_answer = decoding.empty_log_prob(start, found.log_prior, self._generator.eos).exp().tolist()  # (Q,)
+        no_answer = self._no_answer(start, found)  # Q
         told = {
             number: ToldTokens(self._generator.token_texts, listener.tell)
             for number, listener in listeners.items()
@@ -268,6 +268,17 @@ class RagEngine:
         encoded = self._generator.encode(questions, [one.passages for one in found.retrieved], snapshot)
         # encode: everything that an encoder reads, the questions and the passages
         return replace(found, source=_after(found.source, encode=time.perf_counter() - started)), encoded
+
+    def _no_answer(self, start: DecoderState, found: _Searched) -> list[float]:
+        """p(no passage answers | x) of each question; without a calibration for its retriever p(empty answer | x)."""
+        empty: list[float] = decoding.empty_log_prob(start, found.log_prior, self._generator.eos).exp().tolist()
+        weights = self._checkpoint.facts.no_answer
+        if weights is None or found.source.retriever != "hybrid":
+            return empty
+        return [
+            weights.probability(one, retrieved.doc_scores[0])
+            for one, retrieved in zip(empty, found.retrieved, strict=True)
+        ]
 
     def _answer(
         self,

@@ -1,4 +1,4 @@
-"""When to say "I do not know": a threshold on p(empty answer | x), and what it costs (El-Yaniv and Wiener 2010).
+"""When to say "I do not know": a threshold on `no_answer`, and what it costs (El-Yaniv and Wiener 2010).
 
 Questions that a book answers and questions that it does not answer count half each, however many there are of either.
 Coverage is the share that is answered, risk the share of wrong answers among those given. An answer to a question that
@@ -13,14 +13,36 @@ from typing import Any
 
 import numpy as np
 
+from openbook.rag.no_answer import NoAnswerWeights, log_odds
 from openbook_lab.evaluation.statistics import auc
 
 DIGITS = 4
+PENALTY = 1e-3
+NEWTON_STEPS = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What tells of a question whether its passages answer: p(empty answer | x), and the largest doc_score."""
+
+    empty: float
+    doc_score: float
+
+    def no_answer(self, weights: NoAnswerWeights | None) -> float:
+        return self.empty if weights is None else weights.probability(self.empty, self.doc_score)
+
+
+@dataclass(frozen=True, slots=True)
+class SignsTwice:
+    """The signs of questions that a book answers, and of the same after all that answers them is taken from it."""
+
+    answerable: Sequence[Signs]
+    unanswerable: Sequence[Signs]
 
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """p(empty answer | x) of a question, and whether the answer that would be given is right."""
+    """`no_answer` of a question, and whether the answer that would be given is right."""
 
     no_answer: float
     right: bool
@@ -28,7 +50,7 @@ class Undecided:
 
 @dataclass(frozen=True, slots=True)
 class Abstention:
-    """What comes of answering where p(empty answer | x) is at most `threshold`. All are shares in [0, 1].
+    """What comes of answering where `no_answer` is at most `threshold`. All are shares in [0, 1].
 
     `decided` is the share of right decisions: an answer where the book has one, none where it has none. Whether the
     answer is right does not count: else a reader that is mostly wrong would do best to say nothing.
@@ -49,7 +71,7 @@ class AskedTwice:
 
     @property
     def auc(self) -> float:
-        """The chance that p(empty answer | x) is larger where the book has no answer."""
+        """The chance that `no_answer` is larger where the book has no answer."""
         return auc([one.no_answer for one in self.unanswerable], [one.no_answer for one in self.answerable])
 
     def at(self, threshold: float) -> Abstention:
@@ -76,6 +98,31 @@ class AskedTwice:
     def risk_at(self, coverage: float) -> float:
         """The risk of the strictest threshold that answers at least this share."""
         return next(point.risk for point in self.curve() if point.coverage >= coverage - 1e-9)
+
+
+def fit_no_answer(books: Sequence[SignsTwice]) -> NoAnswerWeights:
+    """Logistic regression of what the book lacks on the signs; every book counts alike, and both halves of each.
+
+    The signs are standardised first, and PENALTY times the squared weights is added to the mean loss: without it a few
+    questions that can be told apart without a mistake would have infinite weights.
+    """
+    signs = [(half, one) for one in books for half in (one.answerable, one.unanswerable)]
+    rows = np.array([[log_odds(sign.empty), sign.doc_score] for half, _ in signs for sign in half])  # (N, 2)
+    lacking = np.array([half is one.unanswerable for half, one in signs for _ in half], dtype=float)  # (N,)
+    counts = np.array([1 / len(half) for half, _ in signs for _ in half])  # (N,)
+    counts /= counts.sum()
+    mean, spread = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-9)  # (2,)
+    features = np.column_stack([np.ones(len(rows)), (rows - mean) / spread])  # (N, 3)
+    penalty = 2 * PENALTY * np.array([0.0, 1.0, 1.0])  # (3,): the bias costs nothing
+    weights = np.zeros(3)
+    for _ in range(NEWTON_STEPS):
+        probability = (1 + np.tanh(features @ weights / 2)) / 2  # (N,)
+        slope = features.T @ (counts * (probability - lacking)) + penalty * weights  # (3,)
+        curvature = (features.T * (counts * probability * (1 - probability))) @ features + np.diag(penalty)  # (3, 3)
+        weights = weights - np.linalg.solve(curvature + 1e-12 * np.eye(3), slope)
+    empty, doc_score = (weights[1:] / spread).tolist()
+    bias = float(weights[0] - weights[1:] @ (mean / spread))
+    return NoAnswerWeights(*(float(f"{one:.{DIGITS}g}") for one in (bias, empty, doc_score)))
 
 
 def draw_risk(books: Mapping[str, AskedTwice], chosen: Abstention, path: Path) -> None:

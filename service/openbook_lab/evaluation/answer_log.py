@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class GivenAnswer:
     """An answer with its log p, and the posterior over its passages.
 
-    `no_answer` is the probability of the empty answer; None where no engine was asked. `seconds` are what it took;
+    `no_answer` is as in an answer of the service; None where no engine was asked. `seconds` are what it took;
     None where nobody measured them.
     """
 

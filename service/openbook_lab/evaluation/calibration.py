@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from openbook.rag.checkpoint import FACTS_FILE, Checkpoint
 from openbook.rag.decoder import groups_of
 from openbook.rag.generator import Generator
 from openbook.rag.generators import open_generator
+from openbook.rag.no_answer import NoAnswerWeights
 from openbook.rag.retriever import Bm25Retriever, DenseRetriever, QuestionEncoder
 from openbook.storage.durable import sha256_of, write_atomically
 from openbook.storage.index_store import IndexStore
@@ -30,7 +32,14 @@ from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.datasets.qa_metrics import dpr_words, has_answer
 from openbook_lab.datasets.questions import Question
-from openbook_lab.evaluation.abstention import Abstention, AskedTwice, Undecided
+from openbook_lab.evaluation.abstention import (
+    Abstention,
+    AskedTwice,
+    Signs,
+    SignsTwice,
+    Undecided,
+    fit_no_answer,
+)
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer, digest_of
 from openbook_lab.evaluation.marks import ANSWER_METRICS, Marks, mark_answers
 from openbook_lab.evaluation.options import QuestionedBook
@@ -102,10 +111,11 @@ class TakenAway:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What is written into the checkpoint."""
+    """What is written into the checkpoint; without weights `no_answer` is p(empty answer | x)."""
 
     prior: PriorWeights
     model: ModelKind
+    no_answer: NoAnswerWeights | None
     abstention: Abstention
     auc: float
 
@@ -122,6 +132,8 @@ class Calibration:
             "risk": round(best.risk, DIGITS),
             "auc": round(self.auc, DIGITS),
         }
+        if self.no_answer is not None:
+            facts["no_answer"]["weights"] = asdict(self.no_answer)
         write_atomically(path, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -282,10 +294,12 @@ def calibrate_checkpoint(
     best = max(MODELS, key=lambda decode: sum(value or 0.0 for value in marks[last][decode].by_metric["EM"]))
     if known:
         best = next(decode for decode in MODELS if decode.model == known.model)
+    signs = {version: signs_twice(version, one, prior, n_docs) for version, one in studied.items()}
+    weights = known.no_answer if known else fit_no_answer(list(signs.values()))
     asked: dict[str, AskedTwice] = {}
     for book in books:
         right = [value == 1.0 for value in marks[book.version][best].by_metric["EM"]]
-        asked[book.version] = asked_twice(book.version, studied[book.version], right, prior, n_docs)
+        asked[book.version] = asked_twice(signs[book.version], right, weights)
     if len(books) > 1:
         studied[ALL_BOOKS] = whole
         asked[ALL_BOOKS] = AskedTwice(
@@ -294,7 +308,7 @@ def calibrate_checkpoint(
         )
     together = asked[last]
     abstention = together.at(known.threshold) if known else together.best()
-    calibration = Calibration(prior, best.model, abstention, together.auc)
+    calibration = Calibration(prior, best.model, weights, abstention, together.auc)
     facts = {
         "checkpoint": checkpoint.name,
         "prior": f"{prior.dense:g} * dense + {prior.bm25:g} * bm25",
@@ -360,20 +374,23 @@ def weighed_questions(
         yield OpenQuestion(question.text, passages, tuple(scores[:n_found]))
 
 
-def asked_twice(
-    version: str, studied: Sequence[StudiedQuestion], right: Sequence[bool], prior: PriorWeights, n_docs: int
-) -> AskedTwice:
-    """p(empty answer | x) of each question over its top K of the version, and of the version without the answer.
+def signs_twice(version: str, studied: Sequence[StudiedQuestion], prior: PriorWeights, n_docs: int) -> SignsTwice:
+    """The signs of each question over its top K of the version, and of the version without the answer.
 
     Raises SourceInvalid where no passage is left for any question.
     """
     left = [one.others for one in studied if one.others.rows]
     if not left:
         raise SourceInvalid(source=version, reason="holds no article without an answer, so nothing to abstain from")
-    answerable = zip(_no_answer([one.found for one in studied], prior, n_docs), right, strict=True)
+    return SignsTwice(_signs([one.found for one in studied], prior, n_docs), _signs(left, prior, n_docs))
+
+
+def asked_twice(signs: SignsTwice, right: Sequence[bool], weights: NoAnswerWeights | None) -> AskedTwice:
+    """What `no_answer` is with these signs; without weights p(empty answer | x)."""
+    answerable = zip(signs.answerable, right, strict=True)
     return AskedTwice(
-        [Undecided(no_answer, is_right) for no_answer, is_right in answerable],
-        [Undecided(no_answer, False) for no_answer in _no_answer(left, prior, n_docs)],
+        [Undecided(one.no_answer(weights), is_right) for one, is_right in answerable],
+        [Undecided(one.no_answer(weights), False) for one in signs.unanswerable],
     )
 
 
@@ -408,7 +425,7 @@ def models_table(books: Mapping[str, Mapping[Decode, Marks]]) -> Table:
 
 
 def abstention_table(books: Mapping[str, AskedTwice], threshold: float) -> Table:
-    """How well p(empty answer | x) tells whether there is an answer, and what the threshold leaves."""
+    """How well `no_answer` tells whether there is an answer, and what the threshold leaves."""
     rows: Rows = []
     for version, asked in books.items():
         point = asked.at(threshold)
@@ -417,7 +434,7 @@ def abstention_table(books: Mapping[str, AskedTwice], threshold: float) -> Table
         exact = 100 * sum(one.right for one in asked.answerable) / len(asked.answerable)
         rows.append((version, exact, area, *(100 * share for share in shares)))
     columns = ("book", "EM, %", "AUC", "coverage, %", "risk, %", "right decisions, %", "risk at 80%", "risk at 100%")
-    return Table(f"No answer where p(empty answer) > {threshold:g}", columns, rows, digits=3)
+    return Table(f"No answer where no_answer > {threshold:g}", columns, rows, digits=3)
 
 
 def model_digest(checkpoint: Checkpoint, folder: Path) -> str:
@@ -436,6 +453,7 @@ class _Known:
     prior: PriorWeights
     model: ModelKind
     threshold: float
+    no_answer: NoAnswerWeights | None
 
 
 def _known(checkpoint: Checkpoint) -> _Known:
@@ -443,7 +461,7 @@ def _known(checkpoint: Checkpoint) -> _Known:
     if facts.prior is None or facts.max_no_answer is None:
         fact = "prior" if facts.prior is None else "no_answer"
         raise NotCalibrated(checkpoint=checkpoint.name, asked="--measure", fact=fact)
-    return _Known(facts.prior, facts.model or "token", facts.max_no_answer)
+    return _Known(facts.prior, facts.model or "token", facts.max_no_answer, facts.no_answer)
 
 
 def _facts(folder: Path) -> dict[str, Any]:
@@ -476,11 +494,13 @@ def _best(search: Callable[[int], RetrievedPassages], total: int, away: TakenAwa
         k = min(4 * k, total)
 
 
-def _no_answer(candidates: Sequence[Candidates], prior: PriorWeights, n_docs: int) -> list[float]:
-    """p(empty answer | x) over the top K: the answer is one token, of which both models say the same."""
+def _signs(candidates: Sequence[Candidates], prior: PriorWeights, n_docs: int) -> list[Signs]:
+    """What the top K say of an answer: the empty one is one token, of which both models say the same."""
     readings = CandidateReadings.of(
         [one.dense for one in candidates],
         [one.bm25 for one in candidates],
         [[[log_prob] for log_prob in one.empty] for one in candidates],
     )
-    return [min(1.0, no_answer) for no_answer in (-readings.nll(prior, n_docs)[0]).exp().tolist()]
+    empty = (-readings.nll(prior, n_docs)[0]).exp().clamp(max=1.0)  # (Q,)
+    best = readings.top(prior, 1)[1][:, 0]  # (Q,)
+    return list(starmap(Signs, zip(empty.tolist(), best.tolist(), strict=True)))

@@ -16,9 +16,11 @@ from openbook.entities import PriorWeights
 from openbook.errors import BaseWeightsMissing, CheckpointInvalid
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
+from openbook.rag.no_answer import NoAnswerWeights
 from tests.openbook.rag.conftest import edit_config
 
 QUESTION = "who is the president of peru"
+NO_ANSWER = {"max_no_answer": 0.4, "no_answer": NoAnswerWeights(bias=1.5, empty=0.25, doc_score=-0.125)}
 ANSWER = "the queen of nepal"
 
 
@@ -78,7 +80,7 @@ def test_a_folder_written_here_loads_in_transformers(
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"prior": PriorWeights(0.8, 0.45)}, {"model": "sequence"}, {"max_no_answer": 0.4}]
+    "more", [{}, {"prior": PriorWeights(0.8, 0.45)}, {"model": "sequence"}, {"max_no_answer": 0.4}, NO_ANSWER]
 )
 def test_a_folder_written_here_loads_here_with_its_facts(
     tiny_checkpoint: Path, tmp_path: Path, more: dict[str, Any]

@@ -78,6 +78,16 @@ SPOILT: list[tuple[str, Callable[[Path], object], str | None]] = [
                 f'{{"format": 1, "name": "x", "no_answer": {no_answer}}}'
                 for no_answer in ("0.4", "{}", *(f'{{"threshold": {value}}}' for value in ("-0.1", "2", "NaN", "true")))
             ),
+            *(
+                f'{{"format": 1, "name": "x", "no_answer": {{"threshold": 0.5, "weights": {weights}}}}}'
+                for weights in (
+                    "0.4",
+                    "{}",
+                    '{"bias": 1, "empty": 1}',
+                    '{"bias": 1, "empty": 1, "doc_score": "high"}',
+                    '{"bias": 1, "empty": 1, "doc_score": NaN}',
+                )
+            ),
             *(f'{{"format": 1, "name": "x", "model": {model}}}' for model in ('"both"', '"Token"', '["token"]', "1")),
             *(
                 f'{{"format": 1, "name": "x", "prior": {prior}}}'

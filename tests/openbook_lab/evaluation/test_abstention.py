@@ -1,12 +1,14 @@
 """Whether to answer: shares by hand, and a threshold that none beats."""
 
+import random
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openbook_lab.evaluation.abstention import AskedTwice, Undecided, draw_risk
+from openbook.rag.no_answer import NoAnswerWeights
+from openbook_lab.evaluation.abstention import AskedTwice, Signs, SignsTwice, Undecided, draw_risk, fit_no_answer
 
 # as many answerable as not, though one half lists two and the other four
 ASKED = AskedTwice(
@@ -52,6 +54,36 @@ def test_no_other_threshold_has_more_right_decisions(
     best = asked.best()
     assert best == asked.at(best.threshold)
     assert best.decided >= asked.at(other).decided - 1e-12
+
+
+def test_the_weights_that_made_the_questions_are_found_again() -> None:
+    """Signs of a thousand questions, and chances of the weights below: the fit comes near the weights."""
+    made, chances = NoAnswerWeights(bias=2.0, empty=0.5, doc_score=-0.1), random.Random(3)
+    halves: tuple[list[Signs], list[Signs]] = ([], [])
+    for _ in range(4000):
+        one = Signs(chances.uniform(0.01, 0.99), chances.uniform(0, 40))
+        halves[chances.random() < one.no_answer(made)].append(one)
+    found = fit_no_answer([SignsTwice(*halves)])
+    assert (found.empty, found.doc_score) == pytest.approx((made.empty, made.doc_score), rel=0.2)
+    # both halves count alike: their ratio moves the bias alone
+    fewer = fit_no_answer([SignsTwice(halves[0], halves[1][::4])])
+    assert (fewer.bias, fewer.doc_score) == pytest.approx((found.bias, found.doc_score), rel=0.2)
+
+
+SIGNS = st.lists(st.builds(Signs, st.floats(0.0, 1.0), st.floats(-300.0, 300.0)), min_size=1, max_size=8)
+
+
+@given(SIGNS, SIGNS)
+def test_any_signs_have_weights(answerable: list[Signs], unanswerable: list[Signs]) -> None:
+    weights = fit_no_answer([SignsTwice(answerable, unanswerable)])
+    for one in (*answerable, *unanswerable):
+        assert 0 <= one.no_answer(weights) <= 1
+
+
+def test_without_weights_the_empty_answer_alone_counts() -> None:
+    assert Signs(0.3, 12.0).no_answer(None) == 0.3
+    neutral = NoAnswerWeights(bias=0.0, empty=1.0, doc_score=0.0)
+    assert Signs(0.3, 12.0).no_answer(neutral) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("name", ["risk.png", "risk.svg"])

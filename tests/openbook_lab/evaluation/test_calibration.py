@@ -5,6 +5,7 @@ import math
 import shutil
 import tomllib
 from contextlib import closing
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from openbook.indexing.publishing import publish
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.engine import RagEngine
+from openbook.rag.no_answer import NoAnswerWeights
 from openbook.storage.index_store import IndexStore
 from openbook_lab.datasets.qa_metrics import has_answer
 from openbook_lab.datasets.questions import Question
@@ -28,6 +30,7 @@ from openbook_lab.evaluation.calibration import (
     asked_twice,
     model_digest,
     readings_of,
+    signs_twice,
 )
 from openbook_lab.evaluation.prior_fit import BM25_ALONE, DENSE_ALONE
 from tests.fixtures.command_line import Run
@@ -88,7 +91,7 @@ def test_the_readings_are_what_the_engine_computes(
     retriever = "dense" if weights is DENSE_ALONE else "bm25"
     studied = BookStudy(tiny, snapshot, tmp_path, "tiny").study(EncoderDecoder(tiny), ASKED, Silent())
     tokens, sequences = readings_of(studied).nll(weights, 3)
-    empties = asked_twice("tiny-2016", studied, [False] * 3, weights, 3)
+    empties = asked_twice(signs_twice("tiny-2016", studied, weights, 3), [False] * 3, None)
     engine = RagEngine(tiny)
     # the version that is left for the first question, as a version of its own
     (away,) = articles_that_answer(snapshot, ASKED[:1], Silent())
@@ -113,6 +116,25 @@ def test_the_readings_are_what_the_engine_computes(
         assert list(one.held) == held
         assert one.others.rows
         assert not any(has_answer(passage.text, question.answers) for passage in snapshot.passages(one.others.rows))
+
+
+def test_the_signs_make_the_no_answer_of_the_engine(tiny: Checkpoint, store: IndexStore, tmp_path: Path) -> None:
+    prior, weights = PriorWeights(0.4, 0.7), NoAnswerWeights(bias=0.3, empty=0.6, doc_score=-0.2)
+    calibrated = replace(tiny, facts=replace(tiny.facts, prior=prior, no_answer=weights))
+    with closing(store.open("tiny-2016")) as snapshot:
+        studied = BookStudy(tiny, snapshot, tmp_path, "tiny").study(EncoderDecoder(tiny), ASKED, Silent())
+        signs = signs_twice("tiny-2016", studied, prior, 3)
+        asked = [question.text for question in ASKED]
+        hybrid, dense = (
+            [answer.no_answer for answer in RagEngine(calibrated).answer(asked, snapshot, options)]
+            for options in (AnswerOptions(n_docs=3, retriever=one) for one in ("hybrid", "dense"))
+        )
+        empty = [one.no_answer for one in RagEngine(tiny).answer(asked, snapshot, AnswerOptions(n_docs=3))]
+    found = asked_twice(signs, [True] * 3, weights)
+    assert hybrid == pytest.approx([one.no_answer for one in found.answerable], rel=1e-4)
+    assert max(abs(one - other) for one, other in zip(hybrid, empty, strict=True)) > 0.01
+    # the weights were fitted to the doc_scores of the hybrid retriever
+    assert dense == empty
 
 
 def test_what_was_read_is_never_read_again(
@@ -165,7 +187,8 @@ def test_the_prior_and_the_threshold_are_written_and_all_else_stays(calibrate: R
     assert list(after) == [*before, "prior", "model", "no_answer"]
     assert {key: after[key] for key in before} == before
     assert list(after["prior"]) == ["dense", "bm25"]
-    assert list(after["no_answer"]) == ["threshold", "coverage", "risk", "auc"]
+    assert list(after["no_answer"]) == ["threshold", "coverage", "risk", "auc", "weights"]
+    assert list(after["no_answer"].pop("weights")) == ["bias", "empty", "doc_score"]
     assert all(0 <= share <= 1 for share in after["no_answer"].values())
     assert load_checkpoint("tiny").name != name
     assert f"the fingerprint of {name} changes" in ended.err

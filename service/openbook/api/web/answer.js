@@ -67,7 +67,7 @@ export function figures(answer) {
   const stages = Object.entries(rest).map(([name, value]) => `${name} ${duration(value)}`);
   return element("dl", { className: "figures" },
     figure("log p(answer)", decimals(answer.log_prob), `p = ${probability(Math.exp(answer.log_prob))}`),
-    figure("p(no answer)", probability(answer.no_answer), "of the empty answer"),
+    figure("p(no answer)", probability(answer.no_answer), "that no passage answers"),
     figure("time", duration(total), stages.join(", ")),
     figure("model", MODELS[answer.model], `${answer.checkpoint}, ${answer.retriever}`));
 }
