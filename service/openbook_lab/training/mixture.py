@@ -98,7 +98,7 @@ def closed_book_source(pairs: Sequence[Question]) -> Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Nearest:
+class FoundPieces:
     """The rows of the pieces nearest to a question, nearest first: some that hold an answer, and some that do not."""
 
     holding: Sequence[int]
@@ -111,7 +111,7 @@ def search_pieces(
     asked_vectors: NDArray[np.float32],
     vectors: NDArray[np.float32],
     prior: PriorWeights = DENSE,
-) -> list[Nearest]:
+) -> list[FoundPieces]:
     """For each question what the hybrid search finds among the pieces, before any training.
 
     Both kinds of vectors, (Q, d) and (N, d), are the passage encoder's own: a question encoder that begins training
@@ -120,13 +120,13 @@ def search_pieces(
     seldom answers.
     """
 
-    def nearest(question: Question, rows: Sequence[int]) -> Nearest:
+    def nearest(question: Question, rows: Sequence[int]) -> FoundPieces:
         stands = (
             row for row in rows[:FOUND_AMONG] if any(occurrences(one, pieces[row][1]) for one in question.answers)
         )
         answers = {answer.lower() for answer in question.answers}
         wrong = (row for row in rows if not any(answer in lowered[row] for answer in answers))
-        return Nearest(list(stands), list(itertools.islice(wrong, KEPT_NEGATIVES)))
+        return FoundPieces(list(stands), list(itertools.islice(wrong, KEPT_NEGATIVES)))
 
     lowered = [f"{title} {text}".lower() for title, text in pieces]
     passages = [Passage(str(row), *piece) for row, piece in enumerate(pieces)]

@@ -12,7 +12,7 @@ from openbook_lab.datasets.questions import Question
 from openbook_lab.training.data import Questions, pieces_of, titled_pieces
 from openbook_lab.training.examples import AnswerPool, ReadingExample
 from openbook_lab.training.libraries import DENSE
-from openbook_lab.training.mixture import Mixture, Nearest, question_sources, search_pieces
+from openbook_lab.training.mixture import Mixture, FoundPieces, question_sources, search_pieces
 
 
 def named(name: str) -> ReadingExample:
@@ -40,7 +40,9 @@ def test_pieces_hold_every_word_once_and_are_even(count: int) -> None:
     assert not sizes or (max(sizes) <= 100 and max(sizes) - min(sizes) <= 1)
 
 
-def searched(questions: list[Question], pieces: list[tuple[str, str]], prior: PriorWeights = DENSE) -> list[Nearest]:
+def searched(
+    questions: list[Question], pieces: list[tuple[str, str]], prior: PriorWeights = DENSE
+) -> list[FoundPieces]:
     encoder = PassageEncoder.load()
     asked = encoder.encode_texts([question.text for question in questions])
     vectors = encoder.encode_texts([f"{title} {text}" for title, text in pieces])
