@@ -12,7 +12,7 @@ from openbook_lab.datasets.questions import Question
 from openbook_lab.training.data import Questions, pieces_of, titled_pieces
 from openbook_lab.training.examples import AnswerPool, ReadingExample
 from openbook_lab.training.libraries import DENSE
-from openbook_lab.training.mixture import Mixture, FoundPieces, question_sources, search_pieces
+from openbook_lab.training.mixture import FoundPieces, Mixture, question_sources, search_pieces
 
 
 def named(name: str) -> ReadingExample:
