@@ -184,8 +184,9 @@ def bare_models(config: RagConfig, tensors: Mapping[str, Tensor], dtype: torch.d
     with torch.device("meta"):
         dpr, bart = BareDpr(questions), BareBart(generator)
     try:
-        _fill(dpr, tensors, _name_in_dpr, dtype)
-        _fill(bart, {**tensors, WORDS[0]: words[0]}, _name_in_bart, dtype)
+        copies: dict[int, Tensor] = {}  # a tensor that both models have, as openbook-mini's words, is copied once
+        _fill(dpr, tensors, _name_in_dpr, dtype, copies)
+        _fill(bart, {**tensors, WORDS[0]: words[0]}, _name_in_bart, dtype, copies)
     except (KeyError, RuntimeError):
         return None
     bart.lm_head.weight = bart.decoder.embed_tokens.weight
@@ -206,9 +207,20 @@ def _name_in_bart(name: str) -> str:
     return WORDS[0] if words else f"{GENERATOR}model.{name}"
 
 
-def _fill(module: nn.Module, tensors: Mapping[str, Tensor], name_of: Callable[[str], str], dtype: torch.dtype) -> None:
-    """Raises KeyError for a tensor that is missing, RuntimeError for one of another shape."""
-    sources = {name: name_of(name) for name in module.state_dict()}
-    # copies: a file that somebody replaces while it is mapped would end the process
-    copies = {source: tensors[source].to(dtype, copy=True) for source in set(sources.values())}
-    module.load_state_dict({name: copies[source] for name, source in sources.items()}, assign=True)
+def _fill(
+    module: nn.Module,
+    tensors: Mapping[str, Tensor],
+    name_of: Callable[[str], str],
+    dtype: torch.dtype,
+    copies: dict[int, Tensor],
+) -> None:
+    """`copies` receives what is copied, by the id of its tensor.
+
+    Raises KeyError for a tensor that is missing, RuntimeError for one of another shape.
+    """
+    sources = {name: tensors[name_of(name)] for name in module.state_dict()}
+    for source in sources.values():
+        if id(source) not in copies:
+            # a file that somebody replaces while it is mapped would end the process
+            copies[id(source)] = source.to(dtype, copy=True)
+    module.load_state_dict({name: copies[id(source)] for name, source in sources.items()}, assign=True)
