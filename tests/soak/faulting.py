@@ -17,8 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import bm25s
-
 from openbook.cli.app import build
 from openbook.cli.app import main as openbook
 from openbook.errors import OpenbookError
@@ -26,7 +24,6 @@ from tests.soak.killing import KEPT, OPERATIONS, in_child, look, prepare, said_b
 from tests.soak.tracing import injected
 
 # a child imports nothing while files cannot be opened or mapped
-del bm25s
 build()
 
 FAULTS: dict[str, tuple[str, ...]] = {

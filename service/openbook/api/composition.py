@@ -200,7 +200,12 @@ def load_engine(settings: Settings) -> RagEngine:
     """
     products = Products(settings.cache / PRODUCTS_FILE) if settings.try_products else None
     checkpoint = load_checkpoint(
-        settings.checkpoint, device=settings.device, dtype=settings.dtype, prompt=settings.prompt, products=products
+        settings.checkpoint,
+        device=settings.device,
+        dtype=settings.dtype,
+        prompt=settings.prompt,
+        products=products,
+        bare=True,
     )
     reranker = None
     if settings.reranker:

@@ -1,6 +1,7 @@
 """The service as the commands see it: running elsewhere and asked over HTTP, or loaded into this process."""
 
 import asyncio
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -61,8 +62,9 @@ class ServiceHere:
 
     def __enter__(self) -> Self:
         # torch and transformers take seconds to import: only a command that computes pays for them
-        from openbook.api.composition import open_services
-        from openbook.application.telemetry import Telemetry
+        with without_collecting():
+            from openbook.api.composition import open_services
+            from openbook.application.telemetry import Telemetry
 
         quieten_libraries()
         self._services = open_services(self._settings, Telemetry())
@@ -126,6 +128,22 @@ def url_of(settings: Settings) -> str:
     everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
     host = everywhere.get(settings.host, settings.host)
     return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+
+
+@contextmanager
+def without_collecting() -> Iterator[None]:
+    """Import large libraries in a `with` block: without a collector of garbage it takes a sixth less.
+
+    What they leave stays as long as the process. So the collector never looks at it later either.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        if collects:
+            gc.enable()
 
 
 def quieten_libraries() -> None:

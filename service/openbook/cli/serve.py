@@ -10,7 +10,7 @@ import typer
 from pydantic import SecretStr
 
 from openbook import __version__
-from openbook.cli.client import as_settings, quieten_libraries, url_of
+from openbook.cli.client import as_settings, quieten_libraries, url_of, without_collecting
 from openbook.cli.consoles import output, say
 from openbook.cli.options import environment_name, option, with_options
 from openbook.errors import SettingInvalid, StoreUnreachable
@@ -89,7 +89,8 @@ def _serve(settings: Settings) -> None:
     output().print(welcome(settings, version, others), markup=False, soft_wrap=True)
     sys.stdout.flush()
 
-    from openbook.api import server
+    with without_collecting():
+        from openbook.api import server
 
     quieten_libraries()
     raise typer.Exit(server.serve(settings))

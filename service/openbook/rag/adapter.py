@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from openbook.errors import BaseMissing, CheckpointInvalid
 from openbook.extensions import checkpoint_folder
@@ -74,7 +74,7 @@ def pin(base: Path, parts: tuple[str, ...]) -> dict[str, str]:
     return {path.relative_to(base).as_posix(): sha256_of(path) for path in files}
 
 
-def read_adapted(base: Path, adapter: Path, dtype: torch.dtype) -> PreTrainedModel:
+def read_adapted(base: Path, adapter: Path, dtype: torch.dtype) -> "transformers.PreTrainedModel":
     """The causal language model in folder `base` with the matrices in folder `adapter` added to it.
 
     Raises CheckpointInvalid for an adapter that is not plain LoRA, or is another model's.

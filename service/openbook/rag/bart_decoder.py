@@ -18,9 +18,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import BartForConditionalGeneration, PreTrainedModel
 
 from openbook.rag.attention import attend, hide
+from openbook.rag.bare_models import BareBart
 from openbook.rag.decoder import (
     MAX_HYPOTHESES,
     BetweenSteps,
@@ -39,8 +39,12 @@ TYPICAL_TOKENS = 800
 FIRST_SLOTS = 32
 
 
-def can_step(model: PreTrainedModel) -> bool:
+def can_step(model: Any) -> bool:
     """True for BART itself; its relatives differ in where they normalise, and take the general way."""
+    if isinstance(model, BareBart):
+        return True
+    from transformers import BartForConditionalGeneration
+
     return type(model) is BartForConditionalGeneration
 
 
@@ -68,11 +72,9 @@ class _Layer:
 
 
 class BartDecoder:
-    """The decoder of a BartForConditionalGeneration, its weights rearranged once. Holds nothing of any decoding."""
+    """The decoder of a BART, whole or bare, its weights rearranged once. Holds nothing of any decoding."""
 
-    def __init__(
-        self, model: PreTrainedModel, *, int8: bool = False, keep: bool = True, products: Products | None = None
-    ) -> None:
+    def __init__(self, model: Any, *, int8: bool = False, keep: bool = True, products: Products | None = None) -> None:
         decoder: Any = model.get_decoder()
         self.heads: int = model.config.decoder_attention_heads
         gelu = model.config.activation_function == "gelu"

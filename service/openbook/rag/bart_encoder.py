@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from openbook.rag.attention import attend
 from openbook.rag.linear import Linear, make_linear
@@ -22,11 +21,9 @@ TYPICAL_TOKENS = 800
 
 
 class BartEncoder:
-    """The encoder of a BartForConditionalGeneration, its weights rearranged once. Holds nothing of any passage."""
+    """The encoder of a BART, whole or bare, its weights rearranged once. Holds nothing of any passage."""
 
-    def __init__(
-        self, model: PreTrainedModel, *, int8: bool = False, keep: bool = True, products: Products | None = None
-    ) -> None:
+    def __init__(self, model: Any, *, int8: bool = False, keep: bool = True, products: Products | None = None) -> None:
         self._encoder: Any = model.get_encoder()
         self._heads: int = model.config.encoder_attention_heads
         gelu = model.config.activation_function == "gelu"

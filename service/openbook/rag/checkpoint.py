@@ -36,14 +36,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
-from transformers import (
-    AutoTokenizer,
-    GenerationConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    RagConfig,
-    RagTokenForGeneration,
-)
+import transformers
+from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase, RagConfig
 
 from openbook.entities import ModelKind, PriorWeights
 from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
@@ -55,7 +49,7 @@ from openbook.rag.linear import auto_type
 from openbook.rag.no_answer import NoAnswerWeights
 from openbook.rag.products import Products
 from openbook.rag.prompt import CausalPrompt, read_prompt
-from openbook.rag.weights import BaseTensors, first_line, read_causal, read_models
+from openbook.rag.weights import BaseTensors, first_line, read_bare_models, read_causal, read_models
 from openbook.settings import DEFAULT_CHECKPOINT
 from openbook.storage.durable import sha256_of
 
@@ -101,13 +95,14 @@ class Facts:
 class Checkpoint:
     """Two models in evaluation mode, their tokenizers, and what they are. Nothing in it changes while serving.
 
-    With a `prompt` the generator is a causal language model. With a `question_head` the question encoder is a
-    sentence-transformers model, else a DPRQuestionEncoder.
+    The models are transformers' own, or bare where they were loaded so. With a `prompt` the generator is a causal
+    language model. With a `question_head` the question encoder is a sentence-transformers model, else a
+    DPRQuestionEncoder.
     """
 
     config: RagConfig
-    question_encoder: PreTrainedModel
-    generator: PreTrainedModel
+    question_encoder: Any
+    generator: Any
     question_tokenizer: PreTrainedTokenizerBase
     generator_tokenizer: PreTrainedTokenizerBase
     facts: Facts
@@ -144,10 +139,13 @@ def load_checkpoint(
     dtype: Dtype = "float32",
     prompt: Path | None = None,
     products: Products | None = None,
+    bare: bool = False,
 ) -> Checkpoint:
     """Load a folder, a checkpoint that a package brings, or a hub id (`owner/name`; only then the network is asked).
 
-    `products` chooses how the generator multiplies on a processor; without it, the usual way is taken.
+    `products` chooses how the generator multiplies on a processor; without it, the usual way is taken. With `bare`,
+    models that serve without transformers' own are loaded so where the folder allows it: in a fraction of the time, and
+    they can be neither trained nor saved.
     A causal checkpoint takes the prompt of the file `prompt` in place of its own. Raises SettingInvalid,
     CheckpointNotFound, TokenizerMissing, BaseWeightsMissing, or CheckpointInvalid and why.
     """
@@ -159,16 +157,21 @@ def load_checkpoint(
     if prompt is not None:
         raise SettingInvalid(setting="prompt", reason=f"{source} is no causal checkpoint and reads no prompt.")
     config = _read_config(folder)
-    model = read_models(folder, config, facts.base, choose_dtype(dtype, chosen, products)).to(chosen)
+    kind = choose_dtype(dtype, chosen, products)
+    # what else a generation_config.json is made of, transformers knows
+    bare = bare and (folder / GENERATION_FILE).is_file()
+    models = (read_bare_models(folder, config, facts.base, kind) if bare else None) or read_models(
+        folder, config, facts.base, kind
+    )
     return Checkpoint(
         config=config,
-        question_encoder=model.rag.question_encoder,
-        generator=model.rag.generator,
+        question_encoder=models.question_encoder.to(chosen),
+        generator=models.generator.to(chosen),
         question_tokenizer=_read_tokenizer(folder, QUESTION_TOKENIZER, config.question_encoder),
         generator_tokenizer=_read_tokenizer(folder, GENERATOR_TOKENIZER, config.generator),
         facts=facts,
         fingerprint=fingerprint_of(folder),
-        generation=_read_generation(folder, model.generation_config),
+        generation=_read_generation(folder, models.generation),
         int8=dtype == "int8",
         products=products,
     )
@@ -220,7 +223,7 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     """
     if checkpoint.prompt is not None:
         raise SettingInvalid(setting="checkpoint", reason="the folder of a causal checkpoint is whole: copy it.")
-    model = RagTokenForGeneration(
+    model = transformers.RagTokenForGeneration(
         config=checkpoint.config,
         # base tensors that both models read from one file share its memory, which is no tie that could be written
         question_encoder=deepcopy(checkpoint.question_encoder),

@@ -14,7 +14,7 @@ from openbook.errors import CheckpointInvalid, InvalidRequest, SettingInvalid
 from openbook.rag.bart_decoder import BartDecoder, BartState, can_step
 from openbook.rag.bart_encoder import BartEncoder
 from openbook.rag.checkpoint import Checkpoint
-from openbook.rag.decoder import DecoderState, TransformersState
+from openbook.rag.decoder import DecoderState
 from openbook.rag.generator import Generator
 from openbook.rag.wording import Wording
 
@@ -114,6 +114,9 @@ class EncoderDecoder(Generator):
         """A state before the first token of any answer."""
         if self._bart is not None:
             return BartState(self._bart[1], self.prefix, encoded.states, encoded.mask)
+        # transformers' models are slow to import, and BART does without them
+        from openbook.rag.transformers_state import TransformersState
+
         return TransformersState(self.model, self.prefix, encoded.states, encoded.mask)
 
     def said(self, targets: Sequence[str]) -> list[tuple[int, ...]]:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import transformers
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer, DPRContextEncoder, DPRQuestionEncoder
 from transformers.utils import logging as hf_logging
 
 from openbook.errors import CheckpointInvalid
@@ -166,9 +166,9 @@ def read_model(folder: Path, head: Head, dtype: torch.dtype) -> tuple[Any, Any, 
     """The model below a head, its tokenizer and its configuration. Raises CheckpointInvalid."""
     config: dict[str, Any] = read_json(folder, "config.json")
     if head.pooling == "pooler":
-        return (*_load(folder, DPRContextEncoder, dtype), config)
+        return (*_load(folder, transformers.DPRContextEncoder, dtype), config)
     without_pooler = {"add_pooling_layer": False} if ENCODERS[config["model_type"]] else {}
-    return (*_load(folder, AutoModel, dtype, **without_pooler), config)
+    return (*_load(folder, transformers.AutoModel, dtype, **without_pooler), config)
 
 
 def _load(folder: Path, kind: Any, dtype: torch.dtype, **options: Any) -> tuple[Any, Any]:
@@ -180,7 +180,7 @@ def _load(folder: Path, kind: Any, dtype: torch.dtype, **options: Any) -> tuple[
         model, loading = kind.from_pretrained(
             folder, dtype=dtype, local_files_only=True, output_loading_info=True, **options
         )
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise CheckpointInvalid(checkpoint=folder, reason=first_line(error)) from error
     finally:
@@ -211,7 +211,7 @@ def read_question_encoder(folder: Path, dtype: torch.dtype) -> TextEncoder:
             raise CheckpointInvalid(
                 checkpoint=folder, reason="neither a sentence-transformers folder nor a DPRQuestionEncoder"
             )
-        model, tokenizer = _load(folder, DPRQuestionEncoder, dtype)
+        model, tokenizer = _load(folder, transformers.DPRQuestionEncoder, dtype)
     return TextEncoder(model.requires_grad_(False).eval(), tokenizer, head)
 
 

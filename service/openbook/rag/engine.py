@@ -42,7 +42,6 @@ from openbook.entities import (
 )
 from openbook.errors import NotCalibrated, RerankerMissing, RetrieverUnavailable, SearchParameterUnknown
 from openbook.rag import decoding, provenance
-from openbook.rag.causal_generator import CausalGenerator
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoder import BetweenSteps, DecoderState, nothing
 from openbook.rag.decoding import document_posterior
@@ -120,11 +119,11 @@ class RagEngine:
 
     def kept(self) -> KeptStats | None:
         """What a causal generator has kept of passages; None for a generator that keeps nothing."""
-        return self._generator.kept() if isinstance(self._generator, CausalGenerator) else None
+        return self._generator.kept()
 
     def growth(self, versions: int) -> int:
         """The bytes that kept passages may still take, where so many versions are open."""
-        return self._generator.growth(versions) if isinstance(self._generator, CausalGenerator) else 0
+        return self._generator.growth(versions)
 
     def retriever(self, choice: RetrieverChoice, snapshot: ReadableIndex) -> RetrieverKind:
         """The retriever that `choice` means for this version.

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from openbook.entities import Passage
+from openbook.entities import KeptStats, Passage
 from openbook.errors import InvalidRequest
 from openbook.rag.decoder import DecoderState
 
@@ -33,6 +33,14 @@ class Generator(ABC):
         What comes back is for `start` alone. `book` is where the passages come from: a generator may keep what it has
         read of them for as long as the book is there.
         """
+
+    def kept(self) -> KeptStats | None:
+        """What is kept of passages; None for a generator that keeps nothing."""
+        return None
+
+    def growth(self, books: int) -> int:
+        """The bytes that kept passages may still take, where so many books are open."""
+        return 0
 
     @abstractmethod
     def n_read(self, encoded: Any) -> list[int]:

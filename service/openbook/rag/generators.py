@@ -1,6 +1,5 @@
 """The generator that a checkpoint is made for."""
 
-from openbook.rag.causal_generator import CausalGenerator
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.generator import Generator
@@ -12,5 +11,8 @@ def open_generator(checkpoint: Checkpoint, *, passage_bytes: int = 0) -> Generat
     Raises CheckpointInvalid for a model that cannot be used, SettingInvalid for a precision that it does not have.
     """
     if checkpoint.prompt is not None:
+        # transformers' models are slow to import, and a RAG folder does without them
+        from openbook.rag.causal_generator import CausalGenerator
+
         return CausalGenerator(checkpoint, passage_bytes=passage_bytes)
     return EncoderDecoder(checkpoint)

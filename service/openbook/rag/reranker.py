@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from numpy.typing import NDArray
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from openbook.entities import Passage
 from openbook.errors import CheckpointInvalid, CheckpointNotFound, RerankerInvalid
@@ -89,14 +89,14 @@ def load_reranker(source: str, *, device: torch.device, dtype: torch.dtype) -> R
 
 def _load(folder: Path, source: str, device: torch.device, dtype: torch.dtype) -> Reranker:
     _check_settings(folder)
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if config.num_labels != 1:
         raise CheckpointInvalid(checkpoint=source, reason=f"its model has {config.num_labels} labels")
     # transformers makes a tokenizer that knows no word where there is none
     if not any(any(folder.glob(pattern)) for pattern in TOKENIZER_PATTERNS):
         raise CheckpointInvalid(checkpoint=source, reason=f"it has no tokenizer: {', '.join(TOKENIZER_PATTERNS)}")
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    model = read_model(AutoModelForSequenceClassification, folder, config, dtype).to(device)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    model = read_model(transformers.AutoModelForSequenceClassification, folder, config, dtype).to(device)
     known = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > known:
         reason = f"its tokenizer has {len(tokenizer)} tokens, its model knows {known}"

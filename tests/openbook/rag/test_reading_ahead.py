@@ -11,12 +11,13 @@ from openbook.entities import AnswerOptions, Hypothesis
 from openbook.rag import decoding, reading_ahead
 from openbook.rag.bart_decoder import BartState
 from openbook.rag.causal_decoder import CausalState
-from openbook.rag.decoder import DecoderState, TransformersState
+from openbook.rag.decoder import DecoderState
 from openbook.rag.engine import RagEngine
 from openbook.rag.generator import Generator
 from openbook.rag.guessing import MOST_GUESSED
 from openbook.rag.marginal import doc_log_prior
 from openbook.rag.reading_ahead import MOST_ROWS, PATIENCE, ReadingAhead
+from openbook.rag.transformers_state import TransformersState
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.causal import write_causal
 from tests.openbook.rag.conftest import Case, Subject, make_case
