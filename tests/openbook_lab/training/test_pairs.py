@@ -230,7 +230,8 @@ def test_pairs_that_nothing_can_be_learnt_from_are_refused_before_anything_begin
     joint, reads = config.joint, replace(asked, reading=replace(config.reading, steps=1))
     idle, book = replace(asked, joint=replace(joint, steps=0)), replace(reads, closed_book=True)
     without_index = closed(asked, steps=1)
-    generator, finds = ("generator-encoder", "generator-decoder"), RetrievalConfig(steps=1)
+    generator = ("generator-encoder", "generator-decoder")
+    finds = RetrievalConfig(steps=1)
     frozen = replace(reads.reading, freeze=generator)
     all_frozen, patient = replace(joint, freeze=(*generator, "question-encoder")), replace(joint, patience=1)
     for refusable, reason in (
