@@ -18,7 +18,7 @@ from torch import Tensor
 from openbook.errors import CheckpointInvalid, SourceInvalid
 from openbook.rag.checkpoint import FACTS_FILE
 
-CALIBRATED = ("prior", "no_answer")
+CALIBRATED = ("prior", "model", "no_answer")
 
 
 def average_checkpoints(output: Path, folders: Sequence[Path], *, name: str) -> None:

@@ -37,6 +37,9 @@ def train(
     reading_steps: int | None = option(
         None, "Steps of reading. Default: 2400, and 0 without --paragraphs; 0: left out.", min=0
     ),
+    retrieval_steps: int = option(
+        0, "Steps in which the question encoder learns to find, from passages that mislead it. 0: left out.", min=0
+    ),
     joint_steps: int | None = option(
         None, "Steps of joint training. Default: 320, and 0 of a closed book; 0: left out.", min=0
     ),
@@ -109,6 +112,7 @@ def train(
         recipe,
         worlds=worlds,
         reading=replace(recipe.reading, **{**stage, **of_reading, "steps": reading_steps}),
+        retrieval=replace(recipe.retrieval, steps=retrieval_steps, freeze=stage["freeze"]),
         joint=replace(recipe.joint, **{**stage, **of_joint, "steps": joint_steps, "loss": loss, "n_docs": n_docs}),
     )
     recipe = with_numbers(recipe, number)

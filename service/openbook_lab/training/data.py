@@ -175,6 +175,8 @@ def check_questions(config: TrainingConfig, questions: Questions) -> None:
             reason="reading learns from questions over paragraphs, and there are none: name a file with --paragraphs, "
             "or leave reading out with --reading-steps 0",
         )
+    if config.retrieval.steps and not any(q.answers for q in (*questions.paragraphs, *questions.alone)):
+        raise SourceInvalid(source="questions", reason="none of them has an answer, so there is nothing to find")
     if joint.steps:
         asked = (*questions.paragraphs, *questions.alone, *questions.prompts, *questions.claims)
         given, needed = sum(bool(question.answers) for question in asked), joint.questions_per_step
@@ -197,7 +199,7 @@ def check_questions(config: TrainingConfig, questions: Questions) -> None:
             reason="stopping early in reading needs held-out questions with their paragraphs: name an article with "
             "--held-out",
         )
-    if (reading.patience or joint.patience) and not dev:
+    if (reading.patience or config.retrieval.patience or joint.patience) and not dev:
         raise SettingInvalid(
             setting="--patience", reason="stopping early needs held-out questions with answers: name a file with --dev"
         )

@@ -10,7 +10,7 @@ from transformers import DPRQuestionEncoder, PreTrainedModel
 
 from openbook_lab.training.lora import lora_parameters
 from openbook_lab.training.machine import ALONE, Machine
-from openbook_lab.training.recipe import GENERATOR, WORD_EMBEDDINGS, StageConfig
+from openbook_lab.training.recipe import GENERATOR, WORD_EMBEDDINGS, GeneratorConfig
 
 BETAS = (0.9, 0.98)
 # the largest norm of a gradient
@@ -118,7 +118,7 @@ def learning_rate(step: int, *, steps: int, warm_up: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up)))
 
 
-def generator_groups(generator: PreTrainedModel, config: StageConfig) -> list[ParameterGroup]:
+def generator_groups(generator: PreTrainedModel, config: GeneratorConfig) -> list[ParameterGroup]:
     """The generator without its frozen parts: the encoder, then everything else, word embeddings included.
 
     Of a causal language model LoRA alone is trained, at the decoder's rate.

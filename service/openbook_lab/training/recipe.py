@@ -15,12 +15,12 @@ from openbook.storage.durable import sha256_of
 
 RECIPE_FILE = "recipe.json"
 FILES = ("paragraphs", "sentences", "unanswerable", "questions", "feedback", "texts", "claims", "dev", "passages")
-STAGES = ("reading", "distillation", "joint")
+STAGES = ("reading", "distillation", "retrieval", "joint")
 # a training may change these and remain the same training
 NOT_THE_RECIPES = frozenset({"output", "work", "name"})
 # numbers of a stage that may be 0; every other must be positive
 COUNTS_FROM_ZERO = frozenset({"steps", "warm_up", "patience", "guided_heads"})
-SHARES = frozenset({"guidance", "weight_decay", "dropout", "world_share", "office_share", "silence"})
+SHARES = frozenset({"guidance", "weight_decay", "dropout", "world_share", "office_share", "silence", "bm25", "pull"})
 # texts are longer than answers: a stage learns this many of their tokens
 WRITTEN_TOKENS = 64
 
@@ -38,7 +38,7 @@ CAUSAL_JOINT: Mapping[str, float] = {"decoder_rate": 3e-4, "dropout": 0.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageConfig:
-    """Numbers of both stages that train the generator.
+    """Numbers of every stage that takes steps, saves states and is evaluated.
 
     accumulate      parts of a step's batch: the same result in a part of the memory
     patience        evaluations without improvement that end the stage with its best state; 0: take all steps
@@ -47,14 +47,10 @@ class StageConfig:
 
     steps: int
     warm_up: int
-    encoder_rate: float
-    decoder_rate: float
     evaluate_every: int
     save_every: int
     weight_decay: float = 0.01
     dropout: float = 0.1
-    max_input_length: int = 300
-    max_target_length: int = 24
     accumulate: int = 1
     patience: int = 0
     log_every: int = 20
@@ -63,7 +59,17 @@ class StageConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadingConfig(StageConfig):
+class GeneratorConfig(StageConfig):
+    """Numbers of both stages that train the generator."""
+
+    encoder_rate: float
+    decoder_rate: float
+    max_input_length: int = 300
+    max_target_length: int = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingConfig(GeneratorConfig):
     """Numbers of reading. `tokens_per_step` counts padded input tokens of all processes together."""
 
     steps: int = 2400
@@ -92,7 +98,32 @@ class DistillationConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JointConfig(StageConfig):
+class RetrievalConfig(StageConfig):
+    """Numbers of learning to retrieve. `questions_per_step` counts the questions of all processes together.
+
+    `dense` and `bm25` weigh both scores: those that suit openbook-mini's encoder on training questions. The best
+    `n_docs` passages are a question's candidates. `pull` weighs the squared distance to the vectors of before, per
+    squared length. The shares are those of joint training.
+    """
+
+    steps: int = 0
+    warm_up: int = 20
+    question_rate: float = 5e-5
+    evaluate_every: int = 100
+    save_every: int = 50
+    questions_per_step: int = 64
+    n_docs: int = 100
+    dense: float = 0.75
+    bm25: float = 0.4
+    pull: float = 0.3
+    world_share: float = 0.15
+    office_share: float = 0.5
+    dropout: float = 0.0
+    accumulate: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointConfig(GeneratorConfig):
     """Numbers of joint training. `questions_per_step` counts the questions of all processes together.
 
     `world_share` of the questions are about an invented world, and `office_share` of these ask who holds an office.
@@ -194,6 +225,7 @@ class TrainingConfig(TrainingInputs):
     )
     reading: ReadingConfig = field(default_factory=ReadingConfig)
     distillation: DistillationConfig = field(default_factory=DistillationConfig)
+    retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
     joint: JointConfig = field(default_factory=JointConfig)
 
     def seeded(self) -> "TrainingConfig":
@@ -263,6 +295,10 @@ def _check_stages(config: TrainingConfig) -> None:
         )
     if joint.steps and {*GENERATOR, "question-encoder"} <= set(joint.freeze):
         raise SettingInvalid(setting="--freeze", reason="with all three parts frozen there is nothing to learn")
+    if config.retrieval.steps and "question-encoder" in config.retrieval.freeze:
+        raise SettingInvalid(
+            setting="--freeze", reason="with a frozen question encoder retrieval has nothing to learn: steps 0"
+        )
     if joint.loss == "lsr" and not set(joint.freeze) >= GENERATOR:
         raise SettingInvalid(
             setting="--loss", reason="lsr asks a frozen generator which passages help: add --freeze generator"
@@ -272,6 +308,10 @@ def _check_stages(config: TrainingConfig) -> None:
     if joint.steps:
         raise SettingInvalid(
             setting="--joint-steps", reason="with a closed book there are no passages to be found, so it must be 0"
+        )
+    if config.retrieval.steps:
+        raise SettingInvalid(
+            setting="--retrieval-steps", reason="with a closed book there are no passages to be found, so it must be 0"
         )
     if not reading.steps:
         raise SettingInvalid(setting="--reading-steps", reason="a closed book learns by reading alone")

@@ -1,4 +1,4 @@
-"""The whole training: base -> reading -> distillation -> joint -> a checkpoint folder.
+"""The whole training: base -> reading -> distillation -> retrieval -> joint -> a checkpoint folder.
 
 Every stage leaves its result in the work folder, and is left out where the result is there. So the same call resumes an
 interrupted run.
@@ -31,7 +31,8 @@ from openbook_lab.training.optimizer import train_logits_bias
 from openbook_lab.training.reading import ReadingTask
 from openbook_lab.training.recipe import TrainingConfig as TrainingConfig
 from openbook_lab.training.recipe import check_recipe, remember
-from openbook_lab.training.stage import Progress, load_state, no_progress, save_state, train_stage
+from openbook_lab.training.retrieval import RetrievalTask, retrieval_questions
+from openbook_lab.training.stage import Progress, Task, load_state, no_progress, save_state, train_stage
 from openbook_lab.training.vectors import KeptVectors
 from openbook_lab.training.weights import alone_scores, save_adapted, save_trained
 from openbook_lab.training.worlds import InventedWorld, invented_worlds
@@ -42,6 +43,7 @@ Report = Callable[[str], None]
 RESULTS = {
     "reading": ("reader.pt", ("generator",)),
     "distillation": ("question_encoder.pt", ("question_encoder",)),
+    "retrieval": ("retrieval.pt", ("question_encoder",)),
     "joint": ("joint.pt", ("generator", "question_encoder")),
 }
 
@@ -160,13 +162,13 @@ class Training:
 
     @cached_property
     def libraries(self) -> Mapping[str, Library]:
-        """The libraries that joint training searches."""
+        """The libraries that retrieval and joint training search."""
         return make_libraries(
             self.questions,
             self.worlds,
             encoder=self.vectors,
             device=self.machine.device,
-            bm25=self.base.prior.bm25 > 0,
+            bm25=self.base.prior.bm25 > 0 or (self.config.retrieval.steps > 0 and self.config.retrieval.bm25 > 0),
         )
 
     def draw(self) -> Draw:
@@ -199,7 +201,8 @@ class Training:
         """Write the checkpoint; it may move from `folder` to the recipe's `output`."""
         config, models = self.config, self.models(*self.stages)
         if self.base.kind == "causal":
-            trained = "joint" in self.stages and "question-encoder" not in config.joint.freeze
+            joint = "joint" in self.stages and "question-encoder" not in config.joint.freeze
+            trained = joint or "retrieval" in self.stages
             save_adapted(folder, models, self.base.folder, name=config.name, place=config.output, trained=trained)
         else:
             save_trained(folder, models, name=config.name, passage_encoder=self.vectors.encoder)
@@ -216,7 +219,8 @@ class Training:
 
     def train_here(self, stage: str) -> None:
         """Train a stage in this process; the first process saves the result."""
-        models = self.models(*(before for before in self.stages if stage == "joint" and before != "joint"))
+        before = self.stages[: self.stages.index(stage)] if stage in ("retrieval", "joint") else ()
+        models = self.models(*before)
         log = partial(self._log, stage)
         if stage == "distillation":
             distil_question_encoder(
@@ -230,11 +234,12 @@ class Training:
                 progress=self.progress,
             )
         else:
-            task = self._reading(models) if stage == "reading" else self._joint(models)
+            make = {"reading": self._reading, "retrieval": self._retrieval, "joint": self._joint}
+            task: Task = make[stage](models)
             train_stage(task, state_file=self.config.work / f"{stage}_state.pt", log=log, progress=self.progress)
         if self.rank == 0:
             trained = {name: getattr(models, name).cpu().state_dict() for name in RESULTS[stage][1]}
-            if self.base.kind == "causal":
+            if self.base.kind == "causal" and "generator" in trained:
                 # nothing else of a language model is trained
                 trained["generator"] = lora_state(models.generator)
             save_state(self.result(stage), trained)
@@ -260,6 +265,15 @@ class Training:
         return ReadingTask(
             config.reading, models.generator, wording, mixture.pool, judge, machine=self.machine, dev=dev
         )
+
+    def _retrieval(self, models: RagModels) -> RetrievalTask:
+        config = self.config.retrieval
+        draw = draw_from(
+            retrieval_questions(self.questions, self.worlds),
+            world_share=config.world_share,
+            office_share=config.office_share,
+        )
+        return RetrievalTask(config, models, self.libraries, draw, machine=self.machine, dev=self.questions.dev)
 
     def _joint(self, models: RagModels) -> JointTask:
         dev = self.questions.dev

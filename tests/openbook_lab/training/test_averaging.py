@@ -35,7 +35,7 @@ def test_every_weight_is_the_mean_and_a_folder_given_twice_counts_twice(tiny_che
 def test_a_mean_is_not_calibrated(tiny_checkpoint: Path, tmp_path: Path) -> None:
     one, other = copied(tiny_checkpoint, tmp_path / "one"), tiny_checkpoint
     facts = json.loads((one / "openbook.json").read_text())
-    calibrated = {"prior": {"dense": 1, "bm25": 1}, "no_answer": {"threshold": 0.5}}
+    calibrated = {"prior": {"dense": 1, "bm25": 1}, "model": "sequence", "no_answer": {"threshold": 0.5}}
     (one / "openbook.json").write_text(json.dumps(facts | calibrated))
     average_checkpoints(tmp_path / "mean", [one, other], name="mean")
     assert json.loads((tmp_path / "mean" / "openbook.json").read_text()) == facts | {"name": "mean"}

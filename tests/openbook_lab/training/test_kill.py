@@ -20,7 +20,8 @@ from openbook_lab.training.joint import JointTask
 from openbook_lab.training.libraries import Library
 from openbook_lab.training.machine import Machine, meet
 from openbook_lab.training.reading import ReadingTask
-from openbook_lab.training.recipe import JointConfig
+from openbook_lab.training.recipe import JointConfig, RetrievalConfig
+from openbook_lab.training.retrieval import RetrievalTask
 from openbook_lab.training.stage import Task, save_state, train_stage
 from openbook_lab.training.worlds import LibraryQuestion
 from tests.openbook_lab.training.test_reading import CONFIG, pools_of
@@ -28,6 +29,9 @@ from tests.openbook_lab.training.test_reading import CONFIG, pools_of
 READING = replace(CONFIG, steps=6, save_every=3, log_every=1, dropout=0.2)
 JOINT = JointConfig(
     steps=6, questions_per_step=4, n_docs=2, warm_up=2, save_every=3, log_every=1, dropout=0.2, question_rate=1e-3
+)
+RETRIEVAL = RetrievalConfig(
+    steps=6, questions_per_step=4, n_docs=4, warm_up=2, save_every=3, log_every=1, question_rate=1e-3
 )
 # two steps after a state was saved, so that these are taken again
 DEADLY_STEP = 5
@@ -43,7 +47,7 @@ def train(
     questions: Sequence[Question],
     dies_in: str,
 ) -> None:
-    """Both stages in one of `count` processes; the first kills itself in the stage that `dies_in` names."""
+    """All stages in one of `count` processes; the first kills itself in the stage that `dies_in` names."""
     torch.set_num_threads(1)
     machine = Machine(rank=rank, count=count)
     if count > 1:
@@ -64,6 +68,7 @@ def train(
     task: Task
     for task in (
         ReadingTask(READING, models.generator, models.wording, pools_of(questions), machine=machine),
+        RetrievalTask(RETRIEVAL, models, {"all": Library(passages, vectors)}, draw, machine=machine),
         JointTask(JOINT, models, {"all": Library(passages, vectors)}, draw, machine=machine),
     ):
         train_stage(task, state_file=folder / f"{task.name}_state.pt", log=log)
@@ -95,10 +100,12 @@ def test_what_was_killed_and_begun_again_has_the_same_weights(
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert run(whole, count, tmp_path / "m0", **given) == 0
     assert run(killed, count, tmp_path / "m1", dies_in="reading", **given) == -signal.SIGKILL
+    assert not (killed / "retrieval_state.pt").exists()
+    assert run(killed, count, tmp_path / "m2", dies_in="retrieval", **given) == -signal.SIGKILL
     assert not (killed / "joint_state.pt").exists()
-    assert run(killed, count, tmp_path / "m2", dies_in="joint", **given) == -signal.SIGKILL
+    assert run(killed, count, tmp_path / "m3", dies_in="joint", **given) == -signal.SIGKILL
     assert not (killed / "weights.pt").exists()
-    assert run(killed, count, tmp_path / "m3", **given) == 0
+    assert run(killed, count, tmp_path / "m4", **given) == 0
     expected, found = (torch.load(folder / "weights.pt", weights_only=True) for folder in (whole, killed))
     for model, weights in expected.items():
         for name, tensor in weights.items():

@@ -21,7 +21,7 @@ from openbook_lab.training.data import Questions, read_all
 from openbook_lab.training.examples import ReadingExample
 from openbook_lab.training.libraries import PARAGRAPHS, FoundPassages, draw_from, library_questions
 from openbook_lab.training.mixture import closed_book_source
-from openbook_lab.training.recipe import DistillationConfig, JointConfig, ReadingConfig
+from openbook_lab.training.recipe import DistillationConfig, JointConfig, ReadingConfig, RetrievalConfig
 from openbook_lab.training.run import Training, TrainingConfig
 from tests.openbook_lab.training.files import lines, logged, refused, said_by, with_files
 
@@ -231,12 +231,15 @@ def test_pairs_that_nothing_can_be_learnt_from_are_refused_before_anything_begin
     idle, book = replace(asked, joint=replace(joint, steps=0)), replace(reads, closed_book=True)
     without_index = closed(asked, steps=1)
     generator = ("generator-encoder", "generator-decoder")
+    finds = RetrievalConfig(steps=1)
     frozen = replace(reads.reading, freeze=generator)
     all_frozen, patient = replace(joint, freeze=(*generator, "question-encoder")), replace(joint, patience=1)
     for refusable, reason in (
         (book, "--joint-steps: with a closed book there are no passages"),
         (replace(idle, closed_book=True), "--reading-steps: a closed book learns by reading alone"),
         (replace(book, joint=idle.joint), "passages: a closed book has no use for them"),
+        (replace(without_index, retrieval=finds), "--retrieval-steps: with a closed book there are no passages"),
+        (replace(asked, questions=unanswered, joint=idle.joint, retrieval=finds), "so there is nothing to find"),
         (replace(without_index, worlds=1), "worlds: a closed book has no use for them"),
         (replace(without_index, questions=unanswered), "none of them has an answer, so there is nothing to train on"),
         (replace(asked, questions=unanswered), "0 questions with answers are left to train on, and a step takes 2"),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.indexing.index_builder import Silence
@@ -15,7 +16,14 @@ from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.asked import choose_questions
 from openbook_lab.evaluation.reading import read_paragraphs
 from openbook_lab.training.data import read_all
-from openbook_lab.training.recipe import DistillationConfig, JointConfig, ReadingConfig, remember, with_numbers
+from openbook_lab.training.recipe import (
+    DistillationConfig,
+    JointConfig,
+    ReadingConfig,
+    RetrievalConfig,
+    remember,
+    with_numbers,
+)
 from openbook_lab.training.run import TrainingConfig
 from tests.openbook_lab.training.files import lines, logged, refused, said_by
 
@@ -86,6 +94,26 @@ def test_what_no_stage_trains_stays_the_bases(finished: TrainingConfig, tmp_path
     assert 0 < moved < 2 * further.joint.decoder_rate
 
 
+def test_learning_to_retrieve_moves_the_question_encoder_alone(finished: TrainingConfig, tmp_path: Path) -> None:
+    further = replace(
+        finished,
+        base=finished.output,
+        output=tmp_path / "on",
+        work=tmp_path / "work",
+        reading=replace(finished.reading, steps=0),
+        retrieval=RetrievalConfig(steps=1, questions_per_step=2, warm_up=1),
+        joint=replace(finished.joint, steps=0),
+    )
+    assert {"reading: left out", "retrieval: begins", "joint: left out"} <= set(said_by(further))
+    (line, dev) = logged(further, "retrieval")
+    assert (line["learnt"], dev["questions"]) == (1.0, 2)
+    first, second = load_checkpoint(finished.output), load_checkpoint(further.output)
+    before, after = first.question_encoder.state_dict(), second.question_encoder.state_dict()
+    assert any((before[name] != after[name]).any() for name in before)
+    for name, tensor in first.generator.state_dict().items():
+        assert torch.equal(second.generator.state_dict()[name], tensor), name
+
+
 def test_what_cannot_end_well_does_not_begin(config: TrainingConfig, tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.mkdir()
@@ -100,6 +128,8 @@ def test_what_cannot_end_well_does_not_begin(config: TrainingConfig, tmp_path: P
     refused(replace(config, joint=replace(config.joint, questions_per_step=4)), "3 questions with answers are left")
     refused(replace(config, joint=replace(config.joint, n_docs=2)), "n-docs: 2 passages a question, and 1 are there")
     refused(replace(config, reading=replace(config.reading, dropout=1.0)), r"reading\.dropout: 1\.0 cannot be")
+    retrieval = RetrievalConfig(steps=1, freeze=("question-encoder",))
+    refused(replace(config, retrieval=retrieval), "with a frozen question encoder retrieval has nothing to learn")
     refused(replace(config, device="abacus"), "'abacus' is none of auto, cpu, cuda")
     refused(replace(config, processes=0), "0 processes cannot train")
     nothing_held_out = replace(config, held_out=(), reading=replace(config.reading, patience=1))
