@@ -7,10 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from openbook.entities import Passage, PriorWeights
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training.data import Questions, pieces_of, titled_pieces
 from openbook_lab.training.examples import (
@@ -25,20 +22,12 @@ from openbook_lab.training.examples import (
     reading_example,
     titled,
 )
-from openbook_lab.training.libraries import DENSE, index_words
-from openbook_lab.training.recipe import DistillationConfig
 from openbook_lab.training.vectors import TextEncoder
 from openbook_lab.training.worlds import InventedWorld, LibraryQuestion, by_kind, draw_question
 
 Source = Callable[[random.Random], ReadingExample | None]
 
 NEIGHBOURHOOD = 40
-# of a question's search: pieces looked at, those among which one with an answer counts, and wrong ones kept
-NEAREST = 40
-FOUND_AMONG = 2
-KEPT_NEGATIVES = 4
-SEARCHED_TOGETHER = 128
-SCALE = DistillationConfig().scale
 # Leaders are what the two demo indexes differ in most: half of the questions ask who holds an office.
 OFFICE_SHARE = 0.5
 WORLD_TITLE_SHARE = 0.9
@@ -49,11 +38,10 @@ _LONG_WORD = re.compile(r"\w{4,}")
 # how often a source is drawn from: a weight at the first and at the last step of the stage, linear between
 SHARES: Mapping[str, tuple[float, float]] = {
     "paragraph": (0.38, 0.50),
-    "found": (0.08, 0.12),
     "sentence": (0.12, 0.03),
     "packed": (0.09, 0.05),
     "cloze": (0.12, 0.02),
-    "distractor": (0.12, 0.30),
+    "distractor": (0.07, 0.12),
     "unanswerable": (0.04, 0.08),
     "distant": (0.02, 0.01),
     "world": (0.12, 0.14),
@@ -97,78 +85,31 @@ def closed_book_source(pairs: Sequence[Question]) -> Source:
     return pair
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPieces:
-    """The rows of the pieces nearest to a question, nearest first: some that hold an answer, and some that do not."""
-
-    holding: Sequence[int]
-    lacking: Sequence[int]
-
-
-def search_pieces(
-    questions: Sequence[Question],
-    pieces: Sequence[tuple[str, str]],
-    asked_vectors: NDArray[np.float32],
-    vectors: NDArray[np.float32],
-    prior: PriorWeights = DENSE,
-) -> list[FoundPieces]:
-    """For each question what the hybrid search finds among the pieces, before any training.
-
-    Both kinds of vectors, (Q, d) and (N, d), are the passage encoder's own: a question encoder that begins training
-    scores with SCALE times their inner product.
-    A piece with an answer counts as `holding` if it is one of the first FOUND_AMONG: a name that stands farther down
-    seldom answers.
-    """
-
-    def nearest(question: Question, rows: Sequence[int]) -> FoundPieces:
-        stands = (
-            row for row in rows[:FOUND_AMONG] if any(occurrences(one, pieces[row][1]) for one in question.answers)
-        )
-        answers = {answer.lower() for answer in question.answers}
-        wrong = (row for row in rows if not any(answer in lowered[row] for answer in answers))
-        return FoundPieces(list(stands), list(itertools.islice(wrong, KEPT_NEGATIVES)))
-
+def hard_negatives(
+    questions: Sequence[Question], pieces: Sequence[tuple[str, str]], *, encoder: TextEncoder, keep: int = 4
+) -> list[list[int]]:
+    """For each question, the `keep` most similar pieces that hold none of its answers, most similar first."""
+    passages = encoder.encode_texts([f"{title} {text}".strip() for title, text in pieces])  # (P, d)
+    vectors = encoder.encode_texts([question.text for question in questions])  # (Q, d)
+    negatives = []
     lowered = [f"{title} {text}".lower() for title, text in pieces]
-    passages = [Passage(str(row), *piece) for row, piece in enumerate(pieces)]
-    words = index_words(passages, "pieces") if prior.bm25 else None
-    found = []
-    for start in range(0, len(questions), SEARCHED_TOGETHER):
-        some = questions[start : start + SEARCHED_TOGETHER]
-        scores = SCALE * prior.dense * asked_vectors[start : start + len(some)] @ vectors.T  # (B, N)
-        if words is not None:
-            scores += prior.bm25 * np.stack([words.scores(question.text) for question in some])
-        rows = torch.from_numpy(scores).topk(min(NEAREST, len(pieces))).indices.tolist()
-        found += [nearest(question, near) for question, near in zip(some, rows, strict=True)]
-    return found
+    for question, vector in zip(questions, vectors, strict=True):
+        nearest = np.argsort(-(passages @ vector))[:40]
+        answers = {answer.lower() for answer in question.answers}
+        wrong = (int(row) for row in nearest if not any(answer in lowered[row] for answer in answers))
+        negatives.append(list(itertools.islice(wrong, keep)))
+    return negatives
 
 
-def question_sources(
-    questions: Questions, pool: AnswerPool, encoder: TextEncoder, prior: PriorWeights = DENSE
-) -> dict[str, Source]:
+def question_sources(questions: Questions, pool: AnswerPool, encoder: TextEncoder) -> dict[str, Source]:
     """The sources that question files feed: questions over paragraphs, over single sentences, and without an answer.
 
-    Cloze questions also come from the passages that have no questions. Questions alone are read with passages that the
-    search finds: distant supervision, as in joint training.
+    Cloze questions also come from the passages that have no questions.
     """
     paragraphs, sentences = questions.paragraphs, questions.sentences
-    alone = [question for question in questions.alone if question.answers]
-    of_paragraphs = titled_pieces(paragraphs)
-    others = [(passage.title, passage.text) for passage in questions.passages]
-    pieces = [*of_paragraphs, *others]
-    vectors = np.concatenate(
-        [encoder.encode_texts([f"{title} {text}".strip() for title, text in some]) for some in (of_paragraphs, others)]
-    )  # (N, d)
-    asked_vectors = np.concatenate(
-        [encoder.encode_texts([question.text for question in some]) for some in (paragraphs, alone)]
-    )  # (Q, d)
-    searched = [*paragraphs, *alone]
-    near_questions = search_pieces(searched, pieces, asked_vectors, vectors, prior)
-    searches = list(zip(searched, near_questions, strict=True))
-    answered = [(question, rows.holding) for question, rows in searches[len(paragraphs) :] if rows.holding]
-    # where nothing holds an answer, a passage may answer in other words
-    misled = [
-        (question, rows.lacking) for question, rows in searches if rows.lacking and (rows.holding or question.context)
-    ]
+    pieces = titled_pieces(paragraphs)
+    negatives = hard_negatives(paragraphs, pieces, encoder=encoder)
+    to_cloze = [*pieces, *((passage.title, passage.text) for passage in questions.passages)]
 
     def near(index: int, random_state: random.Random) -> Question:
         low, high = max(0, index - NEIGHBOURHOOD), min(len(sentences), index + NEIGHBOURHOOD)
@@ -194,23 +135,19 @@ def question_sources(
 
     def cloze(random_state: random.Random) -> ReadingExample | None:
         if random_state.random() < 0.6 or not sentences:
-            title, text = random_state.choice(pieces)
+            title, text = random_state.choice(to_cloze)
             title = titled(title, 0.5, random_state)
         else:
             title, text = "", random_state.choice(sentences).context
         example = cloze_example(title, text, random_state)
         return example and make_counterfactual(example, pool, random_state)
 
-    def found(random_state: random.Random) -> ReadingExample | None:
-        question, rows = random_state.choice(answered)
-        title, text = pieces[random_state.choice(rows)]
-        there = next(answer for answer in question.answers if occurrences(answer, text))
-        return reading_example(Question(question.text, (there,), title, text), pool, random_state)
-
     def distractor(random_state: random.Random) -> ReadingExample | None:
-        question, rows = random_state.choice(misled)
-        title, text = pieces[random_state.choice(rows)]
-        return distractor_example(question.text, titled(title, 0.5, random_state), text, random_state)
+        index = random_state.randrange(len(paragraphs))
+        if not negatives[index]:
+            return None
+        title, text = pieces[random_state.choice(negatives[index])]
+        return distractor_example(paragraphs[index].text, titled(title, 0.5, random_state), text, random_state)
 
     def unanswerable(random_state: random.Random) -> ReadingExample | None:
         question = random_state.choice(questions.unanswerable)
@@ -226,11 +163,7 @@ def question_sources(
         text = f"{other.context} {more}".strip()
         return distractor_example(question.text, "", text, random_state)
 
-    sources: dict[str, Source] = {"paragraph": paragraph, "cloze": cloze}
-    if answered:
-        sources |= {"found": found}
-    if misled:
-        sources |= {"distractor": distractor}
+    sources: dict[str, Source] = {"paragraph": paragraph, "cloze": cloze, "distractor": distractor}
     if sentences:
         sources |= {"sentence": sentence, "packed": packed, "distant": distant}
     if questions.unanswerable:

@@ -158,7 +158,7 @@ class Training:
         if self.config.closed_book:
             return {"pair": closed_book_source(questions.pairs())}
         pool = AnswerPool.of([*questions.paragraphs, *questions.sentences])
-        return question_sources(questions, pool, self.vectors, self.base.prior) | world_sources(self.worlds, pool)
+        return question_sources(questions, pool, self.vectors) | world_sources(self.worlds, pool)
 
     @cached_property
     def libraries(self) -> Mapping[str, Library]:

@@ -6,13 +6,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openbook.entities import PriorWeights
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training.data import Questions, pieces_of, titled_pieces
 from openbook_lab.training.examples import AnswerPool, ReadingExample
-from openbook_lab.training.libraries import DENSE
-from openbook_lab.training.mixture import FoundPieces, Mixture, question_sources, search_pieces
+from openbook_lab.training.mixture import Mixture, hard_negatives, question_sources
 
 
 def named(name: str) -> ReadingExample:
@@ -40,39 +38,18 @@ def test_pieces_hold_every_word_once_and_are_even(count: int) -> None:
     assert not sizes or (max(sizes) <= 100 and max(sizes) - min(sizes) <= 1)
 
 
-def searched(
-    questions: list[Question], pieces: list[tuple[str, str]], prior: PriorWeights = DENSE
-) -> list[FoundPieces]:
-    encoder = PassageEncoder.load()
-    asked = encoder.encode_texts([question.text for question in questions])
-    vectors = encoder.encode_texts([f"{title} {text}" for title, text in pieces])
-    return search_pieces(questions, pieces, asked, vectors, prior)
-
-
-def test_what_the_search_finds_is_told_apart_by_the_answer_and_comes_nearest_first(questions: list[Question]) -> None:
+def test_negatives_hold_no_answer_and_come_from_the_nearest_first(questions: list[Question]) -> None:
     pieces = [*titled_pieces(questions), ("Peru", "Peru has a president, and its capital is not told here.")]
-    near = searched(questions, pieces)
-    for question, rows in zip(questions, near, strict=True):
-        assert all(answer not in pieces[row][1] for row in rows.lacking for answer in question.answers)
-        assert all(any(answer in pieces[row][1] for answer in question.answers) for row in rows.holding)
-    assert pieces[near[0].lacking[0]][1].startswith("Peru has a president")
-    assert any(rows.holding for rows in near)
-
-
-def test_the_search_adds_bm25_where_the_base_does(questions: list[Question]) -> None:
-    asked = [Question("Which city is the seat of the government of Peru: grommet, thimble or shackle?", ("nobody",))]
-    pieces = [*titled_pieces(questions), ("Notes", "The drawer held a grommet, a thimble and a shackle.")]
-    row = len(pieces) - 1
-    assert searched(asked, pieces)[0].lacking[0] != row
-    assert searched(asked, pieces, PriorWeights(dense=0.1, bm25=5.0))[0].lacking[0] == row
+    negatives = hard_negatives(questions, pieces, encoder=PassageEncoder.load(), keep=2)
+    for question, rows in zip(questions, negatives, strict=True):
+        assert all(answer not in pieces[row][1] for row in rows for answer in question.answers)
+    assert pieces[negatives[0][0]][1].startswith("Peru has a president")
 
 
 def test_every_source_gives_examples_with_the_answer_where_they_say(questions: list[Question]) -> None:
     unanswerable = [Question("Who was queen of Peru?", (), "Peru", questions[0].context)]
-    alone = [Question(question.text, question.answers) for question in questions]
-    given = Questions(paragraphs=questions, sentences=questions, unanswerable=unanswerable, alone=alone)
+    given = Questions(paragraphs=questions, sentences=questions, unanswerable=unanswerable)
     sources = question_sources(given, AnswerPool.of(questions), PassageEncoder.load())
-    assert {"found", "distractor"} <= sources.keys()
     without_answer = {"distractor", "unanswerable", "distant"}
     for name, source in sources.items():
         random_state = random.Random(0)
