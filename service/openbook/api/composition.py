@@ -211,7 +211,7 @@ def load_engine(settings: Settings) -> RagEngine:
     if settings.reranker:
         dtype = checkpoint.question_encoder.dtype
         reranker = load_reranker(settings.reranker, device=checkpoint.device, dtype=dtype)
-    engine = RagEngine(checkpoint, reranker, passage_bytes=settings.passage_cache_mb << 20)
+    engine = RagEngine(checkpoint, reranker, passage_bytes=settings.passage_cache_mb << 20, keep_weights=False)
     if products is not None:
         logger.info("products of %s: %s", checkpoint.generator.dtype, products.summary() or "the usual ones")
         for product, way in products.chosen.items():

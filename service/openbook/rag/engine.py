@@ -71,8 +71,16 @@ class _Searched:
 class RagEngine:
     """Answers, scores and retrieves with one checkpoint, and one reranker where it is given."""
 
-    def __init__(self, checkpoint: Checkpoint, reranker: Reranker | None = None, *, passage_bytes: int = 0) -> None:
-        """A causal generator keeps `passage_bytes` of what it reads of each snapshot's passages, while that is open."""
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        reranker: Reranker | None = None,
+        *,
+        passage_bytes: int = 0,
+        keep_weights: bool = True,
+    ) -> None:
+        """A causal generator keeps `passage_bytes` of what it reads of each snapshot's passages, while that is open.
+        Without `keep_weights` the checkpoint serves no other engine, and no weight is in memory twice."""
         self._checkpoint = checkpoint
         self._question_encoder = QuestionEncoder(checkpoint)
         self._dense = DenseRetriever(self._question_encoder, checkpoint.facts.prior_scale)
@@ -80,7 +88,7 @@ class RagEngine:
         self._hybrid = HybridRetriever(self.prior) if self.prior is not None else None
         self.reranker_name = reranker.name if reranker is not None else None
         self._reranked = RerankedRetriever(reranker) if reranker is not None else None
-        self._generator = open_generator(checkpoint, passage_bytes=passage_bytes)
+        self._generator = open_generator(checkpoint, passage_bytes=passage_bytes, keep_weights=keep_weights)
 
     @property
     def checkpoint_name(self) -> str:

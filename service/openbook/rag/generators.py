@@ -5,8 +5,9 @@ from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.generator import Generator
 
 
-def open_generator(checkpoint: Checkpoint, *, passage_bytes: int = 0) -> Generator:
-    """A causal generator keeps `passage_bytes` of what it reads of each book's passages.
+def open_generator(checkpoint: Checkpoint, *, passage_bytes: int = 0, keep_weights: bool = True) -> Generator:
+    """A causal generator keeps `passage_bytes` of what it reads of each book's passages, and always takes the
+    checkpoint's weights for itself; another does without `keep_weights`.
 
     Raises CheckpointInvalid for a model that cannot be used, SettingInvalid for a precision that it does not have.
     """
@@ -15,4 +16,4 @@ def open_generator(checkpoint: Checkpoint, *, passage_bytes: int = 0) -> Generat
         from openbook.rag.causal_generator import CausalGenerator
 
         return CausalGenerator(checkpoint, passage_bytes=passage_bytes)
-    return EncoderDecoder(checkpoint)
+    return EncoderDecoder(checkpoint, keep_weights=keep_weights)

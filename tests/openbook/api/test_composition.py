@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from openbook.api import composition
 from openbook.api.composition import Services, close_services, open_services, share_threads
 from openbook.application.telemetry import Telemetry
 from openbook.errors import OpenbookError
+from openbook.rag.checkpoint import Checkpoint, load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
@@ -45,6 +47,21 @@ def test_a_start_remembers_how_products_are_made_where_the_setting_says_so(
         composition.load_engine(settings.model_copy(update={"cache": tmp_path / "new", "try_products": tried}))
     assert (tmp_path / "new" / "products.json").is_file() is tried
     assert ("products of torch.float32: " in caplog.text) is tried
+
+
+def test_serving_holds_each_weight_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[Checkpoint] = []
+
+    def load(*arguments: Any, **named: Any) -> Checkpoint:
+        loaded.append(load_checkpoint(*arguments, **named))
+        return loaded[-1]
+
+    monkeypatch.setattr(composition, "load_checkpoint", load)
+    composition.load_engine(settings)
+    [checkpoint] = loaded
+    weights = dict(checkpoint.generator.named_parameters())
+    assert any(".layers." in name for name in weights)
+    assert not [name for name, weight in weights.items() if ".layers." in name and weight.ndim == 2]
 
 
 def resident(services: Services) -> list[tuple[str, bool]]:
