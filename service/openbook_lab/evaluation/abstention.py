@@ -33,11 +33,17 @@ class Signs:
 
 
 @dataclass(frozen=True, slots=True)
-class SignsTwice:
-    """The signs of questions that a book answers, and of the same after all that answers them is taken from it."""
+class SignsThrice:
+    """The signs of questions that a book answers; of the same after every article that holds an answer is taken from
+    it, so that it may know nothing of the subject; and after every passage that does, so that it knows all else."""
 
     answerable: Sequence[Signs]
-    unanswerable: Sequence[Signs]
+    no_article: Sequence[Signs]
+    no_passage: Sequence[Signs]
+
+    @property
+    def unanswerable(self) -> list[Signs]:
+        return [*self.no_article, *self.no_passage]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +69,17 @@ class Abstention:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedTwice:
-    """Questions as a book answers them, and the same after all that answers them is taken from the book."""
+class AskedThrice:
+    """Questions as a book answers them, and the same of the book without the articles and without the passages that
+    hold an answer."""
 
     answerable: Sequence[Undecided]
-    unanswerable: Sequence[Undecided]
+    no_article: Sequence[Undecided]
+    no_passage: Sequence[Undecided]
+
+    @property
+    def unanswerable(self) -> list[Undecided]:
+        return [*self.no_article, *self.no_passage]
 
     @property
     def auc(self) -> float:
@@ -100,16 +112,16 @@ class AskedTwice:
         return next(point.risk for point in self.curve() if point.coverage >= coverage - 1e-9)
 
 
-def fit_no_answer(books: Sequence[SignsTwice]) -> NoAnswerWeights:
+def fit_no_answer(books: Sequence[SignsThrice]) -> NoAnswerWeights:
     """Logistic regression of what the book lacks on the signs; every book counts alike, and both halves of each.
 
     The signs are standardised first, and PENALTY times the squared weights is added to the mean loss: without it a few
     questions that can be told apart without a mistake would have infinite weights.
     """
-    signs = [(half, one) for one in books for half in (one.answerable, one.unanswerable)]
-    rows = np.array([[log_odds(sign.empty), sign.doc_score] for half, _ in signs for sign in half])  # (N, 2)
-    lacking = np.array([half is one.unanswerable for half, one in signs for _ in half], dtype=float)  # (N,)
-    counts = np.array([1 / len(half) for half, _ in signs for _ in half])  # (N,)
+    halves = [half for one in books for half in ((one.answerable, 0.0), (one.unanswerable, 1.0))]
+    rows = np.array([[log_odds(sign.empty), sign.doc_score] for half, _ in halves for sign in half])  # (N, 2)
+    lacking = np.array([lacks for half, lacks in halves for _ in half])  # (N,)
+    counts = np.array([1 / len(half) for half, _ in halves for _ in half])  # (N,)
     counts /= counts.sum()
     mean, spread = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-9)  # (2,)
     features = np.column_stack([np.ones(len(rows)), (rows - mean) / spread])  # (N, 3)
@@ -125,7 +137,7 @@ def fit_no_answer(books: Sequence[SignsTwice]) -> NoAnswerWeights:
     return NoAnswerWeights(*(float(f"{one:.{DIGITS}g}") for one in (bias, empty, doc_score)))
 
 
-def draw_risk(books: Mapping[str, AskedTwice], chosen: Abstention, path: Path) -> None:
+def draw_risk(books: Mapping[str, AskedThrice], chosen: Abstention, path: Path) -> None:
     """Draw each book's curve and the chosen threshold as PNG or SVG, by the file's ending."""
     from matplotlib.figure import Figure
 

@@ -116,8 +116,10 @@ def open_book(
 
 
 @contextmanager
-def open_without(book: Book, whole: IndexSnapshot, titles: Collection[str], work: Path) -> Iterator[IndexSnapshot]:
-    """The book without the articles of these titles, with the same vectors."""
+def open_without(
+    book: Book, whole: IndexSnapshot, titles: Collection[str], work: Path, *, bm25: bool = False
+) -> Iterator[IndexSnapshot]:
+    """The book without the articles of these titles, with the same vectors; with `bm25` it has BM25's files."""
     rows = [row for row, passage in enumerate(book.passages) if passage.title not in titles]
     store = IndexStore(work / "indexes")
     version = f"{whole.info.version}-without-{digest_of(*sorted(titles))}"
@@ -132,6 +134,8 @@ def open_without(book: Book, whole: IndexSnapshot, titles: Collection[str], work
             encoder_fingerprint=whole.info.encoder_fingerprint,
             source=whole.info.source,
         )
+    if bm25 and store.info(version).bm25 is None:
+        add_bm25(store, version)
     with closing(store.open(version)) as snapshot:
         yield snapshot
 

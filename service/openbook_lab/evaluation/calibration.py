@@ -34,9 +34,9 @@ from openbook_lab.datasets.qa_metrics import dpr_words, has_answer
 from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.abstention import (
     Abstention,
-    AskedTwice,
+    AskedThrice,
     Signs,
-    SignsTwice,
+    SignsThrice,
     Undecided,
     fit_no_answer,
 )
@@ -62,6 +62,8 @@ SHOWN_COVERAGE = 0.8
 # What a calibration writes into openbook.json.
 CALIBRATED = ("prior", "model", "no_answer")
 ALL_BOOKS = "all"
+# Of all unanswerable questions, and by what the book lacks.
+AREAS = ("AUC", "AUC, no article", "AUC, no passage")
 ALONE = {"dense alone": DENSE_ALONE, "BM25 alone": BM25_ALONE}
 # What both models answer with. Of equal ones the first is taken, which is the cheaper.
 MODELS = (GREEDY, Decode("sequence", 1))
@@ -76,6 +78,12 @@ class Candidates:
     bm25: tuple[float, ...]
     empty: tuple[float, ...]
 
+    def at(self, places: Sequence[int]) -> "Candidates":
+        """Those in some places."""
+        rows = tuple(self.rows[place] for place in places)
+        scores = (self.dense, self.bm25, self.empty)
+        return Candidates(rows, *(tuple(of_all[place] for place in places) for of_all in scores))
+
 
 @dataclass(frozen=True, slots=True)
 class StudiedQuestion:
@@ -88,6 +96,11 @@ class StudiedQuestion:
     token_log_probs: tuple[tuple[float, ...], ...]
     held: tuple[bool, ...]
     others: Candidates
+
+    @property
+    def not_held(self) -> Candidates:
+        """The candidates that hold no answer."""
+        return self.found.at([place for place, held in enumerate(self.held) if not held])
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> "StudiedQuestion":
@@ -139,7 +152,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """The best `n_docs` candidates by a prior that is known."""
+    """The best `n_docs` of some candidates by a prior that is known."""
 
     prior: PriorWeights
     n_docs: int
@@ -162,8 +175,9 @@ class BookStudy:
     def __init__(
         self, checkpoint: Checkpoint, snapshot: IndexSnapshot, work: Path, model: str, top: "Top | None" = None
     ) -> None:
-        """`model` names the weights and their precision. With `top` only those candidates are read, which is all that
-        a known prior needs. Raises RetrieverUnavailable for a version without BM25."""
+        """`model` names the weights and their precision. With `top` only the best candidates are read, and the best of
+        those that hold no answer: all that a known prior needs. Raises RetrieverUnavailable for a version without
+        BM25."""
         self._encoder = QuestionEncoder(checkpoint)
         self._dense = DenseRetriever(self._encoder)
         self._bm25 = Bm25Retriever()
@@ -172,7 +186,7 @@ class BookStudy:
         info = snapshot.info
         files = (f"{name} {file.sha256}" for name, file in sorted(info.files.items()))
         self._top = top
-        kind = str(CANDIDATES) if top is None else repr(top)
+        kind = str(CANDIDATES) if top is None else f"{top}, and of those that hold no answer"
         self._folder = work / f"candidates-{digest_of(model, info.version, kind, *files)}"
 
     def study(self, generator: Generator, questions: Sequence[Question], progress: Progress) -> list[StudiedQuestion]:
@@ -209,7 +223,14 @@ class BookStudy:
         )
         of_all = self._bm25_index.scores(question.text)  # (N,)
         if self._top is not None:
-            found, others = (self._top.of(rows, vector, of_all, self._snapshot) for rows in (found, others))
+            passages = self._snapshot.passages(found)
+            not_held = [
+                row for row, one in zip(found, passages, strict=True) if not has_answer(one.text, question.answers)
+            ]
+            found, not_held, others = (
+                self._top.of(rows, vector, of_all, self._snapshot) for rows in (found, not_held, others)
+            )
+            found = sorted({*found, *not_held})
         rows = [*found, *(row for row in others if row not in found)]  # R
         passages = self._snapshot.passages(rows)
         dense = self._snapshot.vectors(rows).astype(np.float64) @ vector[0].astype(np.float64)  # (R,)
@@ -253,7 +274,7 @@ def calibrate_checkpoint(
     work: Path,
     progress: Progress,
     fit: bool = True,
-) -> tuple[Report, Calibration, dict[str, AskedTwice]]:
+) -> tuple[Report, Calibration, dict[str, AskedThrice]]:
     """The tables, what to write, and the curves by book behind it: one prior, model and threshold for all books.
 
     Without `fit` those of the checkpoint are measured. Raises NotCalibrated where it has none, RetrieverUnavailable
@@ -294,17 +315,18 @@ def calibrate_checkpoint(
     best = max(MODELS, key=lambda decode: sum(value or 0.0 for value in marks[last][decode].by_metric["EM"]))
     if known:
         best = next(decode for decode in MODELS if decode.model == known.model)
-    signs = {version: signs_twice(version, one, prior, n_docs) for version, one in studied.items()}
+    signs = {version: signs_thrice(version, one, prior, n_docs) for version, one in studied.items()}
     weights = known.no_answer if known else fit_no_answer(list(signs.values()))
-    asked: dict[str, AskedTwice] = {}
+    asked: dict[str, AskedThrice] = {}
     for book in books:
         right = [value == 1.0 for value in marks[book.version][best].by_metric["EM"]]
-        asked[book.version] = asked_twice(signs[book.version], right, weights)
+        asked[book.version] = asked_thrice(signs[book.version], right, weights)
     if len(books) > 1:
         studied[ALL_BOOKS] = whole
-        asked[ALL_BOOKS] = AskedTwice(
+        asked[ALL_BOOKS] = AskedThrice(
             [one for book in asked.values() for one in book.answerable],
-            [one for book in asked.values() for one in book.unanswerable],
+            [one for book in asked.values() for one in book.no_article],
+            [one for book in asked.values() for one in book.no_passage],
         )
     together = asked[last]
     abstention = together.at(known.threshold) if known else together.best()
@@ -374,23 +396,26 @@ def weighed_questions(
         yield OpenQuestion(question.text, passages, tuple(scores[:n_found]))
 
 
-def signs_twice(version: str, studied: Sequence[StudiedQuestion], prior: PriorWeights, n_docs: int) -> SignsTwice:
-    """The signs of each question over its top K of the version, and of the version without the answer.
+def signs_thrice(version: str, studied: Sequence[StudiedQuestion], prior: PriorWeights, n_docs: int) -> SignsThrice:
+    """The signs of each question over its top K of the version, and of the version without what answers it.
 
     Raises SourceInvalid where no passage is left for any question.
     """
-    left = [one.others for one in studied if one.others.rows]
-    if not left:
-        raise SourceInvalid(source=version, reason="holds no article without an answer, so nothing to abstain from")
-    return SignsTwice(_signs([one.found for one in studied], prior, n_docs), _signs(left, prior, n_docs))
+    kinds = ([one.others for one in studied], [one.not_held for one in studied])
+    no_article, no_passage = ([one for one in kind if one.rows] for kind in kinds)
+    if not no_article and not no_passage:
+        raise SourceInvalid(source=version, reason="holds no passage without an answer, so nothing to abstain from")
+    return SignsThrice(
+        *(_signs(some, prior, n_docs) for some in ([one.found for one in studied], no_article, no_passage))
+    )
 
 
-def asked_twice(signs: SignsTwice, right: Sequence[bool], weights: NoAnswerWeights | None) -> AskedTwice:
+def asked_thrice(signs: SignsThrice, right: Sequence[bool], weights: NoAnswerWeights | None) -> AskedThrice:
     """What `no_answer` is with these signs; without weights p(empty answer | x)."""
     answerable = zip(signs.answerable, right, strict=True)
-    return AskedTwice(
+    return AskedThrice(
         [Undecided(one.no_answer(weights), is_right) for one, is_right in answerable],
-        [Undecided(one.no_answer(weights), False) for one in signs.unanswerable],
+        *([Undecided(one.no_answer(weights), False) for one in some] for some in (signs.no_article, signs.no_passage)),
     )
 
 
@@ -424,16 +449,20 @@ def models_table(books: Mapping[str, Mapping[Decode, Marks]]) -> Table:
     return Table("The models", ("book", "decoding", "questions", *ANSWER_METRICS), rows)
 
 
-def abstention_table(books: Mapping[str, AskedTwice], threshold: float) -> Table:
+def abstention_table(books: Mapping[str, AskedThrice], threshold: float) -> Table:
     """How well `no_answer` tells whether there is an answer, and what the threshold leaves."""
     rows: Rows = []
     for version, asked in books.items():
         point = asked.at(threshold)
-        area = auc_interval([one.no_answer for one in asked.unanswerable], [one.no_answer for one in asked.answerable])
+        answerable = [one.no_answer for one in asked.answerable]
+        areas = [
+            auc_interval([one.no_answer for one in lacking], answerable) if lacking else None
+            for lacking in (asked.unanswerable, asked.no_article, asked.no_passage)
+        ]
         shares = (point.coverage, point.risk, point.decided, asked.risk_at(SHOWN_COVERAGE), asked.risk_at(1.0))
         exact = 100 * sum(one.right for one in asked.answerable) / len(asked.answerable)
-        rows.append((version, exact, area, *(100 * share for share in shares)))
-    columns = ("book", "EM, %", "AUC", "coverage, %", "risk, %", "right decisions, %", "risk at 80%", "risk at 100%")
+        rows.append((version, exact, *areas, *(100 * share for share in shares)))
+    columns = ("book", "EM, %", *AREAS, "coverage, %", "risk, %", "right decisions, %", "risk at 80%", "risk at 100%")
     return Table(f"No answer where no_answer > {threshold:g}", columns, rows, digits=3)
 
 
@@ -496,6 +525,8 @@ def _best(search: Callable[[int], RetrievedPassages], total: int, away: TakenAwa
 
 def _signs(candidates: Sequence[Candidates], prior: PriorWeights, n_docs: int) -> list[Signs]:
     """What the top K say of an answer: the empty one is one token, of which both models say the same."""
+    if not candidates:
+        return []
     readings = CandidateReadings.of(
         [one.dense for one in candidates],
         [one.bm25 for one in candidates],

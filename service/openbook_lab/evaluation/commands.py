@@ -78,6 +78,7 @@ def posteriors(
         (), "Questions that their paragraph does not answer (SQuAD 2.0's); again for more.", metavar="FILE"
     ),
     num_beams: int = option(4, "Width of the beam search; 1 is greedy.", min=1),
+    retriever: Literal["dense", "hybrid"] = option("dense", "hybrid: with no_answer as it is calibrated."),
     plot: Path | None = option(
         None, "Draw the curves there, .png or .svg; needs matplotlib.", metavar="FILE", callback=plot_to_write
     ),
@@ -85,12 +86,12 @@ def posteriors(
     """Posteriors and probabilities: which passage an answer is from, and whether there is one at all.
 
     Asks questions that the book answers, questions that their paragraph does not answer, and the former again without
-    their articles. Shows how often the passage of the largest posterior holds a right answer, how well log_prob tells
-    the three apart (AUC), and which threshold keeps how many right answers.
+    their articles. Shows how often the passage of the largest posterior holds a right answer, how well log_prob and
+    no_answer tell the three apart (AUC), and which threshold keeps how many right answers.
     """
     from openbook_lab.evaluation.posteriors import draw_curves, measure_posteriors
 
-    report, outcomes = measure_posteriors(settings, options, unanswerable, num_beams)
+    report, outcomes = measure_posteriors(settings, options, unanswerable, num_beams, retriever)
     options.show(report)
     if plot is not None:
         draw_curves(outcomes, plot)

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from openbook.entities import AnswerOptions, Passage
+from openbook.entities import AnswerOptions, Passage, RetrieverKind
 from openbook.indexing.index_builder import Progress
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
@@ -83,13 +83,20 @@ class EngineAsker:
     n_docs: int
     log: AnswerLog
     progress: Progress
+    retriever: RetrieverKind
 
     def ask(self, questions: Sequence[Question], snapshot: IndexSnapshot, what: str) -> list[Answered]:
         """The answers from this book, in the order of the questions."""
         n_docs = min(self.n_docs, len(snapshot))
         decode = self.decode
-        options = AnswerOptions(n_docs=n_docs, model=decode.model, decoding=decode.decoding, num_beams=decode.num_beams)
-        setting = f"engine, {decode.key}, K={n_docs}, {snapshot.info.version}"
+        options = AnswerOptions(
+            n_docs=n_docs,
+            model=decode.model,
+            decoding=decode.decoding,
+            num_beams=decode.num_beams,
+            retriever=self.retriever,
+        )
+        setting = f"engine, {decode.key}, {self.retriever}, K={n_docs}, {snapshot.info.version}"
 
         def answer(text: str) -> list[GivenAnswer]:
             (answer,) = self.engine.answer([text], snapshot, options)
@@ -106,7 +113,11 @@ class EngineAsker:
 
 
 def measure_posteriors(
-    settings: Settings, options: BookQuestions, unanswerable: Sequence[Path], num_beams: int
+    settings: Settings,
+    options: BookQuestions,
+    unanswerable: Sequence[Path],
+    num_beams: int,
+    retriever: RetrieverKind = "dense",
 ) -> tuple[Report, dict[str, list[Outcome]]]:
     """The tables, and the outcomes behind them by way of decoding, for a curve."""
     asked = options.asked()
@@ -118,15 +129,16 @@ def measure_posteriors(
     titles = {question.title for question in asked.chosen}
     answered: dict[str, list[Answered]] = {}
     outcomes: dict[str, list[Outcome]] = {}
-    with options.opened(book, [checkpoint]) as (snapshot, progress), ExitStack() as stack:
+    bm25 = retriever == "hybrid"
+    with options.opened(book, [checkpoint], bm25=bm25) as (snapshot, progress), ExitStack() as stack:
         started = time.perf_counter()
         log, engine = AnswerLog.of(options.work, checkpoint), RagEngine(checkpoint)
         without = None
         # a book with no other articles cannot be asked without them
         if any(passage.title not in titles for passage in book.passages):
-            without = stack.enter_context(open_without(book, snapshot, titles, options.work))
+            without = stack.enter_context(open_without(book, snapshot, titles, options.work, bm25=bm25))
         for decode in (Decode("token", num_beams), Decode("sequence", num_beams)):
-            asker = EngineAsker(engine, decode, options.n_docs, log, progress)
+            asker = EngineAsker(engine, decode, options.n_docs, log, progress, retriever)
             whole = asker.ask(asked.chosen, snapshot, "in the book")
             unanswered = asker.ask(impossible.chosen, snapshot, "unanswerable")
             left_out = asker.ask(asked.chosen, without, "article left out") if without is not None else []
@@ -144,6 +156,7 @@ def measure_posteriors(
             "unanswerable": len(impossible.chosen),
             "passages": len(book.passages),
             "K": options.n_docs,
+            "retriever": retriever,
             "seed": options.seed,
             **run_facts(started),
         },

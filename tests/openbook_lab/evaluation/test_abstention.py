@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openbook.rag.no_answer import NoAnswerWeights
-from openbook_lab.evaluation.abstention import AskedTwice, Signs, SignsTwice, Undecided, draw_risk, fit_no_answer
+from openbook_lab.evaluation.abstention import AskedThrice, Signs, SignsThrice, Undecided, draw_risk, fit_no_answer
 
 # as many answerable as not, though one half lists two and the other four
-ASKED = AskedTwice(
+ASKED = AskedThrice(
     [Undecided(0.1, True), Undecided(0.4, False)],
-    [Undecided(0.2, False), Undecided(0.6, False), Undecided(0.8, False), Undecided(0.8, False)],
+    [Undecided(0.2, False), Undecided(0.6, False)],
+    [Undecided(0.8, False), Undecided(0.8, False)],
 )
 PROBABILITIES = st.lists(st.tuples(st.floats(0.0, 1.0), st.booleans()), min_size=1, max_size=8)
 
@@ -42,7 +43,7 @@ def test_risk_at_a_coverage_is_of_the_strictest_threshold_that_reaches_it() -> N
 def test_the_best_threshold_answers_what_the_book_answers() -> None:
     best = ASKED.best()
     assert (best.threshold, best.coverage, best.decided) == (0.5, 0.625, 0.875)
-    wrong = AskedTwice([Undecided(0.1, False), Undecided(0.4, False)], ASKED.unanswerable)
+    wrong = AskedThrice([Undecided(0.1, False), Undecided(0.4, False)], ASKED.no_article, ASKED.no_passage)
     assert wrong.best().threshold == best.threshold
 
 
@@ -50,7 +51,7 @@ def test_the_best_threshold_answers_what_the_book_answers() -> None:
 def test_no_other_threshold_has_more_right_decisions(
     answerable: list[tuple[float, bool]], unanswerable: list[tuple[float, bool]], other: float
 ) -> None:
-    asked = AskedTwice([Undecided(*one) for one in answerable], [Undecided(p, False) for p, _ in unanswerable])
+    asked = AskedThrice([Undecided(*one) for one in answerable], [Undecided(p, False) for p, _ in unanswerable], [])
     best = asked.best()
     assert best == asked.at(best.threshold)
     assert best.decided >= asked.at(other).decided - 1e-12
@@ -63,10 +64,10 @@ def test_the_weights_that_made_the_questions_are_found_again() -> None:
     for _ in range(4000):
         one = Signs(chances.uniform(0.01, 0.99), chances.uniform(0, 40))
         halves[chances.random() < one.no_answer(made)].append(one)
-    found = fit_no_answer([SignsTwice(*halves)])
+    found = fit_no_answer([SignsThrice(halves[0], halves[1][::2], halves[1][1::2])])
     assert (found.empty, found.doc_score) == pytest.approx((made.empty, made.doc_score), rel=0.2)
     # both halves count alike: their ratio moves the bias alone
-    fewer = fit_no_answer([SignsTwice(halves[0], halves[1][::4])])
+    fewer = fit_no_answer([SignsThrice(halves[0], halves[1][::4], [])])
     assert (fewer.bias, fewer.doc_score) == pytest.approx((found.bias, found.doc_score), rel=0.2)
 
 
@@ -75,7 +76,7 @@ SIGNS = st.lists(st.builds(Signs, st.floats(0.0, 1.0), st.floats(-300.0, 300.0))
 
 @given(SIGNS, SIGNS)
 def test_any_signs_have_weights(answerable: list[Signs], unanswerable: list[Signs]) -> None:
-    weights = fit_no_answer([SignsTwice(answerable, unanswerable)])
+    weights = fit_no_answer([SignsThrice(answerable, [], unanswerable)])
     for one in (*answerable, *unanswerable):
         assert 0 <= one.no_answer(weights) <= 1
 

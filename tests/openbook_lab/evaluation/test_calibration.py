@@ -13,6 +13,7 @@ import pytest
 
 from openbook import extensions
 from openbook.entities import AnswerOptions, PriorWeights
+from openbook.errors import SourceInvalid
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.indexing.publishing import publish
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint
@@ -24,13 +25,15 @@ from openbook_lab.datasets.qa_metrics import has_answer
 from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.calibration import (
     BookStudy,
+    Candidates,
+    StudiedQuestion,
     Top,
     answer_to_read,
     articles_that_answer,
-    asked_twice,
+    asked_thrice,
     model_digest,
     readings_of,
-    signs_twice,
+    signs_thrice,
 )
 from openbook_lab.evaluation.prior_fit import BM25_ALONE, DENSE_ALONE
 from tests.fixtures.command_line import Run
@@ -91,18 +94,26 @@ def test_the_readings_are_what_the_engine_computes(
     retriever = "dense" if weights is DENSE_ALONE else "bm25"
     studied = BookStudy(tiny, snapshot, tmp_path, "tiny").study(EncoderDecoder(tiny), ASKED, Silent())
     tokens, sequences = readings_of(studied).nll(weights, 3)
-    empties = asked_twice(signs_twice("tiny-2016", studied, weights, 3), [False] * 3, None)
+    empties = asked_thrice(signs_thrice("tiny-2016", studied, weights, 3), [False] * 3, None)
     engine = RagEngine(tiny)
-    # the version that is left for the first question, as a version of its own
+    # what is left for the first question, as versions of their own
     (away,) = articles_that_answer(snapshot, ASKED[:1], Silent())
-    rows = [row for row, one in enumerate(tiny_passages("tiny-2016")) if one.title not in away.titles]
-    left = [tiny_passages("tiny-2016")[row] for row in rows]
+    passages = tiny_passages("tiny-2016")
+    left = {
+        "no-article": [one for one in passages if one.title not in away.titles],
+        "no-passage": [one for one in passages if not has_answer(one.text, ASKED[0].answers)],
+    }
     names = {"index_type": "flat", "encoder_name": ENCODER, "encoder_fingerprint": ENCODER}
-    if "left" not in store.versions():
-        publish(store, "left", vectors=tiny_vectors(left), passages=left, **names)
-    without = engine.answer([ASKED[0].text], store.open("left"), AnswerOptions(n_docs=3, num_beams=1))
+    for version, kept in left.items():
+        if version not in store.versions():
+            publish(store, version, vectors=tiny_vectors(kept), passages=kept, **names)
+    no_article, no_passage = (
+        engine.answer([ASKED[0].text], store.open(version), AnswerOptions(n_docs=3, num_beams=1))[0].no_answer
+        for version in left
+    )
     if retriever == "dense":
-        assert empties.unanswerable[0].no_answer == pytest.approx(without[0].no_answer, rel=1e-4)
+        assert empties.no_article[0].no_answer == pytest.approx(no_article, rel=1e-4)
+        assert empties.no_passage[0].no_answer == pytest.approx(no_passage, rel=1e-4)
     for number, (question, one) in enumerate(zip(ASKED, studied, strict=True)):
         texts = [passage.text for passage in snapshot.passages(one.found.rows)]
         target = answer_to_read(question.answers, texts)
@@ -118,19 +129,32 @@ def test_the_readings_are_what_the_engine_computes(
         assert not any(has_answer(passage.text, question.answers) for passage in snapshot.passages(one.others.rows))
 
 
+def test_an_answer_is_taken_away_with_its_article_or_alone() -> None:
+    empty = (math.log(0.1), math.log(0.5), math.log(0.9))
+    found = Candidates((0, 1, 2), (3.0, 2.0, 1.0), (0.0, 0.0, 0.0), empty)
+    studied = StudiedQuestion(found, ((0.0,),) * 3, (True, False, False), others=found.at([2]))
+    signs = signs_thrice("book", [studied], DENSE_ALONE, n_docs=1)
+    assert [(round(one.empty, 3), one.doc_score) for one in signs.answerable] == [(0.1, 3.0)]
+    assert [(round(one.empty, 3), one.doc_score) for one in signs.no_article] == [(0.9, 1.0)]
+    assert [(round(one.empty, 3), one.doc_score) for one in signs.no_passage] == [(0.5, 2.0)]
+    nothing_left = StudiedQuestion(found.at([0]), ((0.0,),), (True,), others=found.at([]))
+    with pytest.raises(SourceInvalid, match="no passage without an answer"):
+        signs_thrice("book", [nothing_left], DENSE_ALONE, n_docs=1)
+
+
 def test_the_signs_make_the_no_answer_of_the_engine(tiny: Checkpoint, store: IndexStore, tmp_path: Path) -> None:
     prior, weights = PriorWeights(0.4, 0.7), NoAnswerWeights(bias=0.3, empty=0.6, doc_score=-0.2)
     calibrated = replace(tiny, facts=replace(tiny.facts, prior=prior, no_answer=weights))
     with closing(store.open("tiny-2016")) as snapshot:
         studied = BookStudy(tiny, snapshot, tmp_path, "tiny").study(EncoderDecoder(tiny), ASKED, Silent())
-        signs = signs_twice("tiny-2016", studied, prior, 3)
+        signs = signs_thrice("tiny-2016", studied, prior, 3)
         asked = [question.text for question in ASKED]
         hybrid, dense = (
             [answer.no_answer for answer in RagEngine(calibrated).answer(asked, snapshot, options)]
             for options in (AnswerOptions(n_docs=3, retriever=one) for one in ("hybrid", "dense"))
         )
         empty = [one.no_answer for one in RagEngine(tiny).answer(asked, snapshot, AnswerOptions(n_docs=3))]
-    found = asked_twice(signs, [True] * 3, weights)
+    found = asked_thrice(signs, [True] * 3, weights)
     assert hybrid == pytest.approx([one.no_answer for one in found.answerable], rel=1e-4)
     assert max(abs(one - other) for one, other in zip(hybrid, empty, strict=True)) > 0.01
     # the weights were fitted to the doc_scores of the hybrid retriever
@@ -240,10 +264,17 @@ def test_a_known_prior_needs_its_best_candidates_alone(tiny: Checkpoint, store: 
             for top in (None, Top(prior, 2))
         )
     for every, few in zip(whole, best, strict=True):
-        (places,), (scores,) = (one.tolist() for one in readings_of([every]).top(prior, 2))
-        assert sorted(every.found.rows[place] for place in places) == list(few.found.rows)
-        assert sorted(readings_of([few]).top(prior, 2)[1][0].tolist()) == pytest.approx(sorted(scores))
-        assert len(few.others.rows) <= 2
+        assert best_of(every.found, prior, 2) == best_of(few.found, prior, 2)
+        assert best_of(every.not_held, prior, 2) == best_of(few.not_held, prior, 2)
+        assert set(few.found.rows) == {*best_of(every.found, prior, 2), *best_of(every.not_held, prior, 2)}
+        assert set(few.others.rows) == set(best_of(every.others, prior, 2))
+
+
+def best_of(candidates: Candidates, prior: PriorWeights, n_docs: int) -> list[int]:
+    """The rows of the best by a prior, the best first."""
+    every = zip(candidates.rows, candidates.dense, candidates.bm25, strict=True)
+    scores = {row: prior.dense * dense + prior.bm25 * bm25 for row, dense, bm25 in every}
+    return sorted(scores, key=lambda row: -scores[row])[:n_docs]
 
 
 def test_a_folder_without_facts_gets_them(calibrate: Run) -> None:

@@ -1,5 +1,8 @@
 """Posteriors and thresholds, worked out by hand, and the whole experiment on a tiny checkpoint."""
 
+import json
+import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -108,6 +111,31 @@ def test_each_question_is_asked_of_the_book_with_and_without_its_article(
         # three of the six passages are left, and none of them knows nairobi
         assert [len(one.given.posterior) for one in of_model] == [6, 6, 6, 4, 4]
         assert [one.held for one in of_model[2:]] == [False, False, False]
+
+
+def test_the_hybrid_retriever_brings_the_calibrated_no_answer(
+    question_file: Path, passage_file: Path, checkpoint_folder: Path, tiny_encoder: Path, tmp_path: Path
+) -> None:
+    """Weights that look at no sign: every question has the same no_answer, in the book and without the articles."""
+    folder = shutil.copytree(checkpoint_folder, tmp_path / "calibrated")
+    facts = json.loads((folder / "openbook.json").read_text())
+    weights = {"bias": math.log(3), "empty": 0.0, "doc_score": 0.0}
+    facts |= {"prior": {"dense": 0.5, "bm25": 0.5}, "no_answer": {"threshold": 0.5, "weights": weights}}
+    (folder / "openbook.json").write_text(json.dumps(facts))
+    options = BookQuestions(
+        questions=(question_file,),
+        passages=(passage_file,),
+        held_out=("Kenya",),
+        encoder=tiny_encoder,
+        n_docs=6,
+        work=tmp_path,
+    )
+    settings = Settings(checkpoint=str(folder))
+    report, outcomes = measure_posteriors(settings, options, [], num_beams=1, retriever="hybrid")
+    assert report.facts["retriever"] == "hybrid"
+    given = [one.given.no_answer for of_model in outcomes.values() for one in of_model]
+    assert given == pytest.approx([0.75] * len(given))
+    assert {one.kind for one in outcomes["RAG-Token, greedy"]} >= {"left out"}
 
 
 def test_a_book_of_nothing_but_the_articles_asked_about_is_not_emptied(
