@@ -5,18 +5,28 @@ set -eu
 data=$1 base=$2 work=${3:-runs/openbook-mini}
 mkdir -p "$work"
 
-# train NAME OPTION...
+# train NAME PARAGRAPHS OPTION...
 train() {
-    name=$1
-    shift
+    name=$1 paragraphs=$2
+    shift 2
     test -d "$work/$name" || openbook train "$work/$name" --work "$work/states-$name" --worlds 2 \
-        --paragraphs "$data/paragraphs.jsonl" --unanswerable "$data/unanswerable.jsonl" \
-        --sentences "$data/sentences.jsonl" --questions "$data/questions.jsonl" --passages "$data/passages.jsonl" "$@"
+        --paragraphs "$data/$paragraphs.jsonl" --questions "$data/questions.jsonl" \
+        --passages "$data/passages.jsonl" "$@"
 }
 
-train reader --base "$base" --reading-steps 4500 --joint-steps 0 --evaluate-every 500 \
+# mean NAME A B
+mean() {
+    test -d "$work/$1" || openbook checkpoint average "$work/$1" "$work/$2" "$work/$3"
+}
+
+train reader paragraphs --base "$base" --unanswerable "$data/unanswerable.jsonl" --sentences "$data/sentences.jsonl" \
+    --reading-steps 4500 --joint-steps 0 --evaluate-every 500 \
     --set reading.encoder_rate=1.2e-4 --set reading.decoder_rate=3e-4 --set reading.guidance=0.05
-train joint --base "$work/reader" --reading-steps 0 --joint-steps 200 --evaluate-every 100 --set joint.silence=0.5
-test -d "$work/openbook-mini" || openbook checkpoint average "$work/openbook-mini" "$work/joint" "$work/reader"
+train joint paragraphs --base "$work/reader" --unanswerable "$data/unanswerable.jsonl" \
+    --sentences "$data/sentences.jsonl" --reading-steps 0 --joint-steps 200 --evaluate-every 100 --set joint.silence=0.5
+mean generator joint reader
+train retriever found --base "$work/generator" --reading-steps 0 --joint-steps 0 --retrieval-steps 200
+mean openbook-mini generator retriever
 openbook calibrate "$work/openbook-mini" --indexes "$data/indexes" --work "$work/calibrate" --dtype bfloat16 \
-    --book nq="$data/nq.dev.jsonl" --book almanac="$data/almanac.dev.jsonl"
+    --sample 286 --book nq="$data/nq.dev.jsonl" --book almanac="$data/almanac.dev.jsonl" \
+    --book squad="$data/squad.dev.jsonl"
