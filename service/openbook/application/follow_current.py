@@ -142,10 +142,11 @@ class FollowCurrent:
         self._telemetry.count_follow_failure(code)
         before = self._problem
         since = before.since if before is not None and before.wanted == wanted else utc_now()
-        self._problem = FollowProblem(wanted, code, str(error), since)
         if not again and wanted == "CURRENT":
             logger.error("CURRENT cannot be read: %s", error)
         elif not again:
             logger.error("CURRENT names %s, which cannot be served: %s", wanted, error)
+        # after the log, so that whoever reads of it finds it there
+        self._problem = FollowProblem(wanted, code, str(error), since)
         self._retry_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
