@@ -279,7 +279,7 @@ def calibrate(
     RAG-Token's and half RAG-Sequence's, over the K best of each question's candidates: the best 10 of either search.
     The model: RAG-Token or RAG-Sequence, greedy, whichever has more exact matches over that prior.
     No answer: its probability, from p(empty answer | x) and the best doc_score, and a threshold on it. Each question is
-    asked twice, the second time without every article that holds an answer.
+    asked three times: as it is, without every article that holds an answer, and without every passage that does.
     The generator reads the candidates once; what it says is kept in --work.
     """
     from openbook.rag.checkpoint import FACTS_FILE, load_checkpoint
