@@ -28,6 +28,7 @@ from openbook.rag.checkpoint import (
     GENERATOR_TOKENIZER,
     QUESTION_TOKENIZER,
     load_checkpoint,
+    locate,
     save_checkpoint,
 )
 from openbook_lab.benchmarks.children import Progress
@@ -96,7 +97,7 @@ def write_shapes(told: Progress, names: Sequence[ShapeName], folder: Path, check
             (folder / name).mkdir()
             save_checkpoint(load_checkpoint(checkpoint), folder / name)
         else:
-            write_paper_size(folder / name, checkpoint)
+            write_paper_size(folder / name, locate(checkpoint))
     told(len(names), len(names), "weights")
     return {name: folder / name for name in names}
 

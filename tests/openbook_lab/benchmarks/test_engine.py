@@ -3,17 +3,20 @@
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import BartConfig, DPRConfig
 
 from openbook.errors import SettingInvalid
-from openbook_lab.benchmarks import machine_limits
+from openbook.rag.checkpoint import load_checkpoint
+from openbook_lab.benchmarks import engine_work, machine_limits
 from openbook_lab.benchmarks.children import silent
 from openbook_lab.benchmarks.engine import Plan, Sizes, measure_engine
 from openbook_lab.benchmarks.engine_contestants import CTranslate2, Openbook, Transformers, peak_bytes
-from openbook_lab.benchmarks.engine_work import Work, modes_of
+from openbook_lab.benchmarks.engine_work import Work, modes_of, write_shapes
 
 WORK = Work(n_docs=3, length=20, new_tokens=6, num_beams=3)
 
@@ -51,6 +54,19 @@ def test_the_counts_are_those_of_the_matrices(tiny_checkpoint: Path) -> None:
     )
     once = sizes.decoder_layers * 2 * sizes.width**2
     assert sizes.step_weights == matrices - once + sizes.width * sizes.vocabulary
+
+
+def test_the_shape_of_the_paper_takes_its_tokenizers_from_an_installed_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow = {"d_model": 16, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "encoder_layers": 1, "decoder_layers": 1}
+    monkeypatch.setattr(engine_work, "BartConfig", partial(BartConfig, **narrow))
+    shorter = partial(DPRConfig, hidden_size=12, intermediate_size=8, num_hidden_layers=1)
+    monkeypatch.setattr(engine_work, "DPRConfig", shorter)
+    folder = write_shapes(silent, ["bart-large"], tmp_path, Path("openbook-mini"))["bart-large"]
+    checkpoint = load_checkpoint(folder)
+    assert checkpoint.facts.name == "bart-large"
+    assert checkpoint.generator_tokenizer.encode("Lima")
 
 
 def test_memory_is_that_of_this_process() -> None:
