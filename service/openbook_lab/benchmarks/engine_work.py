@@ -1,8 +1,7 @@
 """The work of `bench engine`, the same for all contestants, and the models that they do it with.
 
 A model is a checkpoint, or random weights of the paper's size. Random weights as a library draws them say one token for
-ever, so that equal answers would show nothing: these are wide enough for every step to depend on the passage and on the
-tokens before.
+ever, so that equal answers would show nothing: with these every step depends on the passage and on the tokens before.
 """
 
 import json
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from torch import nn
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
@@ -35,9 +33,12 @@ from openbook_lab.benchmarks.children import Progress
 from openbook_lab.benchmarks.names import MODES, ContestantName, ModeName, ShapeName
 
 WIDTH = 2.0  # of a weight, in units of 1 / sqrt(its inputs)
-# gelu gives numbers with a mean above zero; a wide matrix behind it would add the same vector everywhere
-NARROW_WIDTH = 0.2
+# What a layer adds is narrow: after the 36 sums of 12 layers the token that came in still has to show.
+ADDED_WIDTHS = {"out_proj": 0.25, "fc2": 0.1}
 EMBEDDING_WIDTH = 0.5
+# Logits spread over 30, as trained ones do. The small shares of wider ones underflow, which some processors compute
+# fifty times as slowly as others.
+LAST_WIDTH = 0.25
 
 
 def modes_of(contestant: ContestantName) -> tuple[ModeName, ...]:
@@ -126,7 +127,7 @@ def write_paper_size(folder: Path, tokenizers: Path) -> None:
     (folder / FACTS_FILE).write_text(json.dumps({"format": 1, "name": "bart-large", "uncased": False}) + "\n")
 
 
-def _diversify(generator: nn.Module) -> None:
+def _diversify(generator: BartForConditionalGeneration) -> None:
     with torch.no_grad():
         for name, parameter in generator.named_parameters():
             if parameter.dim() != 2:
@@ -136,5 +137,9 @@ def _diversify(generator: nn.Module) -> None:
             elif "embed" in name or "shared" in name:
                 width = EMBEDDING_WIDTH
             else:
-                width = (NARROW_WIDTH if "fc2" in name else WIDTH) / parameter.shape[1] ** 0.5
+                added = next((width for part, width in ADDED_WIDTHS.items() if part in name), WIDTH)
+                width = added / parameter.shape[1] ** 0.5
             parameter.normal_(0.0, width)
+        # words are read and said with one matrix: without other signs a token would be followed by itself
+        last = generator.get_decoder().layers[-1].final_layer_norm.weight  # (d,)
+        last.copy_(LAST_WIDTH * torch.randn_like(last).sign())

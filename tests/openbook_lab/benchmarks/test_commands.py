@@ -195,8 +195,9 @@ def test_the_engine_is_measured_and_its_weights_are_gone_afterwards(
         "--contestants", "openbook float32", "--threads", 1, "--repeats", 2, "--n-docs", 2, "--length", 16,
         "--new-tokens", 3, "--num-beams", 2, "--folder", "work",
     )  # fmt: skip
-    answers, memory, limits, _, shares = (table["rows"] for table in found["tables"])
+    answers, memory, ways, limits, _, shares = (table["rows"] for table in found["tables"])
     assert [(row["shape"], row["contestant"]) for row in answers] == [("mini", "openbook float32")]
+    assert ways[0]["products"]
     assert 2 <= answers[0]["answers"] <= 8
     assert answers[0]["x transformers float32"] is None
     assert memory[0]["MB"] > 100
