@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from openbook.rag.attention import attend, hide
+from openbook.rag.attention import hide, make_attention
 from openbook.rag.bare_models import BareBart
 from openbook.rag.decoder import (
     MAX_HYPOTHESES,
@@ -30,7 +30,7 @@ from openbook.rag.decoder import (
     nothing,
     slices,
 )
-from openbook.rag.linear import Linear, make_linear
+from openbook.rag.linear import Linear, fill_up, make_linear
 from openbook.rag.products import Products
 from openbook.rag.target_tree import grow_trees
 
@@ -78,6 +78,8 @@ class BartDecoder:
         decoder: Any = model.get_decoder()
         self.heads: int = model.config.decoder_attention_heads
         gelu = model.config.activation_function == "gelu"
+        of_heads = model.config.d_model // self.heads
+        self.attend = make_attention(self.heads, of_heads, model.dtype, model.device, products)
         self.layers = [_Layer(layer, gelu, int8, keep, products) for layer in decoder.layers]
         # its weights are those of the word embeddings, which are looked up as they are
         bias: Tensor = model.final_logits_bias[0].detach().clone()  # (V,)
@@ -243,7 +245,7 @@ class BartState:
                 keys_values = flat[:, slots]  # (2, t + 1, N, d)
             keys, values = self._heads(keys_values).permute(0, 2, 3, 1, 4)  # (N, H, t + T, dh) each
             queries = self._heads(own[:, :, 0]).transpose(1, 2)  # (N, H, T, dh)
-            read = attend(queries, keys, values, hidden).transpose(1, 2).reshape(x.shape)
+            read = self._decoder.attend(queries, keys, values, hidden).transpose(1, 2).reshape(x.shape)
             x = layer.own_norm(layer.own_out(read).add_(x))
             x = layer.cross_norm(layer.cross_out(self._read_passage(layer, cross, some, x)).add_(x))
             inner = layer.fc1(x)  # (R', B * T, 4 d)
@@ -264,7 +266,7 @@ class BartState:
         keys, values = cross  # (R, H, L, dh)
         queries = self._heads(layer.cross_queries(x)).transpose(1, 2)  # (R', H, B * T, dh)
         hidden = None if self._hidden is None else self._hidden[some]  # (R', 1, 1, L)
-        read = attend(queries, keys[some], values[some], hidden)  # (R', H, B * T, dh)
+        read = self._decoder.attend(queries, keys[some], values[some], hidden)  # (R', H, B * T, dh)
         return read.transpose(1, 2).reshape(x.shape)
 
 
@@ -273,9 +275,10 @@ def _read_passages(decoder: BartDecoder, states: Tensor, mask: Tensor | None) ->
     rows, length, d = states.shape
     tokens = None if mask is None else mask.flatten().nonzero()[:, 0]  # (N,)
     flat = states.flatten(0, 1) if tokens is None else states.flatten(0, 1)[tokens]  # (N, d)
+    filled, count = fill_up(flat)  # (N', d)
     read = []
     for layer in decoder.layers:
-        projected = layer.cross_keys_values(flat)  # (N, 2 d)
+        projected = layer.cross_keys_values(filled)[:count]  # (N, 2 d)
         if tokens is not None:
             # zeros, not what is in memory: a masked nan is still a nan
             projected = projected.new_zeros(rows * length, 2 * d).index_copy_(0, tokens, projected)  # (R * L, 2 d)

@@ -4,6 +4,8 @@ The tokens of all passages follow one another, shortest passage first: every pro
 real tokens. Only attention looks at passages, those of one length together.
 
     R passages of L_r tokens, N the sum of them, H heads of dh dimensions, d = H * dh
+
+Rows of zeros stand behind the N, up to a number that products like (`filled_rows`): once here, not in each product.
 """
 
 from collections.abc import Sequence
@@ -11,10 +13,11 @@ from itertools import groupby
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from openbook.rag.attention import attend
-from openbook.rag.linear import Linear, make_linear
+from openbook.rag.attention import make_attention
+from openbook.rag.linear import Linear, filled_rows, make_linear
 from openbook.rag.products import Products
 
 TYPICAL_TOKENS = 800
@@ -40,6 +43,8 @@ class BartEncoder:
             )
             for layer in self._encoder.layers
         ]
+        of_heads = model.config.d_model // self._heads
+        self._attend = make_attention(self._heads, of_heads, model.dtype, model.device, products)
         self._activation = None if gelu else self._encoder.layers[0].activation_fn
 
     def __call__(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
@@ -51,29 +56,30 @@ class BartEncoder:
         tokens = torch.tensor([token for row in order for token in rows[row]], device=device)  # (N,)
         positions = torch.tensor([place for length in lengths for place in range(length)], device=device)  # (N,)
         places = encoder.embed_positions.weight[positions + encoder.embed_positions.offset]  # (N, d)
-        x = encoder.layernorm_embedding(encoder.embed_tokens(tokens) + places)  # (N, d)
+        embedded = encoder.layernorm_embedding(encoder.embed_tokens(tokens) + places)  # (N, d)
+        x = F.pad(embedded, (0, 0, 0, filled_rows(len(embedded)) - len(embedded)))  # (N', d)
         groups = [(len(list(same)), length) for length, same in groupby(lengths)]
         for layer, (queries_keys_values, attended, fc1, fc2) in zip(encoder.layers, self._layers, strict=True):
-            read = self._read(queries_keys_values(x), groups)  # (N, d)
+            read = self._read(queries_keys_values(x), groups)  # (N', d)
             x = layer.self_attn_layer_norm(attended(read).add_(x))
-            hidden = fc1(x)  # (N, 4 d)
+            hidden = fc1(x)  # (N', 4 d)
             x = layer.final_layer_norm(fc2(hidden if self._activation is None else self._activation(hidden)).add_(x))
         mask = torch.zeros(len(rows), lengths[-1], dtype=torch.long, device=device)  # (R, L)
         for row, tokens_of_row in enumerate(rows):
             mask[row, : len(tokens_of_row)] = 1
         states = x.new_zeros(len(rows), lengths[-1], x.shape[-1])  # (R, L, d)
-        for row, of_row in zip(order, torch.split(x, lengths), strict=True):
+        for row, of_row in zip(order, torch.split(x[: len(tokens)], lengths), strict=True):
             states[row, : len(of_row)] = of_row
         return states, mask
 
     def _read(self, projected: Tensor, groups: Sequence[tuple[int, int]]) -> Tensor:
-        """Attention within each passage: queries, keys and values (N, 3 d) -> (N, d)."""
-        parts = []
-        for of_group, (count, length) in zip(
-            torch.split(projected, [count * length for count, length in groups]), groups, strict=True
-        ):
-            split = of_group.view(count, length, 3, self._heads, -1).permute(2, 0, 3, 1, 4)  # (3, R', H, L, dh)
-            # keys that stand together are read across; others would be copied across, which is slow
-            read = attend(split[0], split[1].contiguous(), split[2])  # (R', H, L, dh)
-            parts.append(read.transpose(1, 2).reshape(count * length, -1))  # (R' * L, d)
-        return torch.cat(parts)
+        """Attention within each passage: queries, keys and values (N', 3 d) -> (N', d)."""
+        read = projected.new_zeros(len(projected), projected.shape[-1] // 3)  # (N', d)
+        first = 0
+        for count, length in groups:
+            some = slice(first, first + count * length)
+            split = projected[some].view(count, length, 3, self._heads, -1).permute(2, 0, 3, 1, 4)  # (3, R', H, L, dh)
+            of_group = self._attend(*split).transpose(1, 2)  # (R', L, H, dh)
+            read[some].view(of_group.shape).copy_(of_group)
+            first = some.stop
+        return read

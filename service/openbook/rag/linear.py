@@ -6,7 +6,8 @@ decoder's few rows that costs more than the product. Here each weight is rearran
     float32     packed: oneDNN's layout. plain: as it is
     bfloat16    the same, or widened: multiplied as float32 and rounded once, for a processor without such a unit
     int8        a scale for each output of the weight, and one for each row of the input: a row does not depend on its
-                batch. Multiplied in bytes, or as whole numbers in float32. Small weights for few rows keep their type
+                batch. Multiplied in bytes, or as whole numbers in float32. Small weights for few rows keep their type,
+                and weights for many rows do where their type is multiplied faster
     the rest    as it is: a GPU, float64
 
 `Products` chooses among the ways of a type by trying them; without it the first that the processor has is taken.
@@ -104,6 +105,9 @@ def _int8_ways(
     if in_bytes.is_exact(rows):
         ways["bytes"] = lambda: in_bytes
     ways["whole numbers"] = partial(Int8Linear, weight, bias, rows, gelu, output, in_bytes=False)
+    if rows > FEW_ROWS and output == weight.dtype == torch.bfloat16 and multiplies(weight.dtype, weight.device):
+        # rounding many rows to bytes can take longer than a processor with matrix instructions saves by bytes
+        ways["packed"] = partial(_PackedLinear, weight, bias, rows, gelu)
     return ways
 
 
@@ -139,15 +143,23 @@ def rearrange(model: nn.Module, *, rows: int) -> None:
             setattr(model, name, _Rearranged(make_linear([child], rows=rows)))
 
 
-def fill_up(x: Tensor) -> tuple[Tensor, int]:
-    """`x` (N, n_in) with rows of zeros behind it, up to one of few numbers of rows, and N.
+def filled_rows(rows: int) -> int:
+    """The next of the few numbers of rows that are multiplied.
 
     oneDNN writes a program for each number of rows that it meets, and keeps it. There are as many numbers as lengths of
-    passages: a service would grow by megabytes with every question. The zeros cost less than a program.
+    passages: a service would grow by megabytes with every question. Rows of zeros cost less than a program.
+    """
+    step = 1 if rows <= FEW_ROWS else 16 if rows <= 4 * FEW_ROWS else FEW_ROWS
+    return -(-rows // step) * step
+
+
+def fill_up(x: Tensor) -> tuple[Tensor, int]:
+    """`x` (N, n_in) with rows of zeros behind it, up to `filled_rows`, and N.
+
+    A copy of x, which a caller with several products of the same rows saves by filling them up itself.
     """
     rows = x.shape[0]
-    step = 1 if rows <= FEW_ROWS else 16 if rows <= 4 * FEW_ROWS else FEW_ROWS
-    wanted = -(-rows // step) * step
+    wanted = filled_rows(rows)
     return (x if wanted == rows else F.pad(x, (0, 0, 0, wanted - rows))), rows
 
 

@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from transformers import BartForConditionalGeneration
 
 from openbook.entities import Hypothesis
 from openbook.errors import SettingInvalid
 from openbook.rag import linear
-from openbook.rag.attention import attend, hide
+from openbook.rag.attention import hide, make_attention
 from openbook.rag.bart_decoder import BartDecoder
 from openbook.rag.bart_encoder import BartEncoder
 from openbook.rag.checkpoint import choose_dtype, load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
-from openbook.rag.linear import Int8Linear
+from openbook.rag.linear import Int8Linear, make_linear
 from openbook.rag.products import Products
 from tests.openbook.rag.conftest import Case, Subject, make_case
 
@@ -103,10 +104,12 @@ def test_a_lower_precision_answers_in_every_mode(tiny: Subject, precision: str) 
 
 
 class Last(Products):
-    """Takes of each product the way that is tried last: never the usual one."""
+    """Takes of each product a way that is not the usual one, and rounds as that does."""
 
     def choose(self, product: str, ways: Mapping[str, Any], inputs: Sequence[torch.Tensor]) -> str:
-        self.chosen[product] = list(ways)[-1]
+        kept = product.startswith("attention bfloat16")  # which rounds its scores in one way alone
+        last = "whole numbers" if "whole numbers" in ways else list(ways)[-1]
+        self.chosen[product] = next(iter(ways)) if kept else last
         return self.chosen[product]
 
 
@@ -120,6 +123,7 @@ def test_answers_are_the_same_whichever_way_products_are_made(tiny: Subject, pre
         assert one.token_ids == another.token_ids
         assert one.log_prob == pytest.approx(another.log_prob, abs=tolerance)
     assert not {"packed", "bytes"} & set(products.chosen.values())
+    assert any(product.startswith("attention") for product in products.chosen)
 
 
 def test_in_int8_encoder_and_decoder_multiply_bytes(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,15 +166,63 @@ def test_another_activation_than_gelu_is_the_models_own(tiny: Subject) -> None:
     assert torch.allclose(states, expected, atol=1e-9)
 
 
+class Named(Products):
+    """Takes the way of this name wherever there is one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def choose(self, product: str, ways: Mapping[str, Any], inputs: Sequence[torch.Tensor]) -> str:
+        self.chosen[product] = self._name if self._name in ways else next(iter(ways))
+        return self.chosen[product]
+
+
+@pytest.mark.parametrize("way", [None, "two products", "fused"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("n_queries", [1, 3, 80])
-def test_both_ways_of_attention_are_one(n_queries: int, dtype: torch.dtype) -> None:
+def test_all_ways_of_attention_are_one(n_queries: int, dtype: torch.dtype, way: str | None) -> None:
     torch.manual_seed(0)
-    queries, keys, values = (torch.randn(2, 3, n, 16).to(dtype) for n in (n_queries, 90, 90))
+    products = None if way is None else Named(way)
+    attention = make_attention(3, 16, dtype, torch.device("cpu"), products)
+    together = torch.randn(2, n_queries, 3, 16).to(dtype).transpose(1, 2)  # as an encoder splits it
+    queries, (keys, values) = together, torch.randn(2, 2, 3, 90, 16).to(dtype)
     bias = hide(torch.arange(90)[None, None, None] < torch.tensor([90, 50])[:, None, None, None], dtype)
     exact = torch.softmax(queries.double() @ keys.double().mT / 4 + bias.double(), dim=-1) @ values.double()
-    error = (attend(queries, keys, values, bias).double() - exact).abs().max()
+    error = (attention(queries, keys, values, bias).double() - exact).abs().max()
     assert float(error) < (1e-5 if dtype == torch.float32 else 0.03)
+    assert products is None or list(products.chosen.values()) == [way] * 3
+
+
+def test_one_query_few_and_many_have_a_way_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mixed(Products):
+        def choose(self, product: str, ways: Mapping[str, Any], inputs: Sequence[torch.Tensor]) -> str:
+            return "fused" if product.endswith(", 4 queries") else "two products"
+
+    fused = []
+    real = F.scaled_dot_product_attention
+
+    def counted(queries: torch.Tensor, *rest: Any, **more: Any) -> torch.Tensor:
+        fused.append(queries.shape[2])
+        return real(queries, *rest, **more)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", counted)
+    attention = make_attention(2, 8, torch.bfloat16, torch.device("cpu"), Mixed())
+    for n_queries in (1, 2, 63, 64, 200):
+        keys, values = torch.randn(2, 1, 2, 70, 8).bfloat16()
+        attention(torch.randn(1, 2, n_queries, 8).bfloat16(), keys, values)
+    assert fused == [2, 63]
+
+
+def test_int8_keeps_many_rows_in_bfloat16_where_that_is_faster() -> None:
+    layer = torch.nn.Linear(32, 16).bfloat16()
+    product = make_linear([layer], rows=800, int8=True, products=Named("packed"))
+    x = torch.randn(100, 32).bfloat16()
+    exact = F.linear(x.double(), layer.weight.detach().double(), layer.bias.detach().double())
+    assert not isinstance(product, Int8Linear)
+    assert float((product(x) - exact).abs().max()) < 0.02
+    whole = make_linear([layer.float()], rows=800, int8=True, products=Named("packed"))
+    assert isinstance(whole, Int8Linear), "float32 is never the faster type"
 
 
 @pytest.mark.gpu
