@@ -9,6 +9,7 @@ Which one a processor computes faster depends on its instructions, on the type a
 
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle
 from typing import Protocol
 
 import torch
@@ -20,7 +21,7 @@ from openbook.rag.products import Products
 FEW_QUERIES = 64
 # What is tried: a greedy step, one of four beams, and an encoder, each over five passages.
 TRIED_QUERIES = (1, 4, 160)
-TRIED_ROWS, TRIED_KEYS = 5, 160
+TRIED_ROWS, TRIED_KEYS, TRIED_LAYERS = 5, 160, 4
 
 
 class Attention(Protocol):
@@ -57,13 +58,15 @@ def make_attention(
 
 
 def _choose(queries: int, heads: int, width: int, dtype: torch.dtype, products: Products) -> Attention:
-    keys, values = torch.randn(2, TRIED_ROWS, heads, TRIED_KEYS, width).to(dtype)  # (N, H, S, dh) each
+    # a step reads the keys of one layer after another: those of a single one would stay beside the processor
+    layers = torch.randn(TRIED_LAYERS, 2, TRIED_ROWS, heads, TRIED_KEYS, width).to(dtype)  # (Y, 2, N, H, S, dh)
     ways: dict[str, Attention] = {"two products": _two_products, "fused": _fused}
     if dtype != torch.bfloat16 and queries >= FEW_QUERIES:
         ways = {"fused": _fused, "two products": _two_products}
 
     def made(way: Attention) -> Callable[[Tensor], Tensor]:
-        return lambda asked: way(asked, keys, values)
+        layer = cycle(layers)
+        return lambda asked: way(asked, *next(layer))
 
     name = f"attention {str(dtype).removeprefix('torch.')} {heads}x{width}, {queries} queries"
     tried = torch.randn(TRIED_ROWS, heads, queries, width).to(dtype)  # (N, H, T, dh)
