@@ -94,13 +94,24 @@ def with_another_activation(folder: Path) -> None:
     edit_config(folder, lambda config: config["question_encoder"].update(hidden_act="relu"))
 
 
+def with_another_activation_of_the_generator(folder: Path) -> None:
+    edit_config(folder, lambda config: config["generator"].update(activation_function="relu"))
+
+
 def with_words_of_its_own(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     save_file({**tensors, LM_HEAD: 2 * tensors[SHARED]}, folder / "model.safetensors", {"format": "pt"})
 
 
 @pytest.mark.parametrize(
-    "change", [without_generation_config, with_scaled_embeddings, with_another_activation, with_words_of_its_own]
+    "change",
+    [
+        without_generation_config,
+        with_scaled_embeddings,
+        with_another_activation,
+        with_another_activation_of_the_generator,
+        with_words_of_its_own,
+    ],
 )
 def test_transformers_loads_what_is_unlike_the_bare_models(folder: Path, change: Callable[[Path], None]) -> None:
     change(folder)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openbook.rag.no_answer import NoAnswerWeights
+from openbook_lab.evaluation import abstention
 from openbook_lab.evaluation.abstention import AskedThrice, Signs, SignsThrice, Undecided, draw_risk, fit_no_answer
 
 # as many answerable as not, though one half lists two and the other four
@@ -69,6 +70,21 @@ def test_the_weights_that_made_the_questions_are_found_again() -> None:
     # both halves count alike: their ratio moves the bias alone
     fewer = fit_no_answer([SignsThrice(halves[0], halves[1][::4], [])])
     assert (fewer.bias, fewer.doc_score) == pytest.approx((found.bias, found.doc_score), rel=0.2)
+
+
+def test_passages_taken_away_teach_the_weights_as_articles_do() -> None:
+    answerable, far, near = ([Signs(empty, 0.0)] * 4 for empty in (0.1, 0.9, 0.5))
+    by_articles = fit_no_answer([SignsThrice(answerable, far, [])])
+    by_both = fit_no_answer([SignsThrice(answerable, far, near)])
+    assert by_both.probability(0.4, 0.0) > by_articles.probability(0.4, 0.0)
+
+
+def test_questions_that_are_told_apart_without_a_mistake_have_weights_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    told_apart = [SignsThrice([Signs(0.1, 0.0), Signs(0.2, 1.0)], [Signs(0.8, 0.0)], [Signs(0.9, 1.0)])]
+    found = fit_no_answer(told_apart)
+    monkeypatch.setattr(abstention, "NEWTON_STEPS", 100)
+    assert fit_no_answer(told_apart).empty == pytest.approx(found.empty, rel=1e-3)
+    assert 0 < found.empty < 10
 
 
 SIGNS = st.lists(st.builds(Signs, st.floats(0.0, 1.0), st.floats(-300.0, 300.0)), min_size=1, max_size=8)

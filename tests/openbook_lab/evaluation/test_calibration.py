@@ -23,6 +23,7 @@ from openbook.rag.no_answer import NoAnswerWeights
 from openbook.storage.index_store import IndexStore
 from openbook_lab.datasets.qa_metrics import has_answer
 from openbook_lab.datasets.questions import Question
+from openbook_lab.evaluation.abstention import AskedThrice, Signs, SignsThrice, Undecided
 from openbook_lab.evaluation.calibration import (
     BookStudy,
     Candidates,
@@ -159,6 +160,11 @@ def test_the_signs_make_the_no_answer_of_the_engine(tiny: Checkpoint, store: Ind
     assert max(abs(one - other) for one, other in zip(hybrid, empty, strict=True)) > 0.01
     # the weights were fitted to the doc_scores of the hybrid retriever
     assert dense == empty
+
+
+def test_each_kind_of_question_keeps_its_own_signs() -> None:
+    asked = asked_thrice(SignsThrice([Signs(0.1, 0.0)], [Signs(0.2, 0.0)], [Signs(0.3, 0.0)]), [True], None)
+    assert asked == AskedThrice([Undecided(0.1, True)], [Undecided(0.2, False)], [Undecided(0.3, False)])
 
 
 def test_what_was_read_is_never_read_again(
