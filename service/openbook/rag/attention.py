@@ -58,7 +58,7 @@ def make_attention(
 
 
 def _choose(queries: int, heads: int, width: int, dtype: torch.dtype, products: Products) -> Attention:
-    # a step reads the keys of one layer after another: those of a single one would stay beside the processor
+    # a step reads the keys of each layer once; those of a single layer would stay in the cache
     layers = torch.randn(TRIED_LAYERS, 2, TRIED_ROWS, heads, TRIED_KEYS, width).to(dtype)  # (Y, 2, N, H, S, dh)
     ways: dict[str, Attention] = {"two products": _two_products, "fused": _fused}
     if dtype != torch.bfloat16 and queries >= FEW_QUERIES:

@@ -36,8 +36,8 @@ WIDTH = 2.0  # of a weight, in units of 1 / sqrt(its inputs)
 # What a layer adds is narrow: after the 36 sums of 12 layers the token that came in still has to show.
 ADDED_WIDTHS = {"out_proj": 0.25, "fc2": 0.1}
 EMBEDDING_WIDTH = 0.5
-# Logits spread over 30, as trained ones do. The small shares of wider ones underflow, which some processors compute
-# fifty times as slowly as others.
+# Logits spread over 30, as trained ones do. Wider ones give probabilities too small for a normal float32, and some
+# processors then compute the softmax ten times as slowly.
 LAST_WIDTH = 0.25
 
 
