@@ -146,7 +146,7 @@ class FollowCurrent:
             logger.error("CURRENT cannot be read: %s", error)
         elif not again:
             logger.error("CURRENT names %s, which cannot be served: %s", wanted, error)
-        # after the log, so that whoever reads of it finds it there
+        # the log comes first: an operator who reads of the problem at /readyz finds it there
         self._problem = FollowProblem(wanted, code, str(error), since)
         self._retry_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)

@@ -58,15 +58,15 @@ def make_attention(
 
 
 def _choose(queries: int, heads: int, width: int, dtype: torch.dtype, products: Products) -> Attention:
-    # a step reads the keys of each layer once; those of a single layer would stay in the cache
-    layers = torch.randn(TRIED_LAYERS, 2, TRIED_ROWS, heads, TRIED_KEYS, width).to(dtype)  # (Y, 2, N, H, S, dh)
     ways: dict[str, Attention] = {"two products": _two_products, "fused": _fused}
     if dtype != torch.bfloat16 and queries >= FEW_QUERIES:
         ways = {"fused": _fused, "two products": _two_products}
 
     def made(way: Attention) -> Callable[[Tensor], Tensor]:
-        layer = cycle(layers)
-        return lambda asked: way(asked, *next(layer))
+        # each call takes the next layer's keys and values: those of one layer alone would stay in the cache
+        layers = torch.randn(TRIED_LAYERS, 2, TRIED_ROWS, heads, TRIED_KEYS, width).to(dtype)  # (Y, 2, N, H, S, dh)
+        turns = cycle(layers)
+        return lambda asked: way(asked, *next(turns))
 
     name = f"attention {str(dtype).removeprefix('torch.')} {heads}x{width}, {queries} queries"
     tried = torch.randn(TRIED_ROWS, heads, queries, width).to(dtype)  # (N, H, T, dh)

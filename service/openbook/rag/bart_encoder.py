@@ -5,7 +5,7 @@ real tokens. Only attention looks at passages, those of one length together.
 
     R passages of L_r tokens, N the sum of them, H heads of dh dimensions, d = H * dh
 
-Rows of zeros stand behind the N, up to a number that products like (`filled_rows`): once here, not in each product.
+Products take N' rows (`filled_rows`). The encoder appends the rows beyond N once, and drops them at the end.
 """
 
 from collections.abc import Sequence

@@ -82,18 +82,17 @@ def test_a_threshold_keeps_a_share_of_right_answers_and_some_of_the_others() -> 
     assert rows[50.0] == ("log_prob >= -5.000", 50.0, 50.0, 0.0, None)
 
 
+def about_kenya(questions: Path, passages: Path, encoder: Path, work: Path) -> BookQuestions:
+    return BookQuestions(
+        questions=(questions,), passages=(passages,), held_out=("Kenya",), encoder=encoder, n_docs=6, work=work
+    )
+
+
 def test_each_question_is_asked_of_the_book_with_and_without_its_article(
     checkpoint_folder: Path, tiny_encoder: Path, question_file: Path, passage_file: Path, tmp_path: Path
 ) -> None:
     settings = Settings(checkpoint=str(checkpoint_folder))
-    options = BookQuestions(
-        questions=(question_file,),
-        passages=(passage_file,),
-        held_out=("Kenya",),
-        encoder=tiny_encoder,
-        n_docs=6,
-        work=tmp_path,
-    )
+    options = about_kenya(question_file, passage_file, tiny_encoder, tmp_path)
     runs, written = [], set()
     for _ in range(2):
         runs.append(measure_posteriors(settings, options, [question_file], num_beams=1))
@@ -122,14 +121,7 @@ def test_the_hybrid_retriever_brings_the_calibrated_no_answer(
     weights = {"bias": math.log(3), "empty": 0.0, "doc_score": 0.0}
     facts |= {"prior": {"dense": 0.5, "bm25": 0.5}, "no_answer": {"threshold": 0.5, "weights": weights}}
     (folder / "openbook.json").write_text(json.dumps(facts))
-    options = BookQuestions(
-        questions=(question_file,),
-        passages=(passage_file,),
-        held_out=("Kenya",),
-        encoder=tiny_encoder,
-        n_docs=6,
-        work=tmp_path,
-    )
+    options = about_kenya(question_file, passage_file, tiny_encoder, tmp_path)
     settings = Settings(checkpoint=str(folder))
     report, outcomes = measure_posteriors(settings, options, [], num_beams=1, retriever="hybrid")
     assert report.facts["retriever"] == "hybrid"
