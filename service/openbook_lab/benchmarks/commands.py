@@ -1,8 +1,7 @@
-"""openbook bench: engine, causal, precision, swap, http, index, update"""
+"""openbook bench: engine, causal, swap, http, index"""
 
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +13,7 @@ from openbook.storage.faiss_index import IndexType
 from openbook.storage.index_store import IndexStore
 from openbook_lab.benchmarks.http import Clients
 from openbook_lab.benchmarks.index_vectors import VectorsAsked
-from openbook_lab.benchmarks.names import CONTESTANTS, MODES, PRECISIONS, SHAPES, chosen, numbers
-from openbook_lab.evaluation.options import BookQuestions
+from openbook_lab.benchmarks.names import CONTESTANTS, MODES, SHAPES, chosen, numbers
 from openbook_lab.evaluation.reports import ReportFiles
 
 Serving = Annotated[
@@ -39,8 +37,7 @@ def engine(
     ),
     contestants: str = option(
         "openbook float32,openbook bfloat16,openbook int8,transformers float32,transformers bfloat16",
-        "Of: openbook float32 | bfloat16 | int8, transformers float32 | bfloat16, and for sequence fast alone "
-        "ctranslate2 float32 | int8 (pip install 'openbook-lab[ctranslate2]').",
+        "Of: openbook float32 | bfloat16 | int8, transformers float32 | bfloat16.",
     ),
     threads: str = option("1,2", "Numbers of threads."),
     repeats: int = option(3, "Answers to each at least; the fastest counts.", min=1),
@@ -79,52 +76,22 @@ def engine(
 def causal(
     settings: Annotated[Settings, "checkpoint", "dtype"],
     files: ReportFiles,
-    gguf: tuple[Path, ...] = option(
-        (), "The same model for llama.cpp; may be given again (pip install 'openbook-lab[llama-cpp]').", metavar="FILE"
-    ),
     repeats: int = option(5, "Turns at least: each contestant answers once in each.", min=1),
     n_docs: int = option(5, "K: passages.", min=1),
     length: int = option(160, "Tokens of a passage.", min=32),
     new_tokens: int = option(16, "Tokens of an answer; none ends before.", min=1),
 ) -> None:
-    """Measure an answer of a causal checkpoint beside transformers and llama.cpp: same model, same prompts, one thread.
+    """Measure an answer of a causal checkpoint beside transformers: same model, same prompts, one thread.
 
     The contestants take turns, and a ratio compares those of one turn. They do so until the fastest times agree within
-    5 %, at most four times --repeats. transformers' model is in memory beside the service's, and every GGUF file twice.
+    5 %, at most four times --repeats. transformers' model is in memory beside the service's.
     """
-    from openbook_lab.benchmarks.causal import measure_causal
-    from openbook_lab.benchmarks.causal_contestants import CausalWork
+    from openbook_lab.benchmarks.causal import CausalWork, measure_causal
 
     work = CausalWork(n_docs=n_docs, length=length, new_tokens=new_tokens)
     with ProgressBar() as progress:
-        report = measure_causal(settings.checkpoint, settings.dtype, work, gguf, repeats, progress.update)
+        report = measure_causal(settings.checkpoint, settings.dtype, work, repeats, progress.update)
     files.show(report)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampledQuestions(BookQuestions):
-    """A precision costs little: a sample is enough to see it."""
-
-    sample: int | None = option(1000, "Ask so many questions, drawn by --seed. Default: all.", min=1)
-
-
-@with_options
-def precision(
-    settings: Annotated[Settings, "checkpoint", "threads"],
-    options: SampledQuestions,
-    precisions: str = option(",".join(PRECISIONS), "The others are compared with the first."),
-    num_beams: int = option(4, "Width of the beam search, beside greedy decoding.", min=2),
-    thorough: bool = option(False, "RAG-Sequence's thorough decoding, too.", "--thorough/--no-thorough"),
-) -> None:
-    """What a precision costs in answers: exact match, F1, and the share of questions that are answered otherwise.
-
-    The questions are asked of the paragraphs of all questions, in 100-word pieces, with the passages that the question
-    encoder finds in float32. Runs on the processor.
-    """
-    from openbook_lab.benchmarks.precision import measure_precisions
-
-    names = chosen(precisions, PRECISIONS, "--precisions")
-    options.show(measure_precisions(settings, options, names, num_beams=num_beams, thorough=thorough))
 
 
 @with_options
@@ -223,54 +190,13 @@ def index(
     files.show(report)
 
 
-@with_options
-def update(
-    settings: Annotated[Settings, "indexes"],
-    files: ReportFiles,
-    of_index: IndexNumbers,
-    passages: int = option(20_000, "N: passages of 100 random words, with random vectors.", min=1000),
-    dimension: int = option(384, "d: length of a vector.", min=2),
-    index_type: str = option("flat", "flat, hnsw, ivfpq or a FAISS factory string.", "--type"),
-    bm25: bool = option(True, "BM25 beside the vectors.", "--bm25/--no-bm25"),
-    version: str | None = option(None, "Update this index version instead; nothing is written beside it."),
-    changed: float = option(0.01, "The share of the passages that changes.", min=0, max=0.5),
-    questions: int = option(1000, "How many are asked of each version.", min=20),
-    rebuild: bool = option(
-        True, "Also build the changed text as a whole: for a large graph that takes long.", "--rebuild/--no-rebuild"
-    ),
-    encoder: str | None = option(
-        None,
-        "Measure the rate of this passage encoder, a folder or a hub id; without it all-MiniLM-L6-v2 from its package.",
-    ),
-    threads: int | None = option(None, "Build with so many. [default: one a core]", min=1),
-    folder: Path | None = option(
-        None, "Make the temporary folder in this one: three versions must fit there.", callback=folder_to_fill
-    ),
-) -> None:
-    """Measure an update of a version beside a build of the same text: its time, its answers, recall.
-
-    The vectors are given to both. What embedding adds to each is computed from the rate at which --encoder embeds a few
-    hundred passages. One million passages of 384 dimensions take 15 GB of disk: --passages 1000000.
-    """
-    from openbook_lab.benchmarks.update import measure_update
-    from openbook_lab.benchmarks.update_work import UpdateWork
-
-    work = UpdateWork(passages, dimension, changed, questions, index_type, of_index.numbers, bm25, threads)
-    base = None if version is None else IndexStore(settings.indexes_folder).find(version)
-    with tempfile.TemporaryDirectory(prefix="openbook-bench-", dir=folder) as made, ProgressBar() as progress:
-        report = measure_update(Path(made), work, base, encoder, whole=rebuild, progress=progress.update)
-    files.show(report)
-
-
 app = group(
     "Measure what the service costs on this machine.",
     {
         "engine": engine,
         "causal": causal,
-        "precision": precision,
         "swap": swap,
         "http": http,
         "index": index,
-        "update": update,
     },
 )

@@ -1,27 +1,22 @@
 """The contestants of `bench engine`, each in a process of its own.
 
-They are this generator and transformers' own RAG, each in several precisions; and CTranslate2's BART, which can do one
-half of RAG-Sequence: the search over each passage alone. All get the same tokens of the same passages with the same
-doc_scores, and none may end an answer early: the work is equal.
+They are this generator and transformers' own RAG, each in several precisions. All get the same tokens of the same
+passages with the same doc_scores, and none may end an answer early: the work is equal.
 """
 
-import gc
-import importlib.util
 import resource
 import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel, RagSequenceForGeneration, RagTokenForGeneration
+from transformers import RagSequenceForGeneration, RagTokenForGeneration
 from transformers.utils import logging as hf_logging
 
 from openbook.entities import AnswerOptions, Hypothesis
-from openbook.errors import SettingInvalid
 from openbook.rag import decoding
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
@@ -33,9 +28,6 @@ from openbook_lab.benchmarks.names import ContestantName, ModeName
 
 # Added to the logit of the end token: it is never chosen, and every precision can hold the number.
 NEVER = -1e4
-# transformers 4 wrote this of every BART and CTranslate2 asks for it: layers and embeddings are normalised after their
-# sums, and nothing is normalised after the last layer.
-LAYOUT = {"normalize_before": False, "normalize_embedding": True, "add_final_layer_norm": False}
 
 
 class ContestantProcess(Child):
@@ -62,12 +54,8 @@ def _load(
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
     library, dtype = name.split(" ")
-    made: dict[str, Callable[[Path, str, Work], Contestant]] = {
-        "openbook": Openbook,
-        "transformers": Transformers,
-        "ctranslate2": CTranslate2,
-    }
-    contestant = made[library](folder, dtype, work)
+    made: Callable[[Path, str, Work], Contestant] = Openbook if library == "openbook" else Transformers
+    contestant = made(folder, dtype, work)
 
     def run(asked: tuple[ModeName, int] | None) -> tuple[WorkDone, int] | str | None:
         if asked is None:
@@ -177,103 +165,3 @@ class Transformers:
         seconds = time.perf_counter() - began
         rows = said if mode == "sequence fast" else said[:1]  # (K or 1, 1 + T)
         return WorkDone(seconds, None, None, tuple(rows[:, 1:].flatten().tolist()), None)
-
-
-def require_library() -> None:
-    """Raise SettingInvalid with what to install where CTranslate2 is missing."""
-    if importlib.util.find_spec("ctranslate2") is None:
-        raise SettingInvalid(
-            setting="contestants",
-            reason="ctranslate2 is not installed: pip install 'openbook-lab[ctranslate2]'",
-        )
-
-
-class CTranslate2:
-    """CTranslate2's BART of the generator in `folder`, converted into a folder beside it; no marginal, no posteriors.
-
-    Its converter reads models of transformers 4, whose BART configurations say more than those of transformers 5, and
-    needs the tokenizer's vocabulary. Tokens are numbers here, so that any vocabulary will do.
-    """
-
-    def __init__(self, folder: Path, dtype: str, work: Work) -> None:
-        require_library()
-        self._work = work
-        self._dtype = dtype
-        self._converted = folder.with_name(f"{folder.name}-ctranslate2-{dtype}")
-        vocabulary = convert(folder, self._converted, dtype)
-        gc.collect()  # a cycle would keep the converted weights in memory while others are measured
-        self._rows = [[str(token) for token in row] for row in work.rows(vocabulary)]
-        self._loaded: tuple[int, Any] | None = None
-
-    def run(self, mode: ModeName) -> WorkDone:
-        """`mode` is "sequence fast": there is no other."""
-        translator = self._translator(torch.get_num_threads())
-        began = time.perf_counter()
-        found = self._search(translator)
-        seconds = time.perf_counter() - began
-        tokens = tuple(int(token) for passage in found for token in passage.hypotheses[0])
-        return WorkDone(seconds, None, None, tokens, None)
-
-    def _translator(self, threads: int) -> Any:
-        """Loaded again for another number of threads. One search warms it up."""
-        if self._loaded is None or self._loaded[0] != threads:
-            from ctranslate2 import Translator
-
-            self._loaded = None  # no two of them in memory
-            translator = Translator(
-                str(self._converted), compute_type=self._dtype, inter_threads=1, intra_threads=threads
-            )
-            self._search(translator)
-            self._loaded = threads, translator
-        return self._loaded[1]
-
-    def _search(self, translator: Any) -> Any:
-        return translator.translate_batch(
-            self._rows,
-            beam_size=self._work.num_beams,
-            length_penalty=0.0,
-            # no answer ends before its last token
-            min_decoding_length=self._work.new_tokens,
-            max_decoding_length=self._work.new_tokens,
-        )
-
-
-def convert(folder: Path, converted: Path, dtype: str) -> int:
-    """Write the BART generator of the RAG folder `folder` as a CTranslate2 model; returns its number of tokens."""
-    from ctranslate2.converters import TransformersConverter
-
-    generator = load_checkpoint(folder, dtype="float32").generator
-    for name, value in LAYOUT.items():
-        setattr(generator.config, name, value)
-
-    class InMemory(TransformersConverter):  # type: ignore[misc]
-        """Takes the generator that is loaded already; from the folder it reads the kind of model."""
-
-        def load_model(self, *_: Any, **__: Any) -> PreTrainedModel:
-            return generator
-
-        def load_tokenizer(self, *_: Any, **__: Any) -> "NumberedTokens":
-            return NumberedTokens(generator.config)
-
-    with TemporaryDirectory(dir=converted.parent) as described:
-        generator.config.save_pretrained(described)
-        InMemory(described).convert(str(converted), quantization=dtype, force=True)
-    vocabulary: int = generator.config.vocab_size
-    return vocabulary
-
-
-class NumberedTokens:
-    """The part of a tokenizer that the converter needs, for tokens named by their numbers."""
-
-    def __init__(self, config: Any) -> None:
-        self._size: int = config.vocab_size
-        self.bos_token = str(config.bos_token_id)
-        self.eos_token = str(config.eos_token_id)
-        # no number is unknown, but the library wants an unknown token
-        self.unk_token = str(config.pad_token_id)
-
-    def get_vocab(self) -> dict[str, int]:
-        return {str(number): number for number in range(self._size)}
-
-    def convert_ids_to_tokens(self, number: int) -> str:
-        return str(number)

@@ -42,9 +42,7 @@ LAST_WIDTH = 0.25
 
 
 def modes_of(contestant: ContestantName) -> tuple[ModeName, ...]:
-    """What it can be asked for: CTranslate2 can only search each passage alone, and ours alone reads ahead or not."""
-    if contestant.startswith("ctranslate2"):
-        return ("sequence fast",)
+    """What it can be asked for: ours alone reads ahead or not."""
     return MODES if contestant.startswith("openbook") else tuple(mode for mode in MODES if mode != "token stepwise")
 
 

@@ -10,16 +10,12 @@ ContestantName = Literal[
     "openbook int8",
     "transformers float32",
     "transformers bfloat16",
-    "ctranslate2 float32",
-    "ctranslate2 int8",
 ]
 CONTESTANTS: tuple[ContestantName, ...] = get_args(ContestantName)
 ModeName = Literal["token greedy", "token stepwise", "token beams", "sequence thorough", "sequence fast"]
 MODES: tuple[ModeName, ...] = get_args(ModeName)
 ShapeName = Literal["mini", "bart-large"]
 SHAPES: tuple[ShapeName, ...] = get_args(ShapeName)
-Precision = Literal["float32", "bfloat16", "int8"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 Name = TypeVar("Name", bound=str)
 

@@ -2,17 +2,11 @@
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from statistics import median
-
-from openbook_lab.benchmarks.machine_limits import ReadRate
-from openbook_lab.evaluation.reports import Table
 
 # Fastest times that lie further apart are not those of an idle machine.
 STEADY = 0.05
 # Turns are at most so many times those that were asked for.
 MOST_TIMES = 4
-# Below this share of its rate before the run, something else reads memory.
-QUIET = 0.9
 
 
 def spread(seconds: Sequence[float]) -> float | None:
@@ -37,25 +31,3 @@ def unsteady(apart: float | None) -> bool:
 def percent_apart(apart: float | None) -> str | None:
     """A cell of a table: the spread, and what it says about the machine where it is too large."""
     return None if apart is None else f"{apart:.1%}{', too busy' if unsteady(apart) else ''}"
-
-
-class Neighbours:
-    """Whether something else used the machine during a run: the rate of reading memory then, and before."""
-
-    def __init__(self) -> None:
-        self._rate = ReadRate()
-        self._before = self._rate.best()
-        self._during: list[float] = []
-
-    def look(self) -> None:
-        """Measure once, between two turns."""
-        self._during.append(self._rate.once())
-
-    def table(self) -> Table:
-        """GB/s, with a verdict in words."""
-        usual = median(self._during) if self._during else self._before
-        busy = usual < QUIET * self._before
-        verdict = "something else reads memory" if busy else "quiet"
-        slowest = min(self._during, default=self._before)
-        cells = (self._before / 1e9, usual / 1e9, slowest / 1e9, verdict)
-        return Table("Neighbours: memory read, GB/s", ("before", "during, median", "slowest", "the machine"), (cells,))

@@ -1,5 +1,5 @@
-"""openbook eval: reading, open, posteriors, leaders, facts, qa, prompts, fever, generation, ablation, seeds; and
-calibrate"""
+"""openbook eval: reading, open, posteriors, leaders, facts, qa, prompts, fever, generation, ablation, precision, seeds;
+and calibrate"""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -240,6 +240,28 @@ def ablation(
 
 
 @with_options
+def precision(
+    settings: Annotated[Settings, "checkpoint", "threads"],
+    options: BookQuestions,
+    precisions: tuple[Literal["float32", "bfloat16", "int8"], ...] = option(
+        ("float32", "bfloat16", "int8"),
+        "Again for more; the others are compared with the first. Default: all three.",
+        "--precision",
+    ),
+    num_beams: int = option(4, "Width of the beam search, beside greedy decoding.", min=2),
+    thorough: bool = option(False, "RAG-Sequence's thorough decoding, too.", "--thorough/--no-thorough"),
+) -> None:
+    """What a precision costs in answers: exact match, F1, and the share of questions that are answered otherwise.
+
+    The questions are asked of the paragraphs of all questions, in 100-word pieces, with the passages that the question
+    encoder finds in float32. Runs on the processor.
+    """
+    from openbook_lab.evaluation.precision import measure_precisions
+
+    options.show(measure_precisions(settings, options, precisions, num_beams=num_beams, thorough=thorough))
+
+
+@with_options
 def seeds(
     files: ReportFiles,
     reports: tuple[str, ...] = argument(
@@ -336,6 +358,7 @@ app = group(
         "fever": fever,
         "generation": generation,
         "ablation": ablation,
+        "precision": precision,
         "seeds": seeds,
     },
 )

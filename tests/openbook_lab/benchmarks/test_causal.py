@@ -1,6 +1,5 @@
 """The contestants of `bench causal` do the same work on the same prompts."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 
 from openbook.errors import SettingInvalid
 from openbook.rag.checkpoint import load_checkpoint
-from openbook_lab.benchmarks.causal_contestants import AskedPrompts, CausalWork, contestants
+from openbook_lab.benchmarks.causal import CausalContestants, CausalWork
 from tests.fixtures.causal import PROMPT, write_causal
 
 WORK = CausalWork(n_docs=2, length=60, question=8, new_tokens=4)
@@ -17,16 +16,10 @@ WORK = CausalWork(n_docs=2, length=60, question=8, new_tokens=4)
 def test_transformers_says_of_each_prompt_what_the_service_says_of_each_passage(tmp_path: Path) -> None:
     # with refusals folded into the empty answer, other answers would be compared
     folder = write_causal(tmp_path / "mine", prompt=replace(PROMPT, refusals=()))
-    generator, ways = contestants(load_checkpoint(folder), folder, WORK, ())
-    passages, question = WORK.texts(generator.tokenizer, 3)
-    rows = [[*generator.wording.passage(one), *generator.wording.question(question)] for one in passages]
-    prompts = AskedPrompts(passages, question, list(generator.wording.shared), rows)
-    said = {}
-    for way in ways:
-        way.prepare(prompts)
-        said[way.name] = way.answer(prompts)
-    kept = generator.kept()
-    assert (kept.hits, kept.misses) == (6, 4 + 6), "passages that are kept are not read again"
+    contestants = CausalContestants(load_checkpoint(folder), folder, WORK)
+    said = {name: answer() for name, answer in contestants.ways(3).items()}
+    kept = contestants.generator.kept()
+    assert (kept.hits, kept.misses) == (6, 2 + 4), "passages that are kept are not read again"
     expected = set(said["transformers generate"])
     assert len(expected) == WORK.n_docs
     for name, answers in said.items():
@@ -42,11 +35,6 @@ def test_a_turn_has_texts_of_its_own_that_are_the_same_in_every_run(tiny_causal_
     assert WORK.texts(tokenizer, 1) == WORK.texts(tokenizer, 1) != WORK.texts(tokenizer, 2)
 
 
-def test_what_cannot_be_measured_is_refused(
-    tiny_checkpoint: Path, tiny_causal_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_causal_is_refused(tiny_checkpoint: Path) -> None:
     with pytest.raises(SettingInvalid, match="no causal checkpoint"):
-        contestants(load_checkpoint(tiny_checkpoint), tiny_checkpoint, WORK, ())
-    monkeypatch.setitem(sys.modules, "llama_cpp", None)
-    with pytest.raises(SettingInvalid, match=r"pip install .openbook-lab\[llama-cpp\]"):
-        contestants(load_checkpoint(tiny_causal_checkpoint), tiny_causal_checkpoint, WORK, (Path("any.gguf"),))
+        CausalContestants(load_checkpoint(tiny_checkpoint), tiny_checkpoint, WORK)

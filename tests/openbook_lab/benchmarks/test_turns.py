@@ -2,9 +2,8 @@
 
 import pytest
 
-from openbook_lab.benchmarks import machine_limits, turns
-from openbook_lab.benchmarks.machine_limits import ReadRate
-from openbook_lab.benchmarks.turns import MOST_TIMES, QUIET, Neighbours, percent_apart, spread
+from openbook_lab.benchmarks import turns
+from openbook_lab.benchmarks.turns import MOST_TIMES, percent_apart, spread
 
 
 @pytest.mark.parametrize(
@@ -44,27 +43,3 @@ def test_a_machine_that_never_becomes_steady_is_left() -> None:
     for turn in turns.turns(3, [falling]):
         falling.append(0.5**turn)
     assert len(falling) == 3 * MOST_TIMES
-
-
-@pytest.mark.parametrize(("share", "verdict"), [(0.95, "quiet"), (0.5, "something else reads memory")])
-def test_a_neighbour_shows_in_the_rate_of_reading_memory(
-    share: float, verdict: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert 0.5 < QUIET < 0.95
-    monkeypatch.setattr(ReadRate, "best", lambda _: 40e9)
-    monkeypatch.setattr(ReadRate, "once", lambda _: share * 40e9)
-    monkeypatch.setattr(machine_limits, "READ_BYTES", 1 << 20)
-    neighbours = Neighbours()
-    for _ in range(3):
-        neighbours.look()
-    (row,) = neighbours.table().rows
-    assert row[:3] == pytest.approx((40, share * 40, share * 40))
-    assert row[3] == verdict
-
-
-def test_the_rate_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_limits, "READ_BYTES", 1 << 22)
-    monkeypatch.setattr(machine_limits, "SECONDS", 0.001)
-    rate = ReadRate()
-    assert rate.once() > 1e8
-    assert rate.best() > 1e8

@@ -14,7 +14,7 @@ from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.command_line import TOKEN, Run
-from tests.fixtures.evaluation import write_lines
+from tests.fixtures.evaluation import QUESTIONS, write_lines
 from tests.fixtures.indexes import ENCODER, tiny_passages, tiny_vectors
 from tests.openbook_lab.evaluation.conftest import Measured
 
@@ -382,6 +382,24 @@ def test_a_report_may_have_an_equals_sign_in_its_place(measured: Measured) -> No
     place.write_text(json.dumps({"tables": [{"title": "T", "rows": [{"text": "x", "EM": 1.0}]}]}))
     for asked, arm in ((str(place), ""), (f"learned={place}", "learned")):
         assert measured("seeds", asked)["tables"][0]["rows"][0]["arm"] == arm
+
+
+def test_precisions_are_held_against_the_first(measured: Measured, checkpoint_folder: Path, tiny_encoder: Path) -> None:
+    questions = write_lines(Path("questions.jsonl"), QUESTIONS)
+    found = measured(
+        "precision", questions, "--all", "--checkpoint", checkpoint_folder, "--encoder", tiny_encoder,
+        "--precision", "float32", "--precision", "int8", "--n-docs", 2, "--num-beams", 2, "--work", "work",
+    )  # fmt: skip
+    assert found["facts"]["K"] == 2
+    rows = found["tables"][0]["rows"]
+    assert [(row["decoding"], row["precision"]) for row in rows] == [
+        (decoding, precision)
+        for decoding in ("RAG-Token, greedy", "RAG-Token, 2 beams")
+        for precision in ("float32", "int8")
+    ]
+    exact = [row for row in rows if row["precision"] == "float32"]
+    assert all(row["% answered otherwise than float32"]["mean"] == 0 for row in exact)
+    assert {row["questions"] for row in rows} == {sum(1 for one in QUESTIONS if one["answers"])}
 
 
 def test_without_a_file_there_is_nothing_to_ask(run: Run) -> None:

@@ -1,10 +1,11 @@
 """What a precision costs in answers: the same questions over the same passages, in each precision."""
 
 import time
+from collections.abc import Sequence
+from typing import Literal
 
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.settings import Settings
-from openbook_lab.benchmarks.names import Precision
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer
 from openbook_lab.evaluation.book import write_book
@@ -15,9 +16,11 @@ from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
 from openbook_lab.evaluation.retrieval import PassageChoices, retrieve
 from openbook_lab.evaluation.statistics import percent
 
+Precision = Literal["float32", "bfloat16", "int8"]
+
 
 def measure_precisions(
-    settings: Settings, options: BookQuestions, precisions: tuple[Precision, ...], *, num_beams: int, thorough: bool
+    settings: Settings, options: BookQuestions, precisions: Sequence[Precision], *, num_beams: int, thorough: bool
 ) -> Report:
     """One checkpoint in several precisions; the others are compared with the first.
 
@@ -62,4 +65,4 @@ def measure_precisions(
         "K": options.n_docs,
         **run_facts(started),
     }
-    return Report("bench precision", facts, (Table("Answers in each precision", columns, rows, digits=2),))
+    return Report("precision", facts, (Table("Answers in each precision", columns, rows, digits=2),))
