@@ -53,9 +53,7 @@ class TooManyDocs(InvalidRequest):
 class SearchParameterUnknown(InvalidRequest):
     """The retriever has no such parameter: a flat index compares with everything, BM25 reads no vectors."""
 
-    message = (
-        "search.{name}: means nothing to {searched}, which has: {known}. Leave it out, or ask where it has a meaning."
-    )
+    message = "search.{name}: {searched} has no such parameter. It has: {known}. Leave it out."
 
     def __init__(self, *, name: str, searched: str, known: tuple[str, ...] = ()) -> None:
         super().__init__(field=f"search.{name}", name=name, searched=searched, known=", ".join(known) or "none")
@@ -105,7 +103,7 @@ class ModelNotFound(InvalidRequest):
     """To clients of OpenAI's API a model is an open version: one that is only on the disk is none."""
 
     code = "model_not_found"
-    message = "model: there is none with the name {model!r:.100}. Models: {known}."
+    message = "model: there is no model {model!r:.100}. Models: {known}."
 
     def __init__(self, *, model: str, known: tuple[str, ...]) -> None:
         super().__init__(field="model", model=model, known=", ".join(known) or "none")
@@ -128,10 +126,7 @@ class IndexNotResident(OpenbookError):
 
 class RetrieverUnavailable(OpenbookError):
     code = "retriever_unavailable"
-    message = (
-        "The index {version!r} cannot be asked with retriever {retriever!r}: its files are missing. "
-        "Add them: openbook index bm25 {version}"
-    )
+    message = "The index {version!r} has no files for retriever {retriever!r}. Add them: openbook index bm25 {version}"
 
     def __init__(self, *, version: str, retriever: str = "bm25") -> None:
         super().__init__(version=version, retriever=retriever)
@@ -152,8 +147,8 @@ class NotCalibrated(OpenbookError):
 
     code = "not_calibrated"
     message = (
-        "The checkpoint {checkpoint!r} cannot be asked with {asked}: its openbook.json has no {fact!r}. "
-        "Learn it: openbook calibrate"
+        "The checkpoint {checkpoint!r} does not support {asked}: its openbook.json has no {fact!r}. Write "
+        "it: openbook calibrate"
     )
 
     def __init__(self, *, checkpoint: str, asked: str, fact: str) -> None:
@@ -171,7 +166,7 @@ class NoLiveIndex(OpenbookError):
 class ShuttingDown(NoLiveIndex):
     """A client may try again: another replica answers, or this service once it has restarted."""
 
-    message = "The service is shutting down, so {version!r} was not loaded. What was live serves until the end."
+    message = "The service is shutting down, so {version!r} was not loaded. The live version serves until the end."
 
     def __init__(self, *, version: str | None) -> None:
         OpenbookError.__init__(self, version=version or "the version before")
@@ -192,7 +187,7 @@ class ManifestMissing(IndexCorrupt):
 
 
 class ManifestInvalid(IndexCorrupt):
-    message = "The manifest of index {version!r} cannot be understood: {reason}"
+    message = "The manifest of index {version!r} is invalid: {reason}"
 
 
 class IndexFileMissing(IndexCorrupt):
@@ -235,7 +230,7 @@ class IndexUnreachable(OpenbookError):
     """Nothing is wrong with the version: the same call works once the database answers."""
 
     code = "index_unreachable"
-    message = "The vectors of index {version!r} lie in a database that does not answer: {reason}."
+    message = "The database with the vectors of index {version!r} does not answer: {reason}."
 
 
 class IndexIncompatible(OpenbookError):
@@ -255,21 +250,22 @@ class DimensionIncompatible(IndexIncompatible):
 
 class BaseIncompatible(IndexIncompatible):
     message = (
-        "The vectors of index {version!r} are of the passage encoder {index_encoder}, and {given} is to embed what "
-        "changed: their vectors cannot be compared. Name the base's encoder with --encoder, or build a new index."
+        "The passage encoder {index_encoder} made the vectors of index {version!r}; {given} would embed what "
+        "changed. Their vectors cannot be compared. Name the base's encoder with --encoder, or build a new "
+        "index."
     )
 
 
 class IndexTooLarge(OpenbookError):
     code = "index_too_large"
     message = (
-        "Serving {version!r} beside the live index needs {needed} bytes, {available} are free. "
-        "Use policy 'resource', which lets the live index go first."
+        "Serving {version!r} beside the live index needs {needed} bytes, {available} are free. Use policy "
+        "'resource', which closes the live index first; questions get 503 meanwhile."
     )
 
 
 class ResidentsLimited(IndexTooLarge):
-    message = "{version!r} cannot be opened beside the live index: OPENBOOK_RESIDENTS lets {limit} be open at once."
+    message = "{version!r} cannot be opened beside the live index: OPENBOOK_RESIDENTS allows {limit} open at once."
 
 
 class IndexExists(OpenbookError):
@@ -290,8 +286,8 @@ class BuildDiffers(IndexExists):
 
 class TextChanged(BuildDiffers):
     message = (
-        "What the unfinished build of {version!r} reads has changed since it was stopped, and two texts never mix. "
-        "Begin again with --restart."
+        "The source of the unfinished build of {version!r} has changed since it was stopped. Begin again "
+        "with --restart."
     )
 
 
@@ -311,11 +307,11 @@ class CacheTooSmall(IndexTooLarge):
 
 class IndexInUse(OpenbookError):
     code = "index_in_use"
-    message = "The index version {version!r} is not deleted: {reason}."
+    message = "Kept the index version {version!r}: {reason}."
 
 
 class FollowInProgress(IndexInUse):
-    message = "The versions {version!r} are followed already: {holder}. End that one first, or wait for its end."
+    message = "Another process already follows the versions {version!r}: {holder}. End it first, or wait."
 
 
 class NoIndexes(OpenbookError):
@@ -324,7 +320,7 @@ class NoIndexes(OpenbookError):
 
 
 class StoreEmpty(NoIndexes):
-    message = "There is no index in {folder}. Bring one there: openbook index push VERSION {folder}"
+    message = "There is no index in {folder}. Push one: openbook index push VERSION {folder}"
 
 
 # --- a store of indexes ------------------------------------------------------------------------------------
@@ -348,13 +344,13 @@ class CurrentConflict(OpenbookError):
     """Another service, or a person, has written CURRENT since this one looked: what they wrote counts."""
 
     code = "current_conflict"
-    message = "CURRENT is not written: another process has made it name {found!r:.80} meanwhile, and that counts."
+    message = "CURRENT was not written: another process changed it to {found!r:.80} in the meantime."
 
 
 class CurrentChanged(CurrentConflict):
     """CURRENT has been written since it was read. The follower looks again."""
 
-    message = "The swap to {version!r} is given up: CURRENT has been written meanwhile."
+    message = "The swap to {version!r} was cancelled: another process changed CURRENT in the meantime."
 
 
 # --- swapping ----------------------------------------------------------------------------------------------
@@ -367,7 +363,7 @@ class SwapInProgress(OpenbookError):
 
 class NothingToRollBackTo(OpenbookError):
     code = "no_previous_index"
-    message = "There is no version to go back to: nothing tells which one was live before {live}."
+    message = "There is no version to go back to: the history has none that was live before {live}."
 
     def __init__(self, *, live: str | None) -> None:
         super().__init__(live=repr(live) if live is not None else "this")
@@ -428,8 +424,8 @@ class FeedbackDisabled(OpenbookError):
 class UnknownAnswer(OpenbookError):
     code = "unknown_answer"
     message = (
-        "This service knows no answer with the request id {request_id!r}. "
-        "It knows the newest {most} that it gave since it started."
+        "This service knows no answer with the request id {request_id!r}. It keeps the newest {most} answers "
+        "since its start."
     )
 
 

@@ -48,14 +48,15 @@ class Settings(BaseSettings):
     )
     prompt: Path | None = Field(
         None,
-        description="Prompt of a causal checkpoint in place of its own: a JSON file. The other checkpoints read none.",
+        description="JSON file with a prompt that replaces a causal checkpoint's own. Other checkpoints have "
+        "no prompt.",
     )
     passage_cache_mb: int = Field(
         256,
         ge=0,
         le=1 << 20,
-        description="Megabytes of what a causal checkpoint has read of passages, kept for each open version; 0 keeps "
-        "none.",
+        description="Megabytes of keys and values of passages that a causal checkpoint caches for each open "
+        "version; 0 caches none.",
     )
     indexes: Annotated[str, BeforeValidator(os.fspath)] = Field(
         default_factory=lambda: str(default_indexes()),
@@ -64,42 +65,42 @@ class Settings(BaseSettings):
     )
     cache: Path = Field(
         default_factory=default_cache,
-        description="Folder for this machine's copies of the versions of a store; without it openbook/indexes in your "
-        "cache.",
+        description="Folder for local copies of a store's versions; without it openbook/indexes in your cache.",
     )
     keep_local: int = Field(
         2,
         ge=1,
         le=1000,
-        description="Versions of a store that stay on this machine's disk. Never goes what is live, what a rollback "
-        "leads to, what a process has open, and what the store lacks.",
+        description="Versions of a store to keep on this machine's disk. Never deletes the live version, the "
+        "rollback target, a version in use, or one that is not in the store.",
     )
     index: str | None = Field(
         None, description="Version to serve at start; without it the one that CURRENT names, else the newest."
     )
     admin_token: SecretStr | None = Field(
-        None, description="Bearer token for POST /index/swap. Without one, administration is off."
+        None,
+        description="Bearer token for swaps, rollbacks, loads and the history. Without one, administration is off.",
     )
     milvus_token: SecretStr | None = Field(
         None,
-        description="What a Milvus database asks for where the vectors of versions lie in one: user:password, or a "
-        "token.",
+        description="Credentials of the Milvus database that holds the vectors of versions: user:password, or a token.",
     )
     retriever: Literal["auto", "dense", "bm25", "hybrid", "reranked"] = Field(
         "auto",
-        description="What finds the passages of a question that names no retriever. auto: hybrid where the version "
-        "holds BM25 and the checkpoint has a prior, else dense.",
+        description="Retriever of questions that name none. auto: hybrid where the version holds BM25 and "
+        "the checkpoint has a prior, else dense.",
     )
     reranker: str = Field(
         "",
-        description="Cross-encoder of the retriever reranked: a folder of sentence-transformers with one label, or a "
-        "hub id such as cross-encoder/ms-marco-MiniLM-L6-v2; without one there is no such retriever.",
+        description="Cross-encoder for the retriever reranked: a sentence-transformers folder with one "
+        "label, or a hub id such as cross-encoder/ms-marco-MiniLM-L6-v2; without it, reranked is "
+        "off.",
     )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N. auto takes a GPU where there is one.")
     dtype: Literal["auto", "float32", "bfloat16", "int8"] = Field(
         "float32",
-        description="Precision of the two models. auto takes bfloat16 where that is faster than float32; int8 has a "
-        "processor make the generator's products in bytes, and is auto otherwise.",
+        description="Precision of the two models. auto takes bfloat16 where it is faster than float32; int8 "
+        "quantizes the generator on CPUs, and is the same as auto on other devices.",
     )
     try_products: bool = Field(
         True,
@@ -107,32 +108,34 @@ class Settings(BaseSettings):
         "of weights. products.json in OPENBOOK_CACHE remembers the choice.",
     )
     threads: int = Field(
-        0, ge=0, description="Processor threads of a batch, divided where several are computed; 0 takes one a core."
+        0, ge=0, description="CPU threads, divided among the batches computed at the same time; 0 takes one per core."
     )
     workers: int = Field(2, ge=1, le=64, description="Batches of questions computed at the same time.")
-    max_batch: int = Field(
-        8, ge=1, le=64, description="Questions that are computed together when they wait together; 1 never batches."
+    max_batch: int = Field(8, ge=1, le=64, description="Largest batch of waiting questions; 1 never batches.")
+    max_queue: int = Field(
+        32, ge=0, le=10_000, description="Largest number of questions in the queue, beside those being computed."
     )
-    max_queue: int = Field(32, ge=0, le=10_000, description="Questions that may wait beyond those computed.")
     timeout_s: float = Field(30.0, gt=0, le=600, description="Seconds a question may take when it names no timeout.")
     max_docs: int = Field(50, ge=1, le=1000, description="Largest n_docs that a question may ask for.")
     max_beams: int = Field(16, ge=1, le=64, description="Largest num_beams that a question may ask for.")
     max_new_tokens: int = Field(128, ge=1, le=1024, description="Largest max_new_tokens that a question may ask for.")
     max_body_bytes: int = Field(65_536, ge=1024, description="Largest request body, in bytes.")
     swap_policy: Literal["availability", "resource"] = Field(
-        "availability", description="Policy of a swap that names none."
+        "availability",
+        description="Policy of a swap that names none. availability needs memory for two "
+        "versions; resource closes the live one first, an outage until the flip.",
     )
     residents: int = Field(
         2,
         ge=1,
         le=16,
-        description="Versions open at once. Beside the live one, those that a question or a rollback may name.",
+        description="Versions open at once, the live one included. A question may name any of them.",
     )
     follow_s: float = Field(
         0.5,
         ge=0,
         le=3600,
-        description="Seconds between two looks at CURRENT, which another replica may have changed; 0 never looks.",
+        description="Seconds between two reads of CURRENT, which another replica may have changed; 0 never reads it.",
     )
     drain_s: float = Field(
         60.0, gt=0, le=3600, description="Seconds that a swap with policy resource waits for questions to end."
@@ -144,21 +147,19 @@ class Settings(BaseSettings):
         description="Seconds between a swap with policy resource and the next replica's, so that proxies see this one "
         "ready first; 0 lets all replicas swap at once.",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe line to log.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level to log.")
     log_format: Literal["json", "text"] = Field(
         "json", description="json: one object a line, for machines; text: the same for a terminal."
     )
-    log_questions: bool = Field(
-        False, description="Whether the line of a request holds its question, which may be somebody's secret."
-    )
+    log_questions: bool = Field(False, description="Log the question of each request. It may be somebody's secret.")
     feedback: Path | None = Field(
         None,
-        description="JSON lines file that readers' feedback goes to, with the question and the answer; without one "
-        "there is none.",
+        description="JSON lines file for readers' feedback, with the question and the answer; without it, "
+        "feedback is off.",
     )
     traces_url: str | None = Field(
         None,
-        description="OTLP collector that traces go to, such as http://127.0.0.1:4318; without one there are none.",
+        description="OTLP collector for traces, such as http://127.0.0.1:4318; without it, tracing is off.",
     )
 
     @property

@@ -124,7 +124,7 @@ class SwapResponse(BaseModel):
     previous: str | None
     generation: int
     durable: Annotated[
-        bool, Field(description="False: CURRENT could not be written, and a restart comes back on another version.")
+        bool, Field(description="False: CURRENT could not be written; a restart will load another version.")
     ]
     seconds: Annotated[dict[str, float], Field(description="Of each stage, and in total.")]
 

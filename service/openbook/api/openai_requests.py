@@ -1,8 +1,8 @@
 """What clients of OpenAI's API send: a question and its options in that API's words.
 
 A field that only hints, or could not change the answer, is taken and not read: the answer is the most probable one, and
-nothing is drawn. A field that asks for what the service does not do is refused, unless its value asks for nothing. An
-unknown field is refused, as everywhere.
+nothing is drawn. Unsupported fields are refused, unless they hold their default value. An unknown field is refused, as
+everywhere.
 """
 
 from abc import ABC, abstractmethod

@@ -86,7 +86,7 @@ class FileCitation(BaseModel):
 
 
 def text_of(answer: AnswerText | None) -> str:
-    """What a reader is shown of an answer, None of a withheld one: never nothing."""
+    """The text to show. `None` (withheld) and an empty answer give NO_ANSWER."""
     return (answer.text if answer is not None else "") or NO_ANSWER
 
 

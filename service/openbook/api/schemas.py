@@ -384,7 +384,7 @@ Policy = Annotated[
     Literal["availability", "resource"] | None,
     Field(
         description=(
-            "availability: load the new index beside the live one, then flip. resource: let the live one go "
+            "availability: load the new index beside the live one, then flip. resource: close the live one "
             "first, for when two do not fit; questions get 503 meanwhile. null: OPENBOOK_SWAP_POLICY."
         )
     ),

@@ -1,4 +1,4 @@
-"""The first version of a service whose store has it and whose disk does not: brought here while the service waits."""
+"""Downloads the first version at start, when it is in the store but not on this disk. The service waits for it."""
 
 import logging
 import threading

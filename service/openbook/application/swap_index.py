@@ -418,7 +418,10 @@ class SwapIndex:
             logger.exception("index %s could not be opened again: nothing is live", previous)
 
     def _claim_current(self) -> CurrentMark | None:
-        """Which CURRENT the swap replaces; of a store that does not answer, one that no CURRENT is."""
+        """The mark of the CURRENT that this swap will replace.
+
+        If the store does not answer, a mark that never matches.
+        """
         try:
             return self._store.claim_current()
         except OpenbookError as error:

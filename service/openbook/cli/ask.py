@@ -43,8 +43,8 @@ class Asking:
     num_answers: int = option(DEFAULTS.num_answers, "Answers to show, at most --num-beams.")
     retriever: RetrieverChoice | None = option(
         None,
-        "What finds the passages: dense is DPR, bm25 counts words, hybrid does both, reranked has a cross-encoder "
-        "score candidates, auto takes hybrid where it can. Without it, what the service is set to.",
+        "Retriever: dense is DPR, bm25 scores words, hybrid combines both, reranked scores candidates with a "
+        "cross-encoder, auto takes hybrid where possible. Default: the service's OPENBOOK_RETRIEVER.",
     )
     timeout_s: float | None = option(None, "Seconds to wait for the answer.")
 
@@ -56,12 +56,10 @@ def ask(
     question: str | None = argument("[QUESTION]", "What to ask.", None),
     url: str | None = URL,
     local: bool = option(False, "Load --checkpoint and --indexes into this process and ask there."),
-    ef_search: int | None = option(
-        None, "Of an hnsw index: candidates to look at, in place of the version's own number."
-    ),
-    nprobe: int | None = option(None, "Of an ivfpq index: lists to look at, in place of the version's own number."),
+    ef_search: int | None = option(None, "hnsw: candidates to visit, instead of the version's default."),
+    nprobe: int | None = option(None, "ivfpq: lists to probe, instead of the version's default."),
     candidates: int | None = option(
-        None, "Of an index of codes: rows to score exactly, in place of the version's number."
+        None, "ivfpq and factory: candidates to re-score exactly, instead of the version's default."
     ),
     chosen: str | None = option(
         None,
@@ -72,29 +70,29 @@ def ask(
     ),
     index: str | None = option(None, "Answer from this version, which must be open, or not at all.", metavar="VERSION"),
     compare: tuple[str, ...] = option(
-        (), "Given twice or more: ask each of these versions, and see where they part.", metavar="VERSION"
+        (), "Ask each of these versions and show where they differ. Give it at least twice.", metavar="VERSION"
     ),
     abstain: str | None = option(
         None,
         "Withhold the answer where p(no answer) is above this number, from 0 to 1; calibrated: above the checkpoint's.",
         metavar="NUMBER|calibrated",
     ),
-    as_json: bool = option(False, "Print the response of POST /answer, or of POST /compare, as it is.", "--json"),
+    as_json: bool = option(False, "Print the response of POST /answer or POST /compare as JSON.", "--json"),
     picture: Path | None = option(
         None,
-        "Draw there, .svg or .png, which passage each token came from (the paper's Figure 2). A .png needs matplotlib.",
+        "Draw which passage each token came from (the paper's Figure 2), as .svg or .png. A .png needs matplotlib.",
         "--heat-map",
         metavar="FILE",
         callback=plot_to_write,
     ),
     file: Path | None = option(
-        None, 'Ask each question of this file: lines such as {"question": "..."}.', metavar="FILE.jsonl"
+        None, 'Ask each question of this file. Its lines are JSON: {"question": "..."}.', metavar="FILE.jsonl"
     ),
     out: Path | None = option(
-        None, "With --file: where the answers go, a line each.", metavar="FILE.jsonl", callback=file_to_write
+        None, "With --file: write the answers here, one per line.", metavar="FILE.jsonl", callback=file_to_write
     ),
-    at_once: int = option(8, "With --file: questions that are asked at the same time.", min=1, max=64),
-    retry_errors: bool = option(False, "With --file: ask questions again that ended with an error."),
+    at_once: int = option(8, "With --file: questions to ask at the same time.", min=1, max=64),
+    retry_errors: bool = option(False, "With --file: ask the questions that failed again."),
 ) -> None:
     """Ask a question and see where its answer comes from.
 

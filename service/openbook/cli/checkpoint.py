@@ -18,19 +18,19 @@ def compose(
     ),
     question_encoder: str = option(
         REQUIRED,
-        "What encodes questions: a RAG checkpoint such as openbook-mini, or a folder or hub id of a "
+        "Question encoder: a RAG checkpoint such as openbook-mini, or a folder or hub id of a "
         "sentence-transformers model or a DPRQuestionEncoder.",
     ),
     passage_encoder: str | None = option(
         None,
-        "What encoded the passages of the index, as openbook index build --encoder has it; without it, the one that "
-        "the question encoder's checkpoint names, else all-MiniLM-L6-v2 from its package.",
+        "Passage encoder of the index, as given to openbook index build --encoder. Default: the one that the "
+        "question encoder's checkpoint names, else all-MiniLM-L6-v2 from its package.",
     ),
     prompt: Path | None = option(
-        None, "A prompt to write into it: a JSON file. Without it, one for short answers, with five examples."
+        None, "JSON file with the prompt. Default: one for short answers, with five examples."
     ),
     prior_scale: float | None = option(
-        None, "What multiplies the dense scores; without it 20 for cosines, else 1.", min=1e-3, max=1e3
+        None, "Factor of the dense scores. Default: 20 for cosines, else 1.", min=1e-3, max=1e3
     ),
 ) -> None:
     """Make a checkpoint of a language model and encoders that are there already.

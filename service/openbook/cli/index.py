@@ -61,8 +61,8 @@ def list_versions(
         say(f"no index in {settings.indexes}; {how}")
     for version in unfinished(settings.indexes_folder):
         say(
-            f"{version} is being built or was stopped on its way: the command that began it goes on with it, "
-            f"openbook index delete {version} gives it up"
+            f"{version} is unfinished: repeat its command to continue the build, or discard it with "
+            f"openbook index delete {version}"
         )
     if defects:
         raise defects[0]

@@ -27,13 +27,13 @@ BM25_UNASKED = 1_000_000
 class IndexNumbers:
     """The numbers of an index. choose_index knows their bounds and defaults, and which type has which."""
 
-    m: int | None = option(None, "hnsw: links of a vector. Without it 32.")
-    ef_construction: int | None = option(None, "hnsw: candidates looked at when a vector is linked: 200.")
-    ef_search: int | None = option(None, "hnsw: candidates looked at by a search: 128.")
-    nlist: int | None = option(None, "ivfpq: lists. Without it about four times the root of N.")
-    nprobe: int | None = option(None, "ivfpq: lists looked at by a search.")
-    code_bytes: int | None = option(None, "ivfpq: bytes of a code. Without it 64.")
-    candidates: int | None = option(None, "ivfpq: rows that a search scores exactly. Without it 200.")
+    m: int | None = option(None, "hnsw: links per vector. Default: 32.")
+    ef_construction: int | None = option(None, "hnsw: candidates to visit when linking a vector. Default: 200.")
+    ef_search: int | None = option(None, "hnsw: candidates to visit in a search. Default: 128.")
+    nlist: int | None = option(None, "ivfpq: inverted lists. Default: about 4 * sqrt(N).")
+    nprobe: int | None = option(None, "ivfpq: lists to probe in a search.")
+    code_bytes: int | None = option(None, "ivfpq: bytes per code. Default: 64.")
+    candidates: int | None = option(None, "ivfpq: candidates that a search re-scores exactly. Default: 200.")
 
     @property
     def numbers(self) -> dict[str, int | None]:
@@ -44,7 +44,7 @@ class IndexNumbers:
 class Attempt(IndexNumbers):
     """Options of every command that makes a version and can be stopped."""
 
-    restart: bool = option(False, "Throw away what a stopped attempt at this version has done.")
+    restart: bool = option(False, "Discard the unfinished build of this version.")
     force: bool = option(False, "Replace a version of this name.")
 
     def check_free(self, store: IndexStore, version: str, *, replace: bool = False) -> None:
@@ -83,10 +83,10 @@ def build(
         "without it all-MiniLM-L6-v2 from its package.",
     ),
     precision: Literal["auto", "float32", "bfloat16"] = option(
-        "auto", "What the encoder computes in. auto takes bfloat16 where the hardware multiplies it."
+        "auto", "Precision of the encoder. auto takes bfloat16 where the hardware supports it."
     ),
     workers: int | None = option(
-        None, "Processes that embed. Without it one a processor; the bytes are the same.", min=1, max=256
+        None, "Processes that embed. Default: one per processor. The result is the same.", min=1, max=256
     ),
     engine: Literal["local", "ray"] = option(
         "local", "ray embeds on the machines of a Ray cluster: pip install 'openbook[ray]'."
@@ -94,23 +94,23 @@ def build(
     ray_address: str | None = option(None, "Address of the cluster; without it, one is started here."),
     bm25: bool | None = option(
         None,
-        "BM25 beside the vectors, for the hybrid retriever; openbook index bm25 adds it later, with other numbers. "
-        "Without either, up to a million passages have it.",
+        "Add BM25 for the hybrid retriever. Default: up to a million passages. openbook index bm25 adds it "
+        "later, with other parameters.",
         "--bm25/--no-bm25",
     ),
     split: Literal["words", "sentences"] | None = option(
         None,
-        "How articles are cut: after 100 words, as DPR does; or whole sentences of one section, up to 100 words. "
-        "Without it sentences for a folder, words for the rest.",
+        "How to split articles. words: after 100 words, as DPR does. sentences: whole sentences of one "
+        "section, up to 100 words. Default: sentences for a folder, words otherwise.",
     ),
     url_template: str | None = option(
         None,
-        "Address of a passage whose source has none, such as https://en.wikipedia.org/wiki/{title}: of {title} and "
-        "{id} in files of lines, of {title} and {path} in a folder.",
+        "URL template for passages without a URL, such as https://en.wikipedia.org/wiki/{title}. Files of "
+        "lines fill in {title} and {id}, folders {title} and {path}.",
     ),
     date: str | None = option(None, "Date of the text, such as 2018-12-20, where its file has none."),
     licence: str = option("", "Licence of the text, where its file has none."),
-    estimate: bool = option(False, "Say what it would take, in passages, disk and memory, and stop."),
+    estimate: bool = option(False, "Estimate passages, disk and memory, and stop."),
 ) -> None:
     """Read passages, encode them and publish them as a version.
 
@@ -171,20 +171,20 @@ def build(
         try:
             built = build_index(store, version, opened, loaded, options, report=progress)
         except TextChanged:
-            say(f"{source} has changed since {version} was stopped: it is read again, and embedded where it is new")
+            say(f"{source} has changed since {version} was stopped: reading it again, embedding only new text")
             built = build_index(store, version, opened, loaded, replace(options, read_again=True), report=progress)
     show_report(store, built)
 
 
 def stopped(version: str) -> str:
     """What is said where Ctrl-C ends the making of a version."""
-    return f"{version} is stopped; the same command goes on with it"
+    return f"{version} is stopped; the same command continues it"
 
 
 def show_estimate(expected: BuildEstimate) -> None:
     """What is known before the work begins."""
     if expected.size is None or expected.spec is None or expected.index is None:
-        say("the number of passages is not known before they are read")
+        say("the number of passages is unknown until they are read")
         return
     about = "" if expected.size.exact else "about "
     say(
@@ -221,4 +221,4 @@ def show_report(store: IndexStore, built: BuildReport, *, embedded: bool = True)
     )
     if store.current() is None:
         store.set_current(info.version)
-        say(f"{info.version} is CURRENT: services start on it")
+        say(f"{info.version} is CURRENT: services start with it")

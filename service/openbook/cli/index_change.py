@@ -36,8 +36,8 @@ def import_vectors(
     name: str = option(REQUIRED, "Name of the version."),
     encoder: str = option(
         REQUIRED,
-        "What made the vectors, such as facebook/dpr-ctx_encoder-multiset-base. A folder is loaded, and must "
-        "make the vectors of some passages again.",
+        "Encoder that made the vectors, such as facebook/dpr-ctx_encoder-multiset-base. A folder is loaded "
+        "and checked: it must reproduce the vectors of some passages.",
     ),
     vectors: tuple[Path, ...] = option(
         (),
@@ -46,15 +46,15 @@ def import_vectors(
     ),
     faiss: Path | None = option(
         None,
-        "A FAISS file of these vectors, such as wiki_dpr's, to take as it is; without it an index is made of "
-        "the vectors. It must measure inner products and find the vectors.",
+        "FAISS file of these vectors, such as wiki_dpr's, to use as it is; without it an index is built from "
+        "the vectors. Its metric must be the inner product.",
         metavar="FILE",
     ),
     url_template: str | None = option(
         None,
         "Address of a passage that has none, such as https://en.wikipedia.org/wiki/{title}: of {title} and {id}.",
     ),
-    fingerprint: str = option("", "The encoder's fingerprint, where it is known and its folder is not here."),
+    fingerprint: str = option("", "Fingerprint of the encoder, when its folder is not on this machine."),
     date: str | None = option(None, "Date of the text, such as 2018-12-20."),
     licence: str = option("", "Licence of the text."),
 ) -> None:
@@ -122,7 +122,11 @@ def merge(
     made: NewVersion,
     versions: tuple[str, ...] = argument("VERSION...", "Two versions or more, of one encoder."),
     name: str = option(REQUIRED, "Name of the new version."),
-    prefix: bool = option(False, "Call a passage VERSION/ID, where two versions use the same ids for others."),
+    prefix: bool = option(
+        False,
+        "Prefix each passage id with its version: VERSION/ID. For versions that use "
+        "the same ids for different passages.",
+    ),
 ) -> None:
     """Make one version of several, with the vectors that they have. The several stay as they are.
 
@@ -199,8 +203,8 @@ def delete(
 def bm25(
     settings: Annotated[Settings, "indexes"],
     version: str = argument("VERSION", "The version."),
-    k1: float = option(K1, "How long a word goes on counting that stands more than once."),
-    b: float = option(B, "How much a long passage is held back, from 0 to 1."),
+    k1: float = option(K1, "Term-frequency saturation."),
+    b: float = option(B, "Length normalisation, 0 to 1."),
 ) -> None:
     """Add BM25 to a version, so that questions may ask for it; it replaces BM25 that is there.
 
@@ -226,11 +230,11 @@ def bm25(
 @with_options
 def prune(
     settings: Annotated[Settings, "indexes"],
-    keep: int | None = option(None, "Delete versions, but keep the newest so many.", min=1),
-    older_than_days: float | None = option(None, "Delete versions, but keep those built more recently.", min=0),
-    dry_run: bool = option(False, "Say which versions would be deleted, and change nothing."),
+    keep: int | None = option(None, "Delete versions except the newest N.", min=1),
+    older_than_days: float | None = option(None, "Delete only versions that are older.", min=0),
+    dry_run: bool = option(False, "Show which versions would be deleted, and change nothing."),
     older_than: float = option(
-        PRUNE_AFTER_S, "Leave the files of what was deleted or replaced more recently.", min=0, metavar="SECONDS"
+        PRUNE_AFTER_S, "Keep files that were deleted or replaced more recently.", min=0, metavar="SECONDS"
     ),
 ) -> None:
     """Remove deleted versions, replaced files, and what dead builds left. Building and deleting do it by themselves.

@@ -53,7 +53,7 @@ def push(
     say(f"pushed {version}, {size(n_bytes)}" if sent else f"{version} is there already")
     if objects.current_mark() is None:
         objects.write_current(version, None)
-        say(f"{version} is CURRENT there: services start on it")
+        say(f"{version} is CURRENT there: services start with it")
 
 
 @with_options

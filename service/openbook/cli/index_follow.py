@@ -70,7 +70,7 @@ class RunningService:
             report = service.swap(version)
         say(f"{version} is live, generation {report.generation}, after {report.seconds['total']:.3f} s")
         if not report.durable:
-            say("CURRENT could not be written: a restart comes back on another version", "yellow")
+            say("CURRENT could not be written: a restart will load another version", "yellow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,13 +279,13 @@ def follow(
     settings: Annotated[Settings, "indexes", "device", "host", "port"],
     embedding: Embedding,
     source: str = argument("DIR", "The whole text: a folder, or a file, as index build reads it."),
-    every: str = option("5m", "How often to look, such as 30s, 5m or 2h."),
+    every: str = option("5m", "Time between checks, such as 30s, 5m or 2h."),
     url: str | None = URL,
     token: str | None = option(None, "The service's admin token. Default: OPENBOOK_ADMIN_TOKEN."),
     actor: str = option(ACTOR, "Who swaps, for the service's history."),
-    current: bool = option(False, "Ask no service: write CURRENT, which services on the folder follow."),
-    keep: int = option(7, "Keep the newest so many of the versions made here.", min=1),
-    once: bool = option(False, "Look once and end, as for cron."),
+    current: bool = option(False, "Write CURRENT instead of calling a service. Services on the folder follow it."),
+    keep: int = option(7, "Number of the newest versions made here to keep.", min=1),
+    once: bool = option(False, "Check once and exit, for cron."),
 ) -> None:
     """Keep the live version up to date with a folder: build an update when its files change, and swap to it.
 

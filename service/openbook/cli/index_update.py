@@ -37,16 +37,16 @@ class Embedding:
         "its package.",
     )
     precision: Literal["auto", "float32", "bfloat16"] = option(
-        "auto", "What the encoder computes in. auto takes bfloat16 where the hardware multiplies it."
+        "auto", "Precision of the encoder. auto takes bfloat16 where the hardware supports it."
     )
-    workers: int | None = option(None, "Processes that embed. Without it one a processor.", min=1, max=256)
+    workers: int | None = option(None, "Processes that embed. Default: one per processor.", min=1, max=256)
 
 
 @dataclass(frozen=True, slots=True)
 class UpdatedVersion(Attempt):
     """How an updated version is made."""
 
-    index: str = option("", "The type of the index, as of openbook index build. Without it the base's.")
+    index: str = option("", "Index type, as for openbook index build. Default: the base's.")
 
 
 @with_options
@@ -63,10 +63,12 @@ def update(
         metavar="FILE|DIR",
     ),
     mirror: bool = option(
-        False, "--changes is the whole new text: passages go whose id it lacks. What a folder needs whose files shrink."
+        False,
+        "Remove passages whose id is not in --changes, which is then the whole text. Needed when "
+        "files of a folder shrink.",
     ),
-    delete: Path | None = option(None, "A file of ids, one a line: these passages go.", metavar="FILE"),
-    bm25: bool | None = option(None, "BM25 beside the vectors. Without either, as the base.", "--bm25/--no-bm25"),
+    delete: Path | None = option(None, "Remove the passages whose ids this file lists, one per line.", metavar="FILE"),
+    bm25: bool | None = option(None, "Add BM25. Default: as the base.", "--bm25/--no-bm25"),
     date: str | None = option(None, "Date of the text. Default: the date of --changes, else the base's."),
     licence: str = option("", "Licence of the text of --changes, beside the base's."),
 ) -> None:
@@ -141,15 +143,16 @@ def diff(
     settings: Annotated[Settings, "checkpoint", "indexes", "device", "dtype", "threads"],
     before: str = argument("A", "A version."),
     after: str = argument("B", "Another one."),
-    ids: bool = option(False, "Print the id of every passage that differs, a line each."),
+    ids: bool = option(False, "Print the id of every passage that differs, one per line."),
     questions: Path | None = option(
         None,
-        'Ask both versions each question of this file, of lines such as {"question": "..."}, and print what changes.',
+        "Ask both versions every question of this file and print which answers change. Its lines are JSON: "
+        '{"question": "..."}.',
         metavar="FILE.jsonl",
     ),
     url: str | None = option(
         None,
-        "Ask --questions of the service there, in which both versions are open. Without it, --checkpoint is loaded "
+        "Ask --questions of this service, which must have both versions open. Without it, load --checkpoint "
         "into this process.",
     ),
     as_json: bool = option(False, "Print JSON, with the ids.", "--json"),

@@ -59,7 +59,7 @@ class Change(Administration):
     """How a version is opened."""
 
     verify: Verification = option("manifest", "manifest compares sizes and counts, checksum reads every byte.")
-    no_wait: bool = option(False, "Begin and return; openbook index status tells how it goes and ends.")
+    no_wait: bool = option(False, "Begin and return; openbook index status shows the progress.")
     actor: str | None = option(None, "Who you are, for the history; without it, it keeps the address of this machine.")
 
     def make(
@@ -106,7 +106,7 @@ class Swap(Change):
             markup=False,
         )
         if not report.durable:
-            say("CURRENT could not be written: a restart comes back on another version", "yellow")
+            say("CURRENT could not be written: a restart will load another version", "yellow")
 
 
 @with_options
@@ -185,7 +185,7 @@ def status(settings: Settings, options: Target) -> None:
 def history(
     settings: Settings,
     options: Administration,
-    limit: int = option(20, "The newest so many.", min=1, max=1000),
+    limit: int = option(20, "Number of swaps to show.", min=1, max=1000),
 ) -> None:
     """List the swaps of a running service, newest first.
 
@@ -222,7 +222,7 @@ def _waited(service: Openbook, change: Callable[[], C]) -> C:
             while not wait([answer], SECONDS_BETWEEN_LOOKS).done:
                 _look(service, bars)
     except KeyboardInterrupt:
-        say("it goes on without this command; openbook index status tells how it ends")
+        say("the swap continues without this command; openbook index status shows the progress")
         raise
     return answer.result()
 

@@ -1,1 +1,1 @@
-"""Work done before or beside serving: building indexes, training, evaluation."""
+"""Building, importing, updating and merging versions of an index, offline."""

@@ -243,7 +243,7 @@ def delete_version(store: IndexStore, version: str) -> None:
         if workplace.is_being_built(store.folder, version):
             raise IndexInUse(version=version, reason="it is being published")
         if current.read(store.folder) == version:
-            raise IndexInUse(version=version, reason="CURRENT names it, so that services come back on it")
+            raise IndexInUse(version=version, reason="CURRENT names it, and services start with it")
         os.utime(place)
         place.rename(workplace.tombstone(store.folder, version))
         durable.sync_folder(store.folder)

@@ -201,7 +201,7 @@ class RemoteStore(IndexStore):
     def remove(self, version: str) -> None:
         """Take a version out of the store. Copies stay. Raises IndexInUse for the one that CURRENT names."""
         if self.current() == check_version_name(version):
-            raise IndexInUse(version=version, reason="CURRENT names it, so that services come back on it")
+            raise IndexInUse(version=version, reason="CURRENT names it, and services start with it")
         self.objects.remove(version)
 
     def settle(self, version: str, previous: str | None) -> None:

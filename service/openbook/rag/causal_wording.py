@@ -124,7 +124,7 @@ class CausalWording:
         return tuple(ids)
 
     def target(self, answer: str) -> tuple[int, ...]:
-        """What says the answer, its end included; a refusal is the empty answer, which is its end alone.
+        """The tokens of an answer, with the end token. A refusal is the end token alone.
 
         Raises InvalidRequest for one that holds a token that ends an answer.
         """

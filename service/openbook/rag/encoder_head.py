@@ -98,7 +98,7 @@ class Head:
         return replace(self, dense=tuple(layer.to(device) for layer in self.dense))
 
     def digest(self) -> bytes:
-        """What tells this head from another. An encoder without layers, prompt or lower case has the shortest form."""
+        """Bytes that differ between different heads, for the fingerprint."""
         parts: list[Any] = [self.pooling, self.normalise, self.max_length]
         if self.dense:
             parts.append([[layer.activation, layer.sha256] for layer in self.dense])

@@ -5,9 +5,9 @@ versions. What a causal generator keeps of passages belongs to their snapshot an
 call from several threads.
 
 Each call takes the questions of a batch and gives each the result that it has alone. Their `seconds` are those of the
-batch. An error fails the whole batch. `between_steps` is called before each decoder step; what it raises ends the work,
-and the result of a question that it names as abandoned means nothing. A listener hears of an answer before the call
-ends; what it raises ends the work too. The generation of a `Source` is 0: the engine knows of no swaps.
+batch. An error fails the whole batch. `between_steps` is called before each decoder step; an exception from it stops
+the batch. Ignore the results of questions that it marks as abandoned. A listener hears of an answer before the call
+ends; an exception from it stops the batch too. The generation of a `Source` is 0: the engine knows of no swaps.
 """
 
 import time

@@ -65,7 +65,7 @@ def read_model(
                 config=config,
                 dtype=dtype,
                 output_loading_info=True,
-                # not to be used: what they are is said below
+                # mismatched tensors are reported below, not used
                 ignore_mismatched_sizes=True,
                 weights_only=True,
                 local_files_only=True,

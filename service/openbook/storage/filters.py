@@ -63,7 +63,7 @@ def parse_filter(value: object, place: str = "filter") -> Filter:
 
 
 def as_json(one: Filter) -> dict[str, Any]:
-    """What `parse_filter` makes the same filter of."""
+    """The JSON form of a filter: `parse_filter` reads it back."""
     if isinstance(one, LogicFilter):
         return {"operator": one.operator, "conditions": [as_json(condition) for condition in one.conditions]}
     value = list(one.values) if one.operator in LISTED else one.values[0]

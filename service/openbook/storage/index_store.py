@@ -149,7 +149,7 @@ class IndexStore:
         """Bring a version to where `open` finds it. `report` receives the share that is done, and may raise."""
 
     def settle(self, version: str, previous: str | None) -> None:
-        """`version` is live in a service, and `previous` was."""
+        """Called after a swap. A remote store may now delete its local copies of older versions."""
 
     def turn(self, name: str) -> SwapTurn:
         """What the services on these versions have one after the other; `name` is what the others see."""

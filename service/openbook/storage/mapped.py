@@ -1,4 +1,4 @@
-"""What is mapped from a file of a version, and the end of it."""
+"""A memory-mapped file that can be closed while threads still read it."""
 
 from collections.abc import Sequence
 from pathlib import Path

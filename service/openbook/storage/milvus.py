@@ -76,7 +76,7 @@ class Address:
 
     @property
     def url(self) -> str:
-        """What `parse` makes this address of."""
+        """This address as a URL: the inverse of `parse`."""
         return f"{self.scheme}://{self.database.removeprefix(SCHEMES[self.scheme])}/{self.name}"
 
 

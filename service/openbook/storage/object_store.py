@@ -59,7 +59,7 @@ class ObjectStore:
     """The versions below `url`, such as s3://bucket/prefix. Safe to call from any thread.
 
     Every method but `__init__` raises StoreUnreachable where the store does not answer, or refuses. `__init__` raises
-    SettingInvalid for an address that is none, and the first call for one whose package is not installed.
+    SettingInvalid if the URL is malformed; the first call raises it if the URL's package is not installed.
     """
 
     def __init__(self, url: str) -> None:

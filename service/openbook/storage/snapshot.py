@@ -40,7 +40,7 @@ Identity = tuple[FileMark, ...]
 
 
 class IndexSnapshot(ABC):
-    """What a question reads from: a `ReadableIndex`, and what it takes to serve one.
+    """An open version: search, passages, and warm-up.
 
     It never changes: not by a search, and not when its version is published again.
 

@@ -47,7 +47,7 @@ class Measurement(ReportFiles):
     )
 
     def progress(self) -> ProgressBar:
-        return ProgressBar(stopped=f"stopped; the same command goes on from the answers in {self.work}")
+        return ProgressBar(stopped=f"stopped; the same command continues from the answers in {self.work}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

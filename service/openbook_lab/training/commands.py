@@ -117,7 +117,7 @@ def train(
     )
     recipe = with_numbers(recipe, number)
     console = messages()
-    with ProgressBar(stopped=f"stopped; the same command goes on from the last state in {recipe.work}") as left:
+    with ProgressBar(stopped=f"stopped; the same command continues from the last state in {recipe.work}") as left:
         run(recipe, lambda line: console.print(line, markup=False, soft_wrap=True), left.update)
 
 

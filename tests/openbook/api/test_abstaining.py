@@ -75,7 +75,7 @@ def test_a_calibrated_checkpoint_says_in_a_chat_that_it_does_not_know(
 def test_a_checkpoint_without_a_threshold_refuses_calibrated_questions(reader: TestClient, call: str) -> None:
     refused = reader.post(call, json=BODIES[call] | {"abstain": "calibrated"})
     assert ended_with(refused) == (409, "not_calibrated")
-    assert "has no 'no_answer'. Learn it: openbook calibrate" in refused.json()["detail"]
+    assert "has no 'no_answer'. Write it: openbook calibrate" in refused.json()["detail"]
 
 
 def test_versions_that_abstain_are_one_group_of_a_comparison(reader: TestClient) -> None:

@@ -79,7 +79,9 @@ def test_while_the_database_is_away_questions_are_refused_and_files_answer(clien
         assert "19530" not in refused.text
     not_ready = client.get("/readyz")
     assert ended_with(not_ready) == (503, "not_ready")
-    assert "'tiny-2016' lie in a database that does not answer: TimeoutError" in not_ready.json()["detail"]
+    assert (
+        "The database with the vectors of index 'tiny-2016' does not answer: TimeoutError" in not_ready.json()["detail"]
+    )
     # no other version answers in its place, but one that is named does; and words are searched here
     named = client.post("/answer", json=PINNED["/answer"] | {"index": "tiny-files"}).json()
     assert named["index"]["version"] == "tiny-files"
@@ -106,7 +108,7 @@ def test_a_start_without_the_database_says_why_and_keeps_trying(
 ) -> None:
     away.set = True
     with client_of(create_app(settings, engine=engine)) as client:
-        assert soon(lambda: "database that does not answer" in client.get("/readyz").json().get("detail", ""))
+        assert soon(lambda: "does not answer: TimeoutError" in client.get("/readyz").json().get("detail", ""))
         assert ended_with(client.get("/readyz")) == (503, "not_ready")
         away.set = False
         assert soon(lambda: client.get("/readyz").status_code == 200)

@@ -183,7 +183,7 @@ def test_what_is_not_open_is_no_model(ai: openai.OpenAI, model: str) -> None:
             ask(ai, call, model=model)
         known = "Models: openbook, openbook:tiny-2016, openbook:tiny-2018."
         assert refused.value.body == {
-            "message": f"model: there is none with the name {model!r}. {known}",
+            "message": f"model: there is no model {model!r}. {known}",
             "type": "invalid_request_error",
             "param": "model",
             "code": "model_not_found",

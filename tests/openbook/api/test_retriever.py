@@ -140,14 +140,14 @@ def test_the_index_call_shows_the_weights_of_the_checkpoint(weighing: TestClient
 def test_a_hybrid_question_may_change_the_dense_search(weighing: TestClient) -> None:
     refused = weighing.post("/retrieve", json={"question": PERU, "index": "tiny-2018", "search": {"nprobe": 2}})
     assert refused.status_code == 422
-    assert "means nothing to the index 'tiny-2018' of type flat" in refused.json()["detail"]
+    assert "the index 'tiny-2018' of type flat has no such parameter" in refused.json()["detail"]
 
 
 @pytest.mark.parametrize("call", BODIES)
 def test_a_checkpoint_without_a_prior_refuses_hybrid_questions(both: IndexStore, client: TestClient, call: str) -> None:
     refused = client.post(call, json=BODIES[call] | {"retriever": "hybrid"})
     assert ended_with(refused) == (409, "not_calibrated")
-    assert "has no 'prior'. Learn it: openbook calibrate" in refused.json()["detail"]
+    assert "has no 'prior'. Write it: openbook calibrate" in refused.json()["detail"]
 
 
 def test_a_service_that_is_set_to_hybrid_does_not_start_without_a_prior(

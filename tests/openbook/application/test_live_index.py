@@ -217,7 +217,7 @@ def test_adding_the_live_version_again_changes_nothing(live: LiveIndex, four: In
 
 def test_no_resident_is_added_where_the_live_one_alone_may_be_open(live: LiveIndex, four: IndexStore) -> None:
     refused = four.open("v1")
-    with pytest.raises(ResidentsLimited, match="OPENBOOK_RESIDENTS lets 1 be open") as raised:
+    with pytest.raises(ResidentsLimited, match="OPENBOOK_RESIDENTS allows 1 open") as raised:
         live.add_resident(refused)
     assert raised.value.code == "index_too_large"
     refused.close()

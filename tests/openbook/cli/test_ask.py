@@ -47,9 +47,9 @@ def test_an_open_version_that_is_not_live_can_be_named(run: Run, service: str) -
     ("option", "value", "said"),
     [
         ("--n-docs", 13, "n_docs: 13 passages were asked for"),
-        ("--ef-search", 3, "search.efSearch: means nothing to the index 'tiny-2016'"),
-        ("--nprobe", 3, "search.nprobe: means nothing to the index 'tiny-2016'"),
-        ("--candidates", 3, "search.candidates: means nothing to the index 'tiny-2016'"),
+        ("--ef-search", 3, "search.efSearch: the index 'tiny-2016' of type flat has no such parameter"),
+        ("--nprobe", 3, "search.nprobe: the index 'tiny-2016' of type flat has no such parameter"),
+        ("--candidates", 3, "search.candidates: the index 'tiny-2016' of type flat has no such parameter"),
     ],
 )
 def test_what_the_service_refuses_keeps_its_own_code(

@@ -123,13 +123,13 @@ def test_a_file_that_changes_while_a_build_is_stopped_is_read_again(
             return encode(*arguments, **named)  # type: ignore[arg-type]
 
         stopping.setattr(PassageEncoder, "encode", stop)
-        assert "v is stopped; the same command goes on with it" in run(*build, "v").err
+        assert "v is stopped; the same command continues it" in run(*build, "v").err
     # of the same length, in a folder whose own listing stays as it is
     (tmp_path / "notes" / changed[1] / changed).parent.mkdir(exist_ok=True)
     (tmp_path / "notes" / changed[1] / changed).write_text("the lake of 1")
     built = run(*build, "v")
     assert built.code == 0, built.err
-    assert "notes has changed since v was stopped: it is read again" in built.err
+    assert "notes has changed since v was stopped: reading it again" in built.err
     assert kept in built.err
     assert ("were embedded before" in built.err) == bool(kept)
     assert run(*build, "whole").code == 0
@@ -173,7 +173,7 @@ def test_vectors_are_imported_merged_and_deleted(run: Run, tmp_path: Path) -> No
     assert run("index", "delete", "one", "--yes").err.startswith("error [index_in_use]")
     assert run("index", "delete", "two", "--yes").code == 0
     (default_indexes() / ".work-three").mkdir()
-    assert "three is being built or was stopped" in run("index", "list").err
+    assert "three is unfinished" in run("index", "list").err
     assert run("index", "delete", "three", "--yes").code == 0
     assert run("index", "delete", "three", "--yes").err.startswith("error [unknown_index]")
     assert store.versions() == ("both", "one")

@@ -48,7 +48,7 @@ def test_ask_names_a_retriever_and_shows_it(run: Run, indexes_folder: Path, here
 def test_ask_says_which_command_adds_what_a_version_lacks(run: Run, service: str) -> None:
     ended = run("ask", QUESTION, "--url", service, "--retriever", "bm25")
     assert ended.code == 1
-    assert ended.err.startswith("error [retriever_unavailable]: The index 'tiny-2016' cannot be asked")
+    assert ended.err.startswith("error [retriever_unavailable]: The index 'tiny-2016' has no files for retriever")
     assert "openbook index bm25 tiny-2016" in ended.err
 
 

@@ -11,7 +11,7 @@ def test_versions_are_pushed_listed_verified_pulled_and_deleted(run: Run, indexe
     first = run("index", "push", "tiny-2018", store_url, "--indexes", indexes_folder)
     assert first.code == 0, first.err
     assert "pushed tiny-2018, " in first.err
-    assert "tiny-2018 is CURRENT there: services start on it" in first.err
+    assert "tiny-2018 is CURRENT there: services start with it" in first.err
     second = run("index", "push", "tiny-2016", store_url, "--indexes", indexes_folder)
     assert "CURRENT" not in second.err
     again = run("index", "push", "tiny-2016", f"{store_url}/", "--indexes", indexes_folder)

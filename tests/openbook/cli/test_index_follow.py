@@ -131,7 +131,7 @@ def test_a_second_follower_waits_and_says_who_follows(
     with pytest.raises(FollowInProgress) as refused:
         second.look()
     assert refused.value.code == "index_in_use"
-    assert f"'notes' are followed already: process {os.getpid()} on " in str(refused.value)
+    assert f"follows the versions 'notes': process {os.getpid()} on " in str(refused.value)
     assert f" follows {notes}. " in str(refused.value)
     assert store.versions() == ("notes",)
     # the versions of another name are another's
@@ -151,7 +151,7 @@ def test_a_second_follower_waits_and_says_who_follows(
     with pytest.raises(KeyboardInterrupt):
         keep_looking(second, 30.0, sleep)
     assert pauses == [5.0, 30.0]
-    assert "not followed [index_in_use]: The versions 'notes' are followed already" in capfd.readouterr().err
+    assert "not followed [index_in_use]: Another process already follows the versions 'notes'" in capfd.readouterr().err
     assert store.current() == "notes-20261101T101500Z"
     for one in (second, other):
         one.close()

@@ -161,7 +161,7 @@ def test_ctrl_c_ends_the_waiting_and_not_the_swap(
     monkeypatch.setattr(swap, "_look", interrupt)
     ended = run("index", "swap", "tiny-2018", "--url", small_service, "--policy", "resource")
     assert ended.code == 130
-    assert ended.err == "it goes on without this command; openbook index status tells how it ends\n"
+    assert ended.err == "the swap continues without this command; openbook index status shows the progress\n"
     assert "swap to tiny-2018: drain, for " in run("index", "status", "--url", small_service).out
     slow_search.go_on.set()
     asking.join()

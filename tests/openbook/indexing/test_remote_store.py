@@ -129,7 +129,7 @@ def test_of_two_swaps_at_once_the_one_that_wrote_first_counts_and_all_end_on_it(
         written.set()
         report = swap.result(TIMEOUT)
     assert not report.durable
-    assert "tiny-2018 is live here alone: CURRENT is not written" in caplog.text
+    assert "tiny-2018 is live here alone: CURRENT was not written" in caplog.text
     assert other.store.current() == "tiny-2016"
     assert one.history.last(1)[0].outcome == "not_durable"
     assert soon(lambda: one.version() == "tiny-2016")

@@ -103,7 +103,7 @@ def test_what_an_unfinished_version_is_made_from_stays(
     with monkeypatch.context() as stopping:
         stopping.setattr(reading, "read", lambda *_: interrupt())
         for command in making:
-            assert "is stopped; the same command goes on with it" in run(*command).err
+            assert "is stopped; the same command continues it" in run(*command).err
     said = run("index", "prune", "--keep", "1", "--older-than", "0", "--indexes", store.folder).err.splitlines()
     why = "is made from it: finish that, or openbook index delete"
     assert said[:-1] == [

@@ -131,12 +131,12 @@ def test_there_are_always_k_rows_even_where_the_lists_hold_fewer(store: IndexSto
 @pytest.mark.parametrize(
     ("version", "parameters", "said"),
     [
-        ("v0", {"efSearch": 5}, "means nothing to the index 'v0' of type ivfpq, which has: nprobe, candidates"),
-        ("v3", {"nprobe": 5}, "means nothing to the index 'v3' of type factory, which has: efSearch, candidates"),
+        ("v0", {"efSearch": 5}, "the index 'v0' of type ivfpq has no such parameter. It has: nprobe, candidates"),
+        ("v3", {"nprobe": 5}, "the index 'v3' of type factory has no such parameter. It has: efSearch, candidates"),
         ("v0", {"nprobe": 17}, "must be from 1 to 16 for 'v0', not 17"),
         ("v0", {"nprobe": 0}, "must be from 1 to 16 for 'v0', not 0"),
         ("v2", {"candidates": 10**6}, "from 1 to 16,384"),
-        ("v2", {"beams": 2}, "means nothing"),
+        ("v2", {"beams": 2}, "has no such parameter"),
     ],
 )
 def test_a_parameter_out_of_bounds_is_refused(

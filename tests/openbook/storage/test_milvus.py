@@ -202,7 +202,7 @@ def test_a_database_that_fails_is_not_asked_by_questions_until_it_answers(
     queries = np.ones((1, D), dtype=np.float32)
     with caplog.at_level(logging.INFO):
         for _ in range(3):
-            with pytest.raises(IndexUnreachable, match="'there' lie in a database that does not answer: TimeoutError"):
+            with pytest.raises(IndexUnreachable, match="of index 'there' does not answer: TimeoutError"):
                 there.nearest(queries, 2)
         assert client.calls.count("search") == 1
         with pytest.raises(IndexUnreachable):
@@ -248,7 +248,7 @@ def test_after_close_nothing_is_read(drawn: Path) -> None:
 
 
 def test_a_database_that_is_not_there_is_said_so_at_once(tmp_path: Path, lite: None) -> None:
-    with pytest.raises(IndexUnreachable, match="'v' lie in a database that does not answer: MilvusException"):
+    with pytest.raises(IndexUnreachable, match="of index 'v' does not answer: MilvusException"):
         Collection(Address.parse("milvus://127.0.0.1:9/x"), version="v", dimension=2)
 
 

@@ -17,7 +17,7 @@ Digests = NDArray[np.bytes_]
 
 
 def digest(*values: object) -> bytes:
-    """16 bytes that stand for these values: equal ones have one, and nobody can make two others that share one."""
+    """A 16-byte BLAKE2b digest of the values."""
     # repr is unambiguous of text, numbers, tuples and passages, and takes what UTF-8 cannot hold
     return blake2b(repr(values).encode(), digest_size=DIGEST_BYTES).digest()
 

@@ -87,7 +87,7 @@ def test_another_recipe_is_refused_until_it_is_restarted(store: IndexStore, enco
     stop(store, encoder, after=6)
     with pytest.raises(BuildDiffers, match=r"index type: flat, now hnsw; source bytes: 120, now 130.*--restart"):
         build_index(store, "v", Pages(13), encoder, BuildOptions(index="hnsw"))
-    with pytest.raises(TextChanged, match=r"build of 'v' reads has changed since it was stopped.*--restart"):
+    with pytest.raises(TextChanged, match=r"build of 'v' has changed since it was stopped.*--restart"):
         build_index(store, "v", Pages(13), encoder)
     assert build_index(store, "v", Pages(13), encoder, BuildOptions(restart=True)).info.n_passages == 30
 
