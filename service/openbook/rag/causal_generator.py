@@ -17,9 +17,9 @@ from openbook.rag.causal_decoder import FIRST_SLOTS, CausalState, Ends, Prompts
 from openbook.rag.causal_network import MAX_TOKENS, CausalNetwork
 from openbook.rag.causal_wording import CausalWording
 from openbook.rag.checkpoint import Checkpoint
-from openbook.rag.generator import Generator
 from openbook.rag.kept_passages import KeptPassages
 from openbook.rag.llama_network import LlamaNetwork, can_step
+from openbook.rag.token_generator import TokenGenerator
 
 Tokens = tuple[int, ...]
 
@@ -33,7 +33,7 @@ class ReadPassages:
     questions: list[Tokens]
 
 
-class CausalGenerator(Generator):
+class CausalGenerator(TokenGenerator):
     """Reads passages and questions with any causal language model of transformers."""
 
     def __init__(self, checkpoint: Checkpoint, *, passage_bytes: int = 0) -> None:

@@ -15,7 +15,7 @@ from openbook.rag.bart_decoder import BartDecoder, BartState, can_step
 from openbook.rag.bart_encoder import BartEncoder
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoder import DecoderState
-from openbook.rag.generator import Generator
+from openbook.rag.token_generator import TokenGenerator
 from openbook.rag.wording import Wording
 
 
@@ -28,7 +28,7 @@ class EncodedPassages:
     tokens: Sequence[Sequence[int]]  # R, without padding
 
 
-class EncoderDecoder(Generator):
+class EncoderDecoder(TokenGenerator):
     """Encodes passages with their question, and starts decodings from what the encoder left."""
 
     def __init__(self, checkpoint: Checkpoint, *, keep_weights: bool = True) -> None:

@@ -41,9 +41,9 @@ from openbook.entities import (
     TargetScore,
 )
 from openbook.errors import NotCalibrated, RerankerMissing, RetrieverUnavailable, SearchParameterUnknown
-from openbook.rag import decoding, provenance
+from openbook.rag import provenance
 from openbook.rag.checkpoint import Checkpoint
-from openbook.rag.decoder import BetweenSteps, DecoderState, nothing
+from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.decoding import document_posterior
 from openbook.rag.generators import open_generator
 from openbook.rag.listening import NO_LISTENERS, Listeners, ToldTokens
@@ -177,7 +177,7 @@ class RagEngine:
             for number, listener in listeners.items()
             if listener.max_no_answer is None or no_answer[number] <= listener.max_no_answer
         }
-        decoded = decoding.decode(self._generator, start, found.log_prior, options, between_steps, told, texts)
+        decoded = self._generator.decode(start, found.log_prior, options, between_steps, told, texts)
         answers = [
             self._answer(question, retrieved, log_prior, best, options, empty, found.source)
             for question, retrieved, log_prior, best, empty in zip(
@@ -205,7 +205,7 @@ class RagEngine:
         found, encoded = self._read(questions, snapshot, options, between_steps)
         started = time.perf_counter()
         start = self._generator.start(encoded)
-        scored = decoding.score(start, found.log_prior, target_ids, options.model, between_steps)
+        scored = self._generator.score(start, found.log_prior, target_ids, options.model, between_steps)
         source = _after(found.source, generate=time.perf_counter() - started)
         return [
             _scores(targets, of_question, retrieved, log_prior, options, source)
@@ -276,9 +276,9 @@ class RagEngine:
         # encode: everything that an encoder reads, the questions and the passages
         return replace(found, source=_after(found.source, encode=time.perf_counter() - started)), encoded
 
-    def _no_answer(self, start: DecoderState, found: _Searched) -> list[float]:
+    def _no_answer(self, start: Any, found: _Searched) -> list[float]:
         """p(no passage answers | x) of each question; without a calibration for its retriever p(empty answer | x)."""
-        empty: list[float] = decoding.empty_log_prob(start, found.log_prior, self._generator.eos).exp().tolist()
+        empty: list[float] = self._generator.empty_log_prob(start, found.log_prior).exp().tolist()
         weights = self._checkpoint.facts.no_answer
         if weights is None or found.source.retriever != "hybrid":
             return empty

@@ -4,16 +4,19 @@ A batch holds Q questions with K passages each: R = Q * K rows, in the order q *
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from openbook.entities import KeptStats, Passage
+from torch import Tensor
+
+from openbook.entities import AnswerOptions, Hypothesis, KeptStats, ModelKind, Passage
 from openbook.errors import InvalidRequest
-from openbook.rag.decoder import DecoderState
+from openbook.rag.decoder import BetweenSteps, nothing
+from openbook.rag.listening import NOBODY, Certain
 
 
 class Generator(ABC):
-    """Reads each passage with its question, and starts decodings from what it read. Holds no state of any question."""
+    """Reads each passage with its question, and answers from what it read. Holds no state of any question."""
 
     tokenizer: Any
     eos: int
@@ -51,8 +54,39 @@ class Generator(ABC):
         """The tokens of each row, R sequences: of the passage, and of the question."""
 
     @abstractmethod
-    def start(self, encoded: Any) -> DecoderState:
-        """A state before the first token of any answer."""
+    def start(self, encoded: Any) -> Any:
+        """A state before the first token of any answer, for the three calls below."""
+
+    @abstractmethod
+    def decode(
+        self,
+        start: Any,
+        log_prior: Tensor,
+        options: AnswerOptions,
+        between_steps: BetweenSteps = nothing,
+        listeners: Mapping[int, Certain] = NOBODY,
+        texts: Sequence[Sequence[int]] = (),
+    ) -> list[tuple[Hypothesis, ...]]:
+        """The best `options.num_answers` to each question: log_prior (Q, K) -> Q tuples, best first. Uses `start` up.
+
+        `listeners` hear which tokens of RAG-Token's best answer are certain. With `texts`, those of `encoded`, an
+        answer may take fewer steps.
+        """
+
+    @abstractmethod
+    def score(
+        self,
+        start: Any,
+        log_prior: Tensor,
+        targets: Sequence[tuple[int, ...]],
+        model: ModelKind,
+        between_steps: BetweenSteps = nothing,
+    ) -> list[tuple[Hypothesis, ...]]:
+        """log p(target | x) of targets (end-of-sequence included): log_prior (Q, K) -> Q tuples, in their order."""
+
+    @abstractmethod
+    def empty_log_prob(self, start: Any, log_prior: Tensor) -> Tensor:
+        """log p(empty answer | x) of each question: log_prior (Q, K) -> (Q,)."""
 
     @abstractmethod
     def said(self, targets: Sequence[str]) -> list[tuple[int, ...]]:

@@ -9,7 +9,6 @@ import torch
 from openbook.entities import AnswerOptions, Decoding, Hypothesis, ModelKind, Passage
 from openbook.errors import InvalidRequest
 from openbook.indexing.index_builder import Progress
-from openbook.rag import decoding
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoding import document_posterior
 from openbook.rag.encoder_decoder import EncoderDecoder
@@ -100,7 +99,7 @@ class BatchReader:
         both models. Raises InvalidRequest for two targets that have the same tokens."""
         target_ids = self._generator.target_ids(targets)
         encoded, log_prior = self._encode([question])  # log_prior (1, K)
-        (scored,) = decoding.score(self._generator.start(encoded), log_prior, target_ids, "sequence")
+        (scored,) = self._generator.score(self._generator.start(encoded), log_prior, target_ids, "sequence")
         return [
             GivenAnswer(target, one.log_prob, document_posterior(one, "sequence") if question.passages else ())
             for target, one in zip(targets, scored, strict=True)
@@ -137,7 +136,7 @@ class BatchReader:
             num_beams=decode.num_beams,
             max_new_tokens=self._max_new_tokens,
         )
-        return decoding.decode(self._generator, self._generator.start(encoded), log_prior, options)
+        return self._generator.decode(self._generator.start(encoded), log_prior, options)
 
     def _given(self, question: OpenQuestion, hypothesis: Hypothesis, model: ModelKind) -> GivenAnswer:
         posterior = document_posterior(hypothesis, model) if question.passages else ()

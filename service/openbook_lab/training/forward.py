@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from openbook.entities import AnswerOptions, Passage
-from openbook.rag import decoding, marginal
+from openbook.rag import marginal
 from openbook.rag.causal_wording import CausalWording
 from openbook.rag.generator import Generator
 from openbook.rag.wording import Wording
@@ -166,7 +166,7 @@ def open_scores(
         rows = slice(first, first + batch_size)
         encoded = generator.encode([question.text for question in questions[rows]], passages[rows])
         prior = marginal.doc_log_prior(doc_scores[rows].float())  # (Q, K)
-        answers = decoding.decode(generator, generator.start(encoded), prior, GREEDY)
+        answers = generator.decode(generator.start(encoded), prior, GREEDY)
         predictions += [generator.text(best[0].token_ids) for best in answers]
     return _scores(predictions, questions)
 
