@@ -1,5 +1,6 @@
 """Reads a stream of server-sent events (HTML's `text/event-stream`), and what the events of an answer hold."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -7,6 +8,8 @@ from openbook_client.errors import refused
 from openbook_client.results import Answer, Problem, Result, Retrieval, Token
 
 EVENTS = "text/event-stream"
+# Nothing else ends a line: a passage may hold other characters that count as line ends elsewhere.
+LINE_END = re.compile(rb"\r\n|\n|\r")
 
 StreamEvent = Retrieval | Token | Answer
 KINDS: Mapping[str, type[StreamEvent]] = {"passages": Retrieval, "token": Token, "answer": Answer}
@@ -14,14 +17,12 @@ KINDS: Mapping[str, type[StreamEvent]] = {"passages": Retrieval, "token": Token,
 
 @dataclass(slots=True)
 class EventReader:
-    """Takes bytes as they come and gives events as they end. `ended` once the last one has come.
-
-    Only a line feed ends a line of the service: a passage may hold other characters that count as line ends elsewhere.
-    """
+    """Takes bytes as they come and gives events as they end. `ended` once the last one has come."""
 
     request_id: str = ""
     ended: bool = False
     _rest: bytes = b""
+    _after_return: bool = False
     _name: str = ""
     _data: list[bytes] = field(default_factory=list)
 
@@ -30,15 +31,17 @@ class EventReader:
 
         An event of a kind that this client does not know is left out.
         """
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if not chunk:
+            return
+        # the line feed of a line end whose carriage return came before
+        whole = chunk.removeprefix(b"\n") if self._after_return else chunk
+        self._after_return = whole.endswith(b"\r")
+        *lines, self._rest = LINE_END.split(self._rest + whole)
         for line in lines:
-            line = line.removesuffix(b"\r")
             if line:
                 self._read(line)
-            elif self._data:
-                event = self._event()
-                if event is not None:
-                    yield event
+            elif (event := self._event()) is not None:
+                yield event
 
     def _read(self, line: bytes) -> None:
         # a comment, such as the service sends in a silence, has no name
@@ -52,6 +55,8 @@ class EventReader:
     def _event(self) -> StreamEvent | None:
         name, data = self._name, b"\n".join(self._data)
         self._name, self._data = "", []
+        if not data:
+            return None
         if name == "error":
             self.ended = True
             problem = Problem.model_validate_json(data)

@@ -9,6 +9,7 @@ import pytest
 
 from openbook_client import Answer, AsyncOpenbook, Openbook, Refused, Retrieval, Token, Unreachable, errors
 from openbook_client.events import EventReader
+from tests.fixtures.event_streams import event_streams
 from tests.openbook.api.conftest import PERU, SlowSearch, get, post, until
 from tests.openbook_client.conftest import Scripted
 from tests.openbook_client.test_wire import problem
@@ -149,3 +150,17 @@ def test_leaving_the_block_ends_the_question(
     assert isinstance(first, Retrieval)
     until(lambda: not any(one["leases"] for one in get(f"{server}/index").json()["resident"]))
     assert "openbook_questions_running 0.0" in get(f"{server}/metrics").text
+
+
+def test_the_client_reads_every_stream_that_the_standard_allows() -> None:
+    for case in event_streams(500, seed=6, names=("token",)):
+        reader = EventReader()
+        told = [token for piece in case.pieces for token in reader.feed(piece.encode())]
+        assert [token.body() for token in told] == [json.loads(data) for _, data in case.events]
+
+
+def test_the_client_reads_a_stream_byte_by_byte() -> None:
+    for case in event_streams(50, seed=7, names=("token",)):
+        reader = EventReader()
+        told = [token for byte in "".join(case.pieces).encode() for token in reader.feed(bytes([byte]))]
+        assert [token.body() for token in told] == [json.loads(data) for _, data in case.events]

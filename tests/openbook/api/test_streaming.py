@@ -1,9 +1,12 @@
 """POST /answer as server-sent events: what comes, in which order, and how it ends whatever ends it."""
 
+import asyncio
 import json
 import logging
+import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -248,23 +251,77 @@ def test_the_log_says_which_version_answered_a_stream(client: TestClient, caplog
     assert facts["generate_s"] > 0
 
 
+class Lost:
+    """Notices the end of a connection to the service, whose sockets hold little in their buffers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ended = threading.Event()
+        made, lost = api_server.BoundedProtocol.connection_made, api_server.BoundedProtocol.connection_lost
+
+        def connection_made(protocol: api_server.BoundedProtocol, transport: asyncio.Transport) -> None:
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            made(protocol, transport)
+
+        def connection_lost(protocol: api_server.BoundedProtocol, error: Exception | None) -> None:
+            lost(protocol, error)
+            self.ended.set()
+
+        monkeypatch.setattr(api_server.BoundedProtocol, "connection_made", connection_made)
+        monkeypatch.setattr(api_server.BoundedProtocol, "connection_lost", connection_lost)
+
+
+@contextmanager
+def who_never_reads(port: int, path: str, *headers: str) -> Iterator[None]:
+    """A client that has asked for `path`, whose socket takes little of the answer."""
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", port))
+        client.sendall("\r\n".join((f"GET {path} HTTP/1.1", "host: localhost", *headers, "", "")).encode())
+        yield
+
+
 def test_a_client_that_stops_reading_is_cut_off(
     app: FastAPI, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_server.BoundedProtocol, "unread_timeout_s", 0.3)
-    ended = threading.Event()
+    lost = Lost(monkeypatch)
 
     @app.get("/large")
     async def large() -> str:
         return "x" * (64 << 20)
 
-    lost: Callable[..., None] = api_server.BoundedProtocol.connection_lost
+    with api_server.serving(app, settings) as port, who_never_reads(port, "/large"):
+        assert lost.ended.wait(20)
 
-    def connection_lost(self: api_server.BoundedProtocol, error: Exception | None) -> None:
-        lost(self, error)
-        ended.set()
 
-    monkeypatch.setattr(api_server.BoundedProtocol, "connection_lost", connection_lost)
+@pytest.mark.parametrize("header", ["connection: close", "connection: keep-alive"])
+def test_a_client_that_leaves_the_last_bytes_unread_is_cut_off(
+    app: FastAPI, settings: Settings, monkeypatch: pytest.MonkeyPatch, header: str
+) -> None:
+    for limit in ("unread_timeout_s", "head_timeout_s"):
+        monkeypatch.setattr(api_server.BoundedProtocol, limit, 0.3)
+    lost = Lost(monkeypatch)
+
+    @app.get("/rest")
+    async def rest() -> str:
+        # less than what makes asyncio pause
+        return "x" * 60_000
+
+    with api_server.serving(app, settings) as port, who_never_reads(port, "/rest", header):
+        assert lost.ended.wait(20)
+
+
+def test_a_client_that_reads_slowly_gets_all(app: FastAPI, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    Lost(monkeypatch)
+
+    @app.get("/rest")
+    async def rest() -> str:
+        return "x" * 60_000
+
     with api_server.serving(app, settings) as port, connect(f"http://127.0.0.1:{port}") as client:
-        client.sendall(b"GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        assert ended.wait(20)
+        client.sendall(b"GET /rest HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        read = b""
+        while part := client.recv(5000):
+            time.sleep(0.01)
+            read += part
+    assert read.count(b"x" * 60_000) == 1

@@ -1,5 +1,7 @@
 // Calls of the service. Whatever goes wrong comes out as one kind of error, with the code of the service or our own.
 
+import { EventReader } from "./events.js";
+
 export class Problem extends Error {
   constructor({ code, detail, status = 0, retryAfterS = null, requestId = null }) {
     super(detail);
@@ -22,17 +24,14 @@ export async function* stream(path, { body, signal }) {
   if (!response.ok) throw problemOf(await reached(read(response)) || {}, response);
   yield ["request", response.headers.get("x-request-id")];
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
+  const events = new EventReader();
   for (;;) {
     const { done, value } = await reached(reader.read());
     // cut off: an answer or an error is always the last event
     if (done) throw unreachable();
-    const blocks = (rest + value).split("\n\n");
-    rest = blocks.pop();
-    for (const block of blocks) {
-      const [, name, data] = /^event: (\w+)\ndata: (.*)$/.exec(block) || [];
+    for (const [name, data] of events.feed(value)) {
       if (name === "error") throw problemOf(JSON.parse(data));
-      if (name) yield [name, JSON.parse(data)];
+      yield [name, JSON.parse(data)];
       if (name === "answer") return;
     }
   }
