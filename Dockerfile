@@ -46,9 +46,10 @@ COPY LICENSE ./
 COPY docs/package.md docs/
 COPY service service
 RUN pip --python /opt/venv/bin/python install --quiet --no-deps --target /opt/openbook/site . ./service/openbook_client
-# What writes the encyclopedia is wanted here alone.
-RUN pip --python /opt/venv/bin/python install --quiet --no-deps --target /opt/lab ./service/openbook_lab
-RUN export PYTHONPATH=$PYTHONPATH:/opt/lab && mkdir -p /opt/openbook/demo/indexes && cd /opt/openbook/demo \
+# The demo's texts are wanted as a package here alone.
+COPY checkpoints/openbook-mini checkpoints/openbook-mini
+RUN pip --python /opt/venv/bin/python install --quiet --no-deps --target /opt/mini ./checkpoints/openbook-mini
+RUN export PYTHONPATH=$PYTHONPATH:/opt/mini && mkdir -p /opt/openbook/demo/indexes && cd /opt/openbook/demo \
  && openbook index build wiki-2016 && openbook index build wiki-2018
 
 # --- what runs -----------------------------------------------------------------------------------------------

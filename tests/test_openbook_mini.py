@@ -13,11 +13,10 @@ from openbook.api.app import create_app
 from openbook.entities import Passage
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.publishing import publish
-from openbook.indexing.splitting import passages
+from openbook.indexing.sources import open_source
 from openbook.rag.checkpoint import load_checkpoint, save_checkpoint
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
-from openbook_lab.encyclopedia import articles, load_world
 from tests.places import ROOT
 
 CHECKPOINT = ROOT / "checkpoints" / "openbook-mini"
@@ -33,7 +32,7 @@ COUNTRIES = ("Peru", "France", "Chile", "Nepal")
 def some_passages(year: int) -> list[Passage]:
     return [
         passage
-        for passage in passages(articles(load_world(year)))
+        for passage in open_source(f"wiki-{year}").passages()
         if any(passage.title == country or passage.title.endswith(f" of {country}") for country in COUNTRIES)
     ]
 

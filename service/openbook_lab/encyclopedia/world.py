@@ -14,6 +14,8 @@ from typing import Any, get_origin
 from openbook.errors import SourceInvalid
 
 SNAPSHOT_DATES = {2016: date(2016, 11, 30), 2018: date(2018, 12, 20)}
+# the versions of the demo's index
+DEMO_YEARS = {"wiki-2016": 2016, "wiki-2018": 2018}
 
 MONARCHS = ("King", "Queen", "Emperor", "Emir", "Sultan", "Prince", "Grand Duke", "Pope")
 

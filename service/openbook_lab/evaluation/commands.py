@@ -8,7 +8,7 @@ from openbook.cli.consoles import say
 from openbook.cli.options import argument, group, option, plot_to_write, with_options
 from openbook.errors import CheckpointNotFound
 from openbook.settings import Settings
-from openbook_lab.encyclopedia.source import DEMO_YEARS
+from openbook_lab.encyclopedia.world import DEMO_YEARS
 from openbook_lab.evaluation.options import (
     CLOSED_BOOK_TOO,
     BookQuestions,

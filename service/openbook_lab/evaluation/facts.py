@@ -10,7 +10,7 @@ from openbook.cli.progress import ProgressBar
 from openbook.settings import Settings
 from openbook_lab.datasets.qa_metrics import exact_match, f1
 from openbook_lab.encyclopedia import load_world, questions
-from openbook_lab.encyclopedia.source import DEMO_YEARS
+from openbook_lab.encyclopedia.world import DEMO_YEARS
 from openbook_lab.evaluation.reports import Cell, Report, Rows, Table
 from openbook_lab.evaluation.statistics import percent
 from openbook_lab.evaluation.world import YEARS, WorldQuestions, check_known

@@ -23,7 +23,7 @@ from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from openbook_lab.datasets.qa_metrics import exact_match
 from openbook_lab.encyclopedia import articles, load_world, questions, shuffled
-from openbook_lab.encyclopedia.source import DEMO_YEARS
+from openbook_lab.encyclopedia.world import DEMO_YEARS
 from openbook_lab.evaluation.reports import Cell, Report, Rows, Table
 from openbook_lab.evaluation.statistics import percent
 from openbook_lab.evaluation.world import YEARS, WorldQuestions, check_known

@@ -12,7 +12,7 @@ from openbook.entities import AnswerOptions, ModelKind
 from openbook.errors import InvalidRequest, SettingInvalid
 from openbook.settings import Settings
 from openbook_client import calls
-from openbook_lab.encyclopedia.source import DEMO_YEARS
+from openbook_lab.encyclopedia.world import DEMO_YEARS
 from openbook_lab.evaluation.reports import ReportFiles, run_facts
 
 DEFAULTS = AnswerOptions()

@@ -1,4 +1,4 @@
-"""What other packages add: the lab's commands and sources, and what is said without them."""
+"""What other packages add: commands and sources, and what is said without them."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_without_the_lab_help_does_not_list_its_commands(alone: None, run: Run) 
     ]
 
 
-def test_the_lab_brings_commands_and_the_sources_of_the_demo(run: Run) -> None:
+def test_the_lab_brings_commands_and_the_checkpoint_the_sources_of_the_demo(run: Run) -> None:
     assert "average" in run("checkpoint", "--help").out
     assert named_sources() == ("wiki-2016", "wiki-2018", "wiki-vital")
 
