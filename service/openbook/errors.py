@@ -331,15 +331,6 @@ class StoreUnreachable(OpenbookError):
     message = "The store of indexes {url} does not answer: {reason}."
 
 
-class TurnRefused(StoreUnreachable):
-    """The folder cannot be written, or knows no locks."""
-
-    message = (
-        "The live index is not let go, since the folder of indexes gives no turn to do so: {reason}. OPENBOOK_TURN_S=0 "
-        "takes no turns."
-    )
-
-
 class CurrentConflict(OpenbookError):
     """Another service, or a person, has written CURRENT since this one looked: what they wrote counts."""
 

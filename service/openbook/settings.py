@@ -10,7 +10,14 @@ from platformdirs import user_cache_path, user_data_path
 from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from openbook.errors import SettingInvalid
+
 DEFAULT_CHECKPOINT = "openbook-mini"
+# why a service does not start
+FOLLOWS_UNDER_RESOURCE = (
+    "resource does not go with following CURRENT: all replicas would be without an index at once. Set "
+    "OPENBOOK_FOLLOW_S=0, and swap one replica after the other: openbook index swap VERSION --url http://REPLICA:8000"
+)
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
@@ -135,17 +142,11 @@ class Settings(BaseSettings):
         0.5,
         ge=0,
         le=3600,
-        description="Seconds between two reads of CURRENT, which another replica may have changed; 0 never reads it.",
+        description="Seconds between two reads of CURRENT, which another replica may have changed; 0 never reads it, "
+        "nor does policy resource.",
     )
     drain_s: float = Field(
         60.0, gt=0, le=3600, description="Seconds that a swap with policy resource waits for questions to end."
-    )
-    turn_s: float = Field(
-        10.0,
-        ge=0,
-        le=3600,
-        description="Seconds between a swap with policy resource and the next replica's, so that proxies see this one "
-        "ready first; 0 lets all replicas swap at once.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level to log.")
     log_format: Literal["json", "text"] = Field(
@@ -166,6 +167,17 @@ class Settings(BaseSettings):
     def indexes_url(self) -> str | None:
         """The address of the store of versions; None where they lie in a folder."""
         return str(self.indexes) if _URL.match(str(self.indexes)) else None
+
+    def followed_every_s(self) -> float:
+        """`follow_s`; 0 under policy `resource`, where all replicas that follow would let their index go at once.
+
+        Raises SettingInvalid where the settings ask for both: replicas share a store, or `follow_s` is given.
+        """
+        if self.swap_policy != "resource" or not self.follow_s:
+            return self.follow_s
+        if self.indexes_url is None and "follow_s" not in self.model_fields_set:
+            return 0.0
+        raise SettingInvalid(setting="OPENBOOK_SWAP_POLICY", reason=FOLLOWS_UNDER_RESOURCE)
 
     @property
     def database_token(self) -> str:

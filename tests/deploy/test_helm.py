@@ -33,7 +33,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "everything": {
         "secret": {"adminToken": 'quo"ted', "accessKeyId": "reader", "secretAccessKey": "secret"},
         "store": {"url": "gs://books/indexes", "endpoint": "http://minio:9000"},
-        "settings": {"swap_policy": "resource", "residents": 1, "turn_s": 20, "log_questions": True},
+        "settings": {"swap_policy": "resource", "residents": 1, "follow_s": 0, "log_questions": True},
         "hosts": ["ask.example.org"],
         "autoscaling": {"enabled": True},
         "networkPolicy": {"from": [{"podSelector": {"matchLabels": {"app": "proxy"}}}], "egressPorts": [443, 9000]},

@@ -17,7 +17,6 @@ from openbook.application.first_index import FirstIndex
 from openbook.application.follow_current import FollowCurrent
 from openbook.application.live_index import LiveIndex
 from openbook.application.swap_index import SwapIndex
-from openbook.application.take_turns import TakeTurns
 from openbook.application.telemetry import Telemetry
 from openbook.errors import IndexUnreachable, OpenbookError, SettingInvalid, StoreUnreachable
 from openbook.indexing.remote_store import store_of
@@ -67,9 +66,10 @@ def open_services(
     With `at_once`, an index that lies in a store alone is fetched while the service runs, and without it before: then
     it raises StoreUnreachable and IndexUnreachable too. Raises NoIndexes, UnknownIndex, a child of IndexCorrupt,
     IndexIncompatible, RetrieverUnavailable or NotCalibrated where the version, the service or the checkpoint lacks the
-    retriever of the settings, SettingInvalid for a file of feedback that cannot be written, and the errors of
-    `load_engine`.
+    retriever of the settings, SettingInvalid for a file of feedback that cannot be written and for replicas that would
+    all be without an index at once, and the errors of `load_engine`.
     """
+    follow_every_s = settings.followed_every_s()
     feedback = None
     if settings.feedback is not None:
         file = FeedbackFile(settings.feedback)
@@ -124,9 +124,6 @@ def open_services(
         )
     history = SwapHistory(store.folder)
     replica = f"{socket.gethostname()}:{settings.port or os.getpid()}"
-    turns = None
-    if settings.turn_s:
-        turns = TakeTurns(store.turn(replica), rest_s=settings.turn_s, serves=lambda: live.now() is not None)
     swap_index = SwapIndex(
         store,
         live,
@@ -139,7 +136,6 @@ def open_services(
         history=history,
         replica=replica,
         drain_s=settings.drain_s,
-        turns=turns,
     )
     first = None
     if snapshot is None or version is None:
@@ -148,10 +144,10 @@ def open_services(
         store.settle(version, None)
         open_residents(settings, store, swap_index, live=version)
     follower = None
-    if settings.follow_s:
-        follower = FollowCurrent(
-            store, swap_index, telemetry, every_s=settings.follow_s, policy=settings.swap_policy, seen=seen
-        )
+    if follow_every_s:
+        follower = FollowCurrent(store, swap_index, telemetry, every_s=follow_every_s, seen=seen)
+    elif settings.follow_s:
+        logger.info("CURRENT is not followed under policy resource: swap each service by its own address")
     return Services(
         engine=engine,
         store=store,

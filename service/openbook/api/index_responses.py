@@ -146,7 +146,7 @@ class SwapProgressResponse(BaseModel):
     ]
     stage: Annotated[
         str | None,
-        Field(description="pull, verify, turn, open, drain, warm, flip or current: the running or the failed stage."),
+        Field(description="pull, verify, open, drain, warm, flip or current: the running or the failed stage."),
     ]
     fraction: Annotated[float | None, Field(description="The share of the stage that is done, 0 to 1, where known.")]
     seconds: Annotated[dict[str, float], Field(description="Of each stage so far, and in total.")]

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from openbook.application.swap_index import SwapIndex
-from openbook.application.swap_progress import SwapPolicy, utc_now
+from openbook.application.swap_progress import utc_now
 from openbook.application.telemetry import Telemetry
 from openbook.errors import CurrentChanged, InvalidVersionName, ShuttingDown, SwapInProgress, code_of
 from openbook.storage.current import NO_CURRENT, UNKNOWN_CURRENT, CurrentMark
@@ -37,7 +37,8 @@ class FollowCurrent:
     service may be started on another version. A CURRENT that was out of reach and comes back as it was has not changed
     either. `seen` is the CURRENT that the start has taken into account.
     A version that cannot be served leaves live what is live. `problem` says why, and it is tried again with growing
-    pauses and at CURRENT's next change.
+    pauses and at CURRENT's next change. The swap opens the new index beside the live one: replicas that let theirs go
+    would all do so at once.
     """
 
     def __init__(
@@ -47,14 +48,12 @@ class FollowCurrent:
         telemetry: Telemetry,
         *,
         every_s: float,
-        policy: SwapPolicy,
         seen: CurrentMark | None = None,
     ) -> None:
         self._store = store
         self._swap_index = swap_index
         self._telemetry = telemetry
         self._every_s = every_s
-        self._policy: SwapPolicy = policy
         self._seen = seen if seen is not None else self._mark()
         self._problem: FollowProblem | None = None
         # whether what `seen` names cannot be served; a problem without this is a CURRENT out of reach
@@ -90,13 +89,12 @@ class FollowCurrent:
             return
         if not again:
             self._pause_s = FIRST_PAUSE_S
-        wanted, watch = "CURRENT", None
+        wanted = "CURRENT"
         try:
             if mark not in (NO_CURRENT, self._swap_index.last_written()):
                 wanted = self._store.current() or ""
                 if wanted and not self._swap_index.serves(wanted):
-                    swap, watch = self._swap_index.follow(wanted, mark, policy=self._policy, again=again)
-                    swap.result()
+                    self._swap_index.follow(wanted, mark, again=again).result()
         except (ShuttingDown, SwapInProgress, CurrentChanged):
             # no problem with CURRENT: the next service begins on it, or the next look finds what it names by then
             return
@@ -105,9 +103,6 @@ class FollowCurrent:
             if isinstance(error, InvalidVersionName):
                 wanted = str(error.data["version"])
             self._fail(wanted, error, again=again)
-            if watch is not None and "drain" in watch.seconds():
-                # another try would take the service away again
-                self._retry_at = None
         else:
             self._settle(mark)
 

@@ -24,7 +24,6 @@ from openbook.application.swap_progress import (
     SwapWatch,
     utc_now,
 )
-from openbook.application.take_turns import TakeTurns
 from openbook.application.telemetry import Telemetry
 from openbook.entities import IndexInfo, RetrieverChoice
 from openbook.errors import (
@@ -80,7 +79,6 @@ class SwapIndex:
         history: SwapHistory | None = None,
         replica: str = "",
         drain_s: float = 60.0,
-        turns: TakeTurns | None = None,
     ) -> None:
         self._store = store
         self._live = live
@@ -93,7 +91,6 @@ class SwapIndex:
         self._history = history
         self._replica = replica
         self._drain_s = drain_s
-        self._turns = turns
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="swap")
         self._changed = threading.Condition()
         self._under_way: SwapWatch | None = None
@@ -135,15 +132,13 @@ class SwapIndex:
         """
         return self.begin(None, policy=policy, verify=verify, actor=actor)
 
-    def follow(
-        self, version: str, mark: CurrentMark, *, policy: SwapPolicy = "availability", again: bool = False
-    ) -> tuple[Future[SwapReport], SwapWatch]:
+    def follow(self, version: str, mark: CurrentMark, *, again: bool = False) -> Future[SwapReport]:
         """Swap to `version`, which CURRENT names under `mark`, without writing CURRENT.
 
         Raises CurrentChanged where CURRENT has another mark by now, SwapInProgress, and OSError. With `again`, a
         failure is neither counted nor recorded.
         """
-        watch = self._claim(version, policy, "current")
+        watch = self._claim(version, "availability", "current")
         try:
             # No swap of this service can write CURRENT now. One may have, after the caller read it.
             if self._store.current_mark() != mark:
@@ -151,8 +146,7 @@ class SwapIndex:
         except BaseException:
             self._release()
             raise
-        swap = self._submit(watch, lambda: self._swap(watch, "manifest", follows=True, mark=mark), recorded=not again)
-        return swap, watch
+        return self._submit(watch, lambda: self._swap(watch, "manifest", follows=True), recorded=not again)
 
     def start(self, version: str, *, again: bool = False) -> Future[SwapReport]:
         """Make the first version live, without writing CURRENT; with `again`, a failure is not recorded."""
@@ -207,8 +201,6 @@ class SwapIndex:
                 self._ending.set()
                 self._changed.wait_for(lambda: self._under_way is None)
         self._executor.shutdown(wait=True)
-        if self._turns is not None:
-            self._turns.close()
 
     # --- one at a time -------------------------------------------------------------------------------------
 
@@ -244,7 +236,7 @@ class SwapIndex:
                 return work()
             except BaseException as error:
                 failure = error
-                if recorded and isinstance(error, Exception) and not isinstance(error, CurrentChanged):
+                if recorded and isinstance(error, Exception):
                     self._record_failure(watch, error)
                 raise
             finally:
@@ -261,9 +253,7 @@ class SwapIndex:
 
     # --- the path ------------------------------------------------------------------------------------------
 
-    def _swap(
-        self, watch: SwapWatch, verify: Verification, *, follows: bool = False, mark: CurrentMark | None = None
-    ) -> SwapReport:
+    def _swap(self, watch: SwapWatch, verify: Verification, *, follows: bool = False) -> SwapReport:
         version = watch.version = watch.version or self._version_before()
         since = None if follows else self._claim_current()
         self._pull(version, watch)
@@ -280,9 +270,6 @@ class SwapIndex:
                 with watch.stage("warm"):
                     snapshot.warm(watch.report)
             else:
-                if watch.policy == "resource" and watch.previous is not None and self._turns is not None:
-                    with watch.stage("turn"):
-                        held.enter_context(self._turns.taken(lambda seconds: self._wait(seconds, watch, mark)))
                 snapshot = self._open_and_warm(version, identity, watch)
             with watch.stage("flip"):
                 generation = self._live.flip(snapshot)
@@ -386,13 +373,6 @@ class SwapIndex:
 
     def _open(self, version: str) -> IndexSnapshot:
         return self._store.open(version, encoder_fingerprint=self._encoder_fingerprint, dimension=self._dimension)
-
-    def _wait(self, seconds: float, watch: SwapWatch, mark: CurrentMark | None) -> None:
-        """Raises ShuttingDown, and CurrentChanged where CURRENT, which the swap follows, has another mark by now."""
-        watch.ending.wait(seconds)
-        watch.check()
-        if mark is not None and self._store.current_mark() != mark:
-            raise CurrentChanged(version=watch.version)
 
     def _drain(self, version: str, watch: SwapWatch) -> None:
         """Give the memory of what is open back before the new index's pages are read.

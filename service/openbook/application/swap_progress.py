@@ -14,7 +14,7 @@ SwapPolicy = Literal["availability", "resource"]
 # "load" opens a version beside the live one without a flip
 Errand = Literal["availability", "resource", "load"]
 SwapState = Literal["idle", "running", "done", "failed"]
-Stage = Literal["pull", "verify", "turn", "open", "drain", "warm", "flip", "current"]
+Stage = Literal["pull", "verify", "open", "drain", "warm", "flip", "current"]
 
 
 @dataclass(frozen=True, slots=True)

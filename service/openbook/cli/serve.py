@@ -77,6 +77,7 @@ def _packaged(version: str) -> Path:
 def _serve(settings: Settings) -> None:
     """Check all that can be checked without the checkpoint, then load it and serve."""
     _check_admin_token(settings)
+    settings.followed_every_s()
     store = store_of(settings)
     try:
         version = settings.index or store.default_version()

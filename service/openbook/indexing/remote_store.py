@@ -25,8 +25,6 @@ from openbook.storage.durable import unread
 from openbook.storage.index_store import IndexStore, age, check_version_name
 from openbook.storage.manifest import open_manifest
 from openbook.storage.object_store import ObjectStore
-from openbook.storage.store_turn import StoreTurn
-from openbook.storage.turn import SwapTurn
 
 # What a service shows of the store may be so old: anyone may ask for it, and each look costs a call.
 LOOK_S = 5.0
@@ -172,9 +170,6 @@ class RemoteStore(IndexStore):
         since = since or self.claim_current()
         read_remote(self.objects, version)
         return self.objects.write_current(version, since if isinstance(since, StoreMark) else None)
-
-    def turn(self, name: str) -> SwapTurn:
-        return StoreTurn(self.objects, name)
 
     # --- copies --------------------------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ from openbook.storage import current
 from openbook.storage.current import CurrentMark
 from openbook.storage.manifest import MANIFEST, Manifest, open_manifest, read_manifest
 from openbook.storage.snapshot import Identity, IndexSnapshot
-from openbook.storage.turn import FolderTurn, SwapTurn
 from openbook.storage.verification import Verification, check_compatible, check_files, open_checked
 
 T = TypeVar("T")
@@ -150,10 +149,6 @@ class IndexStore:
 
     def settle(self, version: str, previous: str | None) -> None:
         """Called after a swap. A remote store may now delete its local copies of older versions."""
-
-    def turn(self, name: str) -> SwapTurn:
-        """What the services on these versions have one after the other; `name` is what the others see."""
-        return FolderTurn(self.folder, name)
 
     def newest_first(self) -> tuple[str, ...]:
         """The versions whose manifest can be read, the one with the newest text first."""

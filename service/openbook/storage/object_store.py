@@ -27,8 +27,6 @@ from openbook.storage.current import CURRENT, StoreMark
 from openbook.storage.current import MOST_BYTES as MOST_CURRENT_BYTES
 from openbook.storage.index_store import LOCK, LOCK_S, VERSION_NAME
 from openbook.storage.manifest import MANIFEST, MOST_BYTES
-from openbook.storage.turn import MOST_BYTES as MOST_TURN_BYTES
-from openbook.storage.turn import TURN
 
 # Of each scheme the package that fsspec asks; the first two come with it.
 PACKAGES = {"file": "", "memory": "", "s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
@@ -200,20 +198,6 @@ class ObjectStore:
                 # the store has written it, and the answer to that was lost
                 return self._mark(CURRENT) or StoreMark("")
             raise CurrentConflict(found=self.current() or "nothing") from None
-
-    # --- the turn ------------------------------------------------------------------------------------------
-
-    def turn(self) -> bytes | None:
-        """What was written last; None where nothing was."""
-        return self._small(TURN, MOST_TURN_BYTES)
-
-    def turn_mark(self) -> StoreMark | None:
-        """Changes whenever the turn is written; None where there is none."""
-        return self._mark(TURN)
-
-    def write_turn(self, content: bytes, expected: StoreMark | None) -> StoreMark:
-        """Write the turn where its mark is still `expected`. Returns the mark of this writing. Raises Conflict."""
-        return self._write(TURN, content, expected)
 
     def has_conditions(self) -> bool:
         """Whether a write can be bound to what is there. Asks an S3 store once, with a write that it must refuse."""

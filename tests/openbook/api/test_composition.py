@@ -13,11 +13,12 @@ import torch
 from openbook.api import composition
 from openbook.api.composition import Services, close_services, open_services, share_threads
 from openbook.application.telemetry import Telemetry
-from openbook.errors import OpenbookError
+from openbook.errors import OpenbookError, SettingInvalid
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
+from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.indexes import publish_tiny
 from tests.openbook.api.conftest import until
 from tests.openbook.storage.mappings import unmapped_soon
@@ -124,6 +125,24 @@ def test_nothing_is_followed_where_the_setting_says_so(open_: Open) -> None:
     assert open_(follow_s=0.0).follower is None
 
 
+@pytest.mark.parametrize("shared", [{"follow_s": 5.0}, {"indexes": "s3://books/indexes"}])
+def test_a_service_that_lets_its_index_go_does_not_follow_beside_others(shared: dict[str, Any]) -> None:
+    settings = Settings(swap_policy="resource", **shared)
+    with pytest.raises(SettingInvalid, match=r"openbook index swap VERSION --url http://REPLICA:8000"):
+        open_services(settings, Telemetry())
+    # as the sentence says
+    assert settings.model_copy(update={"follow_s": 0.0}).followed_every_s() == 0.0
+
+
+def test_a_single_service_that_lets_its_index_go_is_swapped_by_its_address(
+    indexes_folder: Path, tiny_checkpoint: Path, engine: RagEngine
+) -> None:
+    settings = Settings(indexes=indexes_folder, checkpoint=str(tiny_checkpoint), swap_policy="resource")
+    services = open_services(settings, Telemetry(), engine)
+    assert services.follower is None
+    asyncio.run(close_services(services))
+
+
 def test_a_start_that_fails_leaves_nothing_open(open_: Open, indexes_folder: Path) -> None:
     (indexes_folder / "tiny-2016" / "passages.arrow").write_bytes(b"")
     with pytest.raises(OpenbookError):
@@ -135,13 +154,19 @@ def test_the_end_does_not_wait_for_ever_for_the_followers_swap(
     open_: Open, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(composition, "SHUTDOWN_S", 0.2)
-    services = open_(follow_s=0.01, residents=1, swap_policy="resource", drain_s=3600.0)
-    with services.live.lease():
-        IndexStore(indexes_folder).set_current("tiny-2018")
-        until(lambda: services.swap_index.progress().stage == "drain", 10)
-        started = time.monotonic()
-        asyncio.run(close_services(services))
-        assert time.monotonic() - started < 10
+    services = open_(follow_s=0.01, residents=1)
+
+    def warm_for_ever(self: IndexSnapshot, report: Callable[[float], None]) -> None:
+        while True:
+            report(0.5)
+            time.sleep(0.01)
+
+    monkeypatch.setattr(IndexSnapshot, "warm", warm_for_ever)
+    IndexStore(indexes_folder).set_current("tiny-2018")
+    until(lambda: services.swap_index.progress().stage == "warm", 10)
+    started = time.monotonic()
+    asyncio.run(close_services(services))
+    assert time.monotonic() - started < 10
     assert [(one.version, one.outcome) for one in services.history.last(9)] == [("tiny-2018", "not_ready")]
     # nothing is wrong with what CURRENT names
     assert "cannot be served" not in caplog.text

@@ -228,39 +228,6 @@ def test_an_unforeseen_error_is_not_tried_again_at_every_look(start: Start, monk
     assert len(replica.history.last(9)) == 1
 
 
-@pytest.mark.parametrize("also", ["nothing else", "another swap", "a folder out of reach"])
-def test_a_version_that_failed_after_its_drain_takes_the_service_away_once(
-    start: Start, monkeypatch: pytest.MonkeyPatch, tried: list[float], indexes_folder: Path, also: str
-) -> None:
-    replica = start(follow_every_s=EVERY_S, policy="resource")
-    follow = replica.swap_index.follow
-
-    def follow_and_swap(*given: object, **named: object) -> object:
-        swap, watch = follow(*given, **named)  # type: ignore[arg-type]
-        assert swap.exception(TIMEOUT) is not None
-        assert replica.swap_index.begin("tiny-1999").exception(TIMEOUT) is not None
-        return swap, watch
-
-    if also == "another swap":
-        # it fails before any drain
-        monkeypatch.setattr(replica.swap_index, "follow", follow_and_swap)
-    replica.store.set_current("tiny-2018")
-    assert soon(lambda: problem(replica))
-    if also == "a folder out of reach":
-        elsewhere = indexes_folder.with_name("elsewhere")
-        indexes_folder.rename(elsewhere)
-        indexes_folder.touch()
-        time.sleep(5 * EVERY_S)
-        indexes_folder.unlink()
-        elsewhere.rename(indexes_folder)
-    time.sleep(0.1)
-    assert len(tried) == 1
-    assert replica.version() == "tiny-2016"
-    monkeypatch.undo()
-    replica.store.set_current("tiny-2018")
-    assert soon(lambda: replica.version() == "tiny-2018")
-
-
 def test_a_version_that_was_published_again_and_swapped_reaches_the_other(start: Start) -> None:
     one, other = start(follow_every_s=NEVER_S), start(follow_every_s=NEVER_S)
     newer = tiny_passages("tiny-2018")

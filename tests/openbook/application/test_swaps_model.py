@@ -105,8 +105,6 @@ class Swaps(RuleBasedStateMachine):
             name=name,
             store=store,
             follow_every_s=NEVER_S,
-            # under "resource" a look of the first would wait for readers that never leave
-            policy="resource" if number else "availability",
         )
         self.served.append(Serving(number, replica, store, replica.version(), name=name))
         return self.served[-1]
