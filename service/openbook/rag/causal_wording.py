@@ -40,7 +40,7 @@ class CausalWording:
     longest_question: int
     longest_answer: int
     _pieces: tuple[str, str, str, str]
-    _special: re.Pattern[str] | None
+    _control: re.Pattern[str] | None
 
     @classmethod
     def of(
@@ -52,7 +52,6 @@ class CausalWording:
         pieces, and for one that leaves no room.
         """
         pieces = _cut(name, _whole(name, tokenizer, prompt))
-        special = sorted(set(tokenizer.all_special_tokens), key=len, reverse=True)
         wording = cls(
             tokenizer=tokenizer,
             prompt=prompt,
@@ -62,7 +61,7 @@ class CausalWording:
             longest_question=0,
             longest_answer=0,
             _pieces=pieces,
-            _special=re.compile("|".join(map(re.escape, special))) if special else None,
+            _control=_control_tokens(tokenizer),
         )
         if not wording.shared:
             raise CheckpointInvalid(
@@ -156,10 +155,8 @@ class CausalWording:
         return [token for token, _ in kept], [end for _, end in kept]
 
     def _plain(self, text: str) -> str:
-        """The text without the names of special tokens: a passage cannot end its own turn."""
-        if self._special is None:
-            return text
-        return self._special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+        """The text with a space in each name of a control token: a passage cannot end its own turn."""
+        return text if self._control is None else self._control.sub(r"\g<0> ", text)
 
     def _check_seams(self, name: str) -> None:
         """Raises CheckpointInvalid where pieces and whole have other tokens."""
@@ -259,6 +256,22 @@ def _stops(name: str, tokenizer: Any, prompt: CausalPrompt, ends: Sequence[int])
     if not found:
         raise CheckpointInvalid(checkpoint=name, reason="nothing ends its answers: give stops in its prompt.")
     return found
+
+
+def _control_tokens(tokenizer: Any) -> re.Pattern[str] | None:
+    """Finds the first character of every text that the tokenizer makes one token of outside its usual way.
+
+    Chat templates write tokens that have no role of their own, such as <|start_header_id|>: all added tokens count. One
+    that may be written in other letters is found in any.
+    """
+    added = {token.content for token in tokenizer.added_tokens_decoder.values()}
+    # a run of spaces, which some tokenizers add, says nothing
+    names = sorted(name for name in added | set(tokenizer.all_special_tokens) if len(name.strip()) > 1)
+    if not names:
+        return None
+    first, whole = ("|".join(sorted({re.escape(text) for text in texts})) for texts in ((n[0] for n in names), names))
+    # names may overlap, so they are only looked at; the many that some tokenizers have, where one may begin
+    return re.compile(f"(?={first})(?={whole}).", re.IGNORECASE | re.DOTALL)
 
 
 def _last_character(piece: str) -> str:

@@ -318,7 +318,7 @@ def _read_config(folder: Path) -> RagConfig:
     if missing:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json does not describe its {missing[0]}.")
     try:
-        return RagConfig.from_pretrained(folder)
+        return RagConfig.from_pretrained(folder, trust_remote_code=False)
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json: {first_line(error)}") from error
 
@@ -328,7 +328,7 @@ def _read_generation(folder: Path, default: GenerationConfig) -> GenerationConfi
     if not (folder / GENERATION_FILE).is_file():
         return default
     try:
-        return GenerationConfig.from_pretrained(folder)
+        return GenerationConfig.from_pretrained(folder, trust_remote_code=False)
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"{GENERATION_FILE}: {first_line(error)}") from error
 
@@ -442,7 +442,7 @@ def _read_tokenizer(folder: Path, name: str, config: Any) -> PreTrainedTokenizer
         raise TokenizerMissing(checkpoint=str(folder), folder=name, reason="it is not there")
     try:
         # the model's configuration tells the class of tokenizers saved before tokenizer_config.json said it
-        return AutoTokenizer.from_pretrained(path, config=config, local_files_only=True)
+        return AutoTokenizer.from_pretrained(path, config=config, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # tokenizers raise anything, bare Exception included
         raise TokenizerMissing(checkpoint=str(folder), folder=name, reason=first_line(error)) from error
 

@@ -137,10 +137,13 @@ def _write_generator(source: str, folder: Path) -> int | None:
     try:
         with quiet():
             model = AutoModelForCausalLM.from_pretrained(
-                found, local_files_only=True, **({"dtype": "auto", "weights_only": True} | files)
+                found,
+                local_files_only=True,
+                trust_remote_code=False,
+                **({"dtype": "auto", "weights_only": True} | files),
             )
             named = {key: value for key, value in files.items() if key == "gguf_file"}
-            tokenizer = AutoTokenizer.from_pretrained(found, local_files_only=True, **named)
+            tokenizer = AutoTokenizer.from_pretrained(found, local_files_only=True, trust_remote_code=False, **named)
             ends = [model.generation_config.eos_token_id, model.config.get_text_config().eos_token_id]
             ends.append(tokenizer.eos_token_id)
             # the rest of it tells transformers how to sample, and some of it cannot be saved
@@ -210,7 +213,7 @@ def _write_question_encoder(source: str, folder: Path) -> _Brought:
 
 def _usual_prompt(generator: Path, positions: int | None) -> CausalPrompt:
     """Short answers: as a chat where the tokenizer has a template for one, else as a text to be continued."""
-    tokenizer = AutoTokenizer.from_pretrained(generator, local_files_only=True)
+    tokenizer = AutoTokenizer.from_pretrained(generator, local_files_only=True, trust_remote_code=False)
     longest = LONGEST_PASSAGE if positions is None or positions > FEW_POSITIONS else LONGEST_PASSAGE // 2
     prompt = replace(SHORT_ANSWERS, longest_passage=longest)
     if tokenizer.chat_template is not None:

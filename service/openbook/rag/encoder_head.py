@@ -178,9 +178,14 @@ def _load(folder: Path, kind: Any, dtype: torch.dtype, **options: Any) -> tuple[
     hf_logging.set_verbosity_error()
     try:
         model, loading = kind.from_pretrained(
-            folder, dtype=dtype, local_files_only=True, output_loading_info=True, **options
+            folder,
+            dtype=dtype,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **options,
         )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise CheckpointInvalid(checkpoint=folder, reason=first_line(error)) from error
     finally:

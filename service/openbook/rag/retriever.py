@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from openbook.entities import PriorWeights, RetrievedPassages, SearchChanges
-from openbook.errors import TooManyDocs
+from openbook.errors import IndexCorrupt, TooManyDocs
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.reranker import Reranker
@@ -78,11 +78,12 @@ class DenseRetriever:
     ) -> list[RetrievedPassages]:
         """The same from question vectors (Q, d), with `changes` in place of the manifest's parameters.
 
-        Raises what IndexSnapshot.search raises.
+        Raises what IndexSnapshot.search raises, and IndexCorrupt for a doc_score that is not finite.
         """
         retrieved = []
         for found in snapshot.nearest(vectors, n_docs, parameters=dict(changes), allowed=allowed):
             rows, doc_scores = tuple(found.rows.tolist()), self._scale * found.products  # (K,)
+            _check_finite(snapshot, found.rows, doc_scores)
             retrieved.append(RetrievedPassages(rows, snapshot.passages(rows), tuple(doc_scores.tolist())))
         return retrieved
 
@@ -98,16 +99,17 @@ class Bm25Retriever:
     def retrieve(
         self, questions: Sequence[str], snapshot: ReadableIndex, n_docs: int, allowed: Allowed = None
     ) -> list[RetrievedPassages]:
-        """Raises RetrieverUnavailable where the snapshot has no files for it, TooManyDocs as DenseRetriever does."""
+        """Raises RetrieverUnavailable where the snapshot has no files for it, and what DenseRetriever raises."""
         bm25 = snapshot.bm25()
         if n_docs > len(snapshot):
             raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
         n_docs = n_docs if allowed is None else min(n_docs, int(np.count_nonzero(allowed)))  # K
-        found = zip(*bm25.search(questions, n_docs, allowed=allowed), strict=True)  # Q of (K,) and (K,)
-        return [
-            RetrievedPassages(tuple(rows.tolist()), snapshot.passages(rows.tolist()), tuple(scores.tolist()))
-            for rows, scores in found
-        ]
+        retrieved = []
+        for rows, scores in zip(*bm25.search(questions, n_docs, allowed=allowed), strict=True):  # (K,) each
+            _check_finite(snapshot, rows, scores)
+            passages = snapshot.passages(rows.tolist())
+            retrieved.append(RetrievedPassages(tuple(rows.tolist()), passages, tuple(scores.tolist())))
+        return retrieved
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +143,14 @@ class HybridRetriever:
     ) -> list[RetrievedPassages]:
         """The best passages of each question, whose vectors are (Q, d).
 
-        Raises what `hybrid_candidates` raises.
+        Raises what `hybrid_candidates` raises, and IndexCorrupt for a candidate whose doc_score is not finite.
         """
         found = hybrid_candidates(questions, vectors, snapshot, n_docs, changes, allowed)
         return [self._best(candidates, snapshot, n_docs) for candidates in found]
 
     def _best(self, candidates: HybridCandidates, snapshot: ReadableIndex, n_docs: int) -> RetrievedPassages:
         doc_scores = self._weights.dense * candidates.products + self._weights.bm25 * candidates.bm25  # (C',)
+        _check_finite(snapshot, candidates.rows, doc_scores)
         order = np.argsort(-doc_scores, kind="stable")[:n_docs]  # (K,)
         rows = tuple(candidates.rows[order].tolist())
         return RetrievedPassages(rows, snapshot.passages(rows), tuple(doc_scores[order].tolist()))
@@ -220,6 +223,14 @@ class RerankedRetriever:
         order = np.argsort(-doc_scores, kind="stable")[:n_docs]  # (K,)
         best = tuple(passages[place] for place in order)
         return RetrievedPassages(tuple(rows[order].tolist()), best, tuple(doc_scores[order].tolist()))
+
+
+def _check_finite(snapshot: ReadableIndex, rows: NDArray[np.int64], doc_scores: NDArray[np.floating]) -> None:
+    """Raises IndexCorrupt, which names the row: rows and doc_scores (n,). A prior of NaN would be no prior at all."""
+    wrong = np.flatnonzero(~np.isfinite(doc_scores))
+    if len(wrong):
+        reason = f"the doc_score of row {rows[wrong[0]]} is {doc_scores[wrong[0]]}, not a finite number."
+        raise IndexCorrupt(version=snapshot.info.version, reason=reason)
 
 
 def _n_candidates(snapshot: ReadableIndex, n_docs: int) -> int:

@@ -69,6 +69,7 @@ def read_model(
                 ignore_mismatched_sizes=True,
                 weights_only=True,
                 local_files_only=True,
+                trust_remote_code=False,
             )
     except pickle.UnpicklingError as error:
         # torch's own message advises to unpickle the file all the same
@@ -113,7 +114,7 @@ def read_causal(folder: Path, dtype: torch.dtype | Literal["auto"]) -> "transfor
     Raises CheckpointInvalid and why.
     """
     try:
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json: {first_line(error)}") from error
     model: transformers.PreTrainedModel = read_model(transformers.AutoModelForCausalLM, folder, config, dtype)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from openbook.errors import IndexUnreadable
 from openbook.storage.faiss_index import FaissIndex, read_learned
 from openbook.storage.faiss_parts import Graph
 from openbook.storage.manifest import INDEX_FILE, is_lossy
@@ -67,7 +68,11 @@ class FaissSnapshot(IndexSnapshot):
         allowed: NDArray[np.bool_] | None,
     ) -> NDArray[np.int64]:
         if self._vectors is None:
-            return self._index.search(queries, k, parameters=chosen, threads=threads, allowed=allowed)
+            found = self._index.search(queries, k, parameters=chosen, threads=threads, allowed=allowed)  # (Q, k)
+            if (found < 0).any():
+                # FAISS compares products, and no comparison with NaN holds
+                raise IndexUnreadable(version=self.info.version, file=INDEX_FILE, reason="a vector is not finite.")
+            return found
         n_rows = len(self) if allowed is None else int(np.count_nonzero(allowed))
         n_proposed = min(n_rows, max(k, chosen[N_CANDIDATES]))
         if allowed is not None and n_proposed == n_rows:

@@ -63,7 +63,7 @@ class CausalContestants:
         self.generator = CausalGenerator(short, passage_bytes=1 << 40)
         self.generator.shortest_answer = work.new_tokens
         self._plain = AutoModelForCausalLM.from_pretrained(
-            folder / GENERATOR, dtype=checkpoint.generator.dtype, local_files_only=True
+            folder / GENERATOR, dtype=checkpoint.generator.dtype, local_files_only=True, trust_remote_code=False
         ).eval()
 
     def ways(self, turn: int) -> dict[str, Callable[[], Answers]]:

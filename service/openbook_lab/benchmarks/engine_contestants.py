@@ -126,7 +126,9 @@ class Transformers:
 
     def __init__(self, folder: Path, dtype: str, work: Work) -> None:
         self._work = work
-        self._token = RagTokenForGeneration.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
+        self._token = RagTokenForGeneration.from_pretrained(
+            folder, dtype=getattr(torch, dtype), trust_remote_code=False
+        ).eval()
         # RAG-Sequence scores with this number and ignores the argument
         self._token.config.n_docs = work.n_docs
         # both have the same parts: one copy of the weights is enough

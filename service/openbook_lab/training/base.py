@@ -112,7 +112,7 @@ class Base:
             words.data = words.data.clone()
         elif self.kind == "generator":
             tokenizer_folder = minilm_folder()
-            generator = AutoModelForSeq2SeqLM.from_pretrained(self.folder, dtype="float32")
+            generator = AutoModelForSeq2SeqLM.from_pretrained(self.folder, dtype="float32", trust_remote_code=False)
             question_encoder = warm_start_question_encoder(minilm_folder(), dimension=dimension)
         else:
             question_encoder = warm_start_question_encoder(self.folder, dimension=dimension)
@@ -124,7 +124,11 @@ class Base:
             doc_sep=self.config.get("doc_sep", QUESTION_SEPARATOR),
         )
         return RagModels(
-            question_encoder, generator, AutoTokenizer.from_pretrained(tokenizer_folder), wording, self.prior
+            question_encoder,
+            generator,
+            AutoTokenizer.from_pretrained(tokenizer_folder, trust_remote_code=False),
+            wording,
+            self.prior,
         )
 
     @property
@@ -147,7 +151,7 @@ class Base:
         ends = generator.generation_config.eos_token_id
         wording = CausalWording.of(
             facts.name,
-            AutoTokenizer.from_pretrained(base / GENERATOR),
+            AutoTokenizer.from_pretrained(base / GENERATOR, trust_remote_code=False),
             facts.prompt,
             ends=[ends] if isinstance(ends, int) else list(ends or ()),
             positions=self.positions,
@@ -158,11 +162,13 @@ class Base:
         if self.kind == "causal":
             facts = read_facts(self.folder)
             base = self.folder if facts.adapts is None else facts.adapts.find(self.folder)
-            return AutoTokenizer.from_pretrained(base / GENERATOR)
+            return AutoTokenizer.from_pretrained(base / GENERATOR, trust_remote_code=False)
         if self.kind == "checkpoint":
             generator = AutoConfig.for_model(**self.config["generator"])
-            return AutoTokenizer.from_pretrained(self.folder / GENERATOR_TOKENIZER, config=generator)
-        return AutoTokenizer.from_pretrained(self.folder)
+            return AutoTokenizer.from_pretrained(
+                self.folder / GENERATOR_TOKENIZER, config=generator, trust_remote_code=False
+            )
+        return AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False)
 
     @property
     def positions(self) -> int | None:

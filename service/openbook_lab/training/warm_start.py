@@ -41,7 +41,7 @@ def warm_start_generator(base: Path, *, decoder_layers: Sequence[int] = ()) -> B
     decoder_layers = tuple(decoder_layers) or tuple(range(1, config.num_hidden_layers, 2)) or (0,)
     if not all(0 <= layer < config.num_hidden_layers for layer in decoder_layers):
         raise SourceInvalid(source=base, reason=f"decoder layers {decoder_layers} of {config.num_hidden_layers} layers")
-    tokenizer = AutoTokenizer.from_pretrained(base)
+    tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=False)
     generator = BartForConditionalGeneration(
         BartConfig(
             vocab_size=config.vocab_size,
@@ -101,7 +101,7 @@ def warm_start_question_encoder(base: Path, *, dimension: int | None = None) -> 
 
 
 def _load_bert(base: Path) -> PreTrainedModel:
-    return AutoModel.from_pretrained(base, add_pooling_layer=False, dtype=torch.float32)
+    return AutoModel.from_pretrained(base, add_pooling_layer=False, dtype=torch.float32, trust_remote_code=False)
 
 
 def _positions(bert: PreTrainedModel) -> Tensor:

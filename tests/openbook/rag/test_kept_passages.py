@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from openbook.entities import AnswerOptions, KeptStats
+from openbook.entities import AnswerOptions, KeptStats, Passage
+from openbook.rag.causal_generator import CausalGenerator
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.rag.kept_passages import KeptPassages
@@ -72,6 +73,20 @@ def test_nothing_is_kept_that_does_not_fit(max_bytes: int) -> None:
         kept.read(book, ["a"], read)
     kept.read(None, ["a"], read)
     assert kept.stats() == KeptStats(hits=0, misses=3, bytes=0)
+
+
+def test_a_kept_passage_takes_its_own_bytes_and_no_others(tiny_causal_checkpoint: Path) -> None:
+    """Passages are read together, padded to the longest; one that is kept must not hold the memory of all."""
+    generator = CausalGenerator(load_checkpoint(tiny_causal_checkpoint), passage_bytes=1 << 24)
+    book = Book()
+    passages = [Passage(str(words), "peru", "the sea " * words) for words in (1, 2, 3, 40)]
+    read = generator.encode(["who"], [passages], book).passages
+    held = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in read}
+    kept = generator.kept()
+    assert kept.bytes == sum(tensor.nbytes for tensor in read)
+    assert sum(held.values()) == kept.bytes
+    again = generator.encode(["what"], [passages], book).passages
+    assert [tensor.data_ptr() for tensor in again] == [tensor.data_ptr() for tensor in read]
 
 
 def test_a_closed_snapshot_leaves_nothing_behind(tiny_causal_checkpoint: Path, tiny_indexes: Path) -> None:
