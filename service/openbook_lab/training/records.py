@@ -43,7 +43,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RecordLayout:
     """How records become a text; one of several forms is drawn for each text, with `varied` for each entry.
 
     `weight` says how often it is drawn, `most` how many records it holds. A record is its head, its entries and notes
@@ -155,16 +155,18 @@ def invent(seed: int, count: int) -> Iterator[Question]:
     return itertools.islice((question for question in drawn if question is not None), count)
 
 
-def layouts() -> list[Layout]:
+def layouts() -> list[RecordLayout]:
     """Every layout of records.toml."""
-    return [Layout(**layout) for layout in _content()["layout"]]
+    return [RecordLayout(**layout) for layout in _content()["layout"]]
 
 
 def _content() -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name("records.toml").read_text(encoding="utf-8"))
 
 
-def _question(content: Mapping[str, Any], known: Sequence[Layout], random_state: random.Random) -> Question | None:
+def _question(
+    content: Mapping[str, Any], known: Sequence[RecordLayout], random_state: random.Random
+) -> Question | None:
     """A question about one of a few records in one layout; None where what was drawn does not fit together."""
     invention, kinds = Invention(content["words"], random_state), content["record"]
     (pattern,) = random_state.choices(kinds, [3 if kind["kind"] == "government" else 1 for kind in kinds])
