@@ -10,8 +10,8 @@ import typer
 from openbook.cli.ask_file import AnswerFile, AskingAll, QuestionFile, summary
 from openbook.cli.client import Answering, ServiceHere, running_service, url_of
 from openbook.cli.consoles import messages, output, print_json, say
-from openbook.cli.heat_map import check_can_write, heat_map, write_drawing
-from openbook.cli.options import URL, argument, file_to_write, option, plot_to_write, with_options
+from openbook.cli.heat_map import heat_map
+from openbook.cli.options import URL, argument, file_to_write, option, svg_to_write, with_options
 from openbook.cli.rendering import show_answer, show_comparison
 from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoice
 from openbook.errors import FilterInvalid, SettingInvalid
@@ -80,10 +80,10 @@ def ask(
     as_json: bool = option(False, "Print the response of POST /answer or POST /compare as JSON.", "--json"),
     picture: Path | None = option(
         None,
-        "Draw which passage each token came from (the paper's Figure 2), as .svg or .png. A .png needs matplotlib.",
+        "Draw which passage each token came from (the paper's Figure 2), as .svg.",
         "--heat-map",
         metavar="FILE",
-        callback=plot_to_write,
+        callback=svg_to_write,
     ),
     file: Path | None = option(
         None, 'Ask each question of this file. Its lines are JSON: {"question": "..."}.', metavar="FILE.jsonl"
@@ -111,10 +111,8 @@ def ask(
         raise SettingInvalid(setting="--index", reason="names one version and --compare several; leave one out")
     if compare and len(set(compare)) < 2:
         raise SettingInvalid(setting="--compare", reason="takes two versions or more, each given with --compare")
-    if picture is not None:
-        if compare:
-            raise SettingInvalid(setting="--heat-map", reason="draws one answer; leave --compare out")
-        check_can_write("--heat-map", picture)
+    if picture is not None and compare:
+        raise SettingInvalid(setting="--heat-map", reason="draws one answer; leave --compare out")
     if (question is None) == (file is None):
         raise SettingInvalid(setting="QUESTION", reason="give one question, or a file of them with --file")
     search = {"efSearch": ef_search, "nprobe": nprobe, "candidates": candidates}
@@ -139,7 +137,7 @@ def ask(
     asked = SingleQuestion(question, compare, options)
     answer = (asked.here(settings) if local else asked.there(settings, url)).body()
     if picture is not None:
-        write_drawing(heat_map(question, answer), picture)
+        picture.write_text(heat_map(question, answer), encoding="utf-8")
     if as_json:
         print_json(answer)
     elif compare:

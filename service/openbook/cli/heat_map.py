@@ -1,30 +1,20 @@
-"""The heat map of an answer: which passage each token came from, beside the prior (the paper's Figure 2).
-
-It is made of boxes and words. As SVG we write them ourselves, with hints under the pointer, which matplotlib has not;
-as PNG matplotlib draws them.
-"""
+"""The heat map of an answer: which passage each token came from, beside the prior (the paper's Figure 2), as SVG."""
 
 import html
-import importlib.util
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from rich.cells import cell_len, set_cell_size
 
 from openbook.cli.consoles import printable
 from openbook.cli.rendering import dated, model_of
-from openbook.errors import SettingInvalid
 
 # A fixed width tells how long a word will be; the first that is there is taken.
 FONTS = "'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', monospace"
 # Of DejaVu Sans Mono, the widest of them: width of a character by the size of the letters.
 CELL = 0.602
-PIXELS_AN_INCH = 100
-SHARPNESS = 2
 
 MARGIN = 24.0
 LINE = 22.0
@@ -54,7 +44,11 @@ class Box:
     width: float
     height: float
     fill: str
-    hint: str = ""
+    hint: str
+
+    def svg(self) -> str:
+        size = f'width="{self.width:.1f}" height="{self.height:.1f}"'
+        return f'<rect x="{self.x:.1f}" y="{self.y:.1f}" {size} fill="{self.fill}">{_title(self.hint)}</rect>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +60,22 @@ class Words:
     text: str
     size: float = SIZE
     fill: str = DARK
-    anchor: Literal["start", "middle", "end"] = "start"
+    anchor: Literal["start", "middle"] = "start"
     bold: bool = False
     hint: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """Shapes on a white ground, drawn in their order. `label` says what it shows to a reader who cannot see it."""
-
-    width: float
-    height: float
-    label: str
-    shapes: Sequence[Box | Words]
+    def svg(self) -> str:
+        bold, hint = ' font-weight="bold"' if self.bold else "", _title(self.hint) if self.hint else ""
+        return (
+            f'<text x="{self.x:.1f}" y="{self.y:.1f}" font-size="{self.size:g}" fill="{self.fill}"{bold} '
+            f'text-anchor="{self.anchor}" dominant-baseline="central" xml:space="preserve">'
+            f"{_escaped(self.text)}{hint}</text>"
+        )
 
 
-def heat_map(question: str, answer: Mapping[str, Any]) -> Drawing:
+def heat_map(question: str, answer: Mapping[str, Any]) -> str:
     """Draw the body of POST /answer: a row for each passage by rank; a column for the prior, for each token of the best
-    answer, and for the posterior of the whole answer."""
+    answer, and for the posterior of the whole answer. Nothing in it is fetched or run, whatever the words are."""
     passages, tokens = answer["passages"], answer["tokens"]
     titles = [shortened(f"[{one['rank']}] {one['title']}", LONGEST_TITLE) for one in passages]
     columns = [
@@ -118,12 +110,16 @@ def heat_map(question: str, answer: Mapping[str, Any]) -> Drawing:
         shapes += [replace(head, x=x + width / 2), *_column(x, top, width, name, shares, titles)]
         x += width + CELL_GAP
     widest = max(width_of(one) for one in (*lines, *rows, footing))
-    return Drawing(
-        width=max(x, MARGIN + widest) + MARGIN,
-        height=bottom + LINE + MARGIN / 2,
-        label=f"Which passage each token of the answer {answer['answer']!r} to {question!r} came from",
-        shapes=[*shapes, *rows, footing],
-    )
+    width, height = f"{max(x, MARGIN + widest) + MARGIN:.0f}", f"{bottom + LINE + MARGIN / 2:.0f}"
+    lines_of_svg = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'role="img" font-family="{FONTS}">',
+        _title(f"Which passage each token of the answer {answer['answer']!r} to {question!r} came from"),
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        *(shape.svg() for shape in [*shapes, *rows, footing]),
+        "</svg>",
+    ]
+    return "\n".join(lines_of_svg) + "\n"
 
 
 def _row(top: float, row: int) -> float:
@@ -159,91 +155,10 @@ def shortened(text: str, cells: int) -> str:
     return set_cell_size(text, cells - 1).rstrip() + "…"
 
 
-def check_can_write(option: str, path: Path) -> None:
-    """Raise SettingInvalid for a PNG without matplotlib, before there is work that would be lost."""
-    if not _is_svg(path) and importlib.util.find_spec("matplotlib") is None:
-        raise SettingInvalid(
-            setting=option, reason="a .png needs matplotlib: pip install 'openbook[plots]'; an .svg does not"
-        )
-
-
-def write_drawing(drawing: Drawing, path: Path) -> None:
-    """As SVG or PNG, by the file's ending."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if _is_svg(path):
-        path.write_text(as_svg(drawing), encoding="utf-8")
-    else:
-        _write_png(drawing, path)
-
-
-def as_svg(drawing: Drawing) -> str:
-    """One element a line. Nothing in it is fetched or run, whatever the words are."""
-    width, height = f"{drawing.width:.0f}", f"{drawing.height:.0f}"
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        f'role="img" font-family="{FONTS}">',
-        _svg_title(drawing.label),
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        *map(_svg_shape, drawing.shapes),
-        "</svg>",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _is_svg(path: Path) -> bool:
-    return path.suffix.lower() == ".svg"
-
-
-def _svg_shape(shape: Box | Words) -> str:
-    place = f'x="{shape.x:.1f}" y="{shape.y:.1f}"'
-    hint = _svg_title(shape.hint) if shape.hint else ""
-    if isinstance(shape, Box):
-        place += f' width="{shape.width:.1f}" height="{shape.height:.1f}" fill="{shape.fill}"'
-        return f"<rect {place}>{hint}</rect>" if hint else f"<rect {place}/>"
-    bold = ' font-weight="bold"' if shape.bold else ""
-    return (
-        f'<text {place} font-size="{shape.size:g}" fill="{shape.fill}"{bold} text-anchor="{shape.anchor}" '
-        f'dominant-baseline="central" xml:space="preserve">{_escaped(shape.text)}{hint}</text>'
-    )
-
-
-def _svg_title(text: str) -> str:
+def _title(text: str) -> str:
     return f"<title>{_escaped(text)}</title>"
 
 
 def _escaped(text: str) -> str:
     # XML has neither control characters nor these two, not even escaped
     return html.escape(re.sub("[\ufffe\uffff]", "\ufffd", printable(text)))
-
-
-def _write_png(drawing: Drawing, path: Path) -> None:
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Rectangle
-
-    # dollar signs are no formulas here
-    with rc_context({"text.parse_math": False, "font.family": "monospace"}), warnings.catch_warnings():
-        # a sign that the font lacks is drawn as a box
-        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
-        size = (drawing.width / PIXELS_AN_INCH, drawing.height / PIXELS_AN_INCH)
-        figure: Any = Figure(figsize=size, dpi=PIXELS_AN_INCH * SHARPNESS)
-        axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-        axes.set(xlim=(0, drawing.width), ylim=(drawing.height, 0))
-        axes.set_axis_off()
-        for shape in drawing.shapes:
-            if isinstance(shape, Box):
-                box = Rectangle((shape.x, shape.y), shape.width, shape.height, facecolor=shape.fill, linewidth=0)
-                axes.add_patch(box)
-            else:
-                axes.text(
-                    shape.x,
-                    shape.y,
-                    printable(shape.text),
-                    # a letter's size is in points, of which an inch has 72
-                    fontsize=shape.size * 72 / PIXELS_AN_INCH,
-                    color=shape.fill,
-                    weight="bold" if shape.bold else "normal",
-                    horizontalalignment={"start": "left", "middle": "center", "end": "right"}[shape.anchor],
-                    verticalalignment="center_baseline",
-                )
-        figure.savefig(path)

@@ -170,6 +170,13 @@ def plot_to_write(path: Path | None) -> Path | None:
     return file_to_write(path)
 
 
+def svg_to_write(path: Path | None) -> Path | None:
+    """As file_to_write, for an SVG."""
+    if path is not None and path.suffix.lower() != ".svg":
+        raise typer.BadParameter(f"{path} does not end in .svg")
+    return file_to_write(path)
+
+
 def folder_to_fill(path: Path | None) -> Path | None:
     """Make a folder. Raises BadParameter for one that cannot be written to."""
     if path is None:

@@ -1,15 +1,12 @@
-"""The picture of an answer: what it says, in words that cannot break it, as SVG and as PNG."""
+"""The picture of an answer: what it says, in words that cannot break it, as SVG."""
 
-import importlib.util
 import itertools
 import json
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import pytest
-
-from openbook.cli.heat_map import as_svg, colour, heat_map, shortened, write_drawing
+from openbook.cli.heat_map import colour, heat_map, shortened
 from tests.fixtures.command_line import QUESTION, Run
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -37,7 +34,7 @@ def words_of(svg: str) -> list[str]:
 
 
 def test_it_has_the_prior_then_every_token_then_the_answer_over_the_passages() -> None:
-    words = words_of(as_svg(heat_map("what is the capital of peru", answered())))
+    words = words_of(heat_map("what is the capital of peru", answered()))
     assert words[:3] == [
         "what is the capital of peru",
         "Lima   (log p = -0.250)",
@@ -52,7 +49,7 @@ def test_words_that_would_break_the_picture_are_words_in_it() -> None:
     hostile = "</text><script>alert('x & \"y\"')</script>\x00\x1b[31m\ufffe\ud800"
     passages = [{"rank": 1, "passage_id": hostile, "title": hostile, "prior": 1.0, "posterior": 1.0}]
     tokens = [{"text": hostile, "posterior": [1.0]}]
-    svg = as_svg(heat_map(hostile, answered(answer=hostile, passages=passages, tokens=tokens)))
+    svg = heat_map(hostile, answered(answer=hostile, passages=passages, tokens=tokens))
     svg.encode("utf-8")
     root = ElementTree.fromstring(svg)
     assert {element.tag.removeprefix(SVG) for element in root.iter()} == {"svg", "title", "rect", "text"}
@@ -69,7 +66,7 @@ def test_the_boxes_lie_side_by_side_and_inside_the_picture() -> None:
         tokens=[{"text": f" word{i}" * i, "posterior": [0.02] * 50} for i in range(1, 13)],
     )
     drawing = heat_map("y" * 300, long)
-    root = ElementTree.fromstring(as_svg(drawing))
+    root = ElementTree.fromstring(drawing)
     ground, *boxes = [
         tuple(float(box.get(name, "0")) for name in ("x", "y", "width", "height")) for box in root.iter(f"{SVG}rect")
     ]
@@ -97,13 +94,6 @@ def test_a_long_title_ends_in_an_ellipsis_at_its_width() -> None:
     assert shortened("\u4e2d" * 4, 6) == "\u4e2d\u4e2d…"
 
 
-def test_png_is_drawn_with_matplotlib(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    # a formula's sign, and one that the font lacks
-    write_drawing(heat_map("what costs $5 or $6 \u4e2d", answered()), tmp_path / "new" / "map.png")
-    assert (tmp_path / "new" / "map.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_ask_draws_its_answer(run: Run, service: str) -> None:
     ended = run(
         "ask", QUESTION, "--url", service, "--json", "--n-docs", 2, "--max-new-tokens", 3, "--heat-map", "a.svg"
@@ -115,10 +105,8 @@ def test_ask_draws_its_answer(run: Run, service: str) -> None:
     assert [f"[{one['rank']}] {one['title']}" for one in answer["passages"]] == words[-3:-1]
 
 
-def test_what_cannot_be_drawn_is_refused_before_anything_is_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = run("ask", QUESTION, "--heat-map", "a.jpg")
-    assert (ended.code, "a.jpg ends in neither .png nor .svg" in ended.err) == (2, True)
+def test_what_cannot_be_drawn_is_refused_before_anything_is_asked(run: Run) -> None:
+    ended = run("ask", QUESTION, "--heat-map", "a.png")
+    assert (ended.code, "a.png does not end in .svg" in ended.err) == (2, True)
     compared = run("ask", QUESTION, "--compare", "a", "--compare", "b", "--heat-map", "a.svg")
     assert "draws one answer; leave --compare out" in compared.err
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    assert "openbook[plots]" in run("ask", QUESTION, "--heat-map", "a.png").err
