@@ -135,7 +135,7 @@ def swap(
 
 @with_options
 def http(settings: Serving, files: ReportFiles, clients: Clients) -> None:
-    """Measure what the application and HTTP add to a bare call of the engine, and the answers a second of many clients.
+    """Measure what HTTP adds to a bare call of the engine, and the answers a second of many clients.
 
     The service runs in this process, its clients in another. The questions are the encyclopedia's, who leads; any
     index will do, since it is time that is measured.

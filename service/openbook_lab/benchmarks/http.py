@@ -1,16 +1,13 @@
 """What the service costs beside the engine, and what it gains by answering waiting questions together.
 
-One client: the bare engine, the application in this process and the service over HTTP answer each question one right
-after the other and each time in another order, so that other work of the machine slows all three alike. The same client
-then hears answers as events, and asks for each without them in turn: what it waits for the first token, and for the
-whole. Many clients:
-rounds of all numbers of clients, one after the other, for the same reason; a rate is compared within its round.
+One client: the bare engine and the service over HTTP answer each question one right after the other, so that other work
+of the machine slows both alike; then the same client hears the answer as events. Many clients: rounds of all numbers of
+clients, one after the other, for the same reason; a rate is compared within its round.
 
 Clients run in a process of their own, so that they take no time of the service. That process imports this file:
 imports here are light, and the model's are for types alone.
 """
 
-import asyncio
 import json
 import math
 import random
@@ -29,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from openbook.cli.client import quieten_libraries
 from openbook.cli.options import option
 from openbook.cli.progress import ProgressBar
-from openbook.entities import AnswerOptions, ModelKind, StageSeconds
+from openbook.entities import AnswerOptions, ModelKind
 from openbook.settings import Settings
 from openbook_client import Refused
 from openbook_lab.benchmarks.children import Child, Progress
@@ -39,16 +36,15 @@ if TYPE_CHECKING:
     from openbook.api.composition import Services
     from openbook.application.telemetry import Telemetry
 
-WAYS = ("bare engine call", "application, same process", "HTTP on loopback")
 TIMEOUT_S = 600.0
-# Questions in each way that do not count.
+# Questions that do not count.
 WARM_UP = 3
 # A refused client waits so long before it asks again, whatever Retry-After says: rates are measured.
 REFUSED_PAUSE_S = 0.05
 OK, REFUSED = 200, 503
 EVENTS = "text/event-stream"
-# Of a stream, until when a client waits; the last is the same answer asked for without events.
-MOMENTS = ("passages", "token", "answer", "answer without events")
+# Until when one client waits, from the bare engine's answer to the events of a stream.
+BARE, HTTP, MOMENTS = "bare engine call", "HTTP on loopback", ("passages", "token", "answer")
 BATCHES = re.compile(r'^openbook_batch_size_(sum|count|bucket)(?:\{le="([^"]+)"\})? (\S+)$', re.MULTILINE)
 
 
@@ -73,7 +69,7 @@ class Clients:
         return {name: getattr(self, name) for name in ("n_docs", "model", "num_beams", "max_new_tokens")}
 
 
-def measure_http(settings: Settings, options: Clients) -> Report:
+def measure_http(settings: Settings, asked: Clients) -> Report:
     """Serve the index of the settings in this process, and ask it as one client and as many."""
     # the process of the clients imports this file too
     import torch
@@ -85,43 +81,59 @@ def measure_http(settings: Settings, options: Clients) -> Report:
     quieten_libraries()
     texts = [one.text for one in leader_questions()]
     random.Random(0).shuffle(texts)
-    bodies = [{"question": text, **options.fields} for text in texts]
+    bodies = [{"question": text, **asked.fields} for text in texts]
     settings = settings.model_copy(update={"host": "127.0.0.1", "port": 0, "follow_s": 0.0})
     app = create_app(settings)
     with serving(app, settings) as port, ClientProcess(port, bodies) as clients, ProgressBar() as progress:
         services: Services = app.state.services
-        overhead = measure_overhead(services, clients, texts, options, progress.update)
-        heard = measure_streams(clients, options, progress.update)
-        loads = measure_load(app.state.telemetry, services, clients, texts, options, progress.update)
+        engine = BareEngine(services, texts, AnswerOptions(**asked.fields))
+        waits = measure_one(engine, clients, asked.questions, progress.update)
+        loads = measure_load(engine, app.state.telemetry, clients, asked, progress.update)
         index = services.live.now()
-    return Report(
-        "bench http",
-        {
-            "checkpoint": services.engine.checkpoint_name,
-            "index": index.version if index is not None else "",
-            **options.fields,
-            "workers": settings.workers,
-            "max_batch": settings.max_batch,
-            "threads": torch.get_num_threads(),
-            "dtype": settings.dtype,
-            "machine": machine(),
-        },
-        (overhead.table(), streams_table(heard), load_table(loads)),
-    )
+    facts = {
+        "checkpoint": services.engine.checkpoint_name,
+        "index": index.version if index is not None else "",
+        **asked.fields,
+        "workers": settings.workers,
+        "max_batch": settings.max_batch,
+        "threads": torch.get_num_threads(),
+        "dtype": settings.dtype,
+        "machine": machine(),
+    }
+    return Report("bench http", facts, (one_client_table(waits), load_table(loads)))
 
 
-# --- clients -----------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class BareEngine:
+    """Answers the questions by number, without the application and HTTP."""
+
+    services: "Services"
+    questions: Sequence[str]
+    options: AnswerOptions
+
+    def answer(self, *numbers: int) -> None:
+        batch = [self.questions[number % len(self.questions)] for number in numbers]
+        with self.services.live.lease() as lease:
+            self.services.engine.answer(batch, lease.snapshot, self.options)
+
+    def processor_s(self, sizes: Sequence[int], seconds: float, first: int) -> float:
+        """For an answer, in batches of these sizes, measured for about so many seconds."""
+        began, answered = time.process_time(), 0
+        for size in cycle(sizes or [1]):
+            self.answer(*range(first + answered, first + answered + size))
+            answered += size
+            if time.process_time() - began >= seconds:
+                break
+        return (time.process_time() - began) / answered
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One question as a client saw it. `computed_s` are the engine's stages as the service tells them; `problem` is the
-    body of an error."""
+    """One question as a client saw it; `problem` is the body of an error."""
 
     status: int
     began: float
     seconds: float
-    computed_s: float = 0.0
     problem: str = ""
 
 
@@ -131,10 +143,12 @@ class ClientProcess(Child):
     def __init__(self, port: int, bodies: Sequence[dict[str, Any]]) -> None:
         super().__init__(_client, port, [json.dumps(body).encode() for body in bodies])
 
-    def ask(self, number: int) -> Reply:
-        """One question, over a connection that stays open."""
+    def ask(self, number: int) -> float:
+        """The seconds of one answer, over a connection that stays open. Raises Refused without an answer."""
         reply: Reply = self.request((number,))
-        return reply
+        if reply.status != OK:
+            raise Refused(str(reply.status), reply.problem, status=reply.status)
+        return reply.seconds
 
     def hear(self, number: int) -> dict[str, float]:
         """The seconds until the first event of each name in one answer. Raises Refused without an answer."""
@@ -168,12 +182,11 @@ def _load(port: int, requests: list[bytes], first: int, n_clients: int, seconds:
     until = time.perf_counter() + seconds
 
     def client(number: int) -> list[Reply]:
-        replies = []
-        turn = first + number
+        replies: list[Reply] = []
         with closing(_connect(port)) as connection:
             while time.perf_counter() < until:
+                turn = first + number + n_clients * len(replies)
                 replies.append(_ask(connection, requests[turn % len(requests)]))
-                turn += n_clients
                 if replies[-1].status == REFUSED:
                     time.sleep(REFUSED_PAUSE_S)
         return replies
@@ -187,11 +200,8 @@ def _ask(connection: HTTPConnection, request: bytes) -> Reply:
     connection.request("POST", "/answer", request, {"content-type": "application/json"})
     response = connection.getresponse()
     content = response.read()
-    seconds = time.perf_counter() - began
-    if response.status != OK:
-        return Reply(response.status, began, seconds, problem=content.decode(errors="replace"))
-    stages = json.loads(content)["seconds"]
-    return Reply(OK, began, seconds, sum(stages[stage] for stage in ("encode", "retrieve", "generate")))
+    problem = "" if response.status == OK else content.decode(errors="replace")
+    return Reply(response.status, began, time.perf_counter() - began, problem)
 
 
 def _hear(connection: HTTPConnection, request: bytes) -> dict[str, float]:
@@ -199,13 +209,12 @@ def _hear(connection: HTTPConnection, request: bytes) -> dict[str, float]:
     connection.request("POST", "/answer", request, {"content-type": "application/json", "accept": EVENTS})
     heard: dict[str, float] = {}
     name = ""
-    response = connection.getresponse()
-    for line in response:
-        if line.startswith(b"event: "):
-            name = line.decode().removeprefix("event: ").strip()
-        if line.startswith(b"data: "):
-            heard.setdefault(name, time.perf_counter() - began)
-    response.close()
+    with closing(connection.getresponse()) as response:
+        for line in response:
+            if line.startswith(b"event: "):
+                name = line.decode().removeprefix("event: ").strip()
+            if line.startswith(b"data: "):
+                heard.setdefault(name, time.perf_counter() - began)
     return heard
 
 
@@ -213,124 +222,42 @@ def _connect(port: int) -> HTTPConnection:
     return HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
 
 
-# --- one client --------------------------------------------------------------------------------------------
+def measure_one(
+    engine: BareEngine, clients: ClientProcess, questions: int, progress: Progress
+) -> dict[str, list[float]]:
+    """The seconds of so many answers of the bare engine and over HTTP, and until each of MOMENTS of a stream, which may
+    lack one. Raises Refused for a service that does not answer them."""
+    found: dict[str, list[float]] = {name: [] for name in (BARE, HTTP, *MOMENTS)}
 
+    def bare(number: int) -> float:
+        began = time.perf_counter()
+        engine.answer(number)
+        return time.perf_counter() - began
 
-@dataclass(slots=True)
-class Overhead:
-    """By way, the seconds of each question, and how many of them pass outside the engine's stages."""
-
-    seconds: dict[str, list[float]] = field(default_factory=lambda: {way: [] for way in WAYS})
-    outside: dict[str, list[float]] = field(default_factory=lambda: {way: [] for way in WAYS})
-
-    def table(self) -> Table:
-        """`added`: the time over the same question's bare call. `outside`: the time over the engine's stages for the
-        same answer, without the noise between two calls."""
-        bare = self.seconds[WAYS[0]]
-        rows: Rows = []
-        for way in WAYS:
-            seconds = self.seconds[way]
-            added = [one - other for one, other in zip(seconds, bare, strict=True)]
-            middle = statistics.median(added)
-            rows.append(
-                (
-                    way,
-                    *(1000 * at(seconds, share) for share in (0.5, 0.9, 0.99)),
-                    1000 * statistics.fmean(seconds),
-                    1000 * middle,
-                    1000 * statistics.fmean(added),
-                    100 * middle / statistics.median(bare),
-                    1000 * statistics.median(self.outside[way]),
-                    100 * statistics.median(self.outside[way]) / statistics.median(bare),
-                )
-            )
-        return Table(
-            "One client, milliseconds a question",
-            ("way", "p50", "p90", "p99", "mean", "added p50", "added mean", "added %", "outside p50", "outside %"),
-            rows,
-            digits=2,
-        )
-
-
-def measure_overhead(
-    services: "Services", clients: ClientProcess, questions: Sequence[str], asked: Clients, progress: Progress
-) -> Overhead:
-    """Ask so many questions in all three ways. Raises Refused for a service that does not answer them."""
-    found = Overhead()
-    rounds, options = asked.questions, AnswerOptions(**asked.fields)
-
-    def bare(number: int) -> tuple[float, float]:
-        with services.live.lease() as lease:
-            began = time.perf_counter()
-            (answer,) = services.engine.answer([questions[number % len(questions)]], lease.snapshot, options)
-            return time.perf_counter() - began, stages_s(answer.source.seconds)
-
-    def over_http(number: int) -> tuple[float, float]:
-        reply = clients.ask(number)
-        check_answered(reply)
-        return reply.seconds, reply.computed_s
-
-    with asyncio.Runner() as runner:
-
-        def in_process(number: int) -> tuple[float, float]:
-            question = questions[number % len(questions)]
-            began = time.perf_counter()
-            answer = runner.run(services.answer_question.answer(question, options, timeout_s=TIMEOUT_S))
-            return time.perf_counter() - began, stages_s(answer.source.seconds)
-
-        ways = list(zip(WAYS, (bare, in_process, over_http), strict=True))
-        for number in range(-WARM_UP, rounds):
-            if number >= 0:
-                progress(number, rounds, "one client")
-            first = number % len(ways)
-            for way, ask in [*ways[first:], *ways[:first]]:
-                seconds, computed = ask(number)
-                if number >= 0:
-                    found.seconds[way].append(seconds)
-                    found.outside[way].append(seconds - computed)
-    progress(rounds, rounds, "one client")
-    return found
-
-
-def stages_s(seconds: StageSeconds) -> float:
-    """The engine's stages, without the queue."""
-    return seconds.encode + seconds.retrieve + seconds.generate
-
-
-# --- streams -----------------------------------------------------------------------------------------------
-
-
-def measure_streams(clients: ClientProcess, asked: Clients, progress: Progress) -> dict[str, list[float]]:
-    """The seconds until each of MOMENTS, of so many answers; a moment that a stream does not have is missing."""
-    found: dict[str, list[float]] = {moment: [] for moment in MOMENTS}
-    for number in range(-WARM_UP, asked.questions):
-        heard = clients.hear(number)
-        reply = clients.ask(number)
-        check_answered(reply)
+    for number in range(-WARM_UP, questions):
+        progress(max(0, number), questions, "one client")
+        # each comes first every other time
+        ways = [(BARE, bare), (HTTP, clients.ask)]
+        seconds = {name: ask(number) for name, ask in (ways if number % 2 else reversed(ways))}
         if number >= 0:
-            progress(number, asked.questions, "streams")
-            for moment, seconds in {**heard, MOMENTS[-1]: reply.seconds}.items():
-                found[moment].append(seconds)
-    progress(asked.questions, asked.questions, "streams")
+            for name, value in {**seconds, **clients.hear(number)}.items():
+                found[name].append(value)
+    progress(questions, questions, "one client")
     return found
 
 
-def streams_table(found: dict[str, list[float]]) -> Table:
-    """`share`: of the median until the whole answer of the stream."""
-    whole = statistics.median(found["answer"])
-    rows: Rows = [
-        (
-            moment if moment != "token" else "first token",
-            *(1000 * at(seconds, share) for share in (0.5, 0.9, 0.99)),
-            100 * statistics.median(seconds) / whole,
-        )
-        for moment, seconds in found.items()
-        if seconds
-    ]
-    return Table("One client's stream, milliseconds until", ("moment", "p50", "p90", "p99", "share %"), rows, digits=2)
-
-
-# --- many clients ------------------------------------------------------------------------------------------
+def one_client_table(found: dict[str, list[float]]) -> Table:
+    """`added`: the time over the same question's bare call."""
+    bare = found[BARE]
+    rows: Rows = []
+    for name, seconds in found.items():
+        if seconds:
+            added = [one - other for one, other in zip(seconds, bare, strict=True)] if name == HTTP else []
+            middle = statistics.median(added) if added else math.nan
+            share = 100 * middle / statistics.median(bare)
+            name = name if name in (BARE, HTTP) else f"a stream, until {'the first token' if name == 'token' else name}"
+            rows.append((name, *(1000 * at(seconds, part) for part in (0.5, 0.9, 0.99)), 1000 * middle, share))
+    return Table("One client, milliseconds a question", ("way", "p50", "p90", "p99", "added p50", "added %"), rows, 2)
 
 
 @dataclass(slots=True)
@@ -348,56 +275,30 @@ class Load:
 
 
 def measure_load(
-    telemetry: "Telemetry",
-    services: "Services",
-    clients: ClientProcess,
-    questions: Sequence[str],
-    options: Clients,
-    progress: Progress,
+    engine: BareEngine, telemetry: "Telemetry", clients: ClientProcess, asked: Clients, progress: Progress
 ) -> dict[int, Load]:
     """So many rounds of each number of clients, as long as the options say; after each the bare engine answers for a
     while. Seconds of the processor compare both: other work of the machine does not count."""
-    numbers = options.clients
-    found = {number: Load() for number in numbers}
-    check_answered(clients.ask(0))
-    clients.load(max(numbers), min(options.seconds, 1.0))
-    steps = options.rounds * len(numbers)
+    found = {number: Load() for number in asked.clients}
+    clients.load(max(asked.clients), min(asked.seconds, 1.0))
+    steps = asked.rounds * len(found)
     for step in range(steps):
-        number = numbers[step % len(numbers)]
+        number = asked.clients[step % len(asked.clients)]
         progress(step, steps, "clients")
-        load, before = found[number], telemetry.render().decode()
-        began = time.process_time()
-        replies = clients.load(number, options.seconds, first=step)
-        spent = time.process_time() - began
-        after = telemetry.render().decode()
-        _add(load, replies, before, after)
-        answered = sum(one.status == OK for one in replies)
-        sizes = batch_sizes(batch_counts(after) - batch_counts(before))
-        load.service_s.append(spent / answered if answered else math.nan)
-        load.engine_s.append(_bare_seconds(services, [*questions[step:], *questions[:step]], sizes, options))
+        load, before, began = found[number], batch_counts(telemetry.render().decode()), time.process_time()
+        replies = clients.load(number, asked.seconds, first=step)
+        spent, after = time.process_time() - began, batch_counts(telemetry.render().decode())
+        answered = [one.seconds for one in replies if one.status == OK]
+        took = max(one.began + one.seconds for one in replies) - min(one.began for one in replies)
+        load.answers_a_second.append(len(answered) / took)
+        load.seconds += answered
+        load.refused += sum(one.status == REFUSED for one in replies)
+        load.failed += sum(one.status not in (OK, REFUSED) for one in replies)
+        load.batches.update(after - before)
+        load.service_s.append(spent / len(answered) if answered else math.nan)
+        load.engine_s.append(engine.processor_s(batch_sizes(after - before), asked.seconds / 2, first=step))
     progress(steps, steps, "clients")
     return found
-
-
-def batch_sizes(counts: Counter[str]) -> list[int]:
-    """The size of each batch that `batch_counts` tells of, in no order; the largest of its bucket."""
-    buckets = (
-        (name.split("-")[-1] or name.rstrip("-"), n) for name, n in counts.items() if name not in ("sum", "count")
-    )
-    sizes = [int(size) for size, n in buckets for _ in range(n)]
-    random.Random(0).shuffle(sizes)
-    return sizes
-
-
-def _bare_seconds(services: "Services", questions: Sequence[str], sizes: Sequence[int], asked: Clients) -> float:
-    """Of the processor, for an answer of the bare engine in batches of these sizes."""
-    answered, options, following = 0, AnswerOptions(**asked.fields), cycle(sizes or [1])
-    with services.live.lease() as lease:
-        began = time.process_time()
-        while time.process_time() - began < asked.seconds / 2:
-            batch = [questions[(answered + number) % len(questions)] for number in range(next(following))]
-            answered += len(services.engine.answer(batch, lease.snapshot, options))
-        return (time.process_time() - began) / answered
 
 
 def load_table(found: dict[int, Load]) -> Table:
@@ -415,61 +316,42 @@ def load_table(found: dict[int, Load]) -> Table:
                 statistics.median(ratios),
                 *(1000 * at(load.seconds, share) for share in (0.5, 0.9, 0.99)),
                 load.batches["sum"] / load.batches["count"] if load.batches["count"] else math.nan,
-                ", ".join(f"{size}: {n}" for size, n in load.batches.items() if n and size not in ("sum", "count")),
                 load.refused,
                 load.failed,
                 1000 * statistics.median(load.service_s),
                 100 * statistics.median(b / a for a, b in zip(load.service_s, load.engine_s, strict=True)),
             )
         )
-    return Table(
-        "Clients at once",
-        (
-            *("clients", "answers/s", f"times {min(found)}", "p50 ms", "p90 ms", "p99 ms"),
-            *("batch mean", "batches by size", "refused", "failed", "processor ms an answer", "engine %"),
-        ),
-        rows,
-        digits=2,
+    columns = (
+        *("clients", "answers/s", f"times {min(found)}", "p50 ms", "p90 ms", "p99 ms"),
+        *("batch mean", "refused", "failed", "processor ms an answer", "engine %"),
     )
-
-
-def _add(load: Load, replies: Sequence[Reply], before: str, after: str) -> None:
-    answered = [one for one in replies if one.status == OK]
-    ended = max(one.began + one.seconds for one in replies)
-    load.answers_a_second.append(len(answered) / (ended - min(one.began for one in replies)))
-    load.seconds += [one.seconds for one in answered]
-    load.refused += sum(one.status == REFUSED for one in replies)
-    load.failed += sum(one.status not in (OK, REFUSED) for one in replies)
-    load.batches.update(batch_counts(after))
-    load.batches.subtract(batch_counts(before))
-
-
-def check_answered(reply: Reply) -> None:
-    """Raise Refused for a reply that is not an answer."""
-    if reply.status != OK:
-        raise Refused(str(reply.status), reply.problem, status=reply.status)
+    return Table("Clients at once", columns, rows, digits=2)
 
 
 def batch_counts(metrics: str) -> Counter[str]:
-    """How many batches of each size a scrape of the metrics holds, by bucket: "1", "2", "5-6" and so on.
+    """How many batches a scrape of the metrics holds, by the largest size of their bucket.
 
     "count" is all batches, "sum" the questions in them.
     """
     counts: Counter[str] = Counter()
-    smallest, so_far = 1, 0
+    so_far, largest = 0, 0
     for name, bound, text in BATCHES.findall(metrics):
         number = int(float(text))
         if name != "bucket":
             counts[name] = number
             continue
-        size = f"{smallest}-"
-        if bound != "+Inf":
-            largest = int(float(bound))
-            size = str(largest) if largest == smallest else f"{smallest}-{largest}"
-            smallest = largest + 1
-        counts[size] = number - so_far
+        largest = largest + 1 if bound == "+Inf" else int(float(bound))
+        counts[str(largest)] = number - so_far
         so_far = number
     return counts
+
+
+def batch_sizes(counts: Counter[str]) -> list[int]:
+    """The size of each batch that `batch_counts` tells of, in no order."""
+    sizes = [int(size) for size, n in counts.items() if size not in ("sum", "count") for _ in range(n)]
+    random.Random(0).shuffle(sizes)
+    return sizes
 
 
 def at(values: Sequence[float], share: float) -> float:

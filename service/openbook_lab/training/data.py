@@ -1,7 +1,7 @@
 """What a training reads: question files, with the held-out articles set apart and disputed questions left out."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -160,46 +160,42 @@ def by_agreement(answers: Sequence[str]) -> list[tuple[float, str]]:
 
 def check_questions(config: TrainingConfig, questions: Questions) -> None:
     """Raises SourceInvalid or SettingInvalid for questions that are too few or lack what the recipe needs."""
-    reading, joint, dev = config.reading, config.joint, questions.dev
+    reading, retrieval, joint, dev = config.reading, config.retrieval, config.joint, questions.dev
+    reads = bool(reading.steps) and not config.closed_book
     for name in ("paragraphs", "sentences"):
-        for question in getattr(questions, name):
-            for lacks in ("context", "answers"):
-                if not getattr(question, lacks):
-                    paths = ", ".join(map(str, getattr(config, name)))
-                    raise SourceInvalid(source=paths, reason=f"{question.text!r} has no {lacks}, as {name} need")
+        lacking = [
+            (q, lacks) for q in getattr(questions, name) for lacks in ("context", "answers") if not getattr(q, lacks)
+        ]
+        for question, lacks in lacking:
+            reason = f"{question.text!r} has no {lacks}, as {name} need"
+            raise SourceInvalid(source=", ".join(map(str, getattr(config, name))), reason=reason)
+    for source, reason in _lacks(config, questions, reads):
+        raise SourceInvalid(source=source, reason=reason)
+    searched = len(titled_pieces(questions.paragraphs)) + len(questions.passages)
+    if joint.steps and searched < joint.n_docs:
+        reason = f"{joint.n_docs} passages a question, and {searched} are there to be found: name some with --passages"
+        raise SettingInvalid(setting="--n-docs", reason=reason)
+    if reading.patience and reads and not any(question.context for question in dev):
+        reason = (
+            "stopping early in reading needs held-out questions with their paragraphs: name an article with --held-out"
+        )
+        raise SettingInvalid(setting="--patience", reason=reason)
+    if (reading.patience or retrieval.patience or joint.patience) and not dev:
+        reason = "stopping early needs held-out questions with answers: name a file with --dev"
+        raise SettingInvalid(setting="--patience", reason=reason)
+
+
+def _lacks(config: TrainingConfig, questions: Questions, reads: bool) -> Iterator[tuple[str, str]]:
+    """What there is too little of, each with the reason."""
     if config.closed_book and not questions.pairs():
-        raise SourceInvalid(source="questions", reason="none of them has an answer, so there is nothing to train on")
-    if reading.steps and not config.closed_book and not questions.paragraphs:
-        raise SourceInvalid(
-            source="paragraphs",
-            reason="reading learns from questions over paragraphs, and there are none: name a file with --paragraphs, "
-            "or leave reading out with --reading-steps 0",
-        )
+        yield "questions", "none of them has an answer, so there is nothing to train on"
+    if reads and not questions.paragraphs:
+        learns = "reading learns from questions over paragraphs, and there are none"
+        yield "paragraphs", f"{learns}: name a file with --paragraphs, or leave reading out with --reading-steps 0"
     if config.retrieval.steps and not any(q.answers for q in (*questions.paragraphs, *questions.alone)):
-        raise SourceInvalid(source="questions", reason="none of them has an answer, so there is nothing to find")
-    if joint.steps:
-        asked = (*questions.paragraphs, *questions.alone, *questions.prompts, *questions.claims)
-        given, needed = sum(bool(question.answers) for question in asked), joint.questions_per_step
-        if given < needed:
-            raise SourceInvalid(
-                source="questions",
-                reason=f"{given} questions with answers are left to train on, and a step takes {needed}: give more, or "
-                "take fewer with --set joint.questions_per_step=N",
-            )
-        searched = len(titled_pieces(questions.paragraphs)) + len(questions.passages)
-        if searched < joint.n_docs:
-            raise SettingInvalid(
-                setting="--n-docs",
-                reason=f"{joint.n_docs} passages a question, and {searched} are there to be found: "
-                "name some with --passages",
-            )
-    if reading.patience and reading.steps and not config.closed_book and not any(question.context for question in dev):
-        raise SettingInvalid(
-            setting="--patience",
-            reason="stopping early in reading needs held-out questions with their paragraphs: name an article with "
-            "--held-out",
-        )
-    if (reading.patience or config.retrieval.patience or joint.patience) and not dev:
-        raise SettingInvalid(
-            setting="--patience", reason="stopping early needs held-out questions with answers: name a file with --dev"
-        )
+        yield "questions", "none of them has an answer, so there is nothing to find"
+    asked = (*questions.paragraphs, *questions.alone, *questions.prompts, *questions.claims)
+    given, needed = sum(bool(question.answers) for question in asked), config.joint.questions_per_step
+    if config.joint.steps and given < needed:
+        left = f"{given} questions with answers are left to train on, and a step takes {needed}"
+        yield "questions", f"{left}: give more, or take fewer with --set joint.questions_per_step=N"

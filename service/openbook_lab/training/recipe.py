@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -273,7 +273,8 @@ def check_recipe(config: TrainingConfig) -> None:
             lowest = 0 if name in COUNTS_FROM_ZERO | SHARES else math.ulp(0.0)
             if not lowest <= value < (1 if name == "dropout" else math.inf):
                 raise SettingInvalid(setting=f"{stage}.{name}", reason=f"{value} cannot be")
-    _check_stages(config)
+    for setting, reason in _defects(config):
+        raise SettingInvalid(setting=setting, reason=reason)
     for path in (path for name in FILES for path in getattr(config, name)):
         if not path.is_file():
             raise SourceInvalid(source=path, reason="there is no such file")
@@ -287,37 +288,26 @@ def check_recipe(config: TrainingConfig) -> None:
             raise SourceInvalid(source=folder, reason=f"cannot be written to ({error.strerror or error})") from error
 
 
-def _check_stages(config: TrainingConfig) -> None:
-    reading, joint = config.reading, config.joint
+def _defects(config: TrainingConfig) -> Iterator[tuple[str, str]]:
+    """The options of stages that cannot train, each with the reason."""
+    reading, retrieval, joint = config.reading, config.retrieval, config.joint
     if reading.steps and set(reading.freeze) >= GENERATOR:
-        raise SettingInvalid(
-            setting="--freeze", reason="with both parts of the generator frozen reading has nothing to learn: steps 0"
-        )
+        yield "--freeze", "with both parts of the generator frozen reading has nothing to learn: steps 0"
     if joint.steps and {*GENERATOR, "question-encoder"} <= set(joint.freeze):
-        raise SettingInvalid(setting="--freeze", reason="with all three parts frozen there is nothing to learn")
-    if config.retrieval.steps and "question-encoder" in config.retrieval.freeze:
-        raise SettingInvalid(
-            setting="--freeze", reason="with a frozen question encoder retrieval has nothing to learn: steps 0"
-        )
+        yield "--freeze", "with all three parts frozen there is nothing to learn"
+    if retrieval.steps and "question-encoder" in retrieval.freeze:
+        yield "--freeze", "with a frozen question encoder retrieval has nothing to learn: steps 0"
     if joint.loss == "lsr" and not set(joint.freeze) >= GENERATOR:
-        raise SettingInvalid(
-            setting="--loss", reason="lsr asks a frozen generator which passages help: add --freeze generator"
-        )
-    if not config.closed_book:
-        return
-    if joint.steps:
-        raise SettingInvalid(
-            setting="--joint-steps", reason="with a closed book there are no passages to be found, so it must be 0"
-        )
-    if config.retrieval.steps:
-        raise SettingInvalid(
-            setting="--retrieval-steps", reason="with a closed book there are no passages to be found, so it must be 0"
-        )
-    if not reading.steps:
-        raise SettingInvalid(setting="--reading-steps", reason="a closed book learns by reading alone")
-    for name in ("passages", "unanswerable", "worlds", "records"):
-        if getattr(config, name):
-            raise SettingInvalid(setting=f"--{name}", reason="a closed book has no use for them: leave them out")
+        yield "--loss", "lsr asks a frozen generator which passages help: add --freeze generator"
+    if config.closed_book:
+        for name in ("joint", "retrieval"):
+            if getattr(config, name).steps:
+                yield f"--{name}-steps", "with a closed book there are no passages to be found, so it must be 0"
+        if not reading.steps:
+            yield "--reading-steps", "a closed book learns by reading alone"
+        for name in ("passages", "unanswerable", "worlds", "records"):
+            if getattr(config, name):
+                yield f"--{name}", "a closed book has no use for them: leave them out"
 
 
 def remember(config: TrainingConfig) -> None:
@@ -332,16 +322,13 @@ def remember(config: TrainingConfig) -> None:
             raise SourceInvalid(source=config.work, reason=f"states of a training without a {RECIPE_FILE} lie there")
         path.write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
         return
-    # fill what an older version did not write with defaults
-    defaults = _flat(_recipe(TrainingConfig(output=config.output, work=config.work)))
-    before, now = defaults | _flat(json.loads(path.read_text(encoding="utf-8"))), _flat(recipe)
-    different = []
-    for name in sorted(before.keys() | now.keys()):
-        old, new = before.get(name), now.get(name)
-        if old != new:
-            # a list holds digests of files
-            digests = isinstance(old, list) or isinstance(new, list)
-            different.append(f"{name} differs" if digests else f"{name} was {old}, is {new}")
+    before, now = _flat(json.loads(path.read_text(encoding="utf-8"))), _flat(recipe)
+    different = [
+        # a list holds digests of files
+        f"{name} differs" if isinstance(now.get(name), list) else f"{name} was {before.get(name)}, is {now.get(name)}"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name)
+    ]
     if different:
         raise SourceInvalid(
             source=config.work,

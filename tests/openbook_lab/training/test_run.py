@@ -1,6 +1,5 @@
 """The whole training on a few questions: a folder that loads and answers, and nothing done twice."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -167,18 +166,6 @@ def test_states_that_nobody_knows_the_recipe_of_are_not_gone_on_from(config: Tra
     (config.work / "reading_state.pt").touch()
     with pytest.raises(SourceInvalid, match=r"without a recipe\.json"):
         remember(config)
-
-
-def test_a_run_of_an_older_version_goes_on_where_what_is_new_is_not_used(config: TrainingConfig) -> None:
-    config.work.mkdir()
-    remember(config)
-    path = config.work / "recipe.json"
-    recipe = json.loads(path.read_text())
-    del recipe["unfound"], recipe["paragraph_kinds"]["claim"]
-    path.write_text(json.dumps(recipe))
-    remember(config)
-    with pytest.raises(SourceInvalid, match="unfound was False, is True"):
-        remember(replace(config, unfound=True))
 
 
 def test_numbers_of_the_recipe_are_set_by_their_names(config: TrainingConfig) -> None:
