@@ -16,7 +16,7 @@ from openbook.application.feedback import Feedback
 from openbook.application.first_index import FirstIndex
 from openbook.application.follow_current import FollowCurrent
 from openbook.application.live_index import LiveIndex
-from openbook.application.swap_index import SwapIndex
+from openbook.application.swap_index import Fit, SwapIndex
 from openbook.application.telemetry import Telemetry
 from openbook.errors import IndexUnreachable, OpenbookError, SettingInvalid, StoreUnreachable
 from openbook.indexing.remote_store import store_of
@@ -128,14 +128,16 @@ def open_services(
         store,
         live,
         telemetry,
-        encoder_fingerprint=engine.encoder_fingerprint,
-        dimension=engine.dimension,
-        retriever=settings.retriever,
-        free_memory=free_memory,
-        growth=engine.growth,
+        Fit(
+            encoder_fingerprint=engine.encoder_fingerprint,
+            dimension=engine.dimension,
+            retriever=settings.retriever,
+            free_memory=free_memory,
+            growth=engine.growth,
+            drain_s=settings.drain_s,
+        ),
         history=history,
         replica=replica,
-        drain_s=settings.drain_s,
     )
     first = None
     if snapshot is None or version is None:

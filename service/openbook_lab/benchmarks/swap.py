@@ -11,7 +11,7 @@ from itertools import cycle, pairwise
 import numpy as np
 
 from openbook.application.live_index import Lease, LiveIndex
-from openbook.application.swap_index import SwapIndex, SwapPolicy
+from openbook.application.swap_index import Fit, SwapIndex, SwapPolicy
 from openbook.application.telemetry import Telemetry
 from openbook.errors import NoLiveIndex
 from openbook.storage.index_store import IndexStore
@@ -137,9 +137,7 @@ def _measure_policy(
         store,
         live,
         Telemetry(),
-        encoder_fingerprint=info.encoder_fingerprint,
-        dimension=info.dimension,
-        free_memory=lambda: sys.maxsize,
+        Fit(encoder_fingerprint=info.encoder_fingerprint, dimension=info.dimension, free_memory=lambda: sys.maxsize),
     )
     readers = {"five passages": Reader(live, fetch), "a search": Reader(live, search)}
     try:

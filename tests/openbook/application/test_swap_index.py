@@ -379,14 +379,14 @@ def test_two_indexes_that_do_not_fit_are_refused_unless_the_old_one_goes_first(r
     assert swaps_counted(replica.telemetry) == {"index_too_large": 1, "ok": 2}
 
 
-def test_room_for_what_the_engine_keeps_of_each_version_is_needed_as_well(replica: Replica) -> None:
+def test_room_for_what_the_engine_keeps_of_each_version_is_needed_as_well(start: Start) -> None:
     asked: list[int] = []
 
     def growth(versions: int) -> int:
         asked.append(versions)
         return 100 * versions
 
-    replica.swap_index._growth = growth
+    replica = start(growth=growth)
     both = size_of(replica.store, "tiny-2016") + size_of(replica.store, "tiny-2018")
     replica.free[0] = both + 199
     with pytest.raises(IndexTooLarge) as raised:
