@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from openbook.application.live_index import LiveIndex
-from openbook.application.swap_attempt import SwapAttempt, Fit
+from openbook.application.swap_attempt import Fit, SwapAttempt
 from openbook.application.swap_progress import Errand, LoadReport, SwapPolicy, SwapProgress, SwapReport, utc_now
 from openbook.application.telemetry import Telemetry
 from openbook.errors import CurrentChanged, NothingToRollBackTo, OpenbookError, ShuttingDown, SwapInProgress, code_of
