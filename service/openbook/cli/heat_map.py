@@ -110,12 +110,12 @@ def heat_map(question: str, answer: Mapping[str, Any]) -> str:
         shapes += [replace(head, x=x + width / 2), *_column(x, top, width, name, shares, titles)]
         x += width + CELL_GAP
     widest = max(width_of(one) for one in (*lines, *rows, footing))
-    width, height = f"{max(x, MARGIN + widest) + MARGIN:.0f}", f"{bottom + LINE + MARGIN / 2:.0f}"
+    across, down = f"{max(x, MARGIN + widest) + MARGIN:.0f}", f"{bottom + LINE + MARGIN / 2:.0f}"
     lines_of_svg = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{across}" height="{down}" viewBox="0 0 {across} {down}" '
         f'role="img" font-family="{FONTS}">',
         _title(f"Which passage each token of the answer {answer['answer']!r} to {question!r} came from"),
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        f'<rect width="{across}" height="{down}" fill="#ffffff"/>',
         *(shape.svg() for shape in [*shapes, *rows, footing]),
         "</svg>",
     ]

@@ -47,8 +47,9 @@ def with_options(command: Callable[..., T]) -> Callable[..., T]:
     """`command` as typer takes it: each parameter is an option, and of an object each of its fields.
 
     An object is a frozen dataclass, or Settings: `settings: Annotated[Settings, "indexes", "device"]` makes an option
-    of each setting that it names, and the environment decides a setting whose option is left out. A `tuple[X, ...]` may
-    be given again and again, and here X may be a Literal. The command's own options come first in its help.
+    of each setting that it names, and the environment decides a setting whose option is left out. A dataclass may name
+    some of its fields likewise, and a mapping among the names gives fields other defaults. A `tuple[X, ...]` may be
+    given again and again, and here X may be a Literal. The command's own options come first in its help.
     """
     own: list[inspect.Parameter] = []
     defaults: dict[str, Any] = {}
@@ -58,10 +59,12 @@ def with_options(command: Callable[..., T]) -> Callable[..., T]:
         if kind is Settings:
             objects[parameter.name] = (read_settings, [_setting(name) for name in names])
         elif is_dataclass(kind):
-            options = [_parameter(one.name, one.type, one) for one in fields(kind)]
-            objects[parameter.name] = (cast(Callable[..., object], kind), options)
+            other = {field: value for name in names if isinstance(name, Mapping) for field, value in name.items()}
+            declared = [one for one in fields(kind) if not names or one.name in (*names, *other)]
+            options = [_parameter(one.name, one.type, one, other.get(one.name, one.default)) for one in declared]
+            objects[parameter.name] = (functools.partial(cast(Callable[..., object], kind), **other), options)
         else:
-            own.append(_parameter(parameter.name, parameter.annotation, parameter.default))
+            own.append(_parameter(parameter.name, parameter.annotation, parameter.default, parameter.default.default))
             defaults[parameter.name] = parameter.default.default
     parameters = [*own, *(option for _, options in objects.values() for option in options)]
 
@@ -76,16 +79,17 @@ def with_options(command: Callable[..., T]) -> Callable[..., T]:
     return run
 
 
-def _parameter(name: str, kind: Any, declared: "Field[Any]") -> inspect.Parameter:
+def _parameter(name: str, kind: Any, declared: "Field[Any]", default: Any) -> inspect.Parameter:
     """One of typer's parameters. What may be given again and again is a list there, which is None by default."""
     info = declared.metadata["typer"](name)
-    default = inspect.Parameter.empty if declared.default is MISSING else declared.default
+    is_required = default is MISSING
+    default = inspect.Parameter.empty if is_required else default
     if get_origin(kind) is tuple:
         (one, _) = get_args(kind)
         # typer takes a list of enumerated values, but of no literals
         values = [(value, value) for value in get_args(one)]
         kind = list[StrEnum(name, values) if values else one]  # type: ignore[misc]
-        if declared.default is not MISSING:
+        if not is_required:
             kind, default = Optional[kind], None  # noqa: UP045
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
 

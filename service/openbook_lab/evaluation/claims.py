@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from openbook.entities import AnswerOptions, RetrieverKind
 from openbook.errors import SettingInvalid
@@ -14,7 +13,7 @@ from openbook.settings import Settings
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.claim_files import LABELS, Claim, read_claims
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer, digest_of
-from openbook_lab.evaluation.options import PublicFiles, load_checkpoints
+from openbook_lab.evaluation.options import Options, load_checkpoints
 from openbook_lab.evaluation.paper import open_index
 from openbook_lab.evaluation.reader import BatchReader, OpenQuestion
 from openbook_lab.evaluation.reports import Facts, Report, Rows, Table, run_facts
@@ -32,25 +31,18 @@ class _Judge:
     score: Callable[[str], Sequence[GivenAnswer]]
 
 
-def measure_claims(
-    settings: Settings,
-    options: PublicFiles,
-    file: Path,
-    *,
-    target: Sequence[str],
-    retriever: RetrieverKind | None,
-    closed_book: bool,
-) -> Report:
+def measure_claims(settings: Settings, options: Options) -> Report:
     """Label accuracy over three labels, and over two without the unverifiable claims; gold articles found.
 
-    `target` are the words that the checkpoint was trained to say for the labels, in the order of `LABELS`; without
+    The targets are the words that the checkpoint was trained to say for the labels, in the order of `LABELS`; without
     any, the labels themselves. With `closed_book` the generator also judges without passages, and without a
     `retriever` it does nothing else. Scores are kept and not asked again.
     """
+    target, retriever, closed_book = options.target, options.one_retriever, options.closed_book
     if target and len(set(target)) != len(LABELS):
         raise SettingInvalid(setting="--target", reason=f"takes three different ones, for {', '.join(LABELS)}")
     targets = target or LABELS
-    claims = options.drawn(read_claims(file))
+    claims = options.drawn([claim for file in options.files for claim in read_claims(file)])
     (checkpoint,) = load_checkpoints(settings)
     opened: AbstractContextManager[IndexSnapshot | None] = nullcontext()
     if retriever is not None or not closed_book:

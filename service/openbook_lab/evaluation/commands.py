@@ -1,264 +1,198 @@
-"""openbook eval: reading, open, posteriors, leaders, facts, qa, prompts, fever, generation, ablation, precision, seeds;
-and calibrate"""
+"""openbook eval, a row of a table for each experiment; eval seeds; and calibrate"""
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 from openbook.cli.consoles import say
-from openbook.cli.options import argument, group, option, plot_to_write, with_options
-from openbook.errors import CheckpointNotFound
+from openbook.cli.options import REQUIRED, argument, group, option, with_options
+from openbook.errors import CheckpointNotFound, SettingInvalid
 from openbook.settings import Settings
-from openbook_lab.encyclopedia.world import DEMO_YEARS
-from openbook_lab.evaluation.options import (
-    CLOSED_BOOK_TOO,
-    BookQuestions,
-    CalibrationOptions,
-    Decoded,
-    IndexedFiles,
-    OpenQuestions,
-    PublicFiles,
-    QuestionOptions,
-    Swept,
-    SweptTexts,
-    load_checkpoints,
-    set_threads,
-)
-from openbook_lab.evaluation.reports import Report, ReportFiles
-from openbook_lab.evaluation.world import WorldQuestions
+from openbook_lab.evaluation.options import Options, books_of, set_threads
+from openbook_lab.evaluation.reports import ReportFiles
 
-Computing = Annotated[Settings, "checkpoint", "device", "dtype", "threads"]
-OfIndexes = Annotated[Settings, "checkpoint", "indexes", "device", "dtype", "threads"]
-Searching = Annotated[Settings, "checkpoint", "indexes", "index", "device", "dtype", "threads"]
-QUESTIONS = "Questions: NQ-open, TriviaQA, WebQuestions, CuratedTrec, DPR's .csv, SQuAD."
-PATTERNS = option(False, "The answers are regular expressions (CuratedTrec as DrQA has it).")
+COMPUTING = ("checkpoint", "device", "dtype", "threads")
+OF_INDEXES = (*COMPUTING, "indexes")
+SEARCHING = (*OF_INDEXES, "index")
+FILES = ("json_file", "markdown_file")
+KEPT = (*FILES, "seed", "sample", "work")
+PARAGRAPHS = (*KEPT, "questions", "held_out", "every")
+BOOK = (*PARAGRAPHS, "passages", "encoder", "n_docs")
+INDEXED = (*KEPT, "n_docs")
+SWEPT = (*INDEXED, "model", "num_beams", "decoding", "encoder", "retriever", "closed_book", "k", "plot")
+WORLD = (*FILES, "url", "token", "style", "as_typed", "seed", "n_docs", "one_model", "num_beams", "sample")
 
 
-@with_options
-def reading(
-    settings: Computing,
-    options: QuestionOptions,
-    num_beams: tuple[int, ...] = option((1,), "Width of the beam search; again for more. Default: 1, greedy.", min=1),
-    against: tuple[str, ...] = option((), "Another checkpoint, side by side; again for more.", metavar="CHECKPOINT"),
-) -> None:
-    """Reading alone: exact match and F1 with the paragraph of each question given whole."""
-    from openbook_lab.evaluation.reading import read_paragraphs
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A command of `openbook eval`: what it calls, which settings and options it offers, and what help says of it.
 
-    asked = options.asked()
-    checkpoints = load_checkpoints(settings, against)
-    with options.progress() as progress:
-        report = read_paragraphs(
-            checkpoints, asked, work=options.work, num_beams=num_beams, seed=options.seed, progress=progress
-        )
-    options.show(report)
+    `measure` is a function of this room, called with both: "paper:measure_qa". `other` defaults are its own.
+    """
+
+    measure: str
+    settings: tuple[str, ...]
+    options: tuple[str, ...]
+    help: str
+    other: dict[str, object] = field(default_factory=dict)
+
+    def command(self) -> Callable[..., None]:
+        """For typer; what it calls is imported when it runs."""
+
+        def run(settings: Settings, options: Options) -> None:
+            sweeps = "k" in (*self.options, *self.other)
+            if sweeps and options.plot is not None and not options.k:
+                raise SettingInvalid(setting="--plot", reason="draws K at test time; give each K with --k")
+            module, _, name = self.measure.partition(":")
+            report = getattr(import_module(f"openbook_lab.evaluation.{module}"), name)(settings, options)
+            options.show(report)
+            if sweeps and options.plot is not None:
+                from openbook_lab.evaluation.sweep_plot import draw_sweep
+
+                draw_sweep(report, options.plot)
+
+        run.__doc__ = self.help
+        run.__annotations__ = {
+            "settings": _named(Settings, *self.settings),
+            "options": _named(Options, *self.options, self.other),
+        }
+        return with_options(run)
 
 
-@with_options
-def open_domain(
-    settings: Computing,
-    options: OpenQuestions,
-    plot: Path | None = option(
-        None, "Draw EM and recall over K there, .png or .svg; needs matplotlib.", metavar="FILE", callback=plot_to_write
+def _named(kind: type, *names: object) -> Any:
+    return Annotated.__class_getitem__((kind, *names))  # type: ignore[attr-defined]
+
+
+EXPERIMENTS = {
+    "reading": Experiment(
+        "reading:read_paragraphs",
+        COMPUTING,
+        (*PARAGRAPHS, "beams", "against"),
+        "Reading alone: exact match and F1 with the paragraph of each question given whole.",
+        {"questions": REQUIRED},
     ),
-) -> None:
-    """Open domain: questions asked of the paragraphs of all questions, in 100-word pieces, and of more passages.
+    "open": Experiment(
+        "open_domain:measure_open",
+        COMPUTING,
+        (*BOOK, "part", "against", "retriever", "plot"),
+        """Open domain: questions asked of the paragraphs of all questions, in 100-word pieces, and of more passages.
 
     Shows how often an answer is retrieved, exact match and F1 of each way of decoding with a 95% interval, what the
     gold passage is worth, K at test time, and the differences on the same questions.
-    """
-    from openbook_lab.evaluation.open_domain import measure_open
-
-    _show_sweep(options, measure_open(settings, options), plot)
-
-
-@with_options
-def posteriors(
-    settings: Computing,
-    options: BookQuestions,
-    unanswerable: tuple[Path, ...] = option(
-        (), "Questions that their paragraph does not answer (SQuAD 2.0's); again for more.", metavar="FILE"
+    """,
+        {"questions": REQUIRED, "k": (1, 2, 3, 5, 8, 10, 15, 20), "num_beams": 4},
     ),
-    num_beams: int = option(4, "Width of the beam search; 1 is greedy.", min=1),
-    retriever: Literal["dense", "hybrid"] = option("dense", "hybrid: with no_answer as it is calibrated."),
-    plot: Path | None = option(
-        None, "Draw the curves there, .png or .svg; needs matplotlib.", metavar="FILE", callback=plot_to_write
-    ),
-) -> None:
-    """Posteriors and probabilities: which passage an answer is from, and whether there is one at all.
+    "posteriors": Experiment(
+        "posteriors:measure_posteriors",
+        COMPUTING,
+        (*BOOK, "unanswerable", "one_retriever", "plot"),
+        """Posteriors and probabilities: which passage an answer is from, and whether there is one at all.
 
     Asks questions that the book answers, questions that their paragraph does not answer, and the former again without
     their articles. Shows how often the passage of the largest posterior holds a right answer, how well log_prob and
     no_answer tell the three apart (AUC), and which threshold keeps how many right answers.
-    """
-    from openbook_lab.evaluation.posteriors import draw_curves, measure_posteriors
-
-    report, outcomes = measure_posteriors(settings, options, unanswerable, num_beams, retriever)
-    options.show(report)
-    if plot is not None:
-        draw_curves(outcomes, plot)
-
-
-@with_options
-def leaders(
-    settings: OfIndexes,
-    options: WorldQuestions,
-    index: tuple[str, ...] = option(
-        tuple(DEMO_YEARS), "Version to ask; give it again for more. Default: wiki-2016, wiki-2018."
+    """,
+        {"questions": REQUIRED, "num_beams": 4},
     ),
-    sample: int | None = option(None, "So many questions of each style. Default: all.", min=1),
-    shuffled: tuple[int, ...] = option(
-        (),
-        "Build the encyclopedia with its holders dealt out anew by this seed, and ask it too; with --url in the "
-        "service's own --indexes, else in a temporary folder. Give it again for more.",
-        metavar="SEED",
-    ),
-) -> None:
-    """Ask who leads, of the offices that changed hands between 2016 and 2018 (the paper's section 4.5).
+    "leaders": Experiment(
+        "leaders:measure_leaders",
+        OF_INDEXES,
+        (*WORLD, "versions", "shuffled"),
+        """Ask who leads, of the offices that changed hands between 2016 and 2018 (the paper's section 4.5).
 
     Shows for each index how many answers are the holder of 2016 and of 2018. The book of one year should give the
     holders of that year, and none of the other year.
-    """
-    from openbook_lab.evaluation.leaders import measure_leaders
-
-    options.show(measure_leaders(settings, options, versions=index, sample=sample, shuffled=shuffled))
-
-
-@with_options
-def facts(
-    settings: OfIndexes,
-    options: WorldQuestions,
-    year: tuple[Literal["2016", "2018"], ...] = option(("2016", "2018"), "Asks wiki-2016 or wiki-2018. Default: both."),
-    kind: tuple[str, ...] = option((), "Kind of fact, such as capital; give it again for more. Default: all."),
-    sample: int = option(40, "So many questions of each kind of fact.", min=1),
-) -> None:
-    """Ask for facts of countries: capital, population, GDP and so on, of the book of each year.
+    """,
+    ),
+    "facts": Experiment(
+        "facts:measure_facts",
+        OF_INDEXES,
+        (*WORLD, "year", "kind"),
+        """Ask for facts of countries: capital, population, GDP and so on, of the book of each year.
 
     Shows how many answers are that book's, and, of the facts that changed, how many are the other year's.
-    """
-    from openbook_lab.evaluation.facts import measure_facts
-
-    versions = [f"wiki-{one}" for one in year]
-    options.show(measure_facts(settings, options, versions=versions, kinds=kind, per_kind=sample))
-
-
-@with_options
-def qa(
-    settings: Searching,
-    options: Swept,
-    files: tuple[Path, ...] = argument("FILE...", QUESTIONS),
-    patterns: bool = PATTERNS,
-) -> None:
-    """Open-domain question answering over an index: the paper's Table 1.
+    """,
+        {"sample": 40},
+    ),
+    "qa": Experiment(
+        "paper:measure_qa",
+        SEARCHING,
+        (*SWEPT, "patterns"),
+        """Open-domain question answering over an index: the paper's Table 1.
 
     Shows exact match and F1 of each file with a 95% interval, how often the passages hold an answer, and exact match
-    where they hold none; with --k again for each K (Figure 3).
-    """
-    from openbook_lab.evaluation.paper import measure_qa
-
-    _show_sweep(options, measure_qa(settings, options, files, patterns=patterns), options.plot)
-
-
-@with_options
-def prompts(
-    settings: Searching,
-    options: IndexedFiles,
-    files: tuple[Path, ...] = argument("FILE...", QUESTIONS),
-    patterns: bool = PATTERNS,
-) -> None:
-    """A causal checkpoint's marginals against the same model with all passages in one prompt, as most services do it.
+    where they hold none; with --k again for each K (Figure 3). FILE has questions: NQ-open's, TriviaQA's,
+    WebQuestions', CuratedTrec's, DPR's .csv, SQuAD's.
+    """,
+        {"files": REQUIRED},
+    ),
+    "prompts": Experiment(
+        "prompts:measure_prompts",
+        SEARCHING,
+        (*INDEXED, "patterns"),
+        """A causal checkpoint's marginals against the same model with all passages in one prompt, as most services do.
 
     Shows exact match, F1, how often a right answer is named, and seconds, of RAG-Token, RAG-Sequence, the top passage
-    alone and the single prompt, each with its paired difference from the last. All are greedy.
-    """
-    from openbook_lab.evaluation.prompts import measure_prompts
-
-    options.show(measure_prompts(settings, options, files, patterns=patterns))
-
-
-@with_options
-def fever(
-    settings: Searching,
-    options: PublicFiles,
-    file: Path = argument("FILE", "FEVER's JSON lines: claim, label, evidence."),
-    target: tuple[str, ...] = option(
-        (),
-        "What the checkpoint says for SUPPORTS, REFUTES and NOT ENOUGH INFO: given three times, in this order. "
-        "Default: these words.",
+    alone and the single prompt, each with its paired difference from the last. All are greedy. FILE is as of eval qa.
+    """,
+        {"files": REQUIRED},
     ),
-    retriever: Literal["dense", "bm25", "hybrid"] | None = option(
-        None, "dense, bm25, hybrid. Default: dense, or none with --closed-book."
+    "fever": Experiment(
+        "claims:measure_claims",
+        SEARCHING,
+        (*INDEXED, "model", "target", "one_retriever", "closed_book"),
+        """Fact verification: which label is the likeliest, and whether the gold article is found (Table 2).
+
+    FILE has FEVER's JSON lines: claim, label, evidence.
+    """,
+        {"files": REQUIRED},
     ),
-    closed_book: bool = CLOSED_BOOK_TOO,
-) -> None:
-    """Fact verification: which label is the likeliest, and whether the gold article is found (Table 2)."""
-    from openbook_lab.evaluation.claims import measure_claims
+    "generation": Experiment(
+        "paper:measure_generation",
+        SEARCHING,
+        (*SWEPT, "max_new_tokens"),
+        """Abstractive answers and Jeopardy clues: BLEU-1, ROUGE-L, Q-BLEU-1, diversity (Tables 2, 4 and 5); with --k
+    again for each K (Figure 3).
 
-    options.show(measure_claims(settings, options, file, target=target, retriever=retriever, closed_book=closed_book))
-
-
-@with_options
-def generation(
-    settings: Searching,
-    options: SweptTexts,
-    files: tuple[Path, ...] = argument("FILE...", "MS-MARCO NLG, Jeopardy or SearchQA; or lines of input, references."),
-    max_new_tokens: int = option(64, "Longest text, in tokens.", min=1),
-) -> None:
-    """Abstractive answers and Jeopardy clues: BLEU-1, ROUGE-L, Q-BLEU-1, diversity (Tables 2, 4 and 5); with --k again
-    for each K (Figure 3)."""
-    from openbook_lab.evaluation.paper import measure_generation
-
-    report = measure_generation(settings, options, files, max_new_tokens=max_new_tokens)
-    _show_sweep(options, report, options.plot)
-
-
-@with_options
-def ablation(
-    settings: Searching,
-    options: Decoded,
-    files: tuple[Path, ...] = argument("[FILE]...", QUESTIONS, default=()),
-    texts: tuple[Path, ...] = option((), "Texts to write, as of eval generation; again for more.", metavar="FILE"),
-    frozen: str | None = option(
-        None,
-        "One that was trained with its question encoder frozen. Without it, the passage encoder's vectors of the "
-        "questions search for --checkpoint's generator.",
-        metavar="CHECKPOINT",
+    FILE is of MS-MARCO NLG, Jeopardy or SearchQA, or has lines of input, references.
+    """,
+        {"files": REQUIRED, "num_beams": 4, "decoding": "fast"},
     ),
-    patterns: bool = PATTERNS,
-    max_new_tokens: int = option(64, "Longest text of --texts, in tokens.", min=1),
-) -> None:
-    """What retrieval is worth: learned, frozen, BM25, and no passages at all (Table 6).
+    "ablation": Experiment(
+        "paper:measure_ablation",
+        SEARCHING,
+        (
+            *INDEXED,
+            "files",
+            "model",
+            "num_beams",
+            "decoding",
+            "encoder",
+            "texts",
+            "frozen",
+            "patterns",
+            "max_new_tokens",
+        ),
+        """What retrieval is worth: learned, frozen, BM25, and no passages at all (Table 6).
 
     One table of the same questions, each row with its difference from learned retrieval and that difference's paired
-    95% interval. The index must hold BM25: openbook index bm25 VERSION.
-    """
-    from openbook_lab.evaluation.paper import measure_ablation
-
-    options.show(
-        measure_ablation(
-            settings, options, files, texts, frozen=frozen, patterns=patterns, max_new_tokens=max_new_tokens
-        )
-    )
-
-
-@with_options
-def precision(
-    settings: Annotated[Settings, "checkpoint", "threads"],
-    options: BookQuestions,
-    precisions: tuple[Literal["float32", "bfloat16", "int8"], ...] = option(
-        ("float32", "bfloat16", "int8"),
-        "Again for more; the others are compared with the first. Default: all three.",
-        "--precision",
+    95% interval. The index must hold BM25: openbook index bm25 VERSION. FILE is as of eval qa.
+    """,
     ),
-    num_beams: int = option(4, "Width of the beam search, beside greedy decoding.", min=2),
-    thorough: bool = option(False, "RAG-Sequence's thorough decoding, too.", "--thorough/--no-thorough"),
-) -> None:
-    """What a precision costs in answers: exact match, F1, and the share of questions that are answered otherwise.
+    "precision": Experiment(
+        "precision:measure_precisions",
+        ("checkpoint", "threads"),
+        (*BOOK, "precisions", "thorough"),
+        """What a precision costs in answers: exact match, F1, and the share of questions that are answered otherwise.
 
     The questions are asked of the paragraphs of all questions, in 100-word pieces, with the passages that the question
     encoder finds in float32. Runs on the processor.
-    """
-    from openbook_lab.evaluation.precision import measure_precisions
-
-    options.show(measure_precisions(settings, options, precisions, num_beams=num_beams, thorough=thorough))
+    """,
+        {"questions": REQUIRED, "num_beams": 4},
+    ),
+}
 
 
 @with_options
@@ -287,8 +221,14 @@ def seeds(
 @with_options
 def calibrate(
     settings: Annotated[Settings, "indexes", "device", "dtype", "threads"],
-    options: CalibrationOptions,
+    options: Annotated[Options, *KEPT, "n_docs", "plot", {"work": Path("runs/calibrate")}],
     folder: Path = argument("CHECKPOINT", "Folder of the checkpoint; its openbook.json is written."),
+    book: tuple[str, ...] = option(
+        REQUIRED,
+        "A version and a file of questions with answers, as of eval open; again for more files or versions, which are "
+        "fitted together. The version must hold BM25.",
+        metavar="VERSION=FILE",
+    ),
     dry_run: bool = option(False, "Fit and show, and write nothing into CHECKPOINT."),
     measure: bool = option(
         False,
@@ -307,9 +247,11 @@ def calibrate(
     from openbook.rag.checkpoint import FACTS_FILE, load_checkpoint
     from openbook.storage.index_store import IndexStore
     from openbook_lab.evaluation.abstention import draw_risk
-    from openbook_lab.evaluation.calibration import calibrate_checkpoint
+    from openbook_lab.evaluation.calibration import CANDIDATES, calibrate_checkpoint
 
-    books = options.books()
+    if options.n_docs > CANDIDATES:
+        raise SettingInvalid(setting="--n-docs", reason=f"a question has {CANDIDATES} candidates")
+    books = books_of(book, options.sample, options.seed)
     if not folder.is_dir():
         raise CheckpointNotFound(checkpoint=str(folder), reason="Name a folder: the result is written there.")
     set_threads(settings)
@@ -336,29 +278,7 @@ def calibrate(
     say(f"{wrote}; the fingerprint of {checkpoint.name} changes with it")
 
 
-def _show_sweep(options: ReportFiles, report: Report, plot: Path | None) -> None:
-    """Show the report, and draw its sweep over K."""
-    from openbook_lab.evaluation.sweep_plot import draw_sweep
-
-    options.show(report)
-    if plot is not None:
-        draw_sweep(report, plot)
-
-
 app = group(
     "Measure how well a checkpoint answers, and make its tables.",
-    {
-        "reading": reading,
-        "open": open_domain,
-        "posteriors": posteriors,
-        "leaders": leaders,
-        "facts": facts,
-        "qa": qa,
-        "prompts": prompts,
-        "fever": fever,
-        "generation": generation,
-        "ablation": ablation,
-        "precision": precision,
-        "seeds": seeds,
-    },
+    {name: experiment.command() for name, experiment in EXPERIMENTS.items()} | {"seeds": seeds},
 )

@@ -10,10 +10,10 @@ from openbook.cli.progress import ProgressBar
 from openbook.settings import Settings
 from openbook_lab.datasets.qa_metrics import exact_match, f1
 from openbook_lab.encyclopedia import load_world, questions
-from openbook_lab.encyclopedia.world import DEMO_YEARS
+from openbook_lab.evaluation.options import Options
 from openbook_lab.evaluation.reports import Cell, Report, Rows, Table
 from openbook_lab.evaluation.statistics import percent
-from openbook_lab.evaluation.world import YEARS, WorldQuestions, check_known
+from openbook_lab.evaluation.world import YEARS, ask_world, check_known, world_facts
 
 OFFICE = "office"
 
@@ -67,22 +67,20 @@ def fact_questions(
     )
 
 
-def measure_facts(
-    settings: Settings, options: WorldQuestions, *, versions: Sequence[str], kinds: Sequence[str], per_kind: int
-) -> Report:
-    """Facts of countries by each of the demo's `versions`."""
+def measure_facts(settings: Settings, options: Options) -> Report:
+    """Facts of countries by the demo's version of each year."""
     started = time.perf_counter()
     questions = {
-        version: fact_questions(
-            DEMO_YEARS[version], kinds=kinds, styles=options.style, per_kind=per_kind, seed=options.seed
+        f"wiki-{year}": fact_questions(
+            int(year), kinds=options.kind, styles=options.style, per_kind=options.sample, seed=options.seed
         )
-        for version in versions
+        for year in options.year
     }
     answers: dict[str, FactAnswers] = {}
     with ProgressBar() as progress:
         for version, asked in questions.items():
-            checkpoint, answers[version] = options.ask(version, settings, asked, progress)
-    return Report("facts", options.facts(checkpoint, started), facts_tables(answers), facts_misses(answers))
+            checkpoint, answers[version] = ask_world(options, version, settings, asked, progress)
+    return Report("facts", world_facts(options, checkpoint, started), facts_tables(answers), facts_misses(answers))
 
 
 def facts_tables(answers: Mapping[str, FactAnswers]) -> tuple[Table, Table]:

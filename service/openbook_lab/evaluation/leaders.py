@@ -24,9 +24,10 @@ from openbook.storage.index_store import IndexStore
 from openbook_lab.datasets.qa_metrics import exact_match
 from openbook_lab.encyclopedia import articles, load_world, questions, shuffled
 from openbook_lab.encyclopedia.world import DEMO_YEARS
+from openbook_lab.evaluation.options import Options
 from openbook_lab.evaluation.reports import Cell, Report, Rows, Table
 from openbook_lab.evaluation.statistics import percent
-from openbook_lab.evaluation.world import YEARS, WorldQuestions, check_known
+from openbook_lab.evaluation.world import YEARS, ask_world, check_known, world_facts
 
 # Names the holders of an invented book, as "2016" names the holders of 2016.
 OWN = "the book's own"
@@ -100,23 +101,16 @@ class ShuffledBook:
         )
 
 
-def measure_leaders(
-    settings: Settings,
-    options: WorldQuestions,
-    *,
-    versions: Sequence[str],
-    sample: int | None,
-    shuffled: Sequence[int],
-) -> Report:
-    """Who leads by each of the `versions`, and by the book of each seed `shuffled`, built unless it is there."""
-    questions = leader_questions(options.style, sample=sample, seed=options.seed)
+def measure_leaders(settings: Settings, options: Options) -> Report:
+    """Who leads by each of the versions, and by the book of each seed `shuffled`, built unless it is there."""
+    questions = leader_questions(options.style, sample=options.sample, seed=options.seed)
     started = time.perf_counter()
     answers: dict[str, LeaderAnswers] = {}
     expected = {version: str(year) for version, year in DEMO_YEARS.items()}
     with ProgressBar() as progress, TemporaryDirectory() as temporary:
-        asked = [(version, settings, questions) for version in versions]
+        asked = [(version, settings, questions) for version in options.versions]
         elsewhere = settings if options.url is not None else settings.model_copy(update={"indexes": Path(temporary)})
-        for seed in shuffled:
+        for seed in options.shuffled:
             book = ShuffledBook(SHUFFLED_YEAR, seed)
             store = IndexStore(elsewhere.indexes_folder)
             if book.version not in store.versions():
@@ -126,8 +120,8 @@ def measure_leaders(
             asked.append((book.version, elsewhere, book.questions(questions)))
             expected[book.version] = OWN
         for version, where, of_version in asked:
-            checkpoint, answers[version] = options.ask(version, where, of_version, progress)
-    facts = options.facts(checkpoint, started)
+            checkpoint, answers[version] = ask_world(options, version, where, of_version, progress)
+    facts = world_facts(options, checkpoint, started)
     return Report("leaders", facts, leaders_tables(answers), leaders_misses(answers, expected))
 
 

@@ -14,7 +14,7 @@ from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.answer_log import AnswerLog
 from openbook_lab.evaluation.book import Book, write_book
 from openbook_lab.evaluation.marks import ANSWER_METRICS, Marks, mark_answers
-from openbook_lab.evaluation.options import OpenQuestions, Part, load_checkpoints
+from openbook_lab.evaluation.options import Options, Part, load_checkpoints
 from openbook_lab.evaluation.reader import GREEDY, BatchReader, Decode, OpenQuestion, ask
 from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts, with_rows
 from openbook_lab.evaluation.retrieval import PassageChoices, RetrievalFigures, retrieve
@@ -43,7 +43,7 @@ class Row:
     marks: Marks
 
 
-def measure_open(settings: Settings, options: OpenQuestions) -> Report:
+def measure_open(settings: Settings, options: Options) -> Report:
     """Each part with each retriever of the first checkpoint, and with the first retriever of the others.
 
     The sweep over K is of the first retriever alone. Answers are kept and not asked again.
@@ -55,7 +55,7 @@ def measure_open(settings: Settings, options: OpenQuestions) -> Report:
     texts = [question.text for question in questions]
     golds = [Golds(question.answers) for question in questions]
     rows: list[Row] = []
-    retrievers = options.retrievers
+    retrievers = options.searchers
     words = bool({"bm25", "hybrid"} & set(retrievers))
     with options.opened(book, [first, *others], bm25=words) as (snapshot, progress):
         started = time.perf_counter()
@@ -84,7 +84,7 @@ def measure_open(settings: Settings, options: OpenQuestions) -> Report:
     return Report("open", facts, with_rows(*tables))
 
 
-def settings_of(choices: PassageChoices, options: OpenQuestions, parts: Collection[Part]) -> Mapping[str, Setting]:
+def settings_of(choices: PassageChoices, options: Options, parts: Collection[Part]) -> Mapping[str, Setting]:
     """The settings by name. A setting that two parts want is there once, with the decodings of both."""
     settings: dict[str, Setting] = {}
 
@@ -106,13 +106,13 @@ def settings_of(choices: PassageChoices, options: OpenQuestions, parts: Collecti
     return settings
 
 
-def decodes_of(options: OpenQuestions) -> tuple[Decode, Decode, Decode]:
+def decodes_of(options: Options) -> tuple[Decode, Decode, Decode]:
     """RAG-Token, then RAG-Sequence thorough and fast, each with beams."""
     n = options.num_beams
     return Decode("token", n), Decode("sequence", n), Decode("sequence", n, "fast")
 
 
-def best(options: OpenQuestions, k: int) -> Decode:
+def best(options: Options, k: int) -> Decode:
     """Thorough decoding; over one passage RAG-Sequence says what RAG-Token says."""
     beams, thorough, _ = decodes_of(options)
     return thorough if k > 1 else beams
@@ -155,7 +155,7 @@ def answers_table(rows: Sequence[Row]) -> Table:
     return Table("Answers", ("checkpoint", "passages", "decoding", "questions", *ANSWER_METRICS), cells)
 
 
-def differences_table(rows: Sequence[Row], options: OpenQuestions) -> Table:
+def differences_table(rows: Sequence[Row], options: Options) -> Table:
     """What each step is worth, on the same questions, in points; an interval that holds 0 is no difference."""
     at = {(row.retrieval, row.what, row.decode): row.marks for row in rows}
     first = rows[0].retrieval
@@ -188,9 +188,7 @@ def differences_table(rows: Sequence[Row], options: OpenQuestions) -> Table:
     return Table("Differences on the same questions", columns, cells)
 
 
-def sweep_table(
-    retrieval: RetrievalFigures, rows: Sequence[Row], golds: Sequence[Golds], options: OpenQuestions
-) -> Table:
+def sweep_table(retrieval: RetrievalFigures, rows: Sequence[Row], golds: Sequence[Golds], options: Options) -> Table:
     """Marks at each K of the sweep (Figure 3), with how often an answer stands in the top K."""
     at = {(row.what, row.decode): row.marks for row in rows if row.retrieval == retrieval.name}
     held = retrieval.held(golds)

@@ -1,4 +1,4 @@
-"""The options that several commands share. A measurement takes the object itself: its fields are said once, here."""
+"""Every option of an experiment, said once. A command offers those that its row of `commands.py` names."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from openbook.cli.client import quieten_libraries
-from openbook.cli.options import REQUIRED, argument, option, plot_to_write
+from openbook.cli.options import argument, environment_name, option, plot_to_write
 from openbook.cli.progress import ProgressBar
 from openbook.entities import Decoding, ModelKind
 from openbook.errors import SettingInvalid
 from openbook.settings import Settings
 from openbook_lab.datasets.questions import HELD_OUT_ARTICLES, Question
+from openbook_lab.encyclopedia.world import DEMO_YEARS
 from openbook_lab.evaluation.asked import QuestionSet, choose_questions
 from openbook_lab.evaluation.reports import ReportFiles
 
@@ -28,40 +29,126 @@ Finding = Literal["dense", "frozen", "bm25", "hybrid", "closed book"]
 Searching = Literal["dense", "frozen", "bm25", "hybrid"]
 CLOSED_BOOK: Finding = "closed book"
 Part = Literal["decodings", "gold", "sweep"]
-RETRIEVERS = option(
-    (),
-    "dense: the checkpoint's question encoder. frozen: the passage encoder in its place. bm25: words. hybrid: dense "
-    "and bm25, weighed as the checkpoint says. Again for more. Default: dense.",
-)
+Precision = Literal["float32", "bfloat16", "int8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement(ReportFiles):
-    """What every measurement of a checkpoint takes."""
+class Options(ReportFiles):
+    """What an experiment is asked for; one that does not offer an option finds its default here.
 
-    seed: int = option(0, "What is drawn follows from it.")
-    work: Path = option(
-        Path("runs/eval"),
-        "Keeps answers and the index: the same command goes on from what is there.",
-        metavar="FOLDER",
-    )
+    Raises SettingInvalid for a plot without a K to draw.
+    """
 
-    def progress(self) -> ProgressBar:
-        return ProgressBar(stopped=f"stopped; the same command continues from the answers in {self.work}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionOptions(Measurement):
-    """Which questions are asked."""
-
+    # which questions, texts and claims
     questions: tuple[Path, ...] = argument(
-        "QUESTIONS...", "JSON lines with question, answers, title and context (SQuAD's)."
+        "QUESTIONS...", "JSON lines with question, answers, title and context (SQuAD's).", ()
+    )
+    files: tuple[Path, ...] = argument("FILE...", "In the form in which it is published.", ())
+    texts: tuple[Path, ...] = option(
+        (),
+        "Texts to write: MS-MARCO NLG, Jeopardy or SearchQA, or lines of input, references; again for more.",
+        metavar="FILE",
+    )
+    patterns: bool = option(False, "The answers are regular expressions (CuratedTrec as DrQA has it).")
+    unanswerable: tuple[Path, ...] = option(
+        (), "Questions that their paragraph does not answer (SQuAD 2.0's); again for more.", metavar="FILE"
     )
     held_out: tuple[str, ...] = option(
         (), "Ask about this article; again for more. Default: those that training held out.", metavar="TITLE"
     )
     every: bool = option(False, "Ask about every article.", "--all")
-    sample: int | None = option(None, "Ask so many questions, drawn by --seed. Default: all.", min=1)
+    sample: int | None = option(
+        None, "So many questions, of each file, version, style or kind; drawn by --seed. Default: all.", min=1
+    )
+    seed: int = option(0, "What is drawn follows from it.")
+    target: tuple[str, ...] = option(
+        (),
+        "What the checkpoint says for SUPPORTS, REFUTES and NOT ENOUGH INFO: given three times, in this order. "
+        "Default: these words.",
+    )
+    # of the encyclopedia
+    versions: tuple[str, ...] = option(
+        tuple(DEMO_YEARS), "Version to ask; give it again for more. Default: wiki-2016, wiki-2018.", "--index"
+    )
+    year: tuple[Literal["2016", "2018"], ...] = option(("2016", "2018"), "Asks wiki-2016 or wiki-2018. Default: both.")
+    kind: tuple[str, ...] = option((), "Kind of fact, such as capital; give it again for more. Default: all.")
+    style: tuple[str, ...] = option((), "Way of asking, such as plain; give it again for more. Default: all.")
+    as_typed: bool = option(False, "Ask in lower case and without the question mark, as people type.")
+    shuffled: tuple[int, ...] = option(
+        (),
+        "Build the encyclopedia with its holders dealt out anew by this seed, and ask it too; with --url in the "
+        "service's own --indexes, else in a temporary folder. Give it again for more.",
+        metavar="SEED",
+    )
+    # asked of what, and of whom
+    passages: tuple[Path, ...] = option(
+        (), "Passages to search beside the paragraphs: .jsonl, or .tsv as DPR's; again for more.", metavar="FILE"
+    )
+    encoder: Path | None = option(
+        None, "The passage encoder; without it all-MiniLM-L6-v2 from its package.", metavar="FOLDER"
+    )
+    against: tuple[str, ...] = option((), "Another checkpoint, side by side; again for more.", metavar="CHECKPOINT")
+    frozen: str | None = option(
+        None,
+        "One that was trained with its question encoder frozen. Without it, the passage encoder's vectors of the "
+        "questions search for --checkpoint's generator.",
+        metavar="CHECKPOINT",
+    )
+    precisions: tuple[Precision, ...] = option(
+        ("float32", "bfloat16", "int8"),
+        "Again for more; the others are compared with the first. Default: all three.",
+        "--precision",
+    )
+    url: str | None = option(
+        None, "Ask the service there, swapping its index where another is to be asked; else in this process."
+    )
+    token: str | None = option(
+        None, f"Its admin token, for swaps; without it, that of {environment_name('admin_token')}."
+    )
+    # how
+    n_docs: int = option(5, "K: passages to retrieve and marginalise over.", min=1, max=50)
+    k: tuple[int, ...] = option((), "K at test time: ask with so many passages, too; again for more.", min=1, max=50)
+    part: tuple[Part, ...] = option(
+        ("decodings", "gold", "sweep"),
+        "decodings: each way of decoding. gold: the gold passage among wrong ones. sweep: K at test time. "
+        "Again for more. Default: all three.",
+    )
+    model: tuple[ModelKind, ...] = option(
+        ("token", "sequence"), "RAG-Token or RAG-Sequence; again for more. Default: both."
+    )
+    one_model: ModelKind = option("token", "RAG-Token or RAG-Sequence.", "--model")
+    num_beams: int = option(1, "Width of the beam search; 1 is greedy.", min=1)
+    beams: tuple[int, ...] = option(
+        (1,), "Width of the beam search; again for more. Default: 1, greedy.", "--num-beams", min=1
+    )
+    decoding: Decoding = option("thorough", "How RAG-Sequence scores its candidates.")
+    thorough: bool = option(False, "RAG-Sequence's thorough decoding, too.", "--thorough/--no-thorough")
+    max_new_tokens: int = option(64, "Longest text, in tokens.", min=1)
+    retriever: tuple[Searching, ...] = option(
+        (),
+        "dense: the checkpoint's question encoder. frozen: the passage encoder in its place. bm25: words. hybrid: "
+        "dense and bm25, weighed as the checkpoint says. Again for more. Default: dense.",
+    )
+    one_retriever: Literal["dense", "bm25", "hybrid"] | None = option(
+        None, "dense, bm25, hybrid (with no_answer as it is calibrated). Default: dense.", "--retriever"
+    )
+    closed_book: bool = option(
+        False,
+        "Ask the generator without any passage, too. Without --retriever nothing else is asked, and no index is "
+        "needed.",
+    )
+    # what stays
+    work: Path = option(
+        Path("runs/eval"),
+        "Keeps answers and the index: the same command goes on from what is there.",
+        metavar="FOLDER",
+    )
+    plot: Path | None = option(
+        None, "Draw the curves, or K at test time, there, .png or .svg.", metavar="FILE", callback=plot_to_write
+    )
+
+    def progress(self) -> ProgressBar:
+        return ProgressBar(stopped=f"stopped; the same command goes on from the answers in {self.work}")
 
     @property
     def titles(self) -> tuple[str, ...] | None:
@@ -71,19 +158,6 @@ class QuestionOptions(Measurement):
     def asked(self) -> QuestionSet:
         return choose_questions(self.questions, held_out=self.titles, sample=self.sample, seed=self.seed)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BookQuestions(QuestionOptions):
-    """What the questions are asked of: their paragraphs, and more passages."""
-
-    passages: tuple[Path, ...] = option(
-        (), "Passages to search beside the paragraphs: .jsonl, or .tsv as DPR's; again for more.", metavar="FILE"
-    )
-    encoder: Path | None = option(
-        None, "The passage encoder; without it all-MiniLM-L6-v2 from its package.", metavar="FOLDER"
-    )
-    n_docs: int = option(5, "K: passages to retrieve and marginalise over.", min=1)
-
     @contextmanager
     def opened(
         self, book: "Book", asked_by: "Sequence[Checkpoint]", *, bm25: bool = False
@@ -91,43 +165,12 @@ class BookQuestions(QuestionOptions):
         """The book's index, built unless it is there, and the progress of what is measured over it."""
         from openbook_lab.evaluation.book import open_book
 
-        with (
-            self.progress() as progress,
-            open_book(
+        with self.progress() as progress:
+            building = open_book(
                 book, self.work, asked_by=asked_by, encoder_folder=self.encoder, progress=progress, bm25=bm25
-            ) as snapshot,
-        ):
-            yield snapshot, progress
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenQuestions(BookQuestions):
-    """What is compared in the open domain: which parts, over how many passages, of which checkpoints."""
-
-    part: tuple[Part, ...] = option(
-        ("decodings", "gold", "sweep"),
-        "decodings: each way of decoding. gold: the gold passage among wrong ones. sweep: K at test time. "
-        "Again for more. Default: all three.",
-    )
-    k: tuple[int, ...] = option(
-        (1, 2, 3, 5, 8, 10, 15, 20), "K of the sweep; again for more. Default: 1, 2, 3, 5 ... 20.", min=1
-    )
-    num_beams: int = option(4, "Width of the beam search, beside greedy decoding.", min=2)
-    against: tuple[str, ...] = option((), "Another checkpoint, side by side; again for more.", metavar="CHECKPOINT")
-    retriever: tuple[Searching, ...] = RETRIEVERS
-
-    @property
-    def retrievers(self) -> tuple[Searching, ...]:
-        """Each once; the others are compared with the first."""
-        return tuple(dict.fromkeys(self.retriever or ("dense",)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexedFiles(Measurement):
-    """How much of public files is asked over an index."""
-
-    n_docs: int = option(5, "K: passages to retrieve and marginalise over.", min=1, max=50)
-    sample: int | None = option(None, "So many of each file, drawn by --seed. Default: all.", min=1)
+            )
+            with building as snapshot:
+                yield snapshot, progress
 
     def drawn(self, every: list[T]) -> list[T]:
         """`sample` of them, in the order drawn."""
@@ -137,74 +180,26 @@ class IndexedFiles(Measurement):
         """The name of each file, and what is drawn of it."""
         return [(file.name, self.drawn(read(file))) for file in files]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublicFiles(IndexedFiles):
-    """The same under both models of the paper."""
-
-    model: tuple[ModelKind, ...] = option(
-        ("token", "sequence"), "RAG-Token or RAG-Sequence; again for more. Default: both."
-    )
-
     @property
     def models(self) -> tuple[ModelKind, ...]:
         return tuple(dict.fromkeys(self.model))
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded(PublicFiles):
-    """How answers are decoded."""
-
-    num_beams: int = option(1, "Width of the beam search; 1 is greedy.", min=1)
-    decoding: Decoding = option("thorough", "How RAG-Sequence scores its candidates.")
-    encoder: Path | None = option(
-        None, "The passage encoder; without it all-MiniLM-L6-v2 from its package.", metavar="FOLDER"
-    )
-
     @property
     def sweep(self) -> tuple[int, ...]:
         """Each K to ask with beside `n_docs`, ascending (Figure 3)."""
-        return ()
+        return tuple(sorted(set(self.k)))
 
-
-CLOSED_BOOK_TOO = option(
-    False,
-    "Ask the generator without any passage, too. Without --retriever nothing else is asked, and no index is needed.",
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swept(Decoded):
-    """What is asked with each retriever and each K. Raises SettingInvalid for a plot without a K to draw."""
-
-    retriever: tuple[Searching, ...] = RETRIEVERS
-    closed_book: bool = CLOSED_BOOK_TOO
-    k: tuple[int, ...] = option((), "K at test time: ask with so many passages, too; again for more.", min=1, max=50)
-    plot: Path | None = option(
-        None, "Draw --k there, .png or .svg; needs matplotlib.", metavar="FILE", callback=plot_to_write
-    )
-
-    def __post_init__(self) -> None:
-        if self.plot is not None and not self.k:
-            raise SettingInvalid(setting="--plot", reason="draws K at test time; give each K with --k")
+    @property
+    def searchers(self) -> tuple[Searching, ...]:
+        """Each retriever once; the others are compared with the first."""
+        return tuple(dict.fromkeys(self.retriever or ("dense",)))
 
     @property
     def retrievers(self) -> tuple[Finding, ...]:
-        """Each once; the closed book comes last."""
-        asked: tuple[Finding, ...] = self.retriever or (() if self.closed_book else ("dense",))
-        return (*dict.fromkeys(asked), *((CLOSED_BOOK,) if self.closed_book else ()))
-
-    @property
-    def sweep(self) -> tuple[int, ...]:
-        return tuple(sorted(set(self.k)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweptTexts(Swept):
-    """The same for texts, which the paper decodes with four beams."""
-
-    num_beams: int = option(4, "Width of the beam search; 1 is greedy.", min=1)
-    decoding: Decoding = option("fast", "How RAG-Sequence scores its candidates.")
+        """Each once; the closed book comes last, and alone where no other is asked for."""
+        if not self.closed_book:
+            return self.searchers
+        return (*(self.searchers if self.retriever else ()), CLOSED_BOOK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,39 +210,18 @@ class QuestionedBook:
     questions: tuple[Question, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationOptions(Measurement):
-    """Which questions of which versions a checkpoint is fitted to."""
-
-    book: tuple[str, ...] = option(
-        REQUIRED,
-        "A version and a file of questions with answers, as of eval open; again for more files or versions, which are "
-        "fitted together. The version must hold BM25.",
-        metavar="VERSION=FILE",
-    )
-    n_docs: int = option(5, "K: passages to marginalise over.", min=1, max=10)
-    sample: int | None = option(None, "So many questions of each version, drawn by --seed. Default: all.", min=1)
-    work: Path = option(
-        Path("runs/calibrate"),
-        "Keeps what the generator read: the same command goes on from what is there.",
-        metavar="FOLDER",
-    )
-    plot: Path | None = option(
-        None, "Draw risk over coverage there, .png or .svg.", metavar="FILE", callback=plot_to_write
-    )
-
-    def books(self) -> list[QuestionedBook]:
-        """Each version with its questions. Raises SettingInvalid for what is not VERSION=FILE, SourceInvalid."""
-        files: dict[str, list[Path]] = {}
-        for given in self.book:
-            version, equals, file = given.partition("=")
-            if not (version and equals and file):
-                raise SettingInvalid(setting="--book", reason=f"takes VERSION=FILE, not {given!r}")
-            files.setdefault(version, []).append(Path(file))
-        return [
-            QuestionedBook(version, choose_questions(some, held_out=None, sample=self.sample, seed=self.seed).chosen)
-            for version, some in files.items()
-        ]
+def books_of(given: Sequence[str], sample: int | None, seed: int) -> list[QuestionedBook]:
+    """Each version with its questions. Raises SettingInvalid for what is not VERSION=FILE, SourceInvalid."""
+    files: dict[str, list[Path]] = {}
+    for pair in given:
+        version, equals, file = pair.partition("=")
+        if not (version and equals and file):
+            raise SettingInvalid(setting="--book", reason=f"takes VERSION=FILE, not {pair!r}")
+        files.setdefault(version, []).append(Path(file))
+    return [
+        QuestionedBook(version, choose_questions(some, held_out=None, sample=sample, seed=seed).chosen)
+        for version, some in files.items()
+    ]
 
 
 def load_checkpoints(settings: Settings, others: Sequence[str] = ()) -> "list[Checkpoint]":

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from openbook.errors import SettingInvalid, TooManyDocs
 from openbook.indexing.index_builder import Progress
@@ -21,7 +20,7 @@ from openbook_lab.datasets.question_files import read_qa
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer
 from openbook_lab.evaluation.generation_metrics import bleu_1, distinct_trigrams
 from openbook_lab.evaluation.marks import ANSWER_METRICS, Marks, mark_answers, mark_texts
-from openbook_lab.evaluation.options import CLOSED_BOOK, Decoded, Finding, Swept, load_checkpoints
+from openbook_lab.evaluation.options import CLOSED_BOOK, Finding, Options, load_checkpoints
 from openbook_lab.evaluation.reader import MAX_NEW_TOKENS, BatchReader, Decode, OpenQuestion, ask
 from openbook_lab.evaluation.reports import Cell, Facts, Report, Rows, Table, run_facts, with_rows
 from openbook_lab.evaluation.retrieval import RetrievalFigures, retrieve
@@ -47,7 +46,7 @@ def open_index(settings: Settings, n_docs: int, *asking: Checkpoint) -> Iterator
         yield snapshot
 
 
-def decodes_of(options: Decoded, retriever: Finding = "dense") -> tuple[Decode, ...]:
+def decodes_of(options: Options, retriever: Finding = "dense") -> tuple[Decode, ...]:
     """One for each model. A closed book is one model, p(y | x): without a passage nothing is marginalised."""
     if retriever == CLOSED_BOOK:
         return (Decode("token", options.num_beams),)
@@ -73,7 +72,7 @@ class TextAnswers:
         return str(decode).removeprefix("RAG-Token, ") if self.retrieval.retriever == CLOSED_BOOK else str(decode)
 
     def rows(
-        self, file: str, options: Decoded, measure: Callable[[Sequence[GivenAnswer], int], Sequence[Cell]]
+        self, file: str, options: Options, measure: Callable[[Sequence[GivenAnswer], int], Sequence[Cell]]
     ) -> tuple[Rows, Rows]:
         """The rows of `n_docs`, and the rows of the sweep. `measure` makes cells of the answers from K passages."""
         retriever = self.retrieval.retriever
@@ -91,7 +90,7 @@ class TextAnswers:
 class PaperAsking:
     """Asks texts over an index as the options say. A closed book needs no `snapshot`."""
 
-    options: Decoded
+    options: Options
     snapshot: IndexSnapshot | None
     progress: Progress
     started: float = field(default_factory=time.perf_counter)
@@ -137,7 +136,7 @@ class PaperAsking:
 
 
 @contextmanager
-def swept_over(settings: Settings, options: Swept, checkpoint: Checkpoint) -> Iterator[PaperAsking]:
+def swept_over(settings: Settings, options: Options, checkpoint: Checkpoint) -> Iterator[PaperAsking]:
     """Asks over the index of the settings, which only searching needs.
 
     Raises IndexIncompatible where the checkpoint's question encoder is to search vectors of another passage encoder.
@@ -150,13 +149,13 @@ def swept_over(settings: Settings, options: Swept, checkpoint: Checkpoint) -> It
         yield PaperAsking(options, snapshot, progress)
 
 
-def measure_qa(settings: Settings, options: Swept, files: Sequence[Path], *, patterns: bool) -> Report:
+def measure_qa(settings: Settings, options: Options) -> Report:
     """Exact match, F1, recall, and exact match where no passage holds an answer, of each file; again for each K.
 
     Answers are kept and not asked again. Raises TooManyDocs for an index with fewer than K passages,
     RetrieverUnavailable for "bm25" without its files.
     """
-    asked = options.read(files, partial(read_qa, patterns=patterns))
+    asked = options.read(options.files, partial(read_qa, patterns=options.patterns))
     (checkpoint,) = load_checkpoints(settings)
     answered: Rows = []
     recalled: Rows = []
@@ -198,10 +197,10 @@ def qa_cells(
     return *marks.cells(), percent(aided), percent(unaided)
 
 
-def measure_generation(settings: Settings, options: Swept, files: Sequence[Path], *, max_new_tokens: int) -> Report:
+def measure_generation(settings: Settings, options: Options) -> Report:
     """BLEU-1, ROUGE-L, Q-BLEU-1 and distinct tri-grams of each file, in percent, beside the references' diversity;
     again for each K. Texts are kept and not written again."""
-    prompts = options.read(files, read_prompts)
+    prompts = options.read(options.files, read_prompts)
     (checkpoint,) = load_checkpoints(settings)
     written: Rows = []
     swept: Rows = []
@@ -211,7 +210,7 @@ def measure_generation(settings: Settings, options: Swept, files: Sequence[Path]
             gold = 100 * distinct_trigrams(of_prompt[0] for of_prompt in references)
             written.append((name, "people", "", len(of_file), None, None, None, gold))
             texts = [prompt.text for prompt in of_file]
-            for one in asking.ask(checkpoint, options.retrievers, name, texts, max_new_tokens):
+            for one in asking.ask(checkpoint, options.retrievers, name, texts, options.max_new_tokens):
                 rows, more = one.rows(name, options, partial(text_cells, references))
                 written += rows
                 swept += more
@@ -220,7 +219,7 @@ def measure_generation(settings: Settings, options: Swept, files: Sequence[Path]
             Table("Generated text", ("file", "written by", *measures), written),
             Table(SWEEP_TITLE, ("file", "written by", "K", *measures), swept),
         )
-        return Report("generation", asking.facts(checkpoint, {"max_new_tokens": max_new_tokens}), tables)
+        return Report("generation", asking.facts(checkpoint, {"max_new_tokens": options.max_new_tokens}), tables)
 
 
 def text_cells(references: Sequence[Sequence[str]], answers: Sequence[GivenAnswer], _k: int) -> tuple[Cell, ...]:
@@ -253,26 +252,17 @@ def arms_of(checkpoint: Checkpoint, frozen: Checkpoint | None = None) -> tuple[A
     )
 
 
-def measure_ablation(
-    settings: Settings,
-    options: Decoded,
-    files: Sequence[Path],
-    texts: Sequence[Path],
-    *,
-    frozen: str | None,
-    patterns: bool,
-    max_new_tokens: int,
-) -> Report:
+def measure_ablation(settings: Settings, options: Options) -> Report:
     """Each arm's marks and, paired text by text, how far they are from the first arm's marks with the same model.
 
-    Questions have exact match and F1; `texts`, of `max_new_tokens`, have the metrics of generation, each the mean over
+    Questions have exact match and F1; `texts` have the metrics of generation, each the mean over
     the texts. Answers are kept. Raises RetrieverUnavailable for an index without BM25.
     """
-    if not files and not texts:
+    if not options.files and not options.texts:
         raise SettingInvalid(setting="FILE", reason="name a file of questions, or one of --texts")
-    asked = options.read(files, partial(read_qa, patterns=patterns))
-    prompts = options.read(texts, read_prompts)
-    checkpoint, *others = load_checkpoints(settings, (frozen,) if frozen else ())
+    asked = options.read(options.files, partial(read_qa, patterns=options.patterns))
+    prompts = options.read(options.texts, read_prompts)
+    checkpoint, *others = load_checkpoints(settings, (options.frozen,) if options.frozen else ())
     arms = arms_of(checkpoint, *others)
     opened = open_index(settings, options.n_docs, checkpoint, *others)
     answered: Rows = []
@@ -292,7 +282,7 @@ def measure_ablation(
             golds = [question.golds for question in questions]
             answered += compare(name, answers, options, partial(mark_answers, golds=golds))
         for name, of_file in prompts:
-            answers = by_arm(name, [prompt.text for prompt in of_file], max_new_tokens)
+            answers = by_arm(name, [prompt.text for prompt in of_file], options.max_new_tokens)
             references = [prompt.references for prompt in of_file]
             written += compare(name, answers, options, partial(mark_texts, references=references))
         read_by: Facts = {arm.name: arm.checkpoint.name for arm in arms if arm.checkpoint is not checkpoint}
@@ -311,7 +301,7 @@ def columns_of(*metrics: str) -> tuple[str, ...]:
 
 
 def compare(
-    file: str, by_arm: Mapping[str, TextAnswers], options: Decoded, mark: Callable[[Sequence[GivenAnswer]], Marks]
+    file: str, by_arm: Mapping[str, TextAnswers], options: Options, mark: Callable[[Sequence[GivenAnswer]], Marks]
 ) -> Rows:
     """For each model the arms in their order, and each against the first."""
     rows: Rows = []

@@ -26,7 +26,7 @@ from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer, digest_of
 from openbook_lab.evaluation.asked import choose_questions
 from openbook_lab.evaluation.book import open_without, write_book
-from openbook_lab.evaluation.options import BookQuestions, load_checkpoints
+from openbook_lab.evaluation.options import Options, load_checkpoints
 from openbook_lab.evaluation.reader import Decode
 from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
 from openbook_lab.evaluation.statistics import auc, auc_interval, percent, roc
@@ -112,24 +112,26 @@ class EngineAsker:
         return answered
 
 
-def measure_posteriors(
-    settings: Settings,
-    options: BookQuestions,
-    unanswerable: Sequence[Path],
-    num_beams: int,
-    retriever: RetrieverKind = "dense",
-) -> tuple[Report, dict[str, list[Outcome]]]:
+def measure_posteriors(settings: Settings, options: Options) -> Report:
+    """The tables; and the curves, where the options ask for a plot."""
+    report, outcomes = study_posteriors(settings, options)
+    if options.plot is not None:
+        draw_curves(outcomes, options.plot)
+    return report
+
+
+def study_posteriors(settings: Settings, options: Options) -> tuple[Report, dict[str, list[Outcome]]]:
     """The tables, and the outcomes behind them by way of decoding, for a curve."""
-    asked = options.asked()
+    asked, retriever, num_beams = options.asked(), options.one_retriever or "dense", options.num_beams
     impossible = choose_questions(
-        unanswerable, held_out=options.titles, sample=options.sample, seed=options.seed, answerable=False
+        options.unanswerable, held_out=options.titles, sample=options.sample, seed=options.seed, answerable=False
     )
     book = write_book([*asked.every, *impossible.every], options.passages)
     (checkpoint,) = load_checkpoints(settings)
     titles = {question.title for question in asked.chosen}
     answered: dict[str, list[Answered]] = {}
     outcomes: dict[str, list[Outcome]] = {}
-    bm25 = retriever == "hybrid"
+    bm25 = retriever != "dense"
     with options.opened(book, [checkpoint], bm25=bm25) as (snapshot, progress), ExitStack() as stack:
         started = time.perf_counter()
         log, engine = AnswerLog.of(options.work, checkpoint), RagEngine(checkpoint)

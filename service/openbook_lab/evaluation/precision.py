@@ -1,8 +1,6 @@
 """What a precision costs in answers: the same questions over the same passages, in each precision."""
 
 import time
-from collections.abc import Sequence
-from typing import Literal
 
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.settings import Settings
@@ -10,18 +8,14 @@ from openbook_lab.datasets.golds import Golds
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer
 from openbook_lab.evaluation.book import write_book
 from openbook_lab.evaluation.marks import ANSWER_METRICS, mark_answers
-from openbook_lab.evaluation.options import BookQuestions, set_threads
+from openbook_lab.evaluation.options import Options, Precision, set_threads
 from openbook_lab.evaluation.reader import GREEDY, BatchReader, Decode, ask
 from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
 from openbook_lab.evaluation.retrieval import PassageChoices, retrieve
 from openbook_lab.evaluation.statistics import percent
 
-Precision = Literal["float32", "bfloat16", "int8"]
 
-
-def measure_precisions(
-    settings: Settings, options: BookQuestions, precisions: Sequence[Precision], *, num_beams: int, thorough: bool
-) -> Report:
+def measure_precisions(settings: Settings, options: Options) -> Report:
     """One checkpoint in several precisions; the others are compared with the first.
 
     The question encoder of the first finds the passages for all: only the generators differ. Answers are kept.
@@ -29,10 +23,12 @@ def measure_precisions(
     asked = options.asked()
     book = write_book(asked.every, options.passages)
     set_threads(settings)
-    checkpoints = {name: load_checkpoint(settings.checkpoint, device="cpu", dtype=name) for name in precisions}
+    checkpoints = {name: load_checkpoint(settings.checkpoint, device="cpu", dtype=name) for name in options.precisions}
     exact, first = next(iter(checkpoints.items()))
     golds = [Golds(question.answers) for question in asked.chosen]
-    decodes = [GREEDY, Decode("token", num_beams), *([Decode("sequence", num_beams)] if thorough else [])]
+    decodes = [GREEDY, Decode("token", options.num_beams)]
+    if options.thorough:
+        decodes.append(Decode("sequence", options.num_beams))
     given: dict[Precision, dict[Decode, list[GivenAnswer | None]]] = {}
     with options.opened(book, [first]) as (snapshot, progress):
         started = time.perf_counter()

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from openbook.entities import Passage, RetrievedPassages
 from openbook.errors import SettingInvalid
@@ -23,7 +22,7 @@ from openbook_lab.datasets.golds import Golds
 from openbook_lab.datasets.question_files import read_qa
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer
 from openbook_lab.evaluation.marks import ANSWER_METRICS, mark_answers
-from openbook_lab.evaluation.options import Finding, IndexedFiles, load_checkpoints
+from openbook_lab.evaluation.options import Finding, Options, load_checkpoints
 from openbook_lab.evaluation.paper import open_index
 from openbook_lab.evaluation.reader import GREEDY, BatchReader, Decode, OpenQuestion
 from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
@@ -95,10 +94,10 @@ def roomy(generator: CausalGenerator, checkpoint: Checkpoint, n_docs: int) -> Ca
     return other
 
 
-def measure_prompts(settings: Settings, options: IndexedFiles, files: Sequence[Path], *, patterns: bool) -> Report:
+def measure_prompts(settings: Settings, options: Options) -> Report:
     """Exact match, F1 and named answers of each contestant, how far each is from the single prompt on the same
     questions, and the seconds of a question. Answers are kept, with their seconds, and not asked again."""
-    asked = options.read(files, partial(read_qa, patterns=patterns))
+    asked = options.read(options.files, partial(read_qa, patterns=options.patterns))
     (checkpoint,) = load_checkpoints(settings)
     contestants = promptings_of(checkpoint, options.n_docs)
     started = time.perf_counter()

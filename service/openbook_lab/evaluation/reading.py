@@ -1,30 +1,20 @@
 """Reading alone: every question with the whole paragraph that answers it."""
 
 import time
-from collections.abc import Sequence
-from pathlib import Path
 
 from openbook.entities import Passage
-from openbook.indexing.index_builder import Progress
-from openbook.rag.checkpoint import Checkpoint
+from openbook.settings import Settings
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.evaluation.answer_log import AnswerLog
-from openbook_lab.evaluation.asked import QuestionSet
 from openbook_lab.evaluation.marks import ANSWER_METRICS, mark_answers
+from openbook_lab.evaluation.options import Options, load_checkpoints
 from openbook_lab.evaluation.reader import BatchReader, Decode, OpenQuestion, ask
 from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
 
 
-def read_paragraphs(
-    checkpoints: Sequence[Checkpoint],
-    asked: QuestionSet,
-    *,
-    work: Path,
-    num_beams: Sequence[int],
-    seed: int,
-    progress: Progress,
-) -> Report:
+def read_paragraphs(settings: Settings, options: Options) -> Report:
     """Exact match and F1 of each checkpoint. With one passage RAG-Token and RAG-Sequence are the same model."""
+    asked, checkpoints = options.asked(), load_checkpoints(settings, options.against)
     started = time.perf_counter()
     # the only passage has probability 1, whatever its score
     questions = [
@@ -32,16 +22,17 @@ def read_paragraphs(
         for one in asked.chosen
     ]
     golds = [Golds(question.answers) for question in asked.chosen]
-    decodes = [Decode("token", beams) for beams in num_beams]
+    decodes = [Decode("token", beams) for beams in options.beams]
     rows: Rows = []
-    for checkpoint in checkpoints:
-        log, stage = AnswerLog.of(work, checkpoint), f"{checkpoint.facts.name}: reading"
-        given = ask(BatchReader(checkpoint), questions, decodes, log, progress=progress, stage=stage)
-        for decode, answers in given.items():
-            rows.append((checkpoint.name, decode.num_beams, *mark_answers(answers, golds).cells()))
+    with options.progress() as progress:
+        for checkpoint in checkpoints:
+            log, stage = AnswerLog.of(options.work, checkpoint), f"{checkpoint.facts.name}: reading"
+            given = ask(BatchReader(checkpoint), questions, decodes, log, progress=progress, stage=stage)
+            for decode, answers in given.items():
+                rows.append((checkpoint.name, decode.num_beams, *mark_answers(answers, golds).cells()))
     columns = ("checkpoint", "beams", "questions", *ANSWER_METRICS)
     return Report(
         "reading",
-        {**asked.facts(), "seed": seed, **run_facts(started)},
+        {**asked.facts(), "seed": options.seed, **run_facts(started)},
         (Table("Reading: the paragraph given whole", columns, rows),),
     )

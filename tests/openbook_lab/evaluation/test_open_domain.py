@@ -24,7 +24,7 @@ from openbook_lab.evaluation.open_domain import (
     settings_of,
     sweep_table,
 )
-from openbook_lab.evaluation.options import OpenQuestions
+from openbook_lab.evaluation.options import Options
 from openbook_lab.evaluation.reader import GREEDY, Decode, OpenQuestion
 from openbook_lab.evaluation.retrieval import PassageChoices, RetrievalFigures, retrieve
 from tests.fixtures.evaluation import mean
@@ -136,7 +136,7 @@ def test_hybrid_retrieval_weighs_both_scores_as_the_checkpoint_says(
 
 def test_a_setting_of_two_parts_is_asked_once_with_the_decodings_of_both(choices: PassageChoices) -> None:
     beams, thorough = Decode("token", 4), Decode("sequence", 4)
-    settings = settings_of(choices, OpenQuestions(questions=(), k=(1, 5, 8)), ["decodings", "sweep"])
+    settings = settings_of(choices, Options(k=(1, 5, 8), num_beams=4), ["decodings", "sweep"])
     assert list(settings) == ["5 retrieved", "top passage alone", "8 retrieved"]
     assert settings["5 retrieved"].decodes == (GREEDY, beams, thorough, Decode("sequence", 4, "fast"))
     assert settings["top passage alone"].decodes == (GREEDY, beams)
@@ -154,7 +154,7 @@ def test_a_difference_is_the_first_retrieval_minus_the_other() -> None:
         Row("mine", retrieved(1), GREEDY, no),
         Row("theirs", retrieved(5), GREEDY, no),
     ]
-    table = differences_table(rows, OpenQuestions(questions=()))
+    table = differences_table(rows, Options(num_beams=4))
     assert [row[1] for row in table.rows] == ["all K against the top passage alone", "against theirs: 5 retrieved"]
     assert [(row[3], mean(row[4]), mean(row[5])) for row in table.rows] == [(2, 50.0, 25.0)] * 2
 
@@ -171,7 +171,7 @@ def test_the_sweep_has_recall_beside_the_marks_and_one_passage_is_one_model(
         Row("another", retrieved(2), GREEDY, no),
     ]
     golds = [Golds(question.answers) for question in asked.chosen]
-    table = sweep_table(retrieval, rows, golds, OpenQuestions(questions=(), k=(2, 1)))
+    table = sweep_table(retrieval, rows, golds, Options(k=(2, 1), num_beams=4))
     # of the first two passages rows 4 and 1 say lima and nairobi: the third and the first question
     assert [(row[1], str(row[2]).split(",")[0], mean(row[4]), mean(row[-1])) for row in table.rows] == [
         (1, "RAG-Token", 0.0, 25.0),

@@ -10,14 +10,14 @@ from openbook.rag.checkpoint import Checkpoint
 from openbook_lab.datasets.golds import AnswerPattern, Golds
 from openbook_lab.evaluation.answer_log import GivenAnswer
 from openbook_lab.evaluation.marks import ANSWER_METRICS, mark_answers
-from openbook_lab.evaluation.options import CLOSED_BOOK, Decoded, Finding
+from openbook_lab.evaluation.options import CLOSED_BOOK, Finding, Options
 from openbook_lab.evaluation.paper import TextAnswers, arms_of, columns_of, compare, decodes_of, qa_cells
 from openbook_lab.evaluation.reader import Decode
 from openbook_lab.evaluation.retrieval import RetrievalFigures
 from tests.fixtures.evaluation import mean
 
 GOLDS = [Golds((gold,)) for gold in ("lima", "quito", "rome")]
-OPTIONS = Decoded(n_docs=2)
+OPTIONS = Options(n_docs=2)
 TOKEN, SEQUENCE = decodes_of(OPTIONS)
 
 
@@ -41,7 +41,7 @@ def test_patterns_have_no_f1_and_no_unaided_answer_is_no_number() -> None:
 
 
 def test_thorough_and_fast_say_nothing_to_rag_token() -> None:
-    assert decodes_of(Decoded(num_beams=3, decoding="fast")) == (Decode("token", 3), Decode("sequence", 3, "fast"))
+    assert decodes_of(Options(num_beams=3, decoding="fast")) == (Decode("token", 3), Decode("sequence", 3, "fast"))
 
 
 def answered(checkpoint: Checkpoint, retriever: Finding, answers: dict[Decode, str]) -> TextAnswers:

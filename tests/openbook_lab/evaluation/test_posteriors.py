@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,13 @@ from openbook.entities import Passage
 from openbook.settings import Settings
 from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.answer_log import GivenAnswer
-from openbook_lab.evaluation.options import BookQuestions
+from openbook_lab.evaluation.options import Options
 from openbook_lab.evaluation.posteriors import (
     Answered,
     Outcome,
     areas_table,
-    measure_posteriors,
     posteriors_table,
+    study_posteriors,
     thresholds_table,
 )
 from tests.fixtures.evaluation import QUESTIONS, mean, write_lines
@@ -82,9 +83,14 @@ def test_a_threshold_keeps_a_share_of_right_answers_and_some_of_the_others() -> 
     assert rows[50.0] == ("log_prob >= -5.000", 50.0, 50.0, 0.0, None)
 
 
-def about_kenya(questions: Path, passages: Path, encoder: Path, work: Path) -> BookQuestions:
-    return BookQuestions(
-        questions=(questions,), passages=(passages,), held_out=("Kenya",), encoder=encoder, n_docs=6, work=work
+def about_kenya(questions: Path, passages: Path, encoder: Path, work: Path) -> Options:
+    return Options(
+        questions=(questions,),
+        passages=(passages,),
+        held_out=("Kenya",),
+        encoder=encoder,
+        n_docs=6,
+        work=work,
     )
 
 
@@ -95,7 +101,7 @@ def test_each_question_is_asked_of_the_book_with_and_without_its_article(
     options = about_kenya(question_file, passage_file, tiny_encoder, tmp_path)
     runs, written = [], set()
     for _ in range(2):
-        runs.append(measure_posteriors(settings, options, [question_file], num_beams=1))
+        runs.append(study_posteriors(settings, replace(options, unanswerable=(question_file,))))
         written.add(next(tmp_path.glob("answers-*.jsonl")).read_text())
     (report, outcomes), (again, _) = runs
     assert report.as_json()["tables"] == again.as_json()["tables"]
@@ -123,7 +129,7 @@ def test_the_hybrid_retriever_brings_the_calibrated_no_answer(
     (folder / "openbook.json").write_text(json.dumps(facts))
     options = about_kenya(question_file, passage_file, tiny_encoder, tmp_path)
     settings = Settings(checkpoint=str(folder))
-    report, outcomes = measure_posteriors(settings, options, [], num_beams=1, retriever="hybrid")
+    report, outcomes = study_posteriors(settings, replace(options, one_retriever="hybrid"))
     assert report.facts["retriever"] == "hybrid"
     given = [one.given.no_answer for of_model in outcomes.values() for one in of_model]
     assert given == pytest.approx([0.75] * len(given))
@@ -134,8 +140,8 @@ def test_a_book_of_nothing_but_the_articles_asked_about_is_not_emptied(
     checkpoint_folder: Path, tiny_encoder: Path, tmp_path: Path
 ) -> None:
     file = write_lines(tmp_path / "peru.jsonl", [one for one in QUESTIONS if one["title"] == "Peru"])
-    options = BookQuestions(questions=(file,), every=True, encoder=tiny_encoder, n_docs=1, work=tmp_path)
-    _, outcomes = measure_posteriors(Settings(checkpoint=str(checkpoint_folder)), options, [], num_beams=1)
+    options = Options(questions=(file,), every=True, encoder=tiny_encoder, n_docs=1, work=tmp_path)
+    _, outcomes = study_posteriors(Settings(checkpoint=str(checkpoint_folder)), options)
     kinds = {one.kind for one in outcomes["RAG-Token, greedy"]}
     assert kinds
     assert "left out" not in kinds

@@ -14,7 +14,7 @@ from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer
-from openbook_lab.evaluation.options import IndexedFiles
+from openbook_lab.evaluation.options import Options
 from openbook_lab.evaluation.prompts import answer_rows, measure_prompts, promptings_of
 from tests.fixtures.causal import PROMPT, write_causal
 from tests.fixtures.evaluation import mean, write_lines
@@ -83,7 +83,7 @@ def test_passages_are_found_as_the_service_finds_them(
     add_bm25(IndexStore(indexes_folder), "tiny-2016")
     files = [write_lines(tmp_path / "nq.jsonl", [{"question": QUESTION, "answer": ["the queen"]}])]
     settings = Settings(checkpoint=str(folder), indexes=indexes_folder)
-    report = measure_prompts(settings, IndexedFiles(n_docs=2, work=tmp_path / "work"), files, patterns=False)
+    report = measure_prompts(settings, Options(n_docs=2, work=tmp_path / "work", files=tuple(files)))
     assert report.facts["retriever"] == retriever
     assert [row[1] for row in report.tables[0].rows] == [
         *("RAG-Token", "RAG-Sequence", "top passage alone", "all 2 in one prompt")
