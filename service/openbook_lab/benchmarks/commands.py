@@ -102,6 +102,7 @@ def swap(
     dimension: int = option(768, "d: length of a vector.", min=1),
     index_type: IndexType = option("flat", "flat or hnsw.", "--type"),
     swaps: int = option(4, "Swaps under each policy.", min=1),
+    quiet: float = option(1.0, "Seconds of reading without a swap, at least.", min=0.1),
     version: str | None = option(
         None,
         "Swap between two names of this index version instead: each has an index of its own, vectors and passages are "
@@ -129,7 +130,7 @@ def swap(
         else:
             # a child builds them, so that its memory is not measured
             in_child(progress.update, build_versions, Path(made), passages, dimension, index_type)
-        report = measure_swaps(IndexStore(Path(made)), swaps=swaps, cold=cold, progress=progress.update)
+        report = measure_swaps(IndexStore(Path(made)), swaps=swaps, cold=cold, quiet_s=quiet, progress=progress.update)
     files.show(report)
 
 

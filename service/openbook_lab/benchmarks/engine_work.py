@@ -101,14 +101,17 @@ def write_shapes(told: Progress, names: Sequence[ShapeName], folder: Path, check
     return {name: folder / name for name in names}
 
 
-def write_paper_size(folder: Path, tokenizers: Path) -> None:
-    """BERT-base and BART-large as a RAG folder of 2 GB, with the tokenizers of the checkpoint in `tokenizers`.
+def write_paper_size(
+    folder: Path, tokenizers: Path, *, bert: DPRConfig | None = None, bart: BartConfig | None = None
+) -> None:
+    """BERT-base and BART-large, or those of other configurations, as a RAG folder of 2 GB, with the tokenizers of the
+    checkpoint in `tokenizers`.
 
     Nothing is tokenised, but only a complete folder can be loaded.
     """
     torch.manual_seed(0)
-    question_encoder = DPRQuestionEncoder(DPRConfig())
-    generator = BartForConditionalGeneration(BartConfig(forced_eos_token_id=None))
+    question_encoder = DPRQuestionEncoder(bert or DPRConfig())
+    generator = BartForConditionalGeneration(bart or BartConfig(forced_eos_token_id=None))
     _diversify(generator)
     config = RagConfig.from_question_encoder_generator_configs(
         question_encoder.config,

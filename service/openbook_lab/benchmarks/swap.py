@@ -26,8 +26,6 @@ K = 5
 SAMPLE_EVERY_S = 0.1
 # Vectors of so many passages are asked for in turn.
 QUESTIONS = 64
-# Reads without a swap take as long as those with swaps, and at least this.
-LEAST_QUIET_S = 1.0
 # Between two reads, as in a server: without it the readers fight for the interpreter's lock.
 PAUSE_S = 0.001
 
@@ -75,13 +73,14 @@ def pace(spans: Sequence[tuple[float, float]], since: float, until: float) -> Pa
     return Pace(len(inside), 1000 * at([ended - began for began, ended in inside], 0.99), 1000 * gap)
 
 
-def measure_swaps(store: IndexStore, *, swaps: int, cold: bool, progress: Progress) -> Report:
+def measure_swaps(store: IndexStore, *, swaps: int, cold: bool, quiet_s: float, progress: Progress) -> Report:
     """Swap `swaps` times between the two versions of `store` under each policy.
 
-    With `cold` the system forgets the next version's files first, so that they are read from the disk.
+    Reads without a swap take as long as those with swaps, and at least `quiet_s`. With `cold` the system forgets the next
+    version's files first, so that they are read from the disk.
     """
     info = store.info(VERSIONS[0])
-    of_policies = [_measure_policy(store, policy, swaps, cold, progress) for policy in POLICIES]
+    of_policies = [_measure_policy(store, policy, swaps, cold, quiet_s, progress) for policy in POLICIES]
     stages, paces, memories = (
         [row for rows in of_table for row in rows] for of_table in zip(*of_policies, strict=True)
     )
@@ -109,7 +108,7 @@ def measure_swaps(store: IndexStore, *, swaps: int, cold: bool, progress: Progre
 
 
 def _measure_policy(
-    store: IndexStore, policy: SwapPolicy, swaps: int, cold: bool, progress: Progress
+    store: IndexStore, policy: SwapPolicy, swaps: int, cold: bool, quiet_s: float, progress: Progress
 ) -> tuple[Rows, Rows, Rows]:
     """The rows of one policy: of each swap's stages, of each reader, of the memory at each stage."""
     stages: Rows = []
@@ -159,7 +158,7 @@ def _measure_policy(
             _grow(largest, "after the swap")
         progress(swaps, swaps, policy)
         began = time.perf_counter()
-        time.sleep(max(LEAST_QUIET_S, sum(end - start for start, end in swapped_s)))
+        time.sleep(max(quiet_s, sum(end - start for start, end in swapped_s)))
         quiet = (began, time.perf_counter())
     finally:
         for reader in readers.values():

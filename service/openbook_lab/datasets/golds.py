@@ -10,8 +10,6 @@ import regex
 from openbook.errors import SourceInvalid
 from openbook_lab.datasets.qa_metrics import exact_match, f1, has_answer
 
-# An honest pattern takes microseconds a passage; one that backtracks without end must not stop a run for hours.
-PATTERN_SECONDS = 1.0
 _ESCAPED = regex.compile(r"\\(.)", regex.DOTALL)
 
 
@@ -20,11 +18,12 @@ class AnswerPattern:
     """A regular expression that right answers match, in any case. `place` says where it stands in its file.
 
     Raises SourceInvalid with pattern and place: when made, if it is no regular expression; when used, if it takes
-    longer than `PATTERN_SECONDS` on one text.
+    longer than `seconds` on one text: one that backtracks without end must not stop a run for hours.
     """
 
     pattern: str
     place: str
+    seconds: float = 1.0
 
     def __post_init__(self) -> None:
         try:
@@ -50,11 +49,11 @@ class AnswerPattern:
 
     def _found(self, look: Callable[..., object], text: str) -> bool:
         try:
-            return look(_decomposed(text), timeout=PATTERN_SECONDS) is not None
+            return look(_decomposed(text), timeout=self.seconds) is not None
         except TimeoutError as error:
             raise SourceInvalid(
                 source=self.place,
-                reason=f"the pattern {self.pattern!r} takes longer than {PATTERN_SECONDS:g} s on one text",
+                reason=f"the pattern {self.pattern!r} takes longer than {self.seconds:g} s on one text",
             ) from error
 
 

@@ -18,7 +18,6 @@ from openbook_lab.evaluation.statistics import auc
 
 DIGITS = 4
 PENALTY = 1e-3
-NEWTON_STEPS = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ class AskedThrice:
         return next(point.risk for point in self.curve() if point.coverage >= coverage - 1e-9)
 
 
-def fit_no_answer(books: Sequence[SignsThrice]) -> NoAnswerWeights:
+def fit_no_answer(books: Sequence[SignsThrice], *, newton_steps: int = 25) -> NoAnswerWeights:
     """Logistic regression of what the book lacks on the signs; every book counts alike, and both halves of each.
 
     The signs are standardised first, and PENALTY times the squared weights is added to the mean loss: without it a few
@@ -127,7 +126,7 @@ def fit_no_answer(books: Sequence[SignsThrice]) -> NoAnswerWeights:
     features = np.column_stack([np.ones(len(rows)), (rows - mean) / spread])  # (N, 3)
     penalty = 2 * PENALTY * np.array([0.0, 1.0, 1.0])  # (3,): the bias costs nothing
     weights = np.zeros(3)
-    for _ in range(NEWTON_STEPS):
+    for _ in range(newton_steps):
         probability = (1 + np.tanh(features @ weights / 2)) / 2  # (N,)
         slope = features.T @ (counts * (probability - lacking)) + penalty * weights  # (3,)
         curvature = (features.T * (counts * probability * (1 - probability))) @ features + np.diag(penalty)  # (3, 3)

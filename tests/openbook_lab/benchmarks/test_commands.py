@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from openbook_lab.benchmarks import swap
 from openbook_lab.benchmarks.names import chosen
 from tests.fixtures.command_line import Run
 
@@ -28,20 +27,20 @@ def measured(run: Run, command: str, *options: object) -> tuple[dict[str, Any], 
     return found, page, ended.out
 
 
-def test_a_swap_is_measured_and_leaves_nothing_behind(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swap, "LEAST_QUIET_S", 0.1)
-    found, _, out = measured(run, "swap", "--passages", 100, "--dimension", 8, "--swaps", 1, "--folder", "work")
+def test_a_swap_is_measured_and_leaves_nothing_behind(run: Run) -> None:
+    found, _, out = measured(
+        run, "swap", "--passages", 100, "--dimension", 8, "--swaps", 1, "--quiet", 0.1, "--folder", "work"
+    )
     assert "What readers see" in out
     assert found["facts"]["passages"] == 100
     assert list(Path("work").iterdir()) == []
 
 
-def test_a_swap_between_two_names_of_a_version_is_measured(
-    run: Run, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(swap, "LEAST_QUIET_S", 0.1)
+def test_a_swap_between_two_names_of_a_version_is_measured(run: Run, indexes_folder: Path) -> None:
     before = (indexes_folder / "tiny-2016" / "passages.arrow").stat()
-    found, _, _ = measured(run, "swap", "--version", "tiny-2016", "--indexes", indexes_folder, "--swaps", 1, "--cold")
+    found, _, _ = measured(
+        run, "swap", "--version", "tiny-2016", "--indexes", indexes_folder, "--swaps", 1, "--quiet", 0.1, "--cold"
+    )
     assert found["facts"]["passages"] == 12
     # the links are gone, and the version is as it was
     assert (indexes_folder / "tiny-2016" / "passages.arrow").stat().st_nlink == before.st_nlink == 1

@@ -3,19 +3,17 @@
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import BartConfig, DPRConfig
 
-from openbook.rag.checkpoint import load_checkpoint
-from openbook_lab.benchmarks import engine_work
+from openbook.rag.checkpoint import load_checkpoint, locate
 from openbook_lab.benchmarks.children import silent
 from openbook_lab.benchmarks.engine import Plan, measure_engine
 from openbook_lab.benchmarks.engine_contestants import Openbook, Transformers, peak_bytes
-from openbook_lab.benchmarks.engine_work import Work, modes_of, write_shapes
+from openbook_lab.benchmarks.engine_work import Work, modes_of, write_paper_size
 
 WORK = Work(n_docs=3, length=20, new_tokens=6, num_beams=3)
 
@@ -42,14 +40,11 @@ def test_all_contestants_do_the_same_work_and_float32_gives_the_same_answer(tiny
     assert ours.run("token stepwise").tokens == ours.run("token greedy").tokens
 
 
-def test_the_shape_of_the_paper_comes_from_an_installed_checkpoint_and_is_not_mute(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    narrow = {"d_model": 256, "encoder_ffn_dim": 1024, "decoder_ffn_dim": 1024}
-    monkeypatch.setattr(engine_work, "BartConfig", partial(BartConfig, **narrow))
-    shorter = partial(DPRConfig, hidden_size=12, intermediate_size=8, num_hidden_layers=1)
-    monkeypatch.setattr(engine_work, "DPRConfig", shorter)
-    folder = write_shapes(silent, ["bart-large"], tmp_path, Path("openbook-mini"))["bart-large"]
+def test_the_shape_of_the_paper_comes_from_an_installed_checkpoint_and_is_not_mute(tmp_path: Path) -> None:
+    bart = BartConfig(d_model=256, encoder_ffn_dim=1024, decoder_ffn_dim=1024, forced_eos_token_id=None)
+    bert = DPRConfig(hidden_size=12, intermediate_size=8, num_hidden_layers=1)
+    folder = tmp_path / "bart-large"
+    write_paper_size(folder, locate(Path("openbook-mini")), bert=bert, bart=bart)
     assert load_checkpoint(folder).generator_tokenizer.encode("Lima")
     said = Openbook(folder, "float32", replace(WORK, new_tokens=12)).run("sequence fast").tokens
     of_passages = [said[first : first + 12] for first in range(0, len(said), 12)]

@@ -8,7 +8,6 @@ import pytest
 
 from openbook.storage.faiss_index import IndexType
 from openbook.storage.index_store import IndexStore
-from openbook_lab.benchmarks import swap
 from openbook_lab.benchmarks.children import memory, silent
 from openbook_lab.benchmarks.swap import STAGES, measure_swaps, pace
 from openbook_lab.benchmarks.synthetic import build_versions, clustered
@@ -54,14 +53,11 @@ def test_memory_of_our_own_and_of_files_is_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("index_type", ["flat", "hnsw"])
-def test_both_policies_are_measured_in_every_stage(
-    index_type: IndexType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(swap, "LEAST_QUIET_S", 0.1)
+def test_both_policies_are_measured_in_every_stage(index_type: IndexType, tmp_path: Path) -> None:
     build_versions(silent, tmp_path, 200, 16, index_type)
     said: list[tuple[int, int | None, str]] = []
     report = measure_swaps(
-        IndexStore(tmp_path), swaps=2, cold=True, progress=lambda done, total, what: said.append((done, total, what))
+        IndexStore(tmp_path), swaps=2, cold=True, quiet_s=0.1, progress=lambda *told: said.append(told)
     )
     stages, readers, memories = report.tables
     assert stages.columns[2:] == STAGES

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from openbook.errors import SourceInvalid
-from openbook_lab.datasets import golds
 from openbook_lab.datasets.claim_files import Claim, read_claims
 from openbook_lab.datasets.generation_files import Prompt, read_prompts
 from openbook_lab.datasets.golds import AnswerPattern, Golds
@@ -117,10 +116,9 @@ def test_a_bad_line_is_named_with_its_number(tmp_path: Path, bad: str, reason: s
         read_qa(path)
 
 
-def test_a_pattern_that_would_never_end_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(golds, "PATTERN_SECONDS", 0.05)
+def test_a_pattern_that_would_never_end_is_refused_by_name() -> None:
     pattern = r"(.*)(.*)(.*)(.*)(.*)(.*)[^a!]\1"
-    endless = Golds(patterns=(AnswerPattern(pattern, "trec:7"),))
+    endless = Golds(patterns=(AnswerPattern(pattern, "trec:7", seconds=0.05),))
     for use in (endless.stand_in, endless.exact_match):
         with pytest.raises(SourceInvalid, match=r"trec:7: the pattern .*\[\^a!\].* takes longer than 0.05 s"):
             use("a" * 60 + "!")

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openbook.rag.no_answer import NoAnswerWeights
-from openbook_lab.evaluation import abstention
 from openbook_lab.evaluation.abstention import AskedThrice, Signs, SignsThrice, Undecided, draw_risk, fit_no_answer
 
 # as many answerable as not, though one half lists two and the other four
@@ -79,11 +78,10 @@ def test_passages_taken_away_teach_the_weights_as_articles_do() -> None:
     assert by_both.probability(0.4, 0.0) > by_articles.probability(0.4, 0.0)
 
 
-def test_questions_that_are_told_apart_without_a_mistake_have_weights_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_that_are_told_apart_without_a_mistake_have_weights_that_end() -> None:
     told_apart = [SignsThrice([Signs(0.1, 0.0), Signs(0.2, 1.0)], [Signs(0.8, 0.0)], [Signs(0.9, 1.0)])]
     found = fit_no_answer(told_apart)
-    monkeypatch.setattr(abstention, "NEWTON_STEPS", 100)
-    assert fit_no_answer(told_apart).empty == pytest.approx(found.empty, rel=1e-3)
+    assert fit_no_answer(told_apart, newton_steps=100).empty == pytest.approx(found.empty, rel=1e-3)
     assert 0 < found.empty < 10
 
 
