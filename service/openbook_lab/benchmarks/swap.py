@@ -76,8 +76,8 @@ def pace(spans: Sequence[tuple[float, float]], since: float, until: float) -> Pa
 def measure_swaps(store: IndexStore, *, swaps: int, cold: bool, quiet_s: float, progress: Progress) -> Report:
     """Swap `swaps` times between the two versions of `store` under each policy.
 
-    Reads without a swap take as long as those with swaps, and at least `quiet_s`. With `cold` the system forgets the next
-    version's files first, so that they are read from the disk.
+    Reads without a swap take as long as those with swaps, and at least `quiet_s`. With `cold` the system forgets the
+    next version's files first, so that they are read from the disk.
     """
     info = store.info(VERSIONS[0])
     of_policies = [_measure_policy(store, policy, swaps, cold, quiet_s, progress) for policy in POLICIES]

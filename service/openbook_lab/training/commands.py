@@ -74,7 +74,7 @@ def train(
     with gzip; the content of a file says which it is. Nothing is downloaded. The result of a stage stays in --work: the
     same command goes on from there, after a kill too, and ends with the same weights.
     """
-    from openbook_lab.training.base import is_causal
+    from openbook_lab.training.causal_base import is_causal
     from openbook_lab.training.run import run
 
     reads = bool(inputs.paragraphs) or inputs.closed_book

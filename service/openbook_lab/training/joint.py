@@ -16,12 +16,12 @@ from transformers import PreTrainedModel
 from openbook.errors import SourceInvalid
 from openbook.rag import marginal
 from openbook.rag.generators import open_generator
-from openbook_lab.training.base import RagModels
 from openbook_lab.training.batches import IGNORED
 from openbook_lab.training.distillation import encode_questions
 from openbook_lab.training.examples import NO_ANSWER, ReadingExample
 from openbook_lab.training.forward import AnyBatch, collate_rows, encode_rows, open_scores, passage_log_probs
 from openbook_lab.training.libraries import DEV, Draw, FoundPassages, Library, retrieve
+from openbook_lab.training.models import RagModels
 from openbook_lab.training.optimizer import ParameterGroup, generator_groups, question_groups
 from openbook_lab.training.recipe import GENERATOR, WORD_EMBEDDINGS, JointConfig, Loss
 from openbook_lab.training.stage import Task, parts_of, random_of

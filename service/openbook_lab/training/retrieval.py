@@ -17,11 +17,11 @@ from transformers import DPRQuestionEncoder, PreTrainedModel
 
 from openbook.entities import Passage, PriorWeights
 from openbook.errors import SourceInvalid
-from openbook_lab.training.base import RagModels
 from openbook_lab.training.data import Questions, pieces_of, titled_pieces
 from openbook_lab.training.distillation import encode_questions
 from openbook_lab.training.examples import occurrences
 from openbook_lab.training.libraries import DEV, PARAGRAPHS, Draw, Library, library_questions
+from openbook_lab.training.models import RagModels
 from openbook_lab.training.optimizer import ParameterGroup, question_groups
 from openbook_lab.training.recipe import WORD_EMBEDDINGS, RetrievalConfig
 from openbook_lab.training.stage import Task, parts_of, random_of

@@ -12,29 +12,30 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from openbook.errors import SettingInvalid
 from openbook.rag.wording import Wording
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training import run_log
-from openbook_lab.training.base import Base, RagModels, find_base
+from openbook_lab.training.base import Base
+from openbook_lab.training.causal_base import open_base
 from openbook_lab.training.data import Questions, check_questions, read_all
 from openbook_lab.training.distillation import distil_question_encoder
 from openbook_lab.training.examples import AnswerPool
 from openbook_lab.training.joint import JointTask
 from openbook_lab.training.libraries import Draw, Library, draw_from, library_questions, make_libraries
-from openbook_lab.training.lora import lora_state
 from openbook_lab.training.machine import Machine, gathered, meet
 from openbook_lab.training.mixture import Mixture, Source, closed_book_source, question_sources, world_sources
-from openbook_lab.training.optimizer import train_logits_bias
+from openbook_lab.training.models import RagModels
 from openbook_lab.training.reading import ReadingTask
 from openbook_lab.training.recipe import TrainingConfig as TrainingConfig
 from openbook_lab.training.recipe import check_recipe, remember
 from openbook_lab.training.retrieval import RetrievalTask, retrieval_questions
 from openbook_lab.training.stage import Progress, Task, load_state, no_progress, save_state, train_stage
 from openbook_lab.training.vectors import KeptVectors
-from openbook_lab.training.weights import alone_scores, save_adapted, save_trained
+from openbook_lab.training.weights import alone_scores
 from openbook_lab.training.worlds import InventedWorld, invented_worlds
 
 Report = Callable[[str], None]
@@ -134,7 +135,7 @@ class Training:
     @cached_property
     def base(self) -> Base:
         config = self.config
-        return find_base(config.base, passage_encoder=self.vectors.encoder, decoder_layers=config.decoder_layers)
+        return open_base(config.base, passage_encoder=self.vectors.encoder, decoder_layers=config.decoder_layers)
 
     @cached_property
     def questions(self) -> Questions:
@@ -192,20 +193,12 @@ class Training:
         if "question_encoder" in states:
             models.question_encoder.load_state_dict(states["question_encoder"])
         if "generator" in states:
-            train_logits_bias(models.generator)
-            # the rest of a causal language model is the base's
-            models.generator.load_state_dict(states["generator"], strict=self.base.kind != "causal")
+            self.base.load_trained(models.generator, states["generator"])
         return models
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint; it may move from `folder` to the recipe's `output`."""
-        config, models = self.config, self.models(*self.stages)
-        if self.base.kind == "causal":
-            joint = "joint" in self.stages and "question-encoder" not in config.joint.freeze
-            trained = joint or "retrieval" in self.stages
-            save_adapted(folder, models, self.base.folder, name=config.name, place=config.output, trained=trained)
-        else:
-            save_trained(folder, models, name=config.name, passage_encoder=self.vectors.encoder)
+        self.base.save(folder, self.models(*self.stages), self.config, self.vectors.encoder)
 
     def train(self, stage: str) -> None:
         """Train a stage in as many processes as the recipe says, and save its result."""
@@ -238,11 +231,10 @@ class Training:
             task: Task = make[stage](models)
             train_stage(task, state_file=self.config.work / f"{stage}_state.pt", log=log, progress=self.progress)
         if self.rank == 0:
-            trained = {name: getattr(models, name).cpu().state_dict() for name in RESULTS[stage][1]}
-            if self.base.kind == "causal" and "generator" in trained:
-                # nothing else of a language model is trained
-                trained["generator"] = lora_state(models.generator)
-            save_state(self.result(stage), trained)
+            trained: dict[str, PreTrainedModel] = {name: getattr(models, name).cpu() for name in RESULTS[stage][1]}
+            state_of = {"generator": self.base.trained}
+            states = {name: state_of.get(name, PreTrainedModel.state_dict)(model) for name, model in trained.items()}
+            save_state(self.result(stage), states)
 
     def _log(self, stage: str, line: Mapping[str, Any]) -> None:
         """Add a line to the run log and report it; draw the curves at dev scores and at the end of the stage."""
@@ -261,7 +253,7 @@ class Training:
             dev = [question for question in dev if question.context]
         batches_per_pool = max(1, config.reading.examples_per_pool // 40)
         mixture = Mixture(self.sources, seed=config.seed, pools=config.reading.steps // batches_per_pool)
-        judge = partial(alone_scores, models) if self.base.kind == "causal" else None
+        judge = None if isinstance(wording, Wording) else partial(alone_scores, models)
         return ReadingTask(
             config.reading, models.generator, wording, mixture.pool, judge, machine=self.machine, dev=dev
         )

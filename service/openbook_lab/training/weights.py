@@ -7,8 +7,6 @@ float32.
 
 import copy
 import json
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -28,28 +26,22 @@ from openbook.indexing.passage_encoder import (
     PassageEncoder,
     minilm_folder,
 )
-from openbook.rag.adapter import pin
 from openbook.rag.causal_wording import CausalWording
 from openbook.rag.checkpoint import (
-    ADAPTER,
     FACTS_FILE,
-    GENERATOR,
     GENERATOR_TOKENIZER,
-    QUESTION_ENCODER,
     QUESTION_TOKENIZER,
     Checkpoint,
     Facts,
-    read_facts,
 )
 from openbook.rag.generators import open_generator
 from openbook.rag.wording import Wording
 from openbook.storage.durable import sha256_of
 from openbook_lab.datasets.questions import Question
-from openbook_lab.training.averaging import CALIBRATED
-from openbook_lab.training.base import RagModels
 from openbook_lab.training.examples import NO_ANSWER
 from openbook_lab.training.forward import open_scores, reading_scores
-from openbook_lab.training.lora import lora_parameters, merged, save_lora
+from openbook_lab.training.lora import merged
+from openbook_lab.training.models import RagModels
 
 # every name of the word embeddings in the folder, and their name in the package's file
 EMBEDDINGS = (
@@ -124,12 +116,12 @@ def _served_causal(models: RagModels, wording: CausalWording) -> Checkpoint:
         generator_tokenizer=wording.tokenizer,
         facts=Facts(name="training", prior_scale=models.prior.dense),
         fingerprint="",
-        generation=_generation_of(models.generator),
+        generation=generation_of(models.generator),
         prompt=wording.prompt,
     )
 
 
-def _generation_of(generator: PreTrainedModel) -> GenerationConfig:
+def generation_of(generator: PreTrainedModel) -> GenerationConfig:
     """What ends an answer, and that an answer is not empty, as above."""
     return GenerationConfig(eos_token_id=generator.generation_config.eos_token_id, min_new_tokens=1)
 
@@ -145,35 +137,6 @@ def alone_scores(models: RagModels, questions: Sequence[Question]) -> tuple[floa
 def _config_of(model: PreTrainedModel) -> dict[str, Any]:
     """A model's configuration without the path that it was loaded from."""
     return {name: value for name, value in model.config.to_dict().items() if name != "_name_or_path"}
-
-
-def save_adapted(folder: Path, models: RagModels, base: Path, *, name: str, place: Path, trained: bool) -> None:
-    """Write what differs from the causal checkpoint in folder `base`, and where that is as seen from `place`.
-
-    The question encoder is written where it was `trained`, now or before.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    facts = json.loads((base / FACTS_FILE).read_text(encoding="utf-8"))
-    root = read_facts(base).adapts
-    origin = base if root is None else root.find(base)
-    if lora_parameters(models.generator):
-        save_lora(models.generator, folder / ADAPTER)
-    _generation_of(models.generator).save_pretrained(folder)
-    own = base / QUESTION_ENCODER
-    if trained:
-        models.question_encoder.save_pretrained(folder / QUESTION_ENCODER)
-        models.question_tokenizer.save_pretrained(folder / QUESTION_ENCODER)
-    elif root is not None and own.is_dir():
-        shutil.copytree(own, folder / QUESTION_ENCODER)
-    parts = (GENERATOR,) if (folder / QUESTION_ENCODER).is_dir() else (GENERATOR, QUESTION_ENCODER)
-    # a package is found by its name wherever it is installed, a folder by the way to it
-    packaged = root is not None and not (base / root.checkpoint).is_dir()
-    way = os.path.relpath(origin.resolve(), place.resolve())
-    adapts = {"checkpoint": root.checkpoint if root is not None and packaged else way, "sha256": pin(origin, parts)}
-    kept = {key: value for key, value in facts.items() if key not in CALIBRATED}
-    if models.prior.bm25:
-        kept["prior"] = asdict(models.prior)
-    _write_json(folder / FACTS_FILE, {**kept, "name": name, "adapts": adapts})
 
 
 def save_trained(folder: Path, models: RagModels, *, name: str, passage_encoder: PassageEncoder) -> None:
@@ -210,7 +173,7 @@ def save_trained(folder: Path, models: RagModels, *, name: str, passage_encoder:
         model.float().save_pretrained(folder)
     _save_tokenizer(models.question_tokenizer, folder / QUESTION_TOKENIZER)
     _save_tokenizer(tokenizer, folder / GENERATOR_TOKENIZER)
-    _write_json(folder / FACTS_FILE, facts)
+    write_json(folder / FACTS_FILE, facts)
 
 
 def _has_packaged_embeddings(state: Mapping[str, Tensor], packaged: Path) -> bool:
@@ -229,7 +192,7 @@ def _save_tokenizer(tokenizer: Any, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
     path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
-    _write_json(path, {name: value for name, value in settings.items() if name not in NOT_THE_TOKENIZERS})
+    write_json(path, {name: value for name, value in settings.items() if name not in NOT_THE_TOKENIZERS})
 
 
 def _save_shards(folder: Path, state: Mapping[str, Tensor]) -> None:
@@ -247,8 +210,9 @@ def _save_shards(folder: Path, state: Mapping[str, Tensor]) -> None:
         weight_map |= dict.fromkeys(tensors, file)
         size += sum(tensor.nbytes for tensor in tensors.values())
     index = {"metadata": {"total_size": size}, "weight_map": dict(sorted(weight_map.items()))}
-    _write_json(folder / "model.safetensors.index.json", index)
+    write_json(folder / "model.safetensors.index.json", index)
 
 
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """As the other files of a checkpoint are written."""
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -13,7 +13,7 @@ from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
 from openbook.rag.wording import Wording
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training import dropout
-from openbook_lab.training.base import RagModels
+from openbook_lab.training.models import RagModels
 from openbook_lab.training.warm_start import warm_start_generator, warm_start_question_encoder
 
 WORDS = """

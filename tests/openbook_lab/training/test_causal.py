@@ -22,17 +22,19 @@ from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.description import describe
 from openbook.rag.prompt import CausalPrompt
 from openbook_lab.datasets.questions import Question
-from openbook_lab.training.base import Base, RagModels, find_base
+from openbook_lab.training.base import Base
 from openbook_lab.training.causal import causal_token_log_probs, collate_causal, encode_causal
+from openbook_lab.training.causal_base import CausalBase, open_base, save_adapted
 from openbook_lab.training.examples import NO_ANSWER, ReadingExample
 from openbook_lab.training.joint import JointTask, joint_loss, lsr_loss
 from openbook_lab.training.libraries import Library
 from openbook_lab.training.lora import lora_parameters, lora_state, merged
 from openbook_lab.training.machine import Machine
+from openbook_lab.training.models import RagModels
 from openbook_lab.training.reading import ReadingTask
 from openbook_lab.training.recipe import GENERATOR, JointConfig, ReadingConfig, TrainingConfig, check_recipe
 from openbook_lab.training.stage import train_stage
-from openbook_lab.training.weights import alone_scores, save_adapted, served
+from openbook_lab.training.weights import alone_scores, served
 from tests.fixtures.causal import PROMPT, write_causal
 from tests.openbook_lab.training.files import lines, said_by
 from tests.openbook_lab.training.test_joint import PASSAGES as LIBRARY
@@ -78,7 +80,7 @@ def adapted(base: Path) -> RagModels:
 
 def lora_of(folder: Path, rank: int | None = 2) -> RagModels:
     torch.manual_seed(0)
-    models = Base("causal", folder, {"max_position_embeddings": 1024}).models(32, rank)
+    models = CausalBase("generator", folder, {"max_position_embeddings": 1024}).models(32, rank)
     models.generator.eval().set_attn_implementation("eager")
     return models
 
@@ -388,7 +390,7 @@ def same_files(left: Path, right: Path) -> set[bool]:
 def test_what_a_causal_base_cannot_do_is_said_before_anything_long(
     base: Path, tmp_path: Path, questions: list[Question], passage_encoder: PassageEncoder
 ) -> None:
-    config, causal = config_of(tmp_path, questions), Base("causal", base, {})
+    config, causal = config_of(tmp_path, questions), CausalBase("generator", base, {})
     causal.check(config)
     for other, wrong, reason in (
         (causal, replace(config, generator_lora=None), "generator-lora: a causal language model is trained by LoRA"),
@@ -401,13 +403,13 @@ def test_what_a_causal_base_cannot_do_is_said_before_anything_long(
     with pytest.raises(SettingInvalid, match="loss: lsr asks a frozen generator"):
         check_recipe(replace(config, joint=replace(config.joint, loss="lsr")))
     with pytest.raises(SourceInvalid, match="it has a decoder, so decoder layers cannot be chosen"):
-        find_base(base, passage_encoder=passage_encoder, decoder_layers=(1,))
+        open_base(base, passage_encoder=passage_encoder, decoder_layers=(1,))
     with pytest.raises(SourceInvalid, match="asked of vectors of tiny-encoder"):
-        find_base(base, passage_encoder=passage_encoder)
+        open_base(base, passage_encoder=passage_encoder)
     mine = Path(shutil.copytree(base, tmp_path / "mine"))
     (mine / "question_encoder" / "modules.json").write_text("[]")
     with pytest.raises(SourceInvalid, match="its question encoder is no DPRQuestionEncoder"):
-        find_base(mine, passage_encoder=passage_encoder)
+        open_base(mine, passage_encoder=passage_encoder)
 
 
 def test_an_adapter_goes_on_with_its_own_rank(adapted: RagModels, base: Path, tmp_path: Path) -> None:

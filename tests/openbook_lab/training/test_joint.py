@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from openbook.entities import Passage, PriorWeights
-from openbook_lab.training.base import RagModels
 from openbook_lab.training.batches import collate, encode_examples
 from openbook_lab.training.examples import ReadingExample
 from openbook_lab.training.forward import passage_log_probs
 from openbook_lab.training.joint import JointTask, joint_loss
 from openbook_lab.training.libraries import FoundPassages, Library, index_words, retrieve
+from openbook_lab.training.models import RagModels
 from openbook_lab.training.recipe import JointConfig
 from openbook_lab.training.stage import train_stage
 from openbook_lab.training.worlds import LibraryQuestion

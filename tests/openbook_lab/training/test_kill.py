@@ -15,10 +15,10 @@ import torch
 
 from openbook.entities import Passage
 from openbook_lab.datasets.questions import Question
-from openbook_lab.training.base import RagModels
 from openbook_lab.training.joint import JointTask
 from openbook_lab.training.libraries import Library
 from openbook_lab.training.machine import Machine, meet
+from openbook_lab.training.models import RagModels
 from openbook_lab.training.reading import ReadingTask
 from openbook_lab.training.recipe import JointConfig, RetrievalConfig
 from openbook_lab.training.retrieval import RetrievalTask

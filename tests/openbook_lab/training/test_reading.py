@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from openbook.rag.wording import Wording
 from openbook_lab.datasets.questions import Question
-from openbook_lab.training.base import RagModels
 from openbook_lab.training.batches import IGNORED, EncodedExample, collate, encode_examples, padded
 from openbook_lab.training.examples import AnswerPool, ReadingExample, reading_example
 from openbook_lab.training.forward import greedy_answers, reading_scores
+from openbook_lab.training.models import RagModels
 from openbook_lab.training.reading import ReadingTask, batches_by_length, reading_loss
 from openbook_lab.training.recipe import ReadingConfig
 from openbook_lab.training.stage import train_stage

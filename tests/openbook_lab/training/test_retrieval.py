@@ -13,9 +13,9 @@ import torch
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook_lab.datasets.questions import Question
-from openbook_lab.training.base import RagModels
 from openbook_lab.training.data import Questions
 from openbook_lab.training.libraries import DEV, PARAGRAPHS, Library, index_words
+from openbook_lab.training.models import RagModels
 from openbook_lab.training.recipe import RetrievalConfig
 from openbook_lab.training.retrieval import RetrievalTask, retrieval_loss, retrieval_questions
 from openbook_lab.training.stage import train_stage

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from openbook.errors import SettingInvalid, SourceInvalid
-from openbook.indexing.index_builder import Silence
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.rag.checkpoint import load_checkpoint
+from openbook.settings import Settings
 from openbook_lab.datasets.questions import Question
-from openbook_lab.evaluation.asked import choose_questions
+from openbook_lab.evaluation.options import Options
 from openbook_lab.evaluation.reading import read_paragraphs
 from openbook_lab.training.data import read_all
 from openbook_lab.training.recipe import (
@@ -62,8 +62,8 @@ def test_a_run_writes_a_folder_that_answers(finished: TrainingConfig) -> None:
     for stage in ("reading", "distillation", "joint"):
         assert {line["seed"] for line in logged(finished, stage)} == {finished.seed}
     assert (finished.work / "curves.png").read_bytes().startswith(b"\x89PNG")
-    asked = choose_questions(finished.paragraphs, held_out=finished.held_out)
-    report = read_paragraphs([checkpoint], asked, work=finished.work, num_beams=[1], seed=0, progress=Silence())
+    options = Options(questions=finished.paragraphs, held_out=finished.held_out, work=finished.work)
+    report = read_paragraphs(Settings(checkpoint=str(finished.output), dtype="float32"), options)
     assert report.facts["questions"] == 2
 
 

@@ -11,11 +11,11 @@ import torch
 from openbook.rag.checkpoint import load_checkpoint
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training import dropout
-from openbook_lab.training.base import RagModels
 from openbook_lab.training.dropout import MaskedDropout, silence_dropout
 from openbook_lab.training.joint import JointTask
 from openbook_lab.training.libraries import DEV, Library
 from openbook_lab.training.machine import Machine
+from openbook_lab.training.models import RagModels
 from openbook_lab.training.optimizer import MasterAdamW, ParameterGroup
 from openbook_lab.training.reading import ReadingTask
 from openbook_lab.training.recipe import JointConfig, ReadingConfig

@@ -13,8 +13,9 @@ from openbook.entities import PriorWeights
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
-from openbook_lab.training.base import RagModels, find_base
+from openbook_lab.training.base import find_base
 from openbook_lab.training.libraries import DENSE
+from openbook_lab.training.models import RagModels
 from openbook_lab.training.optimizer import train_logits_bias
 from openbook_lab.training.warm_start import warm_start_generator
 from openbook_lab.training.weights import save_trained
