@@ -5,32 +5,25 @@ The generator reads each question's candidates once; what it says of them is kep
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import starmap
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from openbook.entities import ModelKind, Passage, PriorWeights, RetrievedPassages
+from openbook.entities import ModelKind, PriorWeights
 from openbook.errors import NotCalibrated, SourceInvalid
 from openbook.indexing.index_builder import Progress
-from openbook.rag import decoding
 from openbook.rag.checkpoint import FACTS_FILE, Checkpoint
-from openbook.rag.decoder import groups_of
-from openbook.rag.generator import Generator
 from openbook.rag.generators import open_generator
 from openbook.rag.no_answer import NoAnswerWeights
-from openbook.rag.retriever import Bm25Retriever, DenseRetriever, QuestionEncoder
 from openbook.storage.durable import sha256_of, write_atomically
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.golds import Golds
-from openbook_lab.datasets.qa_metrics import dpr_words, has_answer
 from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.abstention import (
     Abstention,
@@ -41,6 +34,7 @@ from openbook_lab.evaluation.abstention import (
     fit_no_answer,
 )
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer, digest_of
+from openbook_lab.evaluation.book_study import BookStudy, Candidates, StudiedQuestion, Top
 from openbook_lab.evaluation.marks import ANSWER_METRICS, Marks, mark_answers
 from openbook_lab.evaluation.options import QuestionedBook
 from openbook_lab.evaluation.prior_fit import (
@@ -53,9 +47,6 @@ from openbook_lab.evaluation.reader import GREEDY, BatchReader, Decode, OpenQues
 from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
 from openbook_lab.evaluation.statistics import auc_interval
 
-# The best of each search are a question's candidates.
-CANDIDATES = 10
-PASSAGES_A_SLICE = 1000
 DIGITS = 4
 # Of the answered questions: where the risk is shown, beside all of them.
 SHOWN_COVERAGE = 0.8
@@ -67,59 +58,6 @@ AREAS = ("AUC", "AUC, no article", "AUC, no passage")
 ALONE = {"dense alone": DENSE_ALONE, "BM25 alone": BM25_ALONE}
 # What both models answer with. Of equal ones the first is taken, which is the cheaper.
 MODELS = (GREEDY, Decode("sequence", 1))
-
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Passages in the order of their rows, each with both scores and log p(empty answer | x, z)."""
-
-    rows: tuple[int, ...]
-    dense: tuple[float, ...]
-    bm25: tuple[float, ...]
-    empty: tuple[float, ...]
-
-    def at(self, places: Sequence[int]) -> "Candidates":
-        """Those in some places."""
-        rows = tuple(self.rows[place] for place in places)
-        scores = (self.dense, self.bm25, self.empty)
-        return Candidates(rows, *(tuple(of_all[place] for place in places) for of_all in scores))
-
-
-@dataclass(frozen=True, slots=True)
-class StudiedQuestion:
-    """The candidates of a question with log p(y_i | x, z, y_<i) of its answer, and which of them hold an answer.
-
-    `others` are its candidates once every article that holds an answer is taken away.
-    """
-
-    found: Candidates
-    token_log_probs: tuple[tuple[float, ...], ...]
-    held: tuple[bool, ...]
-    others: Candidates
-
-    @property
-    def not_held(self) -> Candidates:
-        """The candidates that hold no answer."""
-        return self.found.at([place for place, held in enumerate(self.held) if not held])
-
-    @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> "StudiedQuestion":
-        """What `asdict` made, after JSON."""
-        found, others = (
-            Candidates(**{name: tuple(values) for name, values in kept[part].items()}) for part in ("found", "others")
-        )
-        return cls(found, tuple(map(tuple, kept["token_log_probs"])), tuple(kept["held"]), others)
-
-
-@dataclass(frozen=True, slots=True)
-class TakenAway:
-    """The articles of which a passage holds an answer; of passages without a title, their rows."""
-
-    titles: frozenset[str] = frozenset()
-    rows: frozenset[int] = frozenset()
-
-    def holds(self, row: int, passage: Passage) -> bool:
-        return passage.title in self.titles or row in self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,120 +86,6 @@ class Calibration:
         if self.no_answer is not None:
             facts["no_answer"]["weights"] = asdict(self.no_answer)
         write_atomically(path, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
-
-
-@dataclass(frozen=True, slots=True)
-class Top:
-    """The best `n_docs` of some candidates by a prior that is known."""
-
-    prior: PriorWeights
-    n_docs: int
-
-    def of(
-        self, rows: Sequence[int], vector: NDArray[np.float32], bm25: NDArray[np.float32], snapshot: IndexSnapshot
-    ) -> list[int]:
-        """The best of `rows`, rising, for a question's vector (1, d) and the BM25 scores (N,) of all rows."""
-        if not rows:
-            return []
-        products = snapshot.vectors(rows).astype(np.float64) @ vector[0].astype(np.float64)  # (n,)
-        scores = self.prior.dense * products + self.prior.bm25 * bm25[list(rows)].astype(np.float64)  # (n,)
-        best = np.argsort(-scores, kind="stable")[: self.n_docs]  # (K,)
-        return sorted(rows[place] for place in best)
-
-
-class BookStudy:
-    """Reads the candidates of one version's questions, and keeps what was read in `work`."""
-
-    def __init__(
-        self, checkpoint: Checkpoint, snapshot: IndexSnapshot, work: Path, model: str, top: "Top | None" = None
-    ) -> None:
-        """`model` names the weights and their precision. With `top` only the best candidates are read, and the best of
-        those that hold no answer: all that a known prior needs. Raises RetrieverUnavailable for a version without
-        BM25."""
-        self._encoder = QuestionEncoder(checkpoint)
-        self._dense = DenseRetriever(self._encoder)
-        self._bm25 = Bm25Retriever()
-        self._snapshot = snapshot
-        self._bm25_index = snapshot.bm25()
-        info = snapshot.info
-        files = (f"{name} {file.sha256}" for name, file in sorted(info.files.items()))
-        self._top = top
-        kind = str(CANDIDATES) if top is None else f"{top}, and of those that hold no answer"
-        self._folder = work / f"candidates-{digest_of(model, info.version, kind, *files)}"
-
-    def study(self, generator: Generator, questions: Sequence[Question], progress: Progress) -> list[StudiedQuestion]:
-        """Each question's candidates, in order; only what `work` lacks is read."""
-        paths = [self._folder / f"{digest_of(one.text, *one.answers)}.json" for one in questions]
-        missing = [number for number, path in enumerate(paths) if not path.is_file()]
-        version = self._snapshot.info.version
-        if missing:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            taken = articles_that_answer(self._snapshot, [questions[number] for number in missing], progress)
-            done = len(questions) - len(missing)
-            progress.update(done, len(questions), f"{version}: candidates")
-            for number, away in zip(missing, taken, strict=True):
-                studied = self._read(generator, questions[number], away)
-                write_atomically(paths[number], json.dumps(asdict(studied)))
-                done += 1
-                progress.update(done, len(questions), f"{version}: candidates")
-        return [StudiedQuestion.from_json(json.loads(path.read_text(encoding="utf-8"))) for path in paths]
-
-    @torch.inference_mode()
-    def _read(self, generator: Generator, question: Question, away: TakenAway) -> StudiedQuestion:
-        vector = self._encoder.encode([question.text])  # (1, d)
-
-        def by_vector(k: int) -> RetrievedPassages:
-            return self._dense.search(vector, self._snapshot, k)[0]
-
-        def by_words(k: int) -> RetrievedPassages:
-            return self._bm25.retrieve([question.text], self._snapshot, k)[0]
-
-        total = len(self._snapshot)
-        found, others = (
-            sorted({*_best(by_vector, total, without), *_best(by_words, total, without)})
-            for without in (TakenAway(), away)
-        )
-        of_all = self._bm25_index.scores(question.text)  # (N,)
-        if self._top is not None:
-            passages = self._snapshot.passages(found)
-            not_held = [
-                row for row, one in zip(found, passages, strict=True) if not has_answer(one.text, question.answers)
-            ]
-            found, not_held, others = (
-                self._top.of(rows, vector, of_all, self._snapshot) for rows in (found, not_held, others)
-            )
-            found = sorted({*found, *not_held})
-        rows = [*found, *(row for row in others if row not in found)]  # R
-        passages = self._snapshot.passages(rows)
-        dense = self._snapshot.vectors(rows).astype(np.float64) @ vector[0].astype(np.float64)  # (R,)
-        bm25 = of_all[rows].astype(np.float64)  # (R,)
-        texts = [passage.text for passage in passages[: len(found)]]
-        start = generator.start(generator.encode([question.text], [passages]))
-        certain = torch.zeros(len(rows), 1, dtype=torch.float64, device=start.logits.device)  # (R, 1), K = 1
-        empty = decoding.empty_log_prob(start, certain, generator.eos).tolist()  # R
-        target = generator.target_ids([answer_to_read(question.answers, texts)])
-        log_probs = [
-            row
-            for group in groups_of(range(len(found)), decoding.MAX_FOLLOWED)
-            for row in start.branch(group).follow(target)[0].tolist()
-        ]  # (C, T)
-        place = {row: number for number, row in enumerate(rows)}
-
-        def candidates(chosen: Sequence[int]) -> Candidates:
-            places = [place[row] for row in chosen]
-            return Candidates(
-                tuple(chosen),
-                tuple(dense[places].tolist()),
-                tuple(bm25[places].tolist()),
-                tuple(empty[one] for one in places),
-            )
-
-        return StudiedQuestion(
-            candidates(found),
-            tuple(map(tuple, log_probs)),
-            tuple(has_answer(text, question.answers) for text in texts),
-            candidates(others),
-        )
 
 
 def calibrate_checkpoint(
@@ -346,31 +170,6 @@ def calibrate_checkpoint(
         abstention_table(asked, abstention.threshold),
     )
     return Report("calibration", facts, tables), calibration, asked
-
-
-def answer_to_read(answers: Sequence[str], texts: Sequence[str]) -> str:
-    """The first answer that stands in one of the texts, else the first."""
-    return next((answer for answer in answers if any(has_answer(text, [answer]) for text in texts)), answers[0])
-
-
-def articles_that_answer(snapshot: IndexSnapshot, questions: Sequence[Question], progress: Progress) -> list[TakenAway]:
-    """For each question, the articles of which a passage holds an answer, as `has_answer` says."""
-    # one pass over the version for all questions; spaces at both ends keep "niger" out of "nigeria"
-    sought = [
-        [f" {' '.join(words)} " for answer in question.answers if (words := dpr_words(answer))]
-        for question in questions
-    ]
-    titles: list[set[str]] = [set() for _ in questions]
-    untitled: list[set[int]] = [set() for _ in questions]
-    for row, passage in _all_passages(snapshot, progress):
-        text = f" {' '.join(dpr_words(passage.text))} "
-        for number, answers in enumerate(sought):
-            if any(answer in text for answer in answers):
-                if passage.title:
-                    titles[number].add(passage.title)
-                else:
-                    untitled[number].add(row)
-    return [TakenAway(frozenset(one), frozenset(other)) for one, other in zip(titles, untitled, strict=True)]
 
 
 def readings_of(studied: Sequence[StudiedQuestion]) -> CandidateReadings:
@@ -477,8 +276,7 @@ def model_digest(checkpoint: Checkpoint, folder: Path) -> str:
     return digest_of(precision, json.dumps(facts, sort_keys=True), *contents)
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(NamedTuple):
     prior: PriorWeights
     model: ModelKind
     threshold: float
@@ -501,26 +299,6 @@ def _facts(folder: Path) -> dict[str, Any]:
 
 def _opened(store: IndexStore, version: str, checkpoint: Checkpoint) -> "closing[IndexSnapshot]":
     return closing(store.open(version, encoder_fingerprint=checkpoint.facts.encoder_fingerprint))
-
-
-def _all_passages(snapshot: IndexSnapshot, progress: Progress) -> Iterator[tuple[int, Passage]]:
-    """Every row with its passage."""
-    total = len(snapshot)
-    for first in range(0, total, PASSAGES_A_SLICE):
-        rows = range(first, min(first + PASSAGES_A_SLICE, total))
-        yield from zip(rows, snapshot.passages(rows), strict=True)
-        progress.update(rows.stop, total, f"{snapshot.info.version}: articles")
-
-
-def _best(search: Callable[[int], RetrievedPassages], total: int, away: TakenAway) -> list[int]:
-    """The first `CANDIDATES` rows of a search that are not taken away, or as many as there are."""
-    k = min(CANDIDATES, total)
-    while True:
-        found = search(k)
-        rows = [row for row, one in zip(found.rows, found.passages, strict=True) if not away.holds(row, one)]
-        if len(rows) >= CANDIDATES or k == total:
-            return rows[:CANDIDATES]
-        k = min(4 * k, total)
 
 
 def _signs(candidates: Sequence[Candidates], prior: PriorWeights, n_docs: int) -> list[Signs]:

@@ -247,7 +247,8 @@ def calibrate(
     from openbook.rag.checkpoint import FACTS_FILE, load_checkpoint
     from openbook.storage.index_store import IndexStore
     from openbook_lab.evaluation.abstention import draw_risk
-    from openbook_lab.evaluation.calibration import CANDIDATES, calibrate_checkpoint
+    from openbook_lab.evaluation.book_study import CANDIDATES
+    from openbook_lab.evaluation.calibration import calibrate_checkpoint
 
     if options.n_docs > CANDIDATES:
         raise SettingInvalid(setting="--n-docs", reason=f"a question has {CANDIDATES} candidates")

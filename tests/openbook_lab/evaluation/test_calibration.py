@@ -24,13 +24,15 @@ from openbook.storage.index_store import IndexStore
 from openbook_lab.datasets.qa_metrics import has_answer
 from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.abstention import AskedThrice, Signs, SignsThrice, Undecided
-from openbook_lab.evaluation.calibration import (
+from openbook_lab.evaluation.book_study import (
     BookStudy,
     Candidates,
     StudiedQuestion,
     Top,
     answer_to_read,
     articles_that_answer,
+)
+from openbook_lab.evaluation.calibration import (
     asked_thrice,
     model_digest,
     readings_of,
