@@ -18,6 +18,7 @@ from openbook.application.follow_current import FollowCurrent
 from openbook.application.live_index import LiveIndex
 from openbook.application.swap_index import Fit, SwapIndex
 from openbook.application.telemetry import Telemetry
+from openbook.application.threads import Threads
 from openbook.errors import IndexUnreachable, OpenbookError, SettingInvalid, StoreUnreachable
 from openbook.indexing.remote_store import store_of
 from openbook.rag.checkpoint import load_checkpoint
@@ -34,6 +35,8 @@ from openbook.storage.verification import check_compatible
 
 # Once the service gets its signal to end, requests, questions and a swap have this long to finish.
 SHUTDOWN_S = 20.0
+# Threads for the calls of administrators, for lists of versions, and for what readers say.
+ADMINISTRATORS, LISTS, READERS = 4, 2, 2
 # In OPENBOOK_CACHE: which way of multiplying was the fastest here.
 PRODUCTS_FILE = "products.json"
 
@@ -56,6 +59,10 @@ class Services:
     first: FirstIndex | None
     # None where it is off
     feedback: Feedback | None
+    # of their own: a call for a manifest, which may wait for a store, uses those of the event loop
+    administration: Threads
+    lists: Threads
+    readers: Threads
 
 
 def open_services(
@@ -161,6 +168,9 @@ def open_services(
         follower=follower,
         first=first,
         feedback=feedback,
+        administration=Threads("administration", ADMINISTRATORS),
+        lists=Threads("lists", LISTS),
+        readers=Threads("readers", READERS),
     )
 
 
@@ -252,11 +262,17 @@ async def end_work(services: Services) -> None:
     """
     # together: the follower and the first index wait for a swap that they have begun, and a drain waits for questions
     threads = [one for one in (services.follower, services.first) if one is not None]
+    ending = Threads("ending", 1 + len(threads))
+    # a store or a database may be silent
+    cut_off = asyncio.get_running_loop().call_later(SHUTDOWN_S, services.store.end)
     questions_ended, *_ = await asyncio.gather(
         services.pool.close(within_s=SHUTDOWN_S),
-        asyncio.to_thread(services.swap_index.close, within_s=SHUTDOWN_S),
-        *(asyncio.to_thread(one.close) for one in threads),
+        ending.run(services.swap_index.close, within_s=SHUTDOWN_S),
+        *(ending.run(one.close) for one in threads),
     )
+    cut_off.cancel()
+    services.store.end()
+    ending.close()
     if not questions_ended:
         logger.warning("some questions did not end in time; the index stays open under them")
 

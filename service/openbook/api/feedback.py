@@ -1,7 +1,5 @@
 """The call of readers: whether an answer was right, and what it should have been."""
 
-import asyncio
-
 from fastapi import APIRouter
 
 from openbook import errors
@@ -26,5 +24,5 @@ async def feedback(body: FeedbackRequest, services: TheServices) -> FeedbackResp
     if services.feedback is None:
         raise FeedbackDisabled
     record = services.feedback.record(body.request_id, body.rating, body.correction)
-    await asyncio.to_thread(services.feedback.keep_record, record)
+    await services.readers.run(services.feedback.keep_record, record)
     return FeedbackResponse(rating=record.rating, version=record.version)

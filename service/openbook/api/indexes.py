@@ -57,7 +57,7 @@ def change(name: str, report: type[BaseModel], *problems: type[errors.OpenbookEr
 @router.get("/index", responses=problem_responses(errors.IndexCorrupt))
 async def indexes(services: TheServices) -> IndexesResponse:
     """The live version and its generation, what is open, and what is on disk."""
-    versions = await asyncio.to_thread(services.store.versions)
+    versions = await services.lists.run(services.store.versions)
     now = services.live.now()
     return IndexesResponse(
         live=Index.model_validate(now) if now is not None else None,
@@ -83,7 +83,7 @@ async def swap_progress(services: TheServices) -> SwapProgress:
 )
 async def history(services: TheServices, asked: Annotated[HistoryQuery, Query()]) -> dict[str, tuple[SwapRecord, ...]]:
     """Who swapped what, when and with which outcome, newest first: every service on the folder, restarts included."""
-    return {"swaps": await asyncio.to_thread(services.history.last, asked.limit)}
+    return {"swaps": await services.administration.run(services.history.last, asked.limit)}
 
 
 # after the two routes above, whose last parts would be taken for versions
@@ -103,7 +103,7 @@ async def swap(
 ) -> SwapReport | JSONResponse:
     """Replace the live index without a restart. A client that hangs up does not stop it."""
     policy = body.policy or settings.swap_policy
-    begun = await asyncio.to_thread(
+    begun = await services.administration.run(
         services.swap_index.begin, body.version, policy=policy, verify=body.verify, actor=actor
     )
     return await _ended_or_begun(services, begun, wait=body.wait)
@@ -117,7 +117,7 @@ async def rollback(
     actor: TheActor,
 ) -> SwapReport | JSONResponse:
     """Swap back to the version that was live before the last swap; without a restart, as any swap."""
-    begun = await asyncio.to_thread(
+    begun = await services.administration.run(
         services.swap_index.rollback, policy=body.policy or settings.swap_policy, verify=body.verify, actor=actor
     )
     return await _ended_or_begun(services, begun, wait=body.wait)
@@ -126,7 +126,7 @@ async def rollback(
 @change("load", LoadResponse, *LOAD_PROBLEMS)
 async def load(body: LoadRequest, services: TheServices, actor: TheActor) -> LoadReport | JSONResponse:
     """Open a version beside the live one: questions may name it, and a swap to it is a flip and no more."""
-    begun = await asyncio.to_thread(services.swap_index.load, body.version, verify=body.verify, actor=actor)
+    begun = await services.administration.run(services.swap_index.load, body.version, verify=body.verify, actor=actor)
     return await _ended_or_begun(services, begun, wait=body.wait)
 
 

@@ -127,7 +127,7 @@ class SwapAttempt:
         self._pull(version)
         with self._stage("verify"):
             if not self._live.resident(version):
-                self._store.info(version)
+                self._store.info_now(version)
                 self._live.check_room(version)
             info, identity = self._verify(version, verify)
             is_open = version == self.previous or self._is_resident(version, identity)
@@ -153,7 +153,7 @@ class SwapAttempt:
 
     def _check_info(self, version: str) -> IndexInfo:
         """What the manifest says. Raises RetrieverUnavailable and IndexIncompatible where it does not fit."""
-        info, retriever = self._store.info(version), self._fit.retriever
+        info, retriever = self._store.info_now(version), self._fit.retriever
         if self.errand != "load" and retriever in ("bm25", "hybrid") and info.bm25 is None:
             raise RetrieverUnavailable(version=version, retriever=retriever)
         check_compatible(info, self._fit.encoder_fingerprint, self._fit.dimension)

@@ -273,7 +273,7 @@ def _in_order(
     try:
         while True:
             while len(asked) < RANGES_AT_ONCE and (one := next(ranges, None)) is not None:
-                asked.append((one, pool.submit(objects.read, one.path, one.start, one.end, ending.wait)))
+                asked.append((one, pool.submit(objects.read, one.path, one.start, one.end, ending)))
             if not asked:
                 return
             one, answer = asked[0]

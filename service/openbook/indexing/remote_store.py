@@ -4,7 +4,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 
 from openbook.entities import IndexInfo
 from openbook.errors import (
@@ -29,6 +32,12 @@ from openbook.storage.object_store import ObjectStore
 # What a service shows of the store may be so old: anyone may ask for it, and each look costs a call.
 LOOK_S = 5.0
 MOST_LOOKS = 256
+# So long waits for the list who has it refreshed, and for a manifest who asks while another caller does.
+PATIENCE_S = 1.0
+# A store that has not answered is not asked for so long, but for the mark of CURRENT.
+AWAY_S = 5.0
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -70,21 +79,48 @@ class RemoteStore(IndexStore):
         self.copies = IndexStore(self.folder, self.token)
         self._keep = settings.keep_local
         self._count = count
-        self._looking = threading.RLock()
+        # held by who refreshes the list, and never waited for
+        self._listing = threading.Lock()
         self._listed: tuple[str, ...] | None = None
+        self._list_at: float | None = None
+        # guards the two below, and is never held over a call of the store
+        self._state = threading.Lock()
         self._looks: dict[str, tuple[float, IndexInfo | OpenbookError]] = {}
-        self._list_at = self._ask_at = 0.0
+        self._asked: dict[str, Future[IndexInfo | OpenbookError]] = {}
+        self._away_until = 0.0
+
+    def end(self) -> None:
+        super().end()
+        self.objects.ending.set()
 
     # --- names ---------------------------------------------------------------------------------------------
 
     def versions(self) -> tuple[str, ...]:
-        """As in the store, at most LOOK_S seconds ago; the copies where it has not answered since the start."""
-        with self._looking:
-            if time.monotonic() >= self._list_at:
-                with suppress(StoreUnreachable):
-                    self._listed = self.objects.versions()
-                self._list_at = time.monotonic() + LOOK_S
-            return self._listed if self._listed is not None else self.copies.versions()
+        """As in the store, at most LOOK_S seconds ago; the copies where it has not answered since the start.
+
+        One caller has the list refreshed and waits PATIENCE_S seconds for it, the others get the last one. The first
+        list is waited for.
+        """
+        is_due = self._list_at is None or time.monotonic() >= self._list_at
+        if is_due and self._listing.acquire(blocking=False):
+            refreshed = threading.Event()
+            patience_s = PATIENCE_S if self._list_at is not None else None
+            try:
+                threading.Thread(target=self._refresh, args=(refreshed,), name="store-list", daemon=True).start()
+            except BaseException:
+                self._listing.release()
+                raise
+            refreshed.wait(patience_s)
+        return self._listed if self._listed is not None else self.copies.versions()
+
+    def _refresh(self, refreshed: threading.Event) -> None:
+        try:
+            with suppress(StoreUnreachable):
+                self._listed = self._ask(self.objects.versions)
+        finally:
+            self._list_at = time.monotonic() + LOOK_S
+            self._listing.release()
+            refreshed.set()
 
     def newest_first(self) -> tuple[str, ...]:
         """Of the copies: a service opens no other version unasked."""
@@ -93,32 +129,74 @@ class RemoteStore(IndexStore):
     def info(self, version: str) -> IndexInfo:
         """The manifest in the store, read at most LOOK_S seconds ago; the copy's if the store does not answer.
 
-        Anyone may ask for any name: one call of the store at a time, and none for a while after it has not answered.
+        Anyone may ask for any name: one that is not in the list costs no call of the store.
         """
         check_version_name(version)
-        with self._looking:
-            until, found = self._looks.get(version, (0.0, None))
-            now = time.monotonic()
-            if found is None or now >= until:
+        until, last = self._looks.get(version, (0.0, None))
+        if last is None or time.monotonic() >= until:
+            available = self.versions()
+            if version not in available:
+                if self._listed is None or self._is_away():
+                    raise self._away()
+                raise UnknownIndex(version=version, available=available)
+            with self._state:
+                answer = self._asked.get(version)
+                is_mine = answer is None
+                if answer is None:
+                    answer = self._asked[version] = Future()
+            if is_mine:
                 try:
-                    if now < self._ask_at:
-                        raise StoreUnreachable(url=self.objects.url, reason="it has not answered just now")
-                    found = read_remote(self.objects, version)[0]
-                except StoreUnreachable:
-                    if now >= self._ask_at:
-                        self._ask_at = time.monotonic() + LOOK_S
-                    if version not in self.copies.versions():
-                        raise
-                    return self.copies.info(version)
-                except OpenbookError as error:
-                    found = error
-                if len(self._looks) >= MOST_LOOKS:
-                    self._looks.clear()
-                self._looks[version] = (time.monotonic() + LOOK_S, found)
-        if isinstance(found, OpenbookError):
+                    answer.set_result(self._look(version))
+                except BaseException as error:
+                    answer.set_exception(error)
+                finally:
+                    with self._state:
+                        del self._asked[version]
+                last = answer.result()
+            elif last is None:
+                try:
+                    last = answer.result(PATIENCE_S)
+                except TimeoutError:
+                    raise StoreUnreachable(url=self.objects.url, reason="it has not answered yet") from None
+        return _raised(last)
+
+    def info_now(self, version: str) -> IndexInfo:
+        return _raised(self._look(check_version_name(version)))
+
+    def _look(self, version: str) -> IndexInfo | OpenbookError:
+        """The manifest in the store now, or what is wrong with it; the copy's if the store does not answer."""
+        try:
+            found: IndexInfo | OpenbookError = self._ask(lambda: read_remote(self.objects, version)[0])
+        except StoreUnreachable:
+            if version not in self.copies.versions():
+                raise
+            return self.copies.info(version)
+        except OpenbookError as error:
             # a traceback that is kept would grow from call to call
-            raise found.with_traceback(None)
+            found = error.with_traceback(None)
+        with self._state:
+            if len(self._looks) >= MOST_LOOKS:
+                self._looks.clear()
+            self._looks[version] = (time.monotonic() + LOOK_S, found)
         return found
+
+    def _ask(self, call: Callable[[], T], *, while_away: bool = False) -> T:
+        """What the store answers. Raises StoreUnreachable, at once for AWAY_S seconds after it has not answered."""
+        if self._is_away() and not while_away:
+            raise self._away()
+        try:
+            answer = call()
+        except StoreUnreachable:
+            self._away_until = time.monotonic() + AWAY_S
+            raise
+        self._away_until = 0.0
+        return answer
+
+    def _is_away(self) -> bool:
+        return time.monotonic() < self._away_until
+
+    def _away(self) -> StoreUnreachable:
+        return StoreUnreachable(url=self.objects.url, reason="it has not answered just now")
 
     def verify(self, version: str, report: Callable[[str], None] | None = None) -> IndexInfo:
         """Read every byte of a version in the store; `report` gets a line for each file. Raises what `pull` raises."""
@@ -130,14 +208,14 @@ class RemoteStore(IndexStore):
         If the store does not answer, the copies decide. Raises StoreUnreachable if there is no copy either.
         """
         try:
-            named = self.current()
+            named = self._ask(self.current)
             if named is not None:
-                read_remote(self.objects, named)
+                self._ask(lambda: read_remote(self.objects, named))
                 return named
             found = []
-            for version in self.objects.versions():
+            for version in self._ask(self.objects.versions):
                 with suppress(IndexCorrupt):
-                    found.append(read_remote(self.objects, version)[0])
+                    found.append(self._ask(partial(read_remote, self.objects, version))[0])
         except StoreUnreachable as error:
             if not self.copies.versions():
                 raise
@@ -155,10 +233,11 @@ class RemoteStore(IndexStore):
         return check_version_name(name) if name is not None else None
 
     def current_mark(self) -> CurrentMark | None:
-        return self.objects.current_mark()
+        """Asks a store that has not answered just now, too: who follows CURRENT notices first that it is back."""
+        return self._ask(self.objects.current_mark, while_away=True)
 
     def claim_current(self) -> CurrentMark | None:
-        return self.current_mark() or NO_CURRENT
+        return self._ask(self.objects.current_mark) or NO_CURRENT
 
     def set_current(self, version: str, *, since: CurrentMark | None = None) -> CurrentMark:
         """Make CURRENT in the store name `version`, unless another process has written it.
@@ -168,8 +247,9 @@ class RemoteStore(IndexStore):
         """
         check_version_name(version)
         since = since or self.claim_current()
-        read_remote(self.objects, version)
-        return self.objects.write_current(version, since if isinstance(since, StoreMark) else None)
+        self._ask(lambda: read_remote(self.objects, version))
+        expected = since if isinstance(since, StoreMark) else None
+        return self._ask(lambda: self.objects.write_current(version, expected))
 
     # --- copies --------------------------------------------------------------------------------------------
 
@@ -179,7 +259,7 @@ class RemoteStore(IndexStore):
         if copy is None:
             return False
         try:
-            return read_remote(self.objects, version)[0] == copy
+            return self._ask(lambda: read_remote(self.objects, version))[0] == copy
         except (StoreUnreachable, UnknownIndex):
             # one that the store has no more can still be gone back to
             return True
@@ -237,5 +317,12 @@ class RemoteStore(IndexStore):
 
     def _is_in_store(self, version: str) -> bool:
         with suppress(OpenbookError):
-            return read_remote(self.objects, version)[0] == local_info(self.copies, version)
+            return self._ask(lambda: read_remote(self.objects, version))[0] == local_info(self.copies, version)
         return False
+
+
+def _raised(found: IndexInfo | OpenbookError) -> IndexInfo:
+    """`found`; raises it where it is an error."""
+    if isinstance(found, OpenbookError):
+        raise found.with_traceback(None)
+    return found

@@ -3,6 +3,7 @@
 `indexing.publishing` writes into it."""
 
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -42,6 +43,8 @@ class IndexStore:
     def __init__(self, folder: Path, token: str = "") -> None:
         self.folder = folder
         self.token = token
+        # set: what waits for a network ends soon
+        self.ending = threading.Event()
         self.lock = FileLock(folder / LOCK, timeout=LOCK_S, mode=0o666, poll_interval=0.01)
 
     def versions(self) -> tuple[str, ...]:
@@ -59,6 +62,14 @@ class IndexStore:
     def info(self, version: str) -> IndexInfo:
         """The manifest. Raises InvalidVersionName, UnknownIndex, ManifestMissing, ManifestInvalid, IndexUnreadable."""
         return read_manifest(self.find(version), version)
+
+    def info_now(self, version: str) -> IndexInfo:
+        """As `info`, for a swap: never what was there some seconds ago."""
+        return self.info(version)
+
+    def end(self) -> None:
+        """End what waits for a network, here and in other threads; the service ends."""
+        self.ending.set()
 
     def open(
         self,

@@ -1,8 +1,9 @@
 """A folder of index versions in an object store: its names, manifests, files and CURRENT, by fsspec.
 
 The layout is that of a folder on a disk, so a folder that was copied to a store is one. Every call asks the store
-again; what fails for a moment is tried again within seconds. No error and no log line holds a credential: only the
-libraries of the store read those, from the environment.
+again; what fails for a moment is tried again within seconds. A store that is silent fails a small call after
+SMALL_CALL_S seconds, all tries included; the bytes of files have no such limit. No error and no log line holds a
+credential: only the libraries of the store read those, from the environment.
 """
 
 import errno
@@ -12,6 +13,8 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -33,6 +36,10 @@ PACKAGES = {"file": "", "memory": "", "s3": "s3fs", "gs": "gcsfs", "az": "adlfs"
 TRIES = 5
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 2.0
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5, 15
+# A call for a name, a mark or a manifest takes no longer, all tries included.
+SMALL_CALL_S = 15.0
+# Seconds between two looks at whether a call is to end.
+LOOK_S = 0.05
 # Of an upload: so many parts of so many bytes are in memory at once, and S3 takes at most 10,000 of them.
 UPLOADS_AT_ONCE, UPLOAD_BYTES, MOST_PARTS = 4, 16 << 20, 10_000
 # An object that holds nothing: a write to it that must be refused shows whether the store knows conditions.
@@ -43,8 +50,6 @@ NOT_KNOWN = ("NotImplemented", "InvalidArgument", "InvalidRequest", "501", "400"
 
 T = TypeVar("T")
 Report = Callable[[int], None]
-# waits so many seconds; true where the waiting is to end
-Wait = Callable[[float], object]
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +76,8 @@ class ObjectStore:
             raise SettingInvalid(setting="OPENBOOK_INDEXES", reason=f"{url} is no address of a store: {known}")
         self.url = url.rstrip("/")
         self._scheme = parts.scheme
-        self._lock = threading.Lock()
+        # set: calls under way fail within LOOK_S, and later ones at once
+        self.ending = threading.Event()
         self._conditions: bool | None = None
 
     # --- reading -------------------------------------------------------------------------------------------
@@ -104,10 +110,10 @@ class ObjectStore:
         except FileNotFoundError:
             return None
 
-    def read(self, path: str, start: int, end: int, wait: Wait = time.sleep) -> bytes:
+    def read(self, path: str, start: int, end: int, ending: threading.Event | None = None) -> bytes:
         """The bytes from `start` up to `end`: all of them. Raises FileNotFoundError.
 
-        An answer that is cut short is asked for again. `wait` waits between two attempts.
+        An answer that is cut short is asked for again. `ending` ends the call once it is set.
         """
 
         def whole(files: Any) -> bytes:
@@ -116,7 +122,7 @@ class ObjectStore:
                 raise OSError(errno.EIO, "an answer was cut short")
             return content
 
-        return self._call(whole, wait)
+        return self._call(whole, within_s=None, ending=ending)
 
     # --- writing -------------------------------------------------------------------------------------------
 
@@ -155,7 +161,7 @@ class ObjectStore:
                 sent[0] = 0
             files.put_file(str(file), self._at(path), callback=Sent(), **more)
 
-        self._call(put)
+        self._call(put, within_s=None)
         size = file.stat().st_size
         if sent[0] < size:
             report(size - sent[0])
@@ -168,7 +174,7 @@ class ObjectStore:
         """Take a version out of the store: the manifest first, so that no reader begins on half of it."""
         for path in (f"{version}/{MANIFEST}", version):
             with suppress(FileNotFoundError):
-                self._call(partial(_remove, self._at(path)))
+                self._call(partial(_remove, self._at(path)), within_s=None)
 
     # --- CURRENT -------------------------------------------------------------------------------------------
 
@@ -203,16 +209,16 @@ class ObjectStore:
         """Whether a write can be bound to what is there. Asks an S3 store once, with a write that it must refuse."""
         if self._scheme != "s3":
             return self._folder is not None
-        with self._lock:
-            if self._conditions is None:
-                try:
-                    self._call(lambda files: files.pipe_file(self._at(PROBE), b"", IfMatch=NO_TAG))
-                    self._conditions = False
-                except (Conflict, FileNotFoundError):
-                    self._conditions = True
-                except _Unknown:
-                    self._conditions = False
-            return self._conditions
+        if self._conditions is None:
+            # two threads may both ask: no lock is held over a call
+            try:
+                self._call(lambda files: files.pipe_file(self._at(PROBE), b"", IfMatch=NO_TAG))
+                self._conditions = False
+            except (Conflict, FileNotFoundError):
+                self._conditions = True
+            except _Unknown:
+                self._conditions = False
+        return self._conditions
 
     # --- below ---------------------------------------------------------------------------------------------
 
@@ -289,18 +295,28 @@ class ObjectStore:
             files.retries = 1
         return files
 
-    def _call(self, ask: Callable[[Any], T], wait: Wait = time.sleep) -> T:
-        """Ask the store, again after a pause where that may help.
+    def _call(
+        self, ask: Callable[[Any], T], *, within_s: float | None = SMALL_CALL_S, ending: threading.Event | None = None
+    ) -> T:
+        """Ask the store, again after a pause where that may help, for `within_s` seconds at most.
 
-        Raises FileNotFoundError, Conflict, _Unknown for a request that the store does not know, and StoreUnreachable.
+        Raises FileNotFoundError, Conflict, _Unknown for a request that the store does not know, and StoreUnreachable,
+        also where `ending`, or without it the one of this store, is set.
         """
+        ending = ending if ending is not None else self.ending
+        # before the clock starts: the first call imports a library
+        files = self._files
+        until = None if within_s is None else time.monotonic() + within_s
         pause_s, reason = FIRST_PAUSE_S, ""
         for n in range(TRIES):
-            if n and wait(pause_s):
+            if n and (ending.wait(pause_s) or (until is not None and time.monotonic() >= until)):
                 break
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if n else pause_s
             try:
-                return ask(self._files)
+                return _answer(partial(ask, files), until, ending)
+            except _GivenUp as given_up:
+                reason = str(given_up)
+                break
             except (FileNotFoundError, OpenbookError):
                 raise
             except Exception as error:
@@ -316,6 +332,35 @@ class ObjectStore:
 
 def _remove(path: str, files: Any) -> None:
     files.rm(path, recursive=True)
+
+
+class _GivenUp(Exception):
+    """A call is no longer waited for."""
+
+
+def _answer(ask: Callable[[], T], until: float | None, ending: threading.Event) -> T:
+    """What `ask` returns, or raises. Raises _GivenUp at the time `until`, and when `ending` is set.
+
+    A library's call cannot be interrupted: it has a thread of its own, which ends with the library's timeout, and which
+    the end of the process does not wait for.
+    """
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="store-call", daemon=True).start()
+    while True:
+        left_s = LOOK_S if until is None else min(LOOK_S, until - time.monotonic())
+        if wait_for((answer,), max(0.0, left_s)).done:
+            return answer.result()
+        if ending.is_set():
+            raise _GivenUp("the waiting was ended")
+        if until is not None and time.monotonic() >= until:
+            raise _GivenUp("it is silent")
 
 
 class _Unknown(StoreUnreachable):

@@ -2,6 +2,8 @@
 
 import json
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,12 @@ from starlette.testclient import TestClient
 from openbook.api.app import create_app
 from openbook.application import first_index, follow_current
 from openbook.errors import StoreUnreachable
-from openbook.indexing import copying
+from openbook.indexing import copying, remote_store
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage import object_store
 from openbook.storage.object_store import ObjectStore
-from tests.fixtures.stores import push_all
+from tests.fixtures.stores import Silence, push_all
 from tests.openbook.api.conftest import ADMIN, PINNED, client_of, ended_with, until
 
 TIMEOUT_S = 20
@@ -29,6 +31,7 @@ def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "LOOK_S", 0.005)
     monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(object_store, "LONGEST_PAUSE_S", 0.001)
+    monkeypatch.setattr(remote_store, "AWAY_S", 0.05)
     for module in (first_index, follow_current):
         monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.02)
 
@@ -118,16 +121,57 @@ def test_a_start_without_the_store_says_why_and_keeps_trying(
     assert "Traceback" not in caplog.text
 
 
+def test_a_store_that_is_silent_holds_up_nobody_who_needs_no_answer_of_it(
+    make_client: Callable[..., TestClient], silence: Silence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "SMALL_CALL_S", 3600.0)
+    monkeypatch.setattr(remote_store, "LOOK_S", 0.0)
+    client = make_client(feedback=tmp_path / "feedback.jsonl")
+    ready(client)
+    rated = client.post("/answer", json=PINNED["/answer"]).headers["x-request-id"]
+    with ThreadPoolExecutor(40) as anyone, silence.kept():
+        # no manifest of it has been read yet: these wait for the store, or for the one who asks it
+        waiting = [anyone.submit(client.get, "/index/tiny-2018") for _ in range(40)]
+        until(lambda: silence.calls > 1, TIMEOUT_S)
+        assert client.get("/index").json()["versions"] == ["tiny-2016", "tiny-2018"]
+        assert client.get("/readyz").status_code == 200
+        swap = client.post("/index/swap", json={"version": "tiny-2018", "wait": False}, headers=ADMIN)
+        assert swap.status_code == 202
+        assert client.get("/index/swap").json()["state"] == "running"
+        assert client.get("/index/history", headers=ADMIN).status_code == 200
+        assert client.post("/feedback", json={"request_id": rated, "rating": "up"}).status_code == 200
+    # who asked itself got an answer in the end
+    assert 200 in {one.result().status_code for one in waiting} <= {200, 503}
+
+
+def test_a_service_ends_in_its_time_over_a_silent_store(
+    settings: Settings, engine: RagEngine, silence: Silence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openbook.api.composition.SHUTDOWN_S", 0.1)
+    monkeypatch.setattr(object_store, "SMALL_CALL_S", 3600.0)
+    try:
+        with client_of(create_app(settings.model_copy(update={"follow_s": 0.01}), engine=engine)) as client:
+            ready(client)
+            silence.begin()
+            calls = silence.calls
+            swap = client.post("/index/swap", json={"version": "tiny-2018", "wait": False}, headers=ADMIN)
+            assert swap.status_code == 202
+            # of the follower, and of the swap
+            until(lambda: silence.calls > calls + 1, TIMEOUT_S)
+    finally:
+        silence.end()
+
+
 def test_a_service_that_ends_while_it_pulls_ends_soon_and_goes_on_later(
     app: FastAPI, settings: Settings, engine: RagEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("openbook.api.composition.SHUTDOWN_S", 0.05)
     read = ObjectStore.read
 
-    def slow(self: ObjectStore, path: str, start: int, end: int, wait: Any) -> bytes:
+    def slow(self: ObjectStore, path: str, start: int, end: int, ending: threading.Event) -> bytes:
         if start >= 512:
-            wait(TIMEOUT_S)
-        return read(self, path, start, end, wait)
+            ending.wait(TIMEOUT_S)
+        return read(self, path, start, end, ending)
 
     with monkeypatch.context() as slowly:
         slowly.setattr(ObjectStore, "read", slow)
