@@ -67,7 +67,7 @@ def import_vectors(
 
     from openbook.indexing.building.estimating import measure_source
     from openbook.indexing.building.ready import NamedEncoder, Ready, ReadyVectors
-    from openbook.indexing.building.work_folder import stamp_of
+    from openbook.indexing.text_tree import stamp_of
     from openbook.indexing.faiss_adopting import adoptable
     from openbook.indexing.imports.arrays import VectorFiles
     from openbook.indexing.imports.dataset_folder import DatasetFolder, is_dataset

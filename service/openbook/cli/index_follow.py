@@ -5,8 +5,9 @@ import os
 import re
 import socket
 import time
+import traceback
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
@@ -18,9 +19,10 @@ from openbook.cli.options import URL, argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.cli.swap import Administration
 from openbook.errors import BuildDiffers, FollowInProgress, NoLiveIndex, OpenbookError, SettingInvalid, SourceInvalid
-from openbook.indexing.building.work_folder import stamp_of, unfinished
+from openbook.indexing.building.work_folder import unfinished
 from openbook.indexing.remote_store import folder_of
 from openbook.indexing.retention import Retention, retire
+from openbook.indexing.text_tree import stamp_of
 from openbook.settings import Settings
 from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 600.0
+# The pause doubles so many times at most: 2.0**1024 overflows.
+MOST_DOUBLINGS = 10
+LONGEST_EVERY_S = 366 * 86_400
 ACTOR = "openbook index follow"
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 TIMED = re.compile(r"-\d{8}T\d{6}Z")
@@ -105,7 +110,8 @@ class SeriesLock:
         if self._held is not None and self._held[0] == stem:
             return
         path = self._store.folder / f".following-{stem}"
-        descriptor = durable.open_regular(path, os.O_RDWR | os.O_CREAT)
+        # as far as the umask allows: where several users share the folder, each may follow next
+        descriptor = durable.open_regular(path, os.O_RDWR | os.O_CREAT, 0o666)
         if not durable.lock(descriptor, path, unsupported=True):
             holder = os.pread(descriptor, MOST_HOLDER, 0).decode(errors="replace").strip()
             os.close(descriptor)
@@ -248,30 +254,50 @@ def state_of(path: Path) -> str:
     try:
         return stamp_of(path)
     except OSError as error:
-        raise SourceInvalid(source=str(path), reason=f"cannot be read ({error.strerror})") from error
+        raise SourceInvalid(source=str(path), reason=f"cannot be read ({error.strerror or error})") from error
 
 
 def seconds_of(text: str) -> float:
     """90, 90s, 5m, 2h or 1d in seconds. Raises SettingInvalid."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
-    if match is None or not float(match[1]):
-        raise SettingInvalid(setting="--every", reason=f"must be a time such as 30s, 5m or 2h, not {text!r}")
-    return float(match[1]) * UNITS[match[2]]
+    seconds = float(match[1]) * UNITS[match[2]] if match is not None else 0.0
+    if not 0 < seconds <= LONGEST_EVERY_S:
+        raise SettingInvalid(setting="--every", reason=f"must be a time such as 30s, 5m or 2h, not {text!r:.40}")
+    return seconds
 
 
 def keep_looking(follower: Follower, every_s: float, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Look again and again. After errors it waits 5, 10, 20 ... seconds, at most 10 minutes, or `every_s` if longer."""
+    """Look again and again, whatever a look raises.
+
+    After errors it waits 5, 10, 20 ... seconds, at most 10 minutes, or `every_s` if longer.
+    """
     failed = 0
     while True:
         try:
             follower.look()
             failed, pause = 0, every_s
-        except (OpenbookError, ServiceError, OSError) as error:
-            pause = min(FIRST_PAUSE_S * 2**failed, max(every_s, LONGEST_PAUSE_S))
+        # it runs for months, unwatched: nothing that a file, the service or a library does may end it
+        except Exception as error:
+            pause = min(FIRST_PAUSE_S * 2 ** min(failed, MOST_DOUBLINGS), max(every_s, LONGEST_PAUSE_S))
             failed += 1
-            code = "system_error" if isinstance(error, OSError) else error.code
-            say(f"{utc_now():%Y-%m-%dT%H:%M:%SZ} not followed [{code}]: {error}; again in {duration(pause)}", "yellow")
+            # nor may a standard error that nobody reads any more
+            with suppress(OSError, ValueError):
+                say(_failure(error, failed, pause), "yellow")
         sleep(pause)
+
+
+def _failure(error: Exception, failed: int, pause: float) -> str:
+    match error:
+        case OpenbookError() | ServiceError():
+            said = f"[{error.code}]: {error}"
+        case OSError():
+            said = f"[system_error]: {error}"
+        case _:
+            # nobody foresaw it: where it comes from
+            [*_, last] = traceback.extract_tb(error.__traceback__)
+            said = f"[internal_error]: {type(error).__name__}: {error!s:.500} ({Path(last.filename).name}:{last.lineno})"
+    again = f"again in {duration(pause)}" + (f", after {failed} errors in a row" if failed > 1 else "")
+    return f"{utc_now():%Y-%m-%dT%H:%M:%SZ} not followed {said}; {again}"
 
 
 @with_options

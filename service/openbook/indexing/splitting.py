@@ -18,6 +18,7 @@ import regex
 import sentencex
 
 from openbook.entities import Metadata, Passage
+from openbook.storage.passage_fields import MOST_TITLE
 
 Split = Literal["words", "sentences"]
 
@@ -32,8 +33,9 @@ _CHARACTER = regex.compile(r"\P{M}\p{M}{0,15}|\p{M}{1,15}")
 # An article with no longer word is not looked through for such scripts: that takes longer than cutting it.
 _ORDINARY_WORD = 24
 WORD_CHARACTERS = 2
-# No language has such words: base64, a file of one line. It is cut too, into pieces of ten characters.
-_LONGEST_WORD = 1000
+# No language has such words: base64, a file of one line. It is cut too, into pieces of ten characters. So the longest
+# passage has 124 words of 257 characters, less than MOST_TEXT.
+_LONGEST_WORD = 256
 _PIECE_CHARACTERS = 10
 _EMPTY_LINE = regex.compile(r"\n\s*\n")
 # The time of sentencex grows with the square of the quotation marks in a text: it is given parts, whole words each.
@@ -88,12 +90,16 @@ def split_words(text: str, words: int = PASSAGE_WORDS, shortest_tail: int = SHOR
 def split_article(
     article: SourceArticle, split: Split = "words", *, words: int = PASSAGE_WORDS, language: str = "en"
 ) -> tuple[Passage, ...]:
-    """The passages of one article, each with the section that it begins in. `language` is an ISO 639 code."""
+    """The passages of one article, each with the section that it begins in. `language` is an ISO 639 code.
+
+    Every passage repeats the title, which is cut after MOST_TITLE characters.
+    """
+    title = article.title[:MOST_TITLE].rstrip()
     found = _by_words(article, words) if split == "words" else _by_sentences(article, words, language)
     return tuple(
         Passage(
             f"{article.name}#{position}",
-            article.title,
+            title,
             text,
             article.url,
             section.heading,

@@ -83,15 +83,15 @@ def read_small(path: Path, at_most: int) -> tuple[bytes, FileMark]:
     return content, mark
 
 
-def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o644) -> int:
+def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o644, *, folder: int | None = None) -> int:
     """A descriptor of a regular file: never waits, as for the other end of a pipe, and follows no link.
 
-    A file that is made has `mode`.
+    A file that is made has `mode`. A relative `path` is one below the descriptor `folder`, where that is given.
 
     Raises OSError, whose `strerror` names no path.
     """
     try:
-        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a symbolic link") from error

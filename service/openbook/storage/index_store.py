@@ -45,7 +45,7 @@ class IndexStore:
         self.token = token
         # set: what waits for a network ends soon
         self.ending = threading.Event()
-        self.lock = FileLock(folder / LOCK, timeout=LOCK_S, mode=0o666, poll_interval=0.01)
+        self.lock = FileLock(folder / LOCK, timeout=LOCK_S, poll_interval=0.01)
 
     def versions(self) -> tuple[str, ...]:
         """Names of the published versions, sorted: no half-written one, and none that may not be looked into.

@@ -227,7 +227,7 @@ class ObjectStore:
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
             (self._folder / path).parent.mkdir(exist_ok=True)
-            with FileLock(self._folder / LOCK, timeout=LOCK_S, mode=0o666, poll_interval=0.01):
+            with FileLock(self._folder / LOCK, timeout=LOCK_S, poll_interval=0.01):
                 if self._mark(path) != expected:
                     raise Conflict
                 durable.write_atomically(self._folder / path, content.decode())

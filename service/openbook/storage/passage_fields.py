@@ -18,6 +18,8 @@ METADATA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 MOST_FIELDS = 64
 # An answer carries the fields of each of its passages.
 MOST_URL, MOST_SECTION, MOST_METADATA = 2048, 1024, 16_384
+# Of a passage that a build takes, in characters: no encoder reads as much, and every answer carries all of it.
+MOST_ID, MOST_TITLE, MOST_TEXT = 2048, 1024, 32_768
 # A value of the first type is one of the second, too.
 _WIDER: Final[Mapping[MetadataType, MetadataType]] = {"integer": "number", "date": "string"}
 _URL = re.compile(r"https?://[^\s\x00-\x20\x7f<>\"]+", re.IGNORECASE)
@@ -108,6 +110,18 @@ def defect_of(passage: Passage) -> str | None:
             return f"metadata.{name}: {value!r:.40} does not fit into 64 bits"
     if sum(_characters(value) for _, value in passage.metadata) > MOST_METADATA:
         return f"metadata: its texts have more than {MOST_METADATA:,} characters"
+    return None
+
+
+def too_long(passage: Passage) -> str | None:
+    """Why no build takes a passage so long; None where it does. A version of before may hold one."""
+    for name, text, most in (
+        ("id", passage.passage_id, MOST_ID),
+        ("title", passage.title, MOST_TITLE),
+        ("text", passage.text, MOST_TEXT),
+    ):
+        if len(text) > most:
+            return f"{name} has {len(text):,} characters, more than {most:,}"
     return None
 
 

@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,8 @@ _ARROW_TYPES: dict[MetadataType, pa.DataType] = {
 META = "meta."
 # A batch of strings holds at most 2 GiB in Arrow's format; this many passages of 100 words take about 45 MB.
 BATCH_ROWS = 65_536
+# Beyond so many characters a batch ends sooner: four bytes each are still far below 2 GiB.
+BATCH_CHARACTERS = 64 << 20
 RUN_ROWS = 1024
 MAGIC = b"ARROW1\0\0"
 # Fields of the tables Message and RecordBatch in Arrow's Message.fbs.
@@ -53,12 +54,25 @@ def write_passages(path: Path, passages: Iterable[Passage], fields: PassageField
     schema = schema_of(fields)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         remaining = iter(passages)
-        while rows := list(islice(remaining, BATCH_ROWS)):
+        while rows := _batch(remaining):
             names = ("passage_id", "title", "text")
             columns = [[getattr(passage, name) for passage in rows] for name in names]
             columns += _rich_columns(rows, fields)
             arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
             writer.write_batch(pa.record_batch(arrays, schema=schema))
+
+
+def _batch(passages: Iterator[Passage]) -> list[Passage]:
+    """The next passages that fit into a batch; a single one always does."""
+    rows: list[Passage] = []
+    n_characters = 0
+    for passage in passages:
+        rows.append(passage)
+        n_characters += len(passage.passage_id) + len(passage.title) + len(passage.text)
+        n_characters += sum(len(str(value)) for _, value in passage.metadata)
+        if len(rows) == BATCH_ROWS or n_characters >= BATCH_CHARACTERS:
+            break
+    return rows
 
 
 def _rich_columns(rows: Sequence[Passage], fields: PassageFields) -> list[list[Any]]:

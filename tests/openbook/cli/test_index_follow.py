@@ -204,6 +204,81 @@ def test_an_error_is_said_and_tried_again_after_growing_pauses(
     assert "notes-20261101T101500Z is CURRENT" in said
 
 
+def test_nothing_that_a_look_raises_ends_the_looking(
+    store: IndexStore,
+    notes: Path,
+    encoder: PassageEncoder,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    raised: list[Exception] = [KeyError("maybe"), MemoryError(), RecursionError("too deep"), OSError(40, "a loop")]
+    pauses: list[float] = []
+
+    def fail(_: Path) -> str:
+        if len(pauses) < 1100:
+            raise raised[len(pauses) % len(raised)]
+        return "another state"
+
+    def sleep(pause: float) -> None:
+        pauses.append(pause)
+        if len(pauses) == 1101:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(index_follow, "state_of", fail)
+    with pytest.raises(KeyboardInterrupt):
+        keep_looking(follower(store, notes, encoder), 30.0, sleep)
+    assert pauses == [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, *[600.0] * 1093, 30.0]
+    said = capfd.readouterr().err.splitlines()
+    assert "not followed [internal_error]: KeyError: 'maybe' (test_index_follow.py:" in said[0]
+    assert said[0].endswith("; again in 5 s")
+    assert "[internal_error]: MemoryError: " in said[1]
+    assert "[system_error]: [Errno 40] a loop" in said[3]
+    assert said[1099].endswith("; again in 10 min, after 1100 errors in a row")
+
+
+def test_looking_goes_on_where_nobody_reads_what_it_says(
+    store: IndexStore, notes: Path, encoder: PassageEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def sleep(pause: float) -> None:
+        pauses.append(pause)
+        if len(pauses) == 2:
+            raise KeyboardInterrupt
+
+    def unread(*_: object) -> None:
+        raise BrokenPipeError
+
+    (store.folder / "CURRENT").write_text("gone\n")
+    monkeypatch.setattr(index_follow, "say", unread)
+    with pytest.raises(KeyboardInterrupt):
+        keep_looking(follower(store, notes, encoder), 30.0, sleep)
+    assert pauses == [5.0, 10.0]
+
+
+def test_odd_files_do_not_stop_a_folder_from_being_followed(
+    store: IndexStore, notes: Path, encoder: PassageEncoder
+) -> None:
+    for number, value in enumerate(("!!bool maybe", "!!int ''", "!!timestamp soon", "!!float ''", "[" * 5000)):
+        (notes / f"odd{number}.md").write_text(f"---\ndraft: {value}\n---\nthe text of odd {number}")
+    (notes / "itself.md").symlink_to(notes / "itself.md")
+    (notes / "environ.md").symlink_to("/proc/self/environ")
+    os.mkfifo(notes / "pipe.txt")
+    assert follower(store, notes, encoder).look()
+    assert titles(store, store.default_version()) == ["one", "three", "two", *(f"odd{number}" for number in range(5))]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o027, 0o640), (0o002, 0o664)])
+def test_the_lock_of_a_series_has_the_mode_that_the_umask_asks_for(store: IndexStore, umask: int, mode: int) -> None:
+    lock, before = SeriesLock(store, "."), os.umask(umask)
+    try:
+        lock.take("notes")
+    finally:
+        os.umask(before)
+        lock.release()
+    assert (store.folder / ".following-notes").stat().st_mode & 0o777 == mode
+
+
 def test_the_service_is_swapped_and_its_history_names_the_watcher(
     run: Run,
     service: str,
@@ -231,7 +306,7 @@ def test_names_times_and_states(notes: Path) -> None:
     assert stem_of("notes-20261122T101500Z") == "notes"
     assert stem_of("n" * 64) == "n" * index_follow.LONGEST_STEM
     assert [seconds_of(text) for text in ("90", "30s", "5m", "1.5h", "1d")] == [90, 30, 300, 5400, 86_400]
-    for text in ("", "0", "m", "5 m", "-1s"):
+    for text in ("", "0", "m", "5 m", "-1s", "367d", "9" * 400):
         with pytest.raises(SettingInvalid, match="--every"):
             seconds_of(text)
     before = state_of(notes)

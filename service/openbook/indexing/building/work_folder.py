@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from openbook.entities import Passage
 from openbook.errors import BuildDiffers, BuildInProgress, SourceInvalid, TextChanged
 from openbook.storage import durable
-from openbook.storage.passage_fields import PLAIN, PassageFields
+from openbook.storage.passage_fields import PLAIN, PassageFields, too_long
 from openbook.storage.passages import passages_of, write_passages
 
 RECIPE = "recipe.json"
@@ -40,6 +40,7 @@ INDEX = "index"
 # The versions that a build takes passages or vectors from, in a recipe; and what tells one text from another there.
 MADE_FROM = "made from"
 STAMPS = frozenset({"stamp", "source bytes"})
+LARGEST_RECIPE = 1 << 20
 
 Recipe = dict[str, Any]
 Entry = dict[str, Any]
@@ -62,25 +63,6 @@ def bases(folder: Path) -> dict[str, str]:
     """The versions that unfinished builds are made from, each with the name of such a build."""
     recipes = {version: _recipe_of(work_place(folder, version)) or {} for version in unfinished(folder)}
     return {base: version for version, recipe in recipes.items() for base in recipe.get(MADE_FROM, ())}
-
-
-def stamp_of(path: Path) -> str:
-    """Text that changes when a file does, or the path, size or time of any file below a folder, hidden ones aside.
-
-    A recipe holds it, so that no two texts mix. Raises OSError.
-    """
-    if not path.is_dir():
-        return _mark(path)
-    marks = hashlib.sha256()
-    for folder, folders, files in os.walk(path):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            # a link that leads nowhere, and a file that has just gone, hold no text
-            with suppress(FileNotFoundError):
-                if not name.startswith("."):
-                    found = Path(folder, name)
-                    marks.update(os.fsencode(f"{found.relative_to(path)}\0{_mark(found)}\0"))
-    return marks.hexdigest()
 
 
 def text_bytes(passages: Iterable[Passage]) -> int:
@@ -232,9 +214,12 @@ class WorkFolder:
     ) -> None:
         """Add a shard, durable when this returns.
 
-        Raises SourceInvalid for text that UTF-8 cannot hold, and for a field that no index holds or that has another
-        type in an earlier shard.
+        Raises SourceInvalid for a passage that is too long, for text that UTF-8 cannot hold, and for a field that no
+        index holds or that has another type in an earlier shard.
         """
+        for passage in passages:
+            if (defect := too_long(passage)) is not None:
+                raise SourceInvalid(source=f"passage {passage.passage_id!r:.80}", reason=defect)
         number = len(self.shards)
         path = self.shard_path(number)
         fields = PassageFields.of(passages)
@@ -402,18 +387,13 @@ def _clear(place: Path) -> None:
             path.unlink()
 
 
-def _mark(path: Path) -> str:
-    state = path.stat()
-    return f"{state.st_size} {state.st_mtime_ns}"
-
-
 def _write_recipe(place: Path, recipe: Recipe) -> None:
     durable.write_atomically(place / RECIPE, json.dumps(recipe, indent=2, ensure_ascii=False) + "\n")
 
 
 def _recipe_of(place: Path) -> Recipe | None:
     try:
-        recipe = json.loads((place / RECIPE).read_text(encoding="utf-8"))
+        recipe = json.loads(durable.read_small(place / RECIPE, LARGEST_RECIPE)[0])
     except (OSError, ValueError):
         return None
     return recipe if isinstance(recipe, dict) else None

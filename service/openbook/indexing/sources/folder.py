@@ -1,6 +1,8 @@
 """A folder of texts as a source of passages."""
 
-import os
+import errno
+import logging
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -8,15 +10,16 @@ from pathlib import Path, PurePosixPath
 
 from openbook.entities import Metadata, Passage
 from openbook.errors import SourceInvalid
-from openbook.indexing.sources.folder_file import FolderFile
+from openbook.indexing.sources.folder_file import LARGEST_TEXT, TOO_LARGE, FolderFile
 from openbook.indexing.sources.front_fields import FrontFields
 from openbook.indexing.sources.guarded import Guarded
 from openbook.indexing.sources.html_page import read_html
-from openbook.indexing.sources.markdown import read_markdown
+from openbook.indexing.sources.markdown import MOST_FRONT, free_fields, read_markdown
 from openbook.indexing.sources.pdf_file import read_pdf
 from openbook.indexing.sources.source import PassageBatch, PassageSource, no_mark, unreadable
 from openbook.indexing.sources.url_template import UrlTemplate
 from openbook.indexing.splitting import Section, SourceArticle, Split, split_article
+from openbook.indexing.text_tree import MOST_PATH, TextTree
 from openbook.storage.passage_fields import MOST_URL, is_url
 
 MARKDOWN, PLAIN_TEXT = ".md", ".txt"
@@ -29,7 +32,12 @@ CONVERTERS: Mapping[str, tuple[Callable[[bytes], FolderFile | str], str, tuple[s
 LARGEST_FILE = 64 << 20
 # A PDF of a thousand pages takes a minute.
 FILE_SECONDS = 120.0
-FRONT_BYTES = 20_000
+# A character of UTF-8 has at most four bytes; the rest is for the lines of hyphens.
+FRONT_BYTES = 4 * MOST_FRONT + 1024
+LINK, NO_FILE, LONG_PATH = "link", "no file", "path too long"
+SHOWN_LINKS = 5
+
+logger = logging.getLogger(__name__)
 
 
 class FolderSource(PassageSource):
@@ -37,8 +45,8 @@ class FolderSource(PassageSource):
 
     A passage has the metadata `path`, that of its file's front matter, and in a PDF `page`; headings are its section.
     Passages are named `<path in the folder>#0`, `#1`, ...; a mark is such a path. Names that begin with a dot are
-    ignored, and links to folders are not followed. A file that cannot be read is left out and counted: empty, not
-    UTF-8, larger than 64 MiB, encrypted, broken, or too heavy for its converter.
+    ignored. Below the folder no link is followed: one that is named like a text is left out and counted. So is a file
+    that cannot be read: empty, not UTF-8, too large, encrypted, broken, or too heavy for its converter.
     """
 
     def __init__(
@@ -54,6 +62,9 @@ class FolderSource(PassageSource):
         """`split` None cuts at sentences. Raises SourceInvalid for a folder that cannot be listed, and for one all of
         whose files need an extra that is not installed."""
         self._path = path
+        self._tree = TextTree(path)
+        # why a path is not even opened
+        self._unread: dict[str, str] = {}
         self._sizes = self._find()
         self._split: Split = split or "sentences"
         self._url_template = url_template
@@ -85,32 +96,36 @@ class FolderSource(PassageSource):
                 ahead = ahead and name != after
 
     def _find(self) -> dict[str, int]:
-        """Paths in the folder, separated by `/`, in their order, with the files' sizes."""
+        """Paths in the folder, separated by `/`, in their order, with the files' sizes: 0 of what is not opened."""
         found: dict[str, int] = {}
-
-        def fail(error: OSError) -> None:
+        try:
+            for name, state in self._tree.entries():
+                known = _kind(name) in (MARKDOWN, PLAIN_TEXT, *CONVERTERS)
+                if len(name) > MOST_PATH:
+                    self._unread[name] = LONG_PATH
+                elif known and stat.S_ISLNK(state.st_mode):
+                    self._unread[name] = LINK
+                elif known and not stat.S_ISREG(state.st_mode):
+                    self._unread[name] = NO_FILE
+                if known or name in self._unread:
+                    found[name] = 0 if name in self._unread else state.st_size
+        except OSError as error:
             raise unreadable(self._path / str(error.filename), error) from error
-
-        for folder, folders, files in os.walk(self._path, onerror=fail):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            for name in files:
-                path = Path(folder, name)
-                known = path.suffix.lower() in (MARKDOWN, PLAIN_TEXT, *CONVERTERS)
-                if known and not name.startswith(".") and path.is_file():
-                    found[path.relative_to(self._path).as_posix()] = path.stat().st_size
+        links = [name for name, reason in self._unread.items() if reason == LINK]
+        if links:
+            shown = ", ".join(map(repr, links[:SHOWN_LINKS])) + (", ..." if links[SHOWN_LINKS:] else "")
+            logger.warning("%s: links are left out (%d): %s", self._path, len(links), shown)
         return dict(sorted(found.items(), key=lambda entry: PurePosixPath(entry[0]).parts))
 
     def _front_matters(self) -> Iterator[Mapping[str, object]]:
         for name in self._sizes:
-            if _kind(name) == MARKDOWN:
+            if _kind(name) == MARKDOWN and name not in self._unread:
                 try:
-                    with (self._path / name).open("rb") as file:
-                        head = file.read(FRONT_BYTES)
+                    head = self._tree.read(name, FRONT_BYTES)
                 except OSError:
                     # reading its passages says so
                     continue
-                if head.removeprefix(b"\xef\xbb\xbf").startswith(b"---"):
-                    yield read_markdown(head.decode("utf-8-sig", "replace")).fields
+                yield free_fields(head.decode("utf-8-sig", "replace"))
 
     def _passages(self, name: str, size: int, converter: "_Converter") -> tuple[Passage, ...]:
         file = self._file(name, size, converter)
@@ -131,22 +146,36 @@ class FolderSource(PassageSource):
 
     def _file(self, name: str, size: int, converter: "_Converter") -> FolderFile | str:
         """The file, or the reason why it is left out. Raises SourceInvalid where the system does not let it be read."""
-        if size > LARGEST_FILE:
-            return "too large"
+        if name in self._unread:
+            return self._unread[name]
+        converted = _kind(name) in CONVERTERS
+        largest = LARGEST_FILE if converted else LARGEST_TEXT
+        if size > largest:
+            return TOO_LARGE
         extra = _lacking_extra(name)
         if extra is not None:
             return f"{_kind(name)} without openbook[{extra}]"
         try:
-            content = (self._path / name).read_bytes()
             name.encode()
-            text = "" if _kind(name) in CONVERTERS else content.decode("utf-8-sig")
+            # the file may be another, or a longer one, since it was listed
+            content = self._tree.read(name, largest + 1)
+            text = "" if converted else content.decode("utf-8-sig")
         except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                return LINK
+            if error.errno in (errno.EINVAL, errno.ENXIO):
+                return NO_FILE
             raise unreadable(self._path / name, error) from error
         except UnicodeError:
             return "undecodable"
-        if _kind(name) in CONVERTERS:
-            return converter.file(_kind(name), content)
-        return read_markdown(text) if _kind(name) == MARKDOWN else FolderFile((Section(text),))
+        if len(content) > largest:
+            return TOO_LARGE
+        if not converted:
+            return read_markdown(text) if _kind(name) == MARKDOWN else FolderFile((Section(text),))
+        file = converter.file(_kind(name), content)
+        if isinstance(file, FolderFile) and sum(len(section.text) for section in file.sections) > LARGEST_TEXT:
+            return TOO_LARGE
+        return file
 
 
 class _Converter:

@@ -6,6 +6,11 @@ from typing import Any
 
 from openbook.indexing.splitting import Section
 
+# Why a file is left out.
+BROKEN, TOO_LARGE = "broken", "too large"
+# Of the text of one file, in bytes or characters. Cut into passages it takes a hundred times that in memory.
+LARGEST_TEXT = 16 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class FolderFile:

@@ -70,7 +70,7 @@ class Guarded(Generic[Item, Outcome]):
             raise WorkerFailed(f"a process ended with {self.process.exitcode} at its start") from error
 
     def _give(self, items: Sequence[Item]) -> None:
-        with suppress(BrokenPipeError):  # the process died; `_receive` notices
+        with suppress(BrokenPipeError, ConnectionResetError):  # the process died; `_receive` notices
             self._connection.send(items)
 
     def _receive(self) -> list[Outcome | str] | None:

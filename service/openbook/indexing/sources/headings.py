@@ -9,16 +9,19 @@ class Headings:
     """Remembers the headings that a reader of a page has passed."""
 
     def __init__(self) -> None:
+        # levels that rise, each with the headings joined down to there: no longer than a section may be
         self._above: list[tuple[int, str]] = []
 
     def below(self, level: int, words: str) -> str | None:
         """What a passage below this heading has as its `section`; level 1 is the highest."""
-        self._above = [one for one in self._above if one[0] < level]
+        while self._above and self._above[-1][0] >= level:
+            self._above.pop()
         if words:
-            self._above.append((level, words))
+            before = f"{self._above[-1][1]}{BETWEEN}" if self._above else ""
+            self._above.append((level, (before + words[:MOST_SECTION])[:MOST_SECTION]))
         return self.section
 
     @property
     def section(self) -> str | None:
         """The headings joined, as many of them from the first on as fit."""
-        return BETWEEN.join(words for _, words in self._above)[:MOST_SECTION].strip() or None
+        return (self._above[-1][1].strip() if self._above else "") or None

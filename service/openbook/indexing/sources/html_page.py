@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from openbook.indexing.sources.folder_file import FolderFile
+from openbook.indexing.sources.folder_file import BROKEN, FolderFile
 from openbook.indexing.sources.headings import Headings
 from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.splitting import Section
@@ -15,6 +15,16 @@ def read_html(content: bytes) -> FolderFile | str:
 
     The address is its canonical link, the date the one that it gives of itself.
     """
+    try:
+        return _read(content)
+    except MemoryError:
+        raise
+    # hostile pages fail in any of the libraries' ways
+    except Exception:
+        return BROKEN
+
+
+def _read(content: bytes) -> FolderFile | str:
     import trafilatura
 
     dates = {"extensive_search": False, "original_date": True}

@@ -12,7 +12,11 @@ from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.splitting import Section
 from openbook.storage.passage_fields import is_url
 
-FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(?P<yaml>.{0,16384}?)(?:^|\n)(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+# Of front matter, in characters.
+MOST_FRONT = 16_384
+FRONT_MATTER = re.compile(
+    rf"---[ \t]*\r?\n(?P<yaml>.{{0,{MOST_FRONT}}}?)(?:^|\n)(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL
+)
 # YAML of this size takes seconds where it is nested deeply, and for ever where aliases merge aliases.
 MOST_DEPTH, MOST_ALIASES = 16, 8
 HEADING = re.compile(r" {0,3}(?P<level>#{1,6})(?:[ \t]+(?P<words>.*))?\r?$")
@@ -33,9 +37,12 @@ def read_markdown(text: str) -> FolderFile:
     words = _heading_words(heading) if heading else ""
     if words and title in (None, words):
         title, lines = words, lines[1:]
-    known = {*TITLES, *(name for name in URLS if _url(fields.get(name))), *DATES}
-    rest = {name: value for name, value in fields.items() if name not in known}
-    return FolderFile(_sections(lines), title, url, published, rest, noted)
+    return FolderFile(_sections(lines), title, url, published, _free(fields), noted)
+
+
+def free_fields(text: str) -> Mapping[str, Any]:
+    """The fields of the front matter but title, address and date."""
+    return _free(front_matter(text)[0])
 
 
 def front_matter(text: str) -> tuple[Mapping[str, Any], str, str | None]:
@@ -46,8 +53,8 @@ def front_matter(text: str) -> tuple[Mapping[str, Any], str, str | None]:
     try:
         _check_size(found["yaml"])
         fields = yaml.load(found["yaml"], Loader=_Loader)
-    # a date that is none is a ValueError
-    except (yaml.YAMLError, ValueError, OverflowError):
+    # what makes values of text that anybody wrote fails in any way: KeyError for `!!bool maybe`
+    except Exception:
         return {}, text[found.end() :], UNREADABLE
     if fields is None:
         return {}, text[found.end() :], None
@@ -55,6 +62,11 @@ def front_matter(text: str) -> tuple[Mapping[str, Any], str, str | None]:
         # a rule of three hyphens above text
         return {}, text, None
     return {name: value for name, value in fields.items() if isinstance(name, str)}, text[found.end() :], None
+
+
+def _free(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    known = {*TITLES, *(name for name in URLS if _url(fields.get(name))), *DATES}
+    return {name: value for name, value in fields.items() if name not in known}
 
 
 def _check_size(text: str) -> None:

@@ -3,12 +3,10 @@
 import io
 import logging
 
-from openbook.indexing.sources.folder_file import FolderFile
+from openbook.indexing.sources.folder_file import BROKEN, LARGEST_TEXT, TOO_LARGE, FolderFile
 from openbook.indexing.splitting import Section
 
-# A page holds some 3,000 characters: beyond this, a small file says the same thing again and again.
-MOST_CHARACTERS = 64 << 20
-ENCRYPTED, BROKEN, TOO_LARGE = "encrypted", "broken", "too large"
+ENCRYPTED = "encrypted"
 
 
 def read_pdf(content: bytes) -> FolderFile | str:
@@ -28,7 +26,8 @@ def read_pdf(content: bytes) -> FolderFile | str:
         for number, page in enumerate(reader.pages, start=1):
             text = page.extract_text()
             n_characters += len(text)
-            if n_characters > MOST_CHARACTERS:
+            # a small file may say the same thing again and again
+            if n_characters > LARGEST_TEXT:
                 return TOO_LARGE
             if text.strip():
                 sections.append(Section(_whole(text), metadata=(("page", number),)))

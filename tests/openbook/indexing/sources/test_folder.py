@@ -2,6 +2,7 @@
 
 import io
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.sources import open_source
 from openbook.indexing.sources.folder import LARGEST_FILE, FolderSource
+from openbook.indexing.sources.folder_file import LARGEST_TEXT
 from openbook.indexing.sources.markdown import MOST_ALIASES, MOST_DEPTH
 from openbook.storage.passage_fields import PassageFields
 from tests.openbook.indexing.sources.marks import check_marks
@@ -60,11 +62,55 @@ def test_what_follows_any_mark_is_exactly_the_rest(folder: Path) -> None:
 
 
 def test_a_file_too_large_to_be_a_text_is_left_out_unread(tmp_path: Path) -> None:
-    with (tmp_path / "huge.txt").open("wb") as file:
-        file.truncate(LARGEST_FILE + 1)
+    for name, size in (("huge.txt", LARGEST_TEXT), ("huge.pdf", LARGEST_FILE)):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size + 1)
     source = open_source(str(tmp_path))
     assert list(source.passages()) == []
+    assert source.skipped() == {"too large": 2}
+
+
+def test_a_file_that_grows_after_it_was_listed_is_not_read_to_its_end(tmp_path: Path) -> None:
+    source = open_source(str(written(tmp_path, a__txt="Text.")))
+    with (tmp_path / "a.txt").open("r+b") as file:
+        file.truncate(1 << 40)
+    assert list(source.passages()) == []
     assert source.skipped() == {"too large": 1}
+
+
+def test_a_link_brings_no_text_from_outside_of_the_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever may write a text could otherwise publish the admin token of the process that reads it."""
+    secret, folder = tmp_path / "secret", tmp_path / "notes"
+    for made in (secret, folder):
+        made.mkdir()
+    written(secret, key__md="---\ntoken: secret\n---\nsecret")
+    written(folder, a__md="---\nn: 1\n---\nText.", b__txt="b", c__txt="c")
+    (folder / "environ.md").symlink_to("/proc/self/environ")
+    (folder / "itself.md").symlink_to(folder / "itself.md")
+    (folder / "key.md").symlink_to(secret / "key.md")
+    (folder / "sub").symlink_to(secret)
+    os.mkfifo(folder / "pipe.md")
+    source = open_source(str(folder))
+    # one that becomes a link, and one that becomes a pipe, after they were listed
+    (folder / "b.txt").unlink()
+    (folder / "b.txt").symlink_to(secret / "key.md")
+    (folder / "c.txt").unlink()
+    os.mkfifo(folder / "c.txt")
+    assert [one.text for one in source.passages()] == ["Text."]
+    assert [one.metadata for one in source.passages()] == [(("n", 1), ("path", "a.md"))]
+    assert source.skipped() == {"link": 4, "no file": 2}
+    [said] = [record.message for record in caplog.records]
+    assert said == f"{folder}: links are left out (3): 'environ.md', 'itself.md', 'key.md'"
+    check_marks(lambda: open_source(str(folder)))
+
+
+def test_a_file_whose_path_is_too_long_for_an_id_is_left_out(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*["n" * 200] * 6)
+    deep.mkdir(parents=True)
+    written(deep, a__txt="Text.")
+    source = open_source(str(written(tmp_path, b__txt="Text.")))
+    assert [one.passage_id for one in source.passages()] == ["b.txt#0"]
+    assert source.skipped() == {"path too long": 1}
 
 
 def written(folder: Path, **files: str | bytes) -> Path:
@@ -134,6 +180,7 @@ def merged(n_aliases: int) -> str:
 @pytest.mark.parametrize(
     "front",
     [
+        *("a: !!bool maybe", "a: !!int ''", "a: !!timestamp soon", "a: !!float ''", "a: 1" + ":1" * 7000 + ".5"),
         *("title: [", "a: &a [*a]\nb: !!python/object:os.system {}", "d: 2018-13-45", "[" * 9000),
         *(f"a: {'[' * MOST_DEPTH}{']' * MOST_DEPTH}", merged(MOST_ALIASES + 2), merged(200)),
     ],

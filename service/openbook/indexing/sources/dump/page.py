@@ -8,6 +8,8 @@ from openbook.indexing.sources.dump.wikitext import FILE_NAMESPACES, prose_secti
 from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.splitting import Section
 
+# Of a page's id, a number of 64 bits.
+MOST_DIGITS = 20
 REDIRECT = re.compile(r"\s*#\s*\w+\s*:?\s*\[\[")
 # Pages that are mostly links. DrQA's code, which DPR took over, leaves them out too.
 LIST_TITLE = re.compile(r"(?:Lists? of|Index of|Outline of) ")
@@ -61,7 +63,7 @@ def read_article(data: bytes, files: frozenset[str] = FILE_NAMESPACES) -> DumpAr
         return (found[-1].text or "") if found else missing
 
     page_id, title = last("id"), " ".join(last("title").split())
-    if not (page_id.isascii() and page_id.isdigit() and title):
+    if not (page_id.isascii() and page_id.isdigit() and len(page_id) <= MOST_DIGITS and title):
         return "broken"
     wikitext = last("revision/text")
     if (last("ns") or "0") != "0":
