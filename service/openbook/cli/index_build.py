@@ -127,9 +127,9 @@ def build(
     # torch takes seconds to import: what can be checked without it is checked by now
     from openbook.indexing.building.embedding import n_workers
     from openbook.indexing.building.estimating import estimate_build, measure_source
-    from openbook.indexing.text_tree import stamp_of
     from openbook.indexing.index_builder import BuildOptions, build_index
     from openbook.indexing.passage_encoder import PassageEncoder
+    from openbook.indexing.text_tree import stamp_of
     from openbook.rag.checkpoint import choose_device, choose_dtype
 
     quieten_libraries()

@@ -67,7 +67,6 @@ def import_vectors(
 
     from openbook.indexing.building.estimating import measure_source
     from openbook.indexing.building.ready import NamedEncoder, Ready, ReadyVectors
-    from openbook.indexing.text_tree import stamp_of
     from openbook.indexing.faiss_adopting import adoptable
     from openbook.indexing.imports.arrays import VectorFiles
     from openbook.indexing.imports.dataset_folder import DatasetFolder, is_dataset
@@ -75,6 +74,7 @@ def import_vectors(
     from openbook.indexing.passage_encoder import PassageEncoder
     from openbook.indexing.sources import PassageSource, open_source
     from openbook.indexing.sources.url_template import UrlTemplate
+    from openbook.indexing.text_tree import stamp_of
 
     quieten_libraries()
     opened: PassageSource

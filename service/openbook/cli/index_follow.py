@@ -295,7 +295,9 @@ def _failure(error: Exception, failed: int, pause: float) -> str:
         case _:
             # nobody foresaw it: where it comes from
             [*_, last] = traceback.extract_tb(error.__traceback__)
-            said = f"[internal_error]: {type(error).__name__}: {error!s:.500} ({Path(last.filename).name}:{last.lineno})"
+            said = (
+                f"[internal_error]: {type(error).__name__}: {error!s:.500} ({Path(last.filename).name}:{last.lineno})"
+            )
     again = f"again in {duration(pause)}" + (f", after {failed} errors in a row" if failed > 1 else "")
     return f"{utc_now():%Y-%m-%dT%H:%M:%SZ} not followed {said}; {again}"
 

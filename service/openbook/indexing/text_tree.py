@@ -45,7 +45,7 @@ class TextTree:
         *folders, file = name.split("/")
         with self._opened(folders) as folder:
             descriptor = durable.open_regular(Path(file), folder=folder)
-        with open(descriptor, "rb") as opened:
+        with os.fdopen(descriptor, "rb") as opened:
             return opened.read(at_most)
 
     def _listed(self, folder: str) -> list[tuple[str, os.stat_result]]:

@@ -36,9 +36,8 @@ def test_no_link_below_the_folder_is_followed(tmp_path: Path) -> None:
     links = {name for name, state in tree.entries() if stat.S_ISLNK(state.st_mode)}
     assert links == {"file.txt", "itself.txt", "folder"}
     for name, number in (("file.txt", errno.ELOOP), ("itself.txt", errno.ELOOP), ("folder/key.txt", errno.ENOTDIR)):
-        with pytest.raises(OSError) as refused:
+        with pytest.raises(OSError, match=rf"\[Errno {number}\]"):
             tree.read(name, 100)
-        assert refused.value.errno == number
     # a folder that becomes a link after it was listed
     assert tree.read("sub/key.txt", 100) == b"words"
     (folder / "sub").rename(tmp_path / "away")
@@ -62,9 +61,8 @@ def test_only_regular_files_are_read_and_nothing_is_waited_for(tmp_path: Path) -
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(os.path.relpath(tmp_path / "socket.txt"))
         for name in ("pipe.txt", "socket.txt"):
-            with pytest.raises(OSError) as refused:
+            with pytest.raises(OSError, match=rf"\[Errno ({errno.EINVAL}|{errno.ENXIO})\]"):
                 TextTree(tmp_path).read(name, 100)
-            assert refused.value.errno in (errno.EINVAL, errno.ENXIO)
 
 
 def test_a_folder_too_deep_to_name_its_files_ends_the_descent(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Files of a folder that nobody would write: whatever they hold, a build goes on and its passages can be indexed."""
 
-import io
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +16,47 @@ from openbook.indexing.sources.headings import Headings
 from openbook.indexing.sources.markdown import FRONT_MATTER, read_markdown
 from openbook.storage.passage_fields import MOST_SECTION, PassageFields, defect_of, too_long
 from openbook.storage.passages import write_passages
+from tests.openbook.indexing.sources.test_folder import pdf
 
 # Pieces of which front matter is made, sound and odd.
-TAGS = ["", "!!bool ", "!!int ", "!!float ", "!!timestamp ", "!!binary ", "!!set ", "!!omap ", "!!null ", "!!str ", "!x "]
+TAGS = [
+    "",
+    "!!bool ",
+    "!!int ",
+    "!!float ",
+    "!!timestamp ",
+    "!!binary ",
+    "!!set ",
+    "!!omap ",
+    "!!null ",
+    "!!str ",
+    "!x ",
+]
 VALUES = ["maybe", "''", "1_0", "0x", "0b", "-", ".inf", ".nan", "1:1:1", "2018-13-01", "2018-01-01 10:00:00 +99:99"]
-VALUES += ["&a [*a]", "*a", "{a: 1}", "[x, [y]]", '"\\uD800"', '"\\0"', "|\n  text", "? k\n: v", "9" * 5000, "0001-01-01"]
-VALUES += ["0001-01-01 00:00:00 +12:00", "[2018-01-01, true, 1.5]", "<<: {a: 1}", "=", "~", "%", "@", "`", "--- x", "\t"]
+VALUES += [
+    "&a [*a]",
+    "*a",
+    "{a: 1}",
+    "[x, [y]]",
+    '"\\uD800"',
+    '"\\0"',
+    "|\n  text",
+    "? k\n: v",
+    "9" * 5000,
+    "0001-01-01",
+]
+VALUES += [
+    "0001-01-01 00:00:00 +12:00",
+    "[2018-01-01, true, 1.5]",
+    "<<: {a: 1}",
+    "=",
+    "~",
+    "%",
+    "@",
+    "`",
+    "--- x",
+    "\t",
+]
 NAMES = ["title", "url", "date", "tags", "draft", "my key", "1", "path", "page", "_", "é", "a" * 100, "? [a]", "<<"]
 fields = st.tuples(st.sampled_from(NAMES), st.sampled_from(TAGS), st.sampled_from(VALUES)).map(
     lambda one: f"{one[0]}: {one[1]}{one[2]}"
@@ -104,25 +138,12 @@ def mutated(content: bytes, seed: int) -> bytes:
 
 PAGE = b"""<!DOCTYPE html><html lang="en"><head><title>The sea</title><meta charset="utf-8">
 <link rel="canonical" href="https://example.org/sea"><meta property="article:published_time" content="2018-12-20">
-</head><body><article><h1>The sea</h1><p>The sea is deep, and most of it has never been seen by anybody.</p><h2>Life</h2>
-<table><tr><td>Fish live there</td></tr></table><ul><li>whale</li></ul><blockquote>Said.</blockquote></article></body>"""
+</head><body><article><h1>The sea</h1><p>The sea is deep, and most of it has never been seen by anybody.</p>
+<h2>Life</h2><table><tr><td>Fish live there</td></tr></table><ul><li>whale</li></ul><blockquote>Said.</blockquote></article>
+</body>"""
 
 
-def pdf() -> bytes:
-    pypdf = pytest.importorskip("pypdf")
-    writer = pypdf.PdfWriter()
-    for number in range(2):
-        page = writer.add_blank_page(200, 200)
-        stream = pypdf.generic.DecodedStreamObject()
-        stream.set_data(f"BT /F1 12 Tf 10 100 Td (Page {number} of a text.) Tj ET".encode())
-        page[pypdf.generic.NameObject("/Contents")] = writer._add_object(stream)
-    writer.add_metadata({"/Title": "A text"})
-    content = io.BytesIO()
-    writer.write(content)
-    return content.getvalue()
-
-
-@pytest.mark.parametrize(("kind", "made"), [(".html", lambda: PAGE), (".pdf", pdf)])
+@pytest.mark.parametrize(("kind", "made"), [(".html", lambda: PAGE), (".pdf", lambda: pdf("A page.", "Another one."))])
 def test_a_broken_page_or_pdf_is_read_or_left_out(kind: str, made: Callable[[], bytes]) -> None:
     pytest.importorskip(CONVERTERS[kind][2][-1])
     sound = made()
@@ -149,8 +170,8 @@ def test_a_page_on_which_the_library_fails_is_broken(monkeypatch: pytest.MonkeyP
 
 
 def test_a_pdf_that_says_too_much_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = pdf()
-    monkeypatch.setattr("openbook.indexing.sources.pdf_file.LARGEST_TEXT", 30)
+    content = pdf("A page of a text.", "Another one.")
+    monkeypatch.setattr("openbook.indexing.sources.pdf_file.LARGEST_TEXT", 20)
     assert convert((".pdf", content)) == "too large"
 
 
