@@ -139,8 +139,8 @@ def mutated(content: bytes, seed: int) -> bytes:
 PAGE = b"""<!DOCTYPE html><html lang="en"><head><title>The sea</title><meta charset="utf-8">
 <link rel="canonical" href="https://example.org/sea"><meta property="article:published_time" content="2018-12-20">
 </head><body><article><h1>The sea</h1><p>The sea is deep, and most of it has never been seen by anybody.</p>
-<h2>Life</h2><table><tr><td>Fish live there</td></tr></table><ul><li>whale</li></ul><blockquote>Said.</blockquote></article>
-</body>"""
+<h2>Life</h2><table><tr><td>Fish live there</td></tr></table><ul><li>whale</li></ul><blockquote>Said.</blockquote>
+</article></body>"""
 
 
 @pytest.mark.parametrize(("kind", "made"), [(".html", lambda: PAGE), (".pdf", lambda: pdf("A page.", "Another one."))])
