@@ -91,6 +91,31 @@ class FilterMatchesNothing(OpenbookError):
         super().__init__(version=version)
 
 
+class TooMuchWork(InvalidRequest):
+    """Each number of the question is within its bound, and their product is not."""
+
+    message = (
+        "n_docs: with the other numbers of the question it makes {work:,} steps of work, and OPENBOOK_MAX_WORK allows "
+        "{most:,}. Ask for fewer passages, beams or tokens, or with fewer targets or versions."
+    )
+
+    def __init__(self, *, work: int, most: int) -> None:
+        super().__init__(field="n_docs", work=work, most=most)
+
+
+class ResponseTooLarge(OpenbookError):
+    """Not a fault of the service: fewer passages, or questions, make a smaller response."""
+
+    code = "response_too_large"
+    message = (
+        "The response has more than the {most:,} bytes of OPENBOOK_MAX_RESPONSE_BYTES. Ask for fewer passages, or in "
+        "one call for fewer questions or versions."
+    )
+
+    def __init__(self, *, most: int) -> None:
+        super().__init__(most=most)
+
+
 class UnknownIndex(OpenbookError):
     code = "unknown_index"
     message = "There is no index version {version!r}. Versions on disk: {available}."

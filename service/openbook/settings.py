@@ -1,5 +1,6 @@
 """Every setting: name, default, help. The only reader of the environment."""
 
+import difflib
 import hashlib
 import os
 import re
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from platformdirs import user_cache_path, user_data_path
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import BeforeValidator, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from openbook.errors import SettingInvalid
@@ -18,7 +19,12 @@ FOLLOWS_UNDER_RESOURCE = (
     "resource does not go with following CURRENT: all replicas would be without an index at once. Set "
     "OPENBOOK_FOLLOW_S=0, and swap one replica after the other: openbook index swap VERSION --url http://REPLICA:8000"
 )
+PREFIX = "OPENBOOK_"
+# What compose files, the image and the tests read, and what Kubernetes tells a pod of Services whose names begin so.
+OTHERS = re.compile(r"IMAGE|DEMO|CHECKPOINTS|TEST_\w+|(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_\w+)")
+_SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
+_HOST = re.compile(r"\*|[\w.:\[\]-]+")
 
 
 def default_indexes() -> Path:
@@ -35,7 +41,7 @@ def default_cache() -> Path:
 class Settings(BaseSettings):
     """Read from OPENBOOK_<NAME>; a command-line option of the same name wins over the environment."""
 
-    model_config = SettingsConfigDict(env_prefix="OPENBOOK_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
 
     host: str = Field("127.0.0.1", description="Address to listen on. 0.0.0.0 opens the service to the network.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 lets the system choose.")
@@ -115,7 +121,10 @@ class Settings(BaseSettings):
         "of weights. products.json in OPENBOOK_CACHE remembers the choice.",
     )
     threads: int = Field(
-        0, ge=0, description="CPU threads, divided among the batches computed at the same time; 0 takes one per core."
+        0,
+        ge=0,
+        le=1024,
+        description="CPU threads, divided among the batches computed at the same time; 0 takes one per core.",
     )
     workers: int = Field(2, ge=1, le=64, description="Batches of questions computed at the same time.")
     max_batch: int = Field(8, ge=1, le=64, description="Largest batch of waiting questions; 1 never batches.")
@@ -123,10 +132,26 @@ class Settings(BaseSettings):
         32, ge=0, le=10_000, description="Largest number of questions in the queue, beside those being computed."
     )
     timeout_s: float = Field(30.0, gt=0, le=600, description="Seconds a question may take when it names no timeout.")
+    max_timeout_s: float = Field(
+        120.0,
+        gt=0,
+        le=3600,
+        description="Largest timeout_s that a question may ask for, and longest time of a comparison; never below "
+        "OPENBOOK_TIMEOUT_S.",
+    )
     max_docs: int = Field(50, ge=1, le=1000, description="Largest n_docs that a question may ask for.")
     max_beams: int = Field(16, ge=1, le=64, description="Largest num_beams that a question may ask for.")
     max_new_tokens: int = Field(128, ge=1, le=1024, description="Largest max_new_tokens that a question may ask for.")
+    max_work: int = Field(
+        400_000,
+        ge=1,
+        description="Largest product of passages, beams and tokens, or of passages and bytes of targets, that a "
+        "question may ask for.",
+    )
     max_body_bytes: int = Field(65_536, ge=1024, description="Largest request body, in bytes.")
+    max_response_bytes: int = Field(
+        8 << 20, ge=65_536, le=1 << 30, description="Largest response to a question, a stream included, in bytes."
+    )
     swap_policy: Literal["availability", "resource"] = Field(
         "availability",
         description="Policy of a swap that names none. availability needs memory for two "
@@ -163,6 +188,15 @@ class Settings(BaseSettings):
         description="OTLP collector for traces, such as http://127.0.0.1:4318; without it, tracing is off.",
     )
 
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _names_alone(cls, names: str) -> str:
+        """A URL or a pattern would match no host, in silence."""
+        for name in map(str.strip, names.split(",")):
+            if name and not _HOST.fullmatch(name):
+                raise ValueError(f"{name!r} is no name of a host: give the name alone, such as books.example.org")
+        return names
+
     @property
     def indexes_url(self) -> str | None:
         """The address of the store of versions; None where they lie in a folder."""
@@ -191,3 +225,16 @@ class Settings(BaseSettings):
         if url is None:
             return Path(self.indexes)
         return self.cache / hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:16]
+
+
+def misspelt() -> dict[str, str]:
+    """Each variable of the environment that begins as a setting does and is none, with the setting whose name is nearest to it."""
+    settings = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
+    return {
+        name: difflib.get_close_matches(name.upper(), settings, 1, cutoff=0.0)[0]
+        for name, value in os.environ.items()
+        if name.upper().startswith(PREFIX)
+        and name.upper() not in settings
+        and not OTHERS.fullmatch(name.upper().removeprefix(PREFIX))
+        and not _SERVICE_ADDRESS.match(value)
+    }

@@ -179,6 +179,12 @@ class NotCalibrated(Refused):
     known_code = "not_calibrated"
 
 
+class ResponseTooLarge(Refused):
+    """The response has more bytes than the service allows: ask for fewer passages, or for fewer questions at once."""
+
+    known_code = "response_too_large"
+
+
 # --- what readers say ----------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from openbook.api.composition import Services
 from openbook.api.hosts import address_in
+from openbook.api.writing import Writer
 from openbook.errors import AdminDisabled, InvalidRequest, TooManyAttempts, Unauthorized
 from openbook.settings import Settings
 
@@ -154,6 +155,12 @@ def _utf8(sent: bytes) -> str | None:
         return None
 
 
+def writer_of(request: Request) -> Writer:
+    writer: Writer = request.app.state.writer
+    return writer
+
+
 TheServices = Annotated[Services, Depends(services_of)]
+TheWriter = Annotated[Writer, Depends(writer_of)]
 TheSettings = Annotated[Settings, Depends(settings_of)]
 TheActor = Annotated[str, Depends(actor)]

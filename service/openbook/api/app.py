@@ -19,6 +19,7 @@ from openbook.api.middleware import RequestContext
 from openbook.api.page import page_router
 from openbook.api.problems import handle_error
 from openbook.api.tracing import traces_to
+from openbook.api.writing import Writer
 from openbook.application.telemetry import Telemetry
 from openbook.errors import OpenbookError
 from openbook.rag.engine import RagEngine
@@ -48,6 +49,7 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
             app.state.startup_failure = error
             raise
         app.state.services = services
+        app.state.writer = writer = Writer(settings.max_response_bytes)
         # once, whether the server or the end of the lifespan calls it first
         end = cache(lambda: asyncio.create_task(end_work(services)))
         app.state.end_work = end
@@ -56,6 +58,7 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
         finally:
             await end()
             services.live.close()
+            writer.close()
             if traces is not None:
                 await asyncio.to_thread(traces.close)
 

@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import TypeVar
 
 from fastapi import APIRouter, Request
+from starlette.responses import Response
 
 from openbook import errors
-from openbook.api.access import TheServices, TheSettings
+from openbook.api.access import TheServices, TheSettings, TheWriter
 from openbook.api.body import JsonRoute
 from openbook.api.composition import Services
 from openbook.api.openai_requests import ChatCompletionRequest, OpenAIBody, ResponsesRequest
@@ -23,10 +24,11 @@ from openbook.api.openai_responses import (
 )
 from openbook.api.openai_streams import ChatStream, OpenAIStream, ResponsesStream
 from openbook.api.openapi import BODY_PROBLEMS, problem_responses
-from openbook.api.questions import FILTER_PROBLEMS, STREAMED, answered, leave_facts
+from openbook.api.questions import FILTER_PROBLEMS, STREAMED, answered, leave_facts, written
 from openbook.api.responses import Index
 from openbook.api.schemas import AnswerRequest
 from openbook.api.streaming import Event
+from openbook.api.writing import Writer
 from openbook.application.live_index import Resident
 from openbook.entities import Answer
 from openbook.errors import IndexNotResident, InvalidRequest, ModelNotFound, UnknownIndex
@@ -36,7 +38,7 @@ S = TypeVar("S", bound=OpenAIStream)
 
 ASKING_PROBLEMS = problem_responses(
     *(errors.InvalidRequest, *FILTER_PROBLEMS),
-    *(errors.ModelNotFound, errors.RetrieverUnavailable, errors.NotCalibrated),
+    *(errors.ModelNotFound, errors.RetrieverUnavailable, errors.NotCalibrated, errors.ResponseTooLarge),
     *(errors.Overloaded, errors.NoLiveIndex, errors.IndexUnreachable, errors.DeadlineExceeded),
     http=BODY_PROBLEMS,
     openai=True,
@@ -62,30 +64,30 @@ async def model(model: str, services: TheServices) -> ModelResponse:
 
 @router.post("/chat/completions", response_model=ChatCompletionResponse, responses={200: STREAMED, **ASKING_PROBLEMS})
 async def chat_completions(
-    body: ChatCompletionRequest, request: Request, services: TheServices, settings: TheSettings
-) -> ChatCompletionResponse | ChatStream:
+    body: ChatCompletionRequest, request: Request, services: TheServices, settings: TheSettings, writer: TheWriter
+) -> Response:
     """Answer the last turn of the user; with `stream` in chunks, as the answer is made."""
     if body.stream:
-        return await _begun(ChatStream, body, request, services, settings)
-    return ChatCompletionResponse.of(
-        await _answer(body, request, services, settings),
-        body,
-        services.engine.special_tokens,
-        request_id=request.state.request_id,
-        created=int(time.time()),
+        return await _begun(ChatStream, body, request, services, settings, writer)
+    answer = await _answer(body, request, services, settings)
+    named = {"request_id": request.state.request_id, "created": int(time.time())}
+    special = services.engine.special_tokens
+    return await written(
+        writer, lambda: ChatCompletionResponse.of(answer, body, special, **named).model_dump_json(), answer
     )
 
 
 @router.post("/responses", response_model=OpenAIResponse, responses={200: STREAMED, **ASKING_PROBLEMS})
 async def responses(
-    body: ResponsesRequest, request: Request, services: TheServices, settings: TheSettings
-) -> OpenAIResponse | ResponsesStream:
+    body: ResponsesRequest, request: Request, services: TheServices, settings: TheSettings, writer: TheWriter
+) -> Response:
     """Answer the input, or the last turn of the user in it; with `stream` in events, as the answer is made."""
     if body.stream:
-        return await _begun(ResponsesStream, body, request, services, settings)
+        return await _begun(ResponsesStream, body, request, services, settings, writer)
     begun = OpenAIResponse.begun(body, model=body.model, request_id=request.state.request_id, created=int(time.time()))
     answer = await _answer(body, request, services, settings)
-    return begun.answered(answer, body, services.engine.special_tokens)
+    special = services.engine.special_tokens
+    return await written(writer, lambda: begun.answered(answer, body, special).model_dump_json(), answer)
 
 
 def _asked(body: OpenAIBody, services: Services, settings: Settings) -> AnswerRequest:
@@ -104,7 +106,12 @@ async def _answer(body: OpenAIBody, request: Request, services: Services, settin
 
 
 async def _begun(
-    stream: Callable[..., S], body: OpenAIBody, request: Request, services: Services, settings: Settings
+    stream: Callable[..., S],
+    body: OpenAIBody,
+    request: Request,
+    services: Services,
+    settings: Settings,
+    writer: Writer,
 ) -> S:
     """A stream that has its first event, or has waited long for it."""
     asked, version = (
@@ -120,7 +127,7 @@ async def _begun(
                 async for event in coming:
                     yield event
 
-    begun = stream(request, told(), lambda found: leave_facts(request, asked, found), body, services.engine)
+    begun = stream(request, told(), writer, lambda found: leave_facts(request, asked, found), body, services.engine)
     await begun.begin()
     return begun
 

@@ -31,6 +31,7 @@ from openbook.api.openai_responses import (
 from openbook.api.problems import Problem
 from openbook.api.responses import RetrieveResponse, Token
 from openbook.api.streaming import Event, EventStream
+from openbook.api.writing import Writer
 from openbook.entities import Answer, AnswerToken, Retrieval
 from openbook.rag.engine import RagEngine
 
@@ -72,11 +73,12 @@ class OpenAIStream(EventStream):
         self,
         request: Request,
         events: AsyncGenerator[Event],
+        writer: Writer,
         answered: Callable[[Answer], None],
         body: ChatCompletionRequest | ResponsesRequest,
         engine: RagEngine,
     ) -> None:
-        super().__init__(request, events, answered)
+        super().__init__(request, events, writer, answered)
         self._asked = body
         self._request_id: str = request.state.request_id
         self._created = int(time.time())

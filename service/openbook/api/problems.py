@@ -30,6 +30,7 @@ MEDIA_TYPE = "application/problem+json"
 STATUSES: Mapping[type[OpenbookError], int] = {
     errors.InvalidRequest: 422,
     errors.FilterMatchesNothing: 422,
+    errors.ResponseTooLarge: 422,
     errors.UnknownIndex: 404,
     errors.ModelNotFound: 404,
     errors.IndexNotResident: 409,

@@ -1,15 +1,17 @@
 """The calls that ask: validate, one use case, respond."""
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from pydantic import ValidationError
+from starlette.responses import Response
 
 from openbook import errors
 from openbook.api import problems
-from openbook.api.access import TheServices, TheSettings, settings_of
-from openbook.api.body import JsonRoute
+from openbook.api.access import TheServices, TheSettings, TheWriter, settings_of
+from openbook.api.body import JSON, JsonRoute
 from openbook.api.composition import Services
 from openbook.api.logs import FACTS
 from openbook.api.middleware import while_connected
@@ -33,10 +35,11 @@ from openbook.api.schemas import (
     ScoreRequest,
 )
 from openbook.api.streaming import EVENTS, EventStream, asks_for_events
+from openbook.api.writing import Found, Writer
 from openbook.application.answer_question import Ask
 from openbook.application.comparison import Comparison
-from openbook.entities import Answer, Retrieval, Scores
-from openbook.errors import OpenbookError
+from openbook.entities import Answer, Retrieval, Scores, Source
+from openbook.errors import OpenbookError, ResponseTooLarge
 from openbook.settings import Settings
 
 F = TypeVar("F", Answer, Scores, Retrieval, Comparison)
@@ -50,6 +53,7 @@ QUESTION_PROBLEMS = problem_responses(
     *(errors.InvalidRequest, *FILTER_PROBLEMS),
     *(errors.UnknownIndex, errors.IndexNotResident, errors.RetrieverUnavailable),
     *(errors.NotCalibrated, errors.Overloaded, errors.NoLiveIndex, errors.IndexUnreachable, errors.DeadlineExceeded),
+    errors.ResponseTooLarge,
     http=BODY_PROBLEMS,
 )
 
@@ -63,8 +67,8 @@ router = APIRouter(route_class=JsonRoute, tags=["questions"])
 
 @router.post("/answer", response_model=AnswerResponse, responses={200: STREAMED, **QUESTION_PROBLEMS})
 async def answer(
-    body: AnswerRequest, request: Request, services: TheServices, settings: TheSettings
-) -> AnswerResponse | EventStream:
+    body: AnswerRequest, request: Request, services: TheServices, settings: TheSettings, writer: TheWriter
+) -> Response:
     """Answer a question from the live index, and say which passage every token came from.
 
     As `text/event-stream`, where the question or the header Accept asks for it: the events `passages`, `token`,
@@ -74,28 +78,53 @@ async def answer(
     streamed = asks_for_events(request.headers.get("accept", "")) if body.stream is None else body.stream
     if streamed:
         told = services.answer_question.stream(body.question, options, timeout_s=timeout_s, index=body.index)
-        return await EventStream(request, told, lambda found: _given(request, body, found, services)).begin()
+        return await EventStream(request, told, writer, lambda found: _given(request, body, found, services)).begin()
     asked = services.answer_question.answer(body.question, options, timeout_s=timeout_s, index=body.index)
     found = await while_connected(request, asked)
+    response = await written(writer, lambda: AnswerResponse.model_validate(found).model_dump_json(), found)
     _given(request, body, found, services)
-    return AnswerResponse.model_validate(found)
+    return response
 
 
-@router.post("/answers", responses=QUESTION_PROBLEMS, response_model_exclude_unset=True)
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An answer of several as its JSON, and where it came from."""
+
+    content: bytes
+    source: Source
+
+
+@router.post("/answers", response_model=AnswersResponse, responses=QUESTION_PROBLEMS)
 async def answers(
-    body: AnswersRequest, request: Request, services: TheServices, settings: TheSettings
-) -> AnswersResponse:
+    body: AnswersRequest, request: Request, services: TheServices, settings: TheSettings, writer: TheWriter
+) -> Response:
     """Answer several questions in one call. Each has its own answer or its own error, in the order asked."""
-    ends: dict[int, Answer | Exception] = {}
+    ends: dict[int, _Written | Exception] = {}
     asks: dict[int, Ask] = {}
     for number, one in enumerate(body.questions):
         try:
             asks[number] = _ask(one, services, settings)
         except (OpenbookError, ValidationError) as error:
             ends[number] = error
-    found = await while_connected(request, services.answer_question.answer_each(list(asks.values())))
+    room = writer.most_bytes
+
+    async def keep(found: Answer) -> _Written:
+        """Only its JSON stays: that is what the room is for."""
+        nonlocal room
+
+        def made() -> str:
+            return AnswerOrError(answer=AnswerResponse.model_validate(found)).model_dump_json(exclude_unset=True)
+
+        content = await writer.write(made, found, room)
+        # others may have been written meanwhile
+        if len(content) > room:
+            raise ResponseTooLarge(most=writer.most_bytes)
+        room -= len(content)
+        return _Written(content, found.source)
+
+    found = await while_connected(request, services.answer_question.answer_each(list(asks.values()), keep))
     ends |= dict(zip(asks, found, strict=True))
-    sources = [end.source for end in found if isinstance(end, Answer)]
+    sources = [end.source for end in found if isinstance(end, _Written)]
     facts: dict[str, object] = {"questions": len(ends), "failed": len(ends) - len(sources)}
     if sources:
         versions = dict.fromkeys(source.index.version for source in sources)
@@ -103,7 +132,8 @@ async def answers(
     if settings.log_questions:
         facts["question"] = [ask.question for ask in asks.values()]
     setattr(request.state, FACTS, facts)
-    return AnswersResponse(results=[_answer_or_error(ends[number], request) for number in sorted(ends)])
+    results = b",".join(_answer_or_error(ends[number], request) for number in sorted(ends))
+    return Response(b'{"results":[%b]}' % results, media_type=JSON)
 
 
 def _ask(one: BatchedQuestion | ValidationError, services: Services, settings: Settings) -> Ask:
@@ -112,26 +142,30 @@ def _ask(one: BatchedQuestion | ValidationError, services: Services, settings: S
     return Ask(one.question, one.options(settings, services.engine), one.timeout(settings), one.index)
 
 
-def _answer_or_error(end: Answer | Exception, request: Request) -> AnswerOrError:
-    if isinstance(end, Answer):
-        return AnswerOrError(answer=AnswerResponse.model_validate(end))
+def _answer_or_error(end: _Written | Exception, request: Request) -> bytes:
+    if isinstance(end, _Written):
+        return end.content
     problem = problems.of_validation(end) if isinstance(end, ValidationError) else problems.of_raised(end, request)
-    return AnswerOrError(error=ProblemResponse.model_validate(problems.body(problem, request)))
+    error = ProblemResponse.model_validate(problems.body(problem, request))
+    return AnswerOrError(error=error).model_dump_json(exclude_unset=True).encode()
 
 
-@router.post("/compare", responses=QUESTION_PROBLEMS)
+@router.post("/compare", response_model=CompareResponse, responses=QUESTION_PROBLEMS)
 async def compare(
-    body: CompareRequest, request: Request, services: TheServices, settings: TheSettings
-) -> CompareResponse:
+    body: CompareRequest, request: Request, services: TheServices, settings: TheSettings, writer: TheWriter
+) -> Response:
     """Ask several versions the same question, and see where their answers part."""
     asked = services.answer_question.compare(
         body.question, body.options(settings, services.engine), body.versions, timeout_s=body.timeout(settings)
     )
-    return CompareResponse.model_validate(await answered(request, body, asked))
+    found = await answered(request, body, asked)
+    return await written(writer, lambda: CompareResponse.model_validate(found).model_dump_json(), found)
 
 
-@router.post("/score", responses=QUESTION_PROBLEMS)
-async def score(body: ScoreRequest, request: Request, services: TheServices, settings: TheSettings) -> ScoreResponse:
+@router.post("/score", response_model=ScoreResponse, responses=QUESTION_PROBLEMS)
+async def score(
+    body: ScoreRequest, request: Request, services: TheServices, settings: TheSettings, writer: TheWriter
+) -> Response:
     """p(target | question) of given targets: classification, and facts to be checked."""
     asked = services.answer_question.score(
         body.question,
@@ -140,18 +174,25 @@ async def score(body: ScoreRequest, request: Request, services: TheServices, set
         timeout_s=body.timeout(settings),
         index=body.index,
     )
-    return ScoreResponse.model_validate(await answered(request, body, asked))
+    found = await answered(request, body, asked)
+    return await written(writer, lambda: ScoreResponse.model_validate(found).model_dump_json(), found)
 
 
-@router.post("/retrieve", responses=QUESTION_PROBLEMS)
+@router.post("/retrieve", response_model=RetrieveResponse, responses=QUESTION_PROBLEMS)
 async def retrieve(
-    body: RetrieveRequest, request: Request, services: TheServices, settings: TheSettings
-) -> RetrieveResponse:
+    body: RetrieveRequest, request: Request, services: TheServices, settings: TheSettings, writer: TheWriter
+) -> Response:
     """The passages for a question with their scores and prior; nothing is generated."""
     asked = services.answer_question.retrieve(
         body.question, body.options(settings, services.engine), timeout_s=body.timeout(settings), index=body.index
     )
-    return RetrieveResponse.model_validate(await answered(request, body, asked))
+    found = await answered(request, body, asked)
+    return await written(writer, lambda: RetrieveResponse.model_validate(found).model_dump_json(), found)
+
+
+async def written(writer: Writer, make: Callable[[], str], found: Found) -> Response:
+    """The response that `make` makes of `found`. Raises ResponseTooLarge."""
+    return Response(await writer.write(make, found), media_type=JSON)
 
 
 async def answered(request: Request, body: QuestionBody, asked: Coroutine[Any, Any, F]) -> F:

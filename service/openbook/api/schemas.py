@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoice
-from openbook.errors import InvalidRequest, NotCalibrated
+from openbook.errors import InvalidRequest, NotCalibrated, TooMuchWork
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.feedback import Rating
@@ -28,9 +28,8 @@ from openbook.storage.filters import parse_filter
 MAX_QUESTION = 2_000
 MAX_TARGET = 500
 MAX_TARGETS = 100
-# In one call: their answers stay below a megabyte.
+# In one call.
 MAX_QUESTIONS = 64
-MAX_TIMEOUT_S = 600
 # Of a question that does not say how many passages it reads, and how many tokens its answer may have.
 USUAL_DOCS = 5
 USUAL_NEW_TOKENS = 32
@@ -156,7 +155,6 @@ class _Searching(_Body):
         Field(
             strict=True,
             gt=0,
-            le=MAX_TIMEOUT_S,
             allow_inf_nan=False,
             description="Seconds after which the answer is of no use; null: the setting OPENBOOK_TIMEOUT_S.",
         ),
@@ -165,26 +163,35 @@ class _Searching(_Body):
     def options(self, settings: Settings, engine: RagEngine) -> AnswerOptions:
         """What `engine` is asked for.
 
-        Raises InvalidRequest for a number above what the settings allow, FilterInvalid for what is no filter.
+        Raises InvalidRequest for a number above what the settings allow, TooMuchWork for their product, FilterInvalid
+        for what is no filter.
         """
         for field, most in limits(settings).items():
             value = getattr(self, field, None)
             if value is not None and value > most:
-                raise InvalidRequest(field=field, reason=f"must be at most {most}, not {value}")
+                raise InvalidRequest(field=field, reason=f"must be at most {most:g}, not {value}")
         # under the names of the manifest
         search = self.search.model_dump(by_alias=True, exclude_none=True) if self.search is not None else {}
         given: dict[str, Any] = {"model": engine.model}
         if self.n_docs is None:
             given |= {"n_docs": min(USUAL_DOCS, settings.max_docs), "or_all": True}
         given |= {name: value for name in AS_ASKED if (value := getattr(self, name, None)) is not None}
-        return AnswerOptions(
+        options = AnswerOptions(
             retriever=self.retriever or settings.retriever,
             search=tuple(sorted(search.items())),
             filter=parse_filter(self.filter) if self.filter is not None else None,
             **given,
         )
+        if (work := self.work(options)) > settings.max_work:
+            raise TooMuchWork(work=work, most=settings.max_work)
+        return options
+
+    def work(self, options: AnswerOptions) -> int:
+        """The most tokens that the generator computes, each beside one passage; a search counts as none."""
+        return 0
 
     def timeout(self, settings: Settings) -> float:
+        """The seconds that the whole call may take."""
         return self.timeout_s or settings.timeout_s
 
 
@@ -267,18 +274,22 @@ class _AnsweringBody(OpenbookOptions, QuestionBody):
         return num_answers
 
     def options(self, settings: Settings, engine: RagEngine) -> AnswerOptions:
-        options = super().options(settings, engine)
-        if self.num_beams is None:
-            most = limits(settings)["num_beams"]
-            if self.num_answers > most:
-                raise InvalidRequest(field="num_answers", reason=f"must be at most {most}, not {self.num_answers}")
-            options = replace(options, num_beams=self.num_answers)
+        if self.num_beams is None and self.num_answers > settings.max_beams:
+            reason = f"must be at most {settings.max_beams}, not {self.num_answers}"
+            raise InvalidRequest(field="num_answers", reason=reason)
+        options = replace(super().options(settings, engine), num_beams=self.num_beams or self.num_answers)
         if self.abstain == "calibrated":
             if engine.max_no_answer is None:
                 asked, fact = "abstain 'calibrated'", "no_answer"
                 raise NotCalibrated(checkpoint=engine.checkpoint_name, asked=asked, fact=fact)
             return replace(options, max_no_answer=engine.max_no_answer)
         return options if self.abstain is None else replace(options, max_no_answer=self.abstain.max_no_answer)
+
+    def work(self, options: AnswerOptions) -> int:
+        said = options.n_docs * (self.num_beams or self.num_answers) * options.max_new_tokens
+        # every passage reads every candidate of every passage
+        rescored = options.n_docs if options.model == "sequence" and options.decoding == "thorough" else 0
+        return said * (1 + rescored)
 
 
 class BatchedQuestion(_AnsweringBody, _Pinned):
@@ -343,6 +354,13 @@ class CompareRequest(_AnsweringBody):
         AfterValidator(_each_once),
     ]
 
+    def work(self, options: AnswerOptions) -> int:
+        return super().work(options) * len(self.versions)
+
+    def timeout(self, settings: Settings) -> float:
+        # each version may take the time that it may take alone
+        return min(super().timeout(settings) * len(self.versions), longest_s(settings))
+
 
 class ScoreRequest(_Pinned):
     model_config = _examples(
@@ -359,6 +377,10 @@ class ScoreRequest(_Pinned):
         if len(set(self.targets)) < len(self.targets):
             raise ValueError("targets holds the same target twice, which would halve its probability")
         return self
+
+    def work(self, options: AnswerOptions) -> int:
+        # a token has at least one byte, but for the end of a target
+        return options.n_docs * sum(len(target.encode()) + 1 for target in self.targets)
 
 
 class RetrieveRequest(_Pinned):
@@ -433,10 +455,16 @@ class HistoryQuery(_Body):
     limit: int = Field(20, ge=1, le=MAX_HISTORY, description="The newest so many.")
 
 
-def limits(settings: Settings) -> dict[str, int]:
+def longest_s(settings: Settings) -> float:
+    """The most seconds that a call may take."""
+    return max(settings.timeout_s, settings.max_timeout_s)
+
+
+def limits(settings: Settings) -> dict[str, float]:
     """The largest value of each field that has one of the operator's choosing."""
     return {
         "n_docs": settings.max_docs,
         "num_beams": settings.max_beams,
         "max_new_tokens": settings.max_new_tokens,
+        "timeout_s": longest_s(settings),
     }

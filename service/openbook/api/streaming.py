@@ -14,7 +14,9 @@ from openbook.api import problems
 from openbook.api.middleware import while_connected
 from openbook.api.problems import Problem
 from openbook.api.responses import AnswerResponse, RetrieveResponse, Token
+from openbook.api.writing import Writer, without_separators
 from openbook.entities import Answer, AnswerToken, Retrieval
+from openbook.errors import ResponseTooLarge
 
 EVENTS = "text/event-stream"
 # Proxies close a connection on which nothing comes; the shortest of their usual limits is a minute.
@@ -28,13 +30,18 @@ class EventStream(Response):
     """Sends each event as it comes, and a comment whenever none came for HEARTBEAT_S.
 
     An error before the first event is raised by `begin`, and so has its own status. One that comes later is the last
-    event. A client that hangs up ends the work, which raises ClientGone.
+    event: also ResponseTooLarge, in place of the event with which the stream would be larger than `writer` allows. A
+    client that hangs up ends the work, which raises ClientGone.
     """
 
     media_type = EVENTS
 
     def __init__(
-        self, request: Request, events: AsyncGenerator[Event], answered: Callable[[Answer], None] = lambda answer: None
+        self,
+        request: Request,
+        events: AsyncGenerator[Event],
+        writer: Writer,
+        answered: Callable[[Answer], None] = lambda answer: None,
     ) -> None:
         """`answered` receives the answer before it is sent."""
         self.status_code = 200
@@ -43,17 +50,22 @@ class EventStream(Response):
         self.init_headers({"x-accel-buffering": "no"})
         self._request = request
         self._events = _with_heartbeats(events)
+        self._writer = writer
+        self._room = writer.most_bytes
         self._answered = answered
-        self._first: Event | None = None
+        self._first = b""
 
     async def begin(self) -> "EventStream":
         """Wait for the first event, or for the first heartbeat. Raises what ends the work before it."""
         try:
-            self._first = await while_connected(self._request, _next(self._events))
+            self._first = await while_connected(self._request, self._first_bytes())
         except BaseException:
             await self._events.aclose()
             raise
         return self
+
+    async def _first_bytes(self) -> bytes:
+        return await self._bytes(await _next(self._events))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(self._events):
@@ -62,13 +74,13 @@ class EventStream(Response):
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
 
-        async def send_event(event: Event | None) -> None:
-            await send({"type": "http.response.body", "body": self._bytes(event), "more_body": True})
+        async def send_part(content: bytes) -> None:
+            await send({"type": "http.response.body", "body": content, "more_body": True})
 
         try:
-            await send_event(self._first)
+            await send_part(self._first)
             async for event in self._events:
-                await send_event(event)
+                await send_part(await self._bytes(event))
         except Exception as error:
             problem = problems.of_raised(error, self._request)
             self._request.state.outcome = problem.code
@@ -77,10 +89,21 @@ class EventStream(Response):
             end = self.ended()
         await send({"type": "http.response.body", "body": end, "more_body": False})
 
-    def _bytes(self, event: Event | None) -> bytes:
+    async def _bytes(self, event: Event | None) -> bytes:
+        """What is sent for an event, or for none."""
+        if event is None:
+            return KEEPALIVE_COMMENT
+        if isinstance(event, AnswerToken):
+            # small, and soon wanted
+            content = without_separators(self.told(event))
+            if len(content) > self._room:
+                raise ResponseTooLarge(most=self._writer.most_bytes)
+        else:
+            content = await self._writer.write(lambda: self.told(event), event, self._room)
+        self._room -= len(content)
         if isinstance(event, Answer):
             self._answered(event)
-        return self.told(event) if event is not None else KEEPALIVE_COMMENT
+        return content
 
     def told(self, event: Event) -> bytes:
         """What is sent for an event."""

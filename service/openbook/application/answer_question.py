@@ -9,7 +9,7 @@ reads slowly does not hold up its batch.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from openbook.rag.listening import Listener, Tell
 from openbook.storage.index_store import IndexStore
 
 F = TypeVar("F", Answer, Scores, Retrieval)
+T = TypeVar("T")
 
 # The largest question of which `max_batch` are computed together.
 USUAL = AnswerOptions(num_beams=4)
@@ -83,8 +84,12 @@ class AnswerQuestion:
     ) -> Answer:
         return await self._answer(_OneQuestion(question, options), timeout_s, index)
 
-    async def answer_each(self, asks: Sequence[Ask]) -> list[Answer | Exception]:
-        """The answer to each, or the error that it ended with, in their order. Each counts its time from this call.
+    async def answer_each(self, asks: Sequence[Ask], keep: Callable[[Answer], Awaitable[T]]) -> list[T | Exception]:
+        """What `keep` makes of the answer to each, or the error that it ended with, in their order.
+
+        Each counts its time from this call. No more answers than are computed at once are held: `keep` is called with
+        each as soon as it is there, and before another question begins in its turn. What it raises is that question's
+        end.
 
         The next ones wait in the queue while some are computed, but never in more than half of all places. Raises
         Overloaded or NoLiveIndex where the service takes none of them.
@@ -92,11 +97,12 @@ class AnswerQuestion:
         started = time.monotonic()
         turns = asyncio.Semaphore(max(1, min(2 * self._max_batch, self._pool.places // 2)))
 
-        async def end_of(ask: Ask) -> Answer | Exception:
+        async def end_of(ask: Ask) -> T | Exception:
             try:
                 async with turns:
                     seconds_left = ask.timeout_s - (time.monotonic() - started)
-                    return await self.answer(ask.question, ask.options, timeout_s=seconds_left, index=ask.index)
+                    answer = await self.answer(ask.question, ask.options, timeout_s=seconds_left, index=ask.index)
+                    return await keep(answer)
             except DeadlineExceeded:
                 return DeadlineExceeded(timeout_s=ask.timeout_s)
             except Exception as error:
@@ -177,9 +183,8 @@ class AnswerQuestion:
     ) -> Comparison:
         """The answer of each of `versions`, in one slot and under leases that are taken at one moment.
 
-        Each may take `timeout_s`, as it may when it is asked for alone.
+        All of them together may take `timeout_s`.
         """
-        timeout_s *= len(versions)
         await self._check(versions, timeout_s)
 
         def compute(batch: Batch[str]) -> list[list[Answer]]:

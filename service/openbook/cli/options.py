@@ -13,7 +13,7 @@ import typer
 from pydantic import ValidationError
 
 from openbook.errors import SettingInvalid
-from openbook.settings import Settings
+from openbook.settings import Settings, misspelt
 
 T = TypeVar("T")
 
@@ -123,16 +123,21 @@ def group(help: str, commands: Mapping[str, Callable[..., object]]) -> typer.Typ
 
 
 def read_settings(**given: Any) -> Settings:
-    """The settings with what was given on the command line. Raises SettingInvalid for the first that is wrong."""
+    """The settings with what was given on the command line. Raises SettingInvalid for the first that is wrong, or is no
+    setting at all.
+    """
+    for name, nearest in misspelt().items():
+        raise SettingInvalid(setting=name, reason=f"there is no such setting. Is {nearest} meant?")
     try:
         return Settings(**given)
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
-        raise SettingInvalid(
-            setting=flag(name) if name in given else environment_name(name),
-            reason=f"{first['msg'].replace('Input should', 'must', 1)}, not {first['input']!r}",
-        ) from error
+        if first["type"] == "value_error":
+            reason = str(first["ctx"]["error"])
+        else:
+            reason = f"{first['msg'].replace('Input should', 'must', 1)}, not {first['input']!r}"
+        raise SettingInvalid(setting=flag(name) if name in given else environment_name(name), reason=reason) from error
 
 
 def flag(setting: str) -> str:

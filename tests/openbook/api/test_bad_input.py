@@ -48,7 +48,7 @@ OF_ANSWER: list[tuple[object, str, str]] = [
     ({**QUESTION, "abstain": {"max_no_answer": 2}}, "abstain.max_no_answer", "must be less than or equal to 1"),
     ({**QUESTION, "abstain": {"max_no_answer": 1, "max": 1}}, "abstain.max", UNKNOWN),
     ({**QUESTION, "timeout_s": 0}, "timeout_s", "must be greater than 0"),
-    ({**QUESTION, "timeout_s": 601}, "timeout_s", "must be less than or equal to 600"),
+    ({**QUESTION, "timeout_s": 601}, "timeout_s", "must be at most 120, not 601.0"),
     *(({**QUESTION, "timeout_s": wrong}, "timeout_s", NO_NUMBER) for wrong in ("soon", "5", True, [5])),
     ({**QUESTION, "index": ""}, "index", BLANK),
     ({**QUESTION, "index": "x" * 65}, "index", LONG_NAME),

@@ -117,6 +117,15 @@ def test_an_options_help_is_the_settings_with_its_variable_and_default() -> None
     [
         ("8000", ("--max-docs", 0), "--max-docs: must be greater than or equal to 1, not 0\n"),
         ("eighty", (), "OPENBOOK_PORT: must be a valid integer"),
+        ("8000", ("--threads", 100_000), "--threads: must be less than or equal to 1024, not 100000\n"),
+        *(
+            (
+                "8000",
+                ("--allowed-hosts", f"localhost, {name}"),
+                f"--allowed-hosts: {name!r} is no name of a host: give the name alone, such as books.example.org\n",
+            )
+            for name in ("https://books.example.org", "books.example.org/ask", "a b", "*.example.org")
+        ),
     ],
 )
 def test_a_wrong_setting_is_named_as_it_was_given(
@@ -126,6 +135,40 @@ def test_a_wrong_setting_is_named_as_it_was_given(
     ended = run("serve", *options)
     assert ended.code == 2
     assert ended.err.startswith(f"error [setting_invalid]: {said}")
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("OPENBOOK_ALOWED_HOSTS", "OPENBOOK_ALLOWED_HOSTS"),
+        ("OPENBOOK_MAXDOCS", "OPENBOOK_MAX_DOCS"),
+        ("openbook_thread", "OPENBOOK_THREADS"),
+    ],
+)
+def test_a_misspelt_setting_is_refused_with_the_nearest_name(
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, nearest: str
+) -> None:
+    monkeypatch.setenv(name, "1")
+    ended = run("serve")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == f"error [setting_invalid]: {name}: there is no such setting. Is {nearest} meant?\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("IMAGE", "CHECKPOINTS", "TEST_YEAR", "SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP"),
+        *("PORT_8000_TCP", "PORT_8000_TCP_ADDR", "CANARY_SERVICE_HOST", "CANARY_PORT", "CANARY_PORT_80_TCP_PROTO"),
+    ],
+)
+def test_what_compose_files_and_kubernetes_set_is_no_setting(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(f"OPENBOOK_{name}", "tcp://10.0.0.1:8000")
+    assert read_settings() == Settings()
+
+
+@pytest.mark.parametrize("names", ["*", "books.example.org:8000, ::1", "[::1]:8000", "bücher.example", " , a-b_c"])
+def test_names_addresses_and_ports_are_hosts(names: str) -> None:
+    assert read_settings(allowed_hosts=names).allowed_hosts == names
 
 
 @pytest.mark.parametrize("command", MAKERS, ids=lambda command: str(command.__name__))
