@@ -228,7 +228,7 @@ class Settings(BaseSettings):
 
 
 def misspelt() -> dict[str, str]:
-    """Each variable of the environment that begins as a setting does and is none, with the setting whose name is nearest to it."""
+    """Each variable of the environment that begins with the prefix and is no setting, with the nearest setting."""
     settings = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
     return {
         name: difflib.get_close_matches(name.upper(), settings, 1, cutoff=0.0)[0]
