@@ -122,7 +122,7 @@ class ObjectStore:
                 raise OSError(errno.EIO, "an answer was cut short")
             return content
 
-        return self._call(whole, within_s=None, ending=ending)
+        return self._call(whole, is_small=False, ending=ending)
 
     # --- writing -------------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class ObjectStore:
                 sent[0] = 0
             files.put_file(str(file), self._at(path), callback=Sent(), **more)
 
-        self._call(put, within_s=None)
+        self._call(put, is_small=False)
         size = file.stat().st_size
         if sent[0] < size:
             report(size - sent[0])
@@ -174,7 +174,7 @@ class ObjectStore:
         """Take a version out of the store: the manifest first, so that no reader begins on half of it."""
         for path in (f"{version}/{MANIFEST}", version):
             with suppress(FileNotFoundError):
-                self._call(partial(_remove, self._at(path)), within_s=None)
+                self._call(partial(_remove, self._at(path)), is_small=False)
 
     # --- CURRENT -------------------------------------------------------------------------------------------
 
@@ -295,10 +295,8 @@ class ObjectStore:
             files.retries = 1
         return files
 
-    def _call(
-        self, ask: Callable[[Any], T], *, within_s: float | None = SMALL_CALL_S, ending: threading.Event | None = None
-    ) -> T:
-        """Ask the store, again after a pause where that may help, for `within_s` seconds at most.
+    def _call(self, ask: Callable[[Any], T], *, is_small: bool = True, ending: threading.Event | None = None) -> T:
+        """Ask the store, again after a pause where that may help; where the call `is_small`, for SMALL_CALL_S at most.
 
         Raises FileNotFoundError, Conflict, _Unknown for a request that the store does not know, and StoreUnreachable,
         also where `ending`, or without it the one of this store, is set.
@@ -306,7 +304,7 @@ class ObjectStore:
         ending = ending if ending is not None else self.ending
         # before the clock starts: the first call imports a library
         files = self._files
-        until = None if within_s is None else time.monotonic() + within_s
+        until = time.monotonic() + SMALL_CALL_S if is_small else None
         pause_s, reason = FIRST_PAUSE_S, ""
         for n in range(TRIES):
             if n and (ending.wait(pause_s) or (until is not None and time.monotonic() >= until)):
