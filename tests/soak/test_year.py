@@ -1,7 +1,4 @@
-"""A year of daily updates: each day one passage in a hundred changes, and a service swaps to what was made of it.
-
-Where OPENBOOK_TEST_YEAR names a file, .svg or .png, the year is drawn there.
-"""
+"""A year of daily updates: each day one passage in a hundred changes, and a service swaps to what was made of it."""
 
 import dataclasses
 import datetime
@@ -11,9 +8,7 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -86,21 +81,6 @@ def bytes_of(folder: Path) -> int:
     return sum(os.lstat(Path(place, name)).st_size for place, _, names in os.walk(folder) for name in names)
 
 
-def draw(path: Path, days: Mapping[str, Sequence[float]]) -> None:
-    """A panel for each measure over the days of the year, from zero on."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    # the same year makes the same file
-    with rc_context({"svg.hashsalt": "year"}):
-        figure: Any = Figure(figsize=(12, 3), layout="constrained")
-        for number, (measure, values) in enumerate(days.items(), start=1):
-            axes = figure.add_subplot(1, len(days), number)
-            axes.plot(range(1, len(values) + 1), values, linewidth=0.8)
-            axes.set(xlabel="day", ylabel=measure, ylim=(0, 1.15 * max(values)))
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_year_of_daily_updates_takes_no_more_space_or_time_than_its_versions(
@@ -148,15 +128,6 @@ def test_a_year_of_daily_updates_takes_no_more_space_or_time_than_its_versions(
     passages = last.passages(range(len(last)))
     assert {one.passage_id: one.text for one in passages} == book.texts
     np.testing.assert_allclose(last.vectors(range(len(last))), encoder.encode(passages), atol=1e-5)
-    if "OPENBOOK_TEST_YEAR" in os.environ:
-        draw(
-            Path(os.environ["OPENBOOK_TEST_YEAR"]),
-            {
-                "space, in versions": spaces,
-                "a search, p50, µs of the processor": [1e6 * one for one in searches],
-                f"recall@{K}": recalls,
-            },
-        )
     summary(
         f"a year of daily updates, 1% each: {embedded:,} passages embedded, an update and its swap "
         f"{statistics.median(updates):.2f} s; space {max(spaces):.1f} times a version at most, {spaces[-1]:.1f} at the "
