@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from openbook.entities import Bm25Info, Passage
 from openbook.errors import SettingInvalid
 from openbook.storage.bm25_analysis import Analyser
-from openbook.storage.bm25_index import KnownWords, Postings
+from openbook.storage.bm25_index import Postings
 from openbook.storage.manifest import BM25_ANALYSERS, BM25_MOST_K1, BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
 from openbook.storage.vectors import save_array, slices
 
@@ -47,12 +47,10 @@ class Bm25Parameters:
 ANSERINIS = Bm25Parameters()
 
 
-def in_order(
-    take: Callable[[Sequence[int]], tuple[Passage, ...]], n_passages: int, *, first: int = 0
-) -> Iterator[Passage]:
-    """The passages of rows `first` to N - 1 from `take`; no more than a few are in memory at once."""
-    for part in slices(n_passages - first, BATCH_ROWS):
-        yield from take(range(first + part.start, first + part.stop))
+def in_order(take: Callable[[Sequence[int]], tuple[Passage, ...]], n_passages: int) -> Iterator[Passage]:
+    """The passages of rows 0 to N - 1 from `take`; no more than a few are in memory at once."""
+    for part in slices(n_passages, BATCH_ROWS):
+        yield from take(range(part.start, part.stop))
 
 
 def bm25_words(passage: Passage, analyser: Analyser | None = None) -> list[str]:
@@ -66,12 +64,9 @@ def write_bm25(
     n_passages: int,
     parameters: Bm25Parameters = ANSERINIS,
     *,
-    known: KnownWords | None = None,
     report: Callable[[float], None] | None = None,
 ) -> Bm25Info:
     """Write the arrays of title and text of each of the N passages into `folder`; row i is passage i.
-
-    `passages` are those behind the ones whose words are `known`.
 
     The same passages give the same bytes. Holds the words of all passages in memory: 4 bytes a word, and about 36 for
     each different word of a passage while they are sorted. `report` receives the share that is done, 0 to 1.
@@ -79,19 +74,14 @@ def write_bm25(
     analyser = Analyser()
     words: dict[str, int] = {}
     lengths, terms = array("q"), array("i")
-    if known is not None:
-        words = {name: number for number, name in enumerate(known.names)}
-        lengths.frombytes(known.lengths.tobytes())
-        terms.frombytes(known.terms.tobytes())
     for passage in passages:
         found = bm25_words(passage, analyser)
         terms.extend([words.setdefault(word, len(words)) for word in found])
         lengths.append(len(found))
         if report is not None and len(lengths) % REPORT_EVERY == 0:
             report(len(lengths) / n_passages)
-    used = np.bincount(np.frombuffer(terms, dtype=np.int32), minlength=len(words)) > 0  # (V',)
-    names = sorted((name for name, number in words.items() if used[number]), key=str.encode)
-    place = np.zeros(len(words), dtype=np.int32)  # (V',)
+    names = sorted(words, key=str.encode)
+    place = np.zeros(len(words), dtype=np.int32)  # (V,)
     place[[words[name] for name in names]] = np.arange(len(names))
     numbers = place[np.frombuffer(terms, dtype=np.int32)]  # (W,)
     postings = _score(names, numbers, np.frombuffer(lengths, dtype=np.int64), parameters)

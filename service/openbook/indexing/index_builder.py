@@ -33,7 +33,6 @@ from openbook.indexing.index_spec import IndexSpec, choose_index, estimate
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.publishing import check_free, prune, publish
 from openbook.indexing.sources import PassageSource
-from openbook.storage.bm25_index import KnownWords
 from openbook.storage.index_store import IndexStore
 
 __all__ = ["BuildOptions", "BuildReport", "Progress", "Silence", "build_index"]
@@ -69,7 +68,6 @@ class BuildOptions:
     reason: str = ""
     lineage: Lineage | None = None
     carried: Carried | None = None
-    known: KnownWords | None = None
     threads: int | None = None
 
 
@@ -182,7 +180,6 @@ class _Build:
                 adopted=self.options.adopted.path if self.options.adopted is not None else None,
                 lineage=self.options.lineage,
                 carried=self.options.carried,
-                known=self.options.known,
                 n_threads=self.options.threads,
             )
         finally:

@@ -25,7 +25,6 @@ from openbook.indexing.faiss_carrying import Carried
 from openbook.indexing.index_spec import IndexSpec, choose_index
 from openbook.indexing.unique_ids import UniqueIds
 from openbook.storage import current, durable
-from openbook.storage.bm25_index import KnownWords
 from openbook.storage.faiss_index import FaissIndex
 from openbook.storage.index_store import IndexStore, check_version_name
 from openbook.storage.manifest import (
@@ -69,7 +68,6 @@ def publish(
     report: Report | None = None,
     n_threads: int | None = None,
     bm25: Bm25Parameters | None = None,
-    known: KnownWords | None = None,
     adopted: Path | None = None,
     lineage: Lineage | None = None,
     carried: Carried | None = None,
@@ -86,8 +84,7 @@ def publish(
     `replace` a version of that name may be there; a process that has it open keeps reading it.
     `work` is a folder of this publishing alone: it keeps what FAISS has trained and filled between attempts, until the
     version is there. `report` receives done, total and what: "passages", "vectors", "train", "add", "compare",
-    "probe", "bm25", "checksum". With `bm25` its scores lie beside; the words of the
-    first passages may be `known`. Raises IndexExists, InvalidVersionName,
+    "probe", "bm25", "checksum". With `bm25` its scores lie beside. Raises IndexExists, InvalidVersionName,
     SettingInvalid for an index type that cannot hold so many passages, SourceInvalid for passages that no index can
     hold, or a file of other vectors. `carried` is what the index takes of a base's, whose rows come first.
     """
@@ -117,7 +114,7 @@ def publish(
         # a defect shows here and not in a service
         with closing(FaissIndex.open(index, version=version, factory=spec.factory)) as written:
             written.check_links()
-        scored = None if bm25 is None else _write_bm25(place, version, fields, bm25, known, told)
+        scored = None if bm25 is None else _write_bm25(place, version, fields, bm25, told)
         info = IndexInfo(
             version=version,
             n_passages=n_rows,
@@ -321,17 +318,15 @@ def _write_bm25(
     version: str,
     fields: PassageFields,
     parameters: Bm25Parameters,
-    known: KnownWords | None,
     report: Report,
 ) -> Bm25Info:
     with closing(PassageFile.open(place / PASSAGES_FILE, version=version, fields=fields)) as passages:
         total = len(passages)
         return write_bm25(
             place,
-            in_order(passages.take, total, first=0 if known is None else len(known.lengths)),
+            in_order(passages.take, total),
             total,
             parameters,
-            known=known,
             report=lambda share: report(round(share * total), total, "bm25"),
         )
 

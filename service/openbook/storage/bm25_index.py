@@ -8,7 +8,6 @@ adds up those of its words. Numbers in the files are checked before they are use
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +21,6 @@ from openbook.storage.mapped import Mapped
 from openbook.storage.vectors import map_array
 from openbook.storage.warming import touch
 
-# A count of words that is farther from a whole number than this is none.
-UNSURE = 0.05
 TYPES = {BM25_TERMS: "|u1", BM25_OFFSETS: "<i8", BM25_ROWS: "<i4", BM25_SCORES: "<f4"}
 
 
@@ -46,22 +43,12 @@ class Postings:
         return tuple(array.reshape(-1).view(np.uint8) for array in arrays)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownWords:
-    """The words of n passages: numbers of `names`, one passage after the other, and how many each passage has."""
-
-    names: list[str]
-    terms: NDArray[np.int32]  # (W,)
-    lengths: NDArray[np.int64]  # (n,)
-
-
 class Bm25Index(Mapped[Postings]):
     """The BM25 scores of N passages. Reading never changes it, and any number of threads may ask at once."""
 
-    def __init__(self, postings: Postings, info: Bm25Info, *, n_passages: int, version: str) -> None:
+    def __init__(self, postings: Postings, *, n_passages: int, version: str) -> None:
         super().__init__(postings, version=version)
         self._n_passages = n_passages
-        self._info = info
 
     @classmethod
     def open(cls, folder: Path, info: Bm25Info, *, n_passages: int, version: str) -> "Bm25Index":
@@ -75,7 +62,7 @@ class Bm25Index(Mapped[Postings]):
         ):
             if not fits:
                 raise IndexUnreadable(version=version, file=name, reason="its shape is not that of its index")
-        return cls(Postings(letters, offsets, rows, scores), info, n_passages=n_passages, version=version)
+        return cls(Postings(letters, offsets, rows, scores), n_passages=n_passages, version=version)
 
     def __len__(self) -> int:
         return self._n_passages
@@ -112,69 +99,17 @@ class Bm25Index(Mapped[Postings]):
             scores[number] = of_all[rows[number]]
         return rows, scores
 
-    def words_of(self, rows: NDArray[np.int64], lengths: Callable[[int], int]) -> KnownWords | None:
-        """The words of these passages, in this order, worked out from the scores; None where these do not tell, which
-        damaged ones seldom do. Takes some 60 bytes of memory for each pair of a word and a passage.
-
-        A score is idf tf / (tf + c), where c = k1 (1 - b + b |z| / avg |z|) is one number for all words of a passage.
-        So tf = c q, where q = r / (1 - r) and r = score / idf; and the sum of tf is |z|, which gives c. `lengths` says
-        |z| of a row: asked once, it gives avg |z|. What comes out is whole but for the rounding of the scores. With
-        b = 1 the sum of q is the same for every passage, and tells nothing.
-        """
-        postings, k1, b = self._still_open(), self._info.k1, self._info.b
-        ends = postings.offsets[:, 1]  # (V + 1,)
-        df = np.diff(ends)  # (V,)
-        if not (k1 > 0 and len(postings.rows) and self._is_whole(postings)):
-            return None
-        idf = np.log(1 + (self._n_passages - df + 0.5) / (df + 0.5))  # (V,)
-        term = np.repeat(np.arange(len(df), dtype=np.int32), df)  # (P,)
-        share = postings.scores / idf[term]  # (P,)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            odds = share / (1 - share)  # (P,)
-            sums = np.bincount(postings.rows, weights=odds, minlength=self._n_passages)  # (N,)
-            longest = int(sums.argmax())
-            known = lengths(longest)
-            mean = b * known / (known / sums[longest] / k1 - 1 + b) if b else 1.0
-            found = k1 * (1 - b) * sums / (1 - k1 * b * sums / mean)  # (N,)
-            of_passages = np.rint(found)
-            counts = odds * (k1 * (1 - b + b * of_passages / mean))[postings.rows]  # (P,)
-        whole = np.rint(counts)
-        if not (np.abs(found - of_passages).max() < UNSURE and np.abs(counts - whole).max() < UNSURE):
-            return None
-        times = whole.astype(np.int64)
-        if times.min() < 1 or (np.bincount(postings.rows, weights=times, minlength=len(found)) != of_passages).any():
-            return None
-        place = np.full(self._n_passages, -1, dtype=np.int64)  # (N,)
-        place[rows] = np.arange(len(rows))
-        kept = place[postings.rows] >= 0  # (P,)
-        order = np.argsort(place[postings.rows][kept], kind="stable")
-        letters = postings.letters.tobytes()
-        starts = postings.offsets[:, 0].tolist()
-        try:
-            names = [letters[start:end].decode() for start, end in pairwise(starts)]
-        except UnicodeDecodeError:
-            return None
-        return KnownWords(names, np.repeat(term[kept][order], times[kept][order]), of_passages[rows].astype(np.int64))
-
     def touch(self, report: Callable[[int], None] | None = None) -> None:
         """Read one byte of every page, so that no question waits for the disk. `report`: see `warming.touch`."""
         touch(self._still_open().parts(), report)
 
     def check_offsets(self) -> None:
         """Raise IndexUnreadable where the words or their passages do not lie one behind the other, up to the end."""
-        if not self._in_order(self._still_open()):
-            raise self._damaged(BM25_OFFSETS, "its offsets are not in order")
-
-    def _in_order(self, postings: Postings) -> bool:
+        postings = self._still_open()
         ends = [len(postings.letters), len(postings.rows)]
         offsets = postings.offsets  # (V + 1, 2)
-        return not (offsets[0].any() or offsets[-1].tolist() != ends or (np.diff(offsets, axis=0) < 0).any())
-
-    def _is_whole(self, postings: Postings) -> bool:
-        """Whether every offset, row and score is one."""
-        rows, scores = postings.rows, postings.scores  # (P,)
-        in_range = rows.min(initial=0) >= 0 and rows.max(initial=0) < self._n_passages
-        return self._in_order(postings) and bool(in_range and np.isfinite(scores).all() and scores.min(initial=0) >= 0)
+        if offsets[0].any() or offsets[-1].tolist() != ends or (np.diff(offsets, axis=0) < 0).any():
+            raise self._damaged(BM25_OFFSETS, "its offsets are not in order")
 
     def _check(self, postings: Postings, term: int) -> None:
         """Nothing of this word may lead outside the arrays, or to a row that is not there."""

@@ -110,35 +110,6 @@ texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join), min
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    texts=st.lists(st.lists(st.sampled_from(WORDS), max_size=30), min_size=1, max_size=12),
-    k1=st.sampled_from([0.05, 0.9, 2.0, 50.0]),
-    b=st.sampled_from([0.0, 0.4, 1.0]),
-    data=st.data(),
-)
-def test_the_scores_tell_the_words_of_every_passage(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]], k1: float, b: float, data: st.DataObject
-) -> None:
-    passages = [Passage(str(row), "", " ".join(text)) for row, text in enumerate(texts)]
-    index = opened(tmp_path_factory.mktemp("known"), passages, k1=k1, b=b)
-    rows = data.draw(st.permutations(range(len(passages))))
-    rows = rows[: data.draw(st.integers(1, len(rows)))]
-    expected = [Counter(bm25_words(passages[row])) for row in rows]
-    known = index.words_of(np.array(rows), lambda row: len(bm25_words(passages[row])))
-    if known is None:
-        # with b = 1 every passage has the same sum, whatever its length
-        assert b == 1.0 or not any(bm25_words(passage) for passage in passages)
-        return
-    parts = np.split(known.terms, np.cumsum(known.lengths)[:-1])
-    assert [Counter(known.names[term] for term in part) for part in parts] == expected
-
-
-def test_scores_without_counts_tell_no_words(tmp_path: Path) -> None:
-    assert opened(tmp_path, k1=0.0).words_of(np.arange(len(PASSAGES)), lambda row: 9) is None
-    assert opened(tmp_path).words_of(np.arange(len(PASSAGES)), lambda row: 40) is None  # a length that is none
-
-
-@settings(max_examples=60, deadline=None)
 @given(texts=texts, question=st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join), data=st.data())
 def test_the_best_come_first_and_of_equals_the_lower_row(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], question: str, data: st.DataObject
@@ -321,8 +292,6 @@ def test_any_damaged_byte_leaves_rows_of_this_index_or_an_error(
     path.write_bytes(content)
     with suppress(IndexUnreadable):
         index = Bm25Index.open(folder, info, n_passages=len(PASSAGES), version="tiny")
-        known = index.words_of(np.arange(len(PASSAGES)), lambda row: len(bm25_words(PASSAGES[row])))
-        assert known is None or known.terms.max() < len(known.names)
         rows, scores = index.search(["the president of peru", "a river in the north and the king's island"], 12)
         assert np.array_equal(np.sort(rows), [range(12)] * 2)
         assert np.isfinite(scores).all()

@@ -8,7 +8,7 @@ import numpy as np
 
 from openbook.entities import Bm25Info, IndexInfo, Lineage
 from openbook.errors import BaseIncompatible, IndexUnreadable, SettingInvalid
-from openbook.indexing.bm25_build import Bm25Parameters, bm25_words
+from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building.estimating import SourceSize
 from openbook.indexing.building.progress import BuildReport, Progress, Silence
 from openbook.indexing.building.work_folder import work_place
@@ -20,7 +20,6 @@ from openbook.indexing.sources import PassageSource
 from openbook.indexing.updating.plan import UpdatePlan, plan_update
 from openbook.indexing.updating.updated import Reusing, Updated
 from openbook.storage import durable
-from openbook.storage.bm25_index import KnownWords
 from openbook.storage.faiss_factory import layout_of
 from openbook.storage.faiss_snapshot import FaissSnapshot
 from openbook.storage.index_store import IndexStore
@@ -106,7 +105,6 @@ def update_index(
                 engine=Reusing(snapshot, plan, encoder, options.workers),
                 lineage=lineage,
                 carried=carried,
-                known=_known(snapshot, plan, chosen.bm25),
             ),
             report=report,
         )
@@ -134,18 +132,6 @@ def _carried(base: IndexSnapshot, plan: UpdatePlan, options: BuildOptions) -> tu
     if layout_of(info.factory, info.dimension).trains:
         return CarriedTraining(base.learned), relinked
     return None, 0
-
-
-def _known(base: IndexSnapshot, plan: UpdatePlan, wanted: Bm25Parameters | None) -> KnownWords | None:
-    """The words of the passages that stay, where the base's scores tell them: most of the work of BM25."""
-    if wanted is None or base.info.bm25 is None or not plan.kept.any():
-        return None
-
-    def length(row: int) -> int:
-        (passage,) = base.passages([row])
-        return len(bm25_words(passage))
-
-    return base.bm25().words_of(np.flatnonzero(plan.kept), length)
 
 
 def check_encoder(base: IndexInfo, encoder: PassageEncoder) -> None:
