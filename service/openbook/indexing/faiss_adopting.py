@@ -63,7 +63,7 @@ def adoptable(path: Path, dimension: int, numbers: Mapping[str, int | None] | No
     factory = _factory_of(index) if reason is None else None
     if factory is None:
         raise FaissFileRefused(source=path, reason=reason or "its codes are of a kind that is not known")
-    reason = defect_of(index, factory)
+    reason = defect_of(index)
     if reason is not None:
         raise FaissFileRefused(source=path, reason=reason)
     given = dict(numbers or {})
@@ -82,9 +82,9 @@ def adopt(path: Path, target: Path, vectors: NDArray[np.float32], spec: IndexSpe
     shutil.copyfile(path, target)
     index = _read(target, said=path)
     same = not_served(index) is None and (index.ntotal, index.d) == vectors.shape and _factory_of(index) == spec.factory
-    if not same or defect_of(index, spec.factory) is not None:
+    if not same or defect_of(index) is not None:
         raise FaissFileRefused(source=path, reason="it has changed since it was looked at")
-    opened = FaissIndex(index, version=target.parent.name, factory=spec.factory)
+    opened = FaissIndex(index, version=target.parent.name)
     if not spec.lossy:
         _check_same(path, opened, vectors, report)
     recall, n_probes = _recall(opened, vectors, spec, report)

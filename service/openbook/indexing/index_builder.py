@@ -28,7 +28,7 @@ from openbook.indexing.building.work_folder import (
     working,
 )
 from openbook.indexing.faiss_adopting import Adoptable
-from openbook.indexing.faiss_carrying import Carried
+from openbook.indexing.faiss_building import Begun
 from openbook.indexing.index_spec import IndexSpec, choose_index, estimate
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.publishing import check_free, prune, publish
@@ -49,8 +49,8 @@ class BuildOptions:
     is right only where the text alone decides a vector. `made_from` names the versions that the build needs until it
     is done. `engine` replaces the processes on this machine. `bm25` publishes BM25 scores beside the vectors. `adopted`
     is a finished FAISS file of the vectors; `index` and `numbers` are then not read. `reason` is a sentence in place of
-    choose_index's, for an index that another version has decided; `lineage` goes into the manifest. `carried` is what
-    the index takes of a base's, whose kept rows come first. `threads` fill the index; None is one a core.
+    choose_index's, for an index that another version has decided; `lineage` goes into the manifest. `begun` is an
+    index to add to. `threads` fill the index; None is one a core.
     """
 
     index: str = "flat"
@@ -67,7 +67,7 @@ class BuildOptions:
     adopted: Adoptable | None = None
     reason: str = ""
     lineage: Lineage | None = None
-    carried: Carried | None = None
+    begun: Begun | None = None
     threads: int | None = None
 
 
@@ -179,7 +179,7 @@ class _Build:
                 bm25=self.options.bm25,
                 adopted=self.options.adopted.path if self.options.adopted is not None else None,
                 lineage=self.options.lineage,
-                carried=self.options.carried,
+                begun=self.options.begun,
                 n_threads=self.options.threads,
             )
         finally:

@@ -18,7 +18,7 @@ from openbook.indexing import workplace
 from openbook.indexing.publishing import check_free, link_files, prune, put_in_place
 from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
-from openbook.storage.manifest import INDEX_FILE, MILVUS, VECTORS_FILE, manifest_bytes
+from openbook.storage.manifest import INDEX_FILE, MASKED_FILE, MILVUS, VECTORS_FILE, manifest_bytes
 from openbook.storage.milvus import (
     ENCODER_PROPERTY,
     LOAD_S,
@@ -57,7 +57,8 @@ def push_vectors(
         source = snapshot.info
         content = hashlib.sha256(manifest_bytes(source)).hexdigest()[:8]
         address = replace(prefix, name=f"{prefix.name}_{_as_identifier(name)}_{content}")
-        files = {file: one for file, one in source.files.items() if file not in (INDEX_FILE, VECTORS_FILE)}
+        left_out = (INDEX_FILE, MASKED_FILE, VECTORS_FILE)
+        files = {file: one for file, one in source.files.items() if file not in left_out}
         link_files(store, source, files, place)
         info = replace(
             source,

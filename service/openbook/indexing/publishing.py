@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
-from functools import partial
 from pathlib import Path
 from secrets import token_hex
 
@@ -20,8 +19,7 @@ from openbook.indexing import workplace
 from openbook.indexing.bm25_build import Bm25Parameters, in_order, write_bm25
 from openbook.indexing.building.progress import Report, Silence
 from openbook.indexing.faiss_adopting import adopt
-from openbook.indexing.faiss_building import forget, write_index
-from openbook.indexing.faiss_carrying import Carried
+from openbook.indexing.faiss_building import Begun, build_index, forget, write_index
 from openbook.indexing.index_spec import IndexSpec, choose_index
 from openbook.indexing.unique_ids import UniqueIds
 from openbook.storage import current, durable
@@ -32,6 +30,7 @@ from openbook.storage.manifest import (
     FOLDER_NAME,
     INDEX_FILE,
     MANIFEST,
+    MASKED_FILE,
     PASSAGES_FILE,
     VECTORS_FILE,
     is_date,
@@ -40,12 +39,12 @@ from openbook.storage.manifest import (
 )
 from openbook.storage.passage_fields import PassageFields
 from openbook.storage.passages import PassageFile, write_passages
-from openbook.storage.vectors import slices, write_vectors
+from openbook.storage.vectors import save_array, slices, write_vectors
 
 # Where an NFS mount keeps locks to its own machine, a service that has deleted or replaced files open must let go of
 # them within this time.
 PRUNE_AFTER_S = 3600.0
-DATA_FILES = (INDEX_FILE, PASSAGES_FILE, VECTORS_FILE, *BM25_FILES)
+DATA_FILES = (INDEX_FILE, MASKED_FILE, PASSAGES_FILE, VECTORS_FILE, *BM25_FILES)
 REPORT_EVERY = 10_000
 
 
@@ -70,7 +69,7 @@ def publish(
     bm25: Bm25Parameters | None = None,
     adopted: Path | None = None,
     lineage: Lineage | None = None,
-    carried: Carried | None = None,
+    begun: Begun | None = None,
     fields: PassageFields | None = None,
 ) -> IndexInfo:
     """Write a version: row i is `vectors[i]` (N, d) and the i-th passage. It is there wholly or not at all.
@@ -86,7 +85,7 @@ def publish(
     version is there. `report` receives done, total and what: "passages", "vectors", "train", "add", "compare",
     "probe", "bm25", "checksum". With `bm25` its scores lie beside. Raises IndexExists, InvalidVersionName,
     SettingInvalid for an index type that cannot hold so many passages, SourceInvalid for passages that no index can
-    hold, or a file of other vectors. `carried` is what the index takes of a base's, whose rows come first.
+    hold, or a file of other vectors. `begun` is an index to add to.
     """
     check_free(store, version, replace=replace)
     if snapshot_date is not None and not is_date(snapshot_date):
@@ -109,10 +108,13 @@ def publish(
         if adopted is not None:
             reason = adopt(adopted, index, vectors, spec, told)
         else:
-            begun = None if carried is None else partial(carried.begun, spec, vectors)
-            write_index(index, vectors, spec, work=work, report=told, n_threads=n_threads, begun=begun)
+            made = build_index(vectors, spec, work=work, report=told, n_threads=n_threads, begun=begun)
+            write_index(index, made)
+        masked = None if begun is None or not len(begun.masked) else begun.masked
+        if masked is not None:
+            save_array(place / MASKED_FILE, masked.astype("<i8"))
         # a defect shows here and not in a service
-        with closing(FaissIndex.open(index, version=version, factory=spec.factory)) as written:
+        with closing(FaissIndex.open(index, version=version, masked=masked)) as written:
             written.check_links()
         scored = None if bm25 is None else _write_bm25(place, version, fields, bm25, told)
         info = IndexInfo(

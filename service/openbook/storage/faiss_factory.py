@@ -1,8 +1,8 @@
 """FAISS factory strings: which of them make an index that Openbook can serve, and what such an index is made of.
 
-Served is what searches inner products, opens by mapping, and holds no more than parts whose every number can be
-looked at before the first search: Flat; HNSW over Flat or SQ; IVF over Flat, PQ or SQ codes with a flat or HNSW coarse
-quantizer; SQ; PQ; all but HNSW behind linear transforms such as OPQ or PCA.
+Served is what searches inner products, opens by mapping, and has vectors, codes, lists and links that can be compared
+with their bounds before the first search: Flat; HNSW over Flat or SQ; IVF over Flat, PQ or SQ codes with a flat or HNSW
+coarse quantizer; SQ; PQ; all but HNSW behind linear transforms such as OPQ or PCA.
 """
 
 import re
@@ -27,8 +27,6 @@ FLAT = (faiss.IndexFlat, faiss.IndexFlatIP, faiss.IndexFlatL2)
 # Bytes of a row number in a list; of a link, a level and an offset of a graph.
 ID_BYTES, LINK_BYTES, LEVEL_BYTES, OFFSET_BYTES = 8, 4, 4, 8
 HEAD_BYTES = 256
-# FAISS's parser recurses: a string of some 100,000 characters ends the process.
-LONGEST_FACTORY = 200
 _PLACE = re.compile(r"^Error in .* at \S+:\d+: ")
 
 
@@ -51,8 +49,6 @@ class Layout:
 
 def new_index(factory: str, dimension: int) -> Any:
     """An empty FAISS index. Raises SettingInvalid for what FAISS does not understand or Openbook does not serve."""
-    if len(factory) > LONGEST_FACTORY:
-        raise SettingInvalid(setting="index", reason=f"{factory[:20]!r}... has {len(factory):,} characters")
     try:
         made: Any = faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
     except (RuntimeError, TypeError, MemoryError) as error:

@@ -9,12 +9,10 @@ else all allowed rows are compared.
 import math
 from typing import Any
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.storage.faiss_factory import FAISS, FLAT, core_of, transforms_of
-from openbook.storage.vectors import slices
+from openbook.storage.faiss_factory import FAISS, FLAT, core_of
 
 # A candidate of a walk takes 3 to 6 us with its 64 links, a row of a scan 0.1 us in the processor's cache and 0.3 us
 # beyond it: measured with 100,000 vectors of 384 dimensions.
@@ -22,8 +20,6 @@ ROWS_A_CANDIDATE = 16
 # Below this share of the rows FAISS is faster with a list of them than with a bit for each: at 1 % of 100,000 six
 # times, at 10 % as fast.
 SPARSE = 0.1
-# Codes that are copied at a time: 16 MB of 64 bytes.
-SLICE_CODES = 1 << 18
 
 
 class Selection:
@@ -66,30 +62,3 @@ def scan_parameters(index: Any, chosen: Selection | None) -> Any:
     sparse = isinstance(core, FLAT) and chosen.share < SPARSE
     parameters = FAISS.SearchParameters(sel=chosen.list() if sparse else chosen.bitmap)
     return parameters if core is index else FAISS.SearchParametersPreTransform(index_params=parameters)
-
-
-def search_codes(index: Any, queries: NDArray[np.float32], k: int, chosen: Selection) -> NDArray[np.int64]:
-    """The k allowed rows whose PQ codes are nearest: (Q, k), -1 for none.
-
-    FAISS searches plain PQ codes with no selector. So this makes an index of the allowed codes, a slice at a time.
-    """
-    core = core_of(index)
-    for transform in transforms_of(index):
-        queries = transform.apply(queries)
-    codes = faiss.rev_swig_ptr(core.codes.data(), core.codes.size()).reshape(core.ntotal, -1)  # (N, code)
-    some = faiss.IndexPQ(core.d, core.pq.M, core.pq.nbits, core.metric_type)
-    some.pq, some.is_trained = core.pq, True
-    best = np.full((len(queries), k), -1, dtype=np.int64)  # (Q, k)
-    scores = np.full((len(queries), k), -np.inf, dtype=np.float32)  # (Q, k)
-    for part in slices(core.ntotal, SLICE_CODES):
-        rows = part.start + np.flatnonzero(chosen.allowed[part])  # (r,)
-        if not rows.size:
-            continue
-        some.reset()
-        some.add_sa_codes(codes[rows])
-        found_scores, found = some.search(queries, min(k, len(rows)))  # (Q, c)
-        scores = np.concatenate([scores, found_scores], axis=1)
-        best = np.concatenate([best, rows[found]], axis=1)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]  # (Q, k)
-        scores, best = np.take_along_axis(scores, order, axis=1), np.take_along_axis(best, order, axis=1)
-    return best

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openbook.errors import IndexUnreadable
-from openbook.storage.faiss_index import FaissIndex, read_learned
-from openbook.storage.faiss_parts import Graph
+from openbook.storage.faiss_index import FaissIndex, read_whole
 from openbook.storage.manifest import INDEX_FILE, is_lossy
 from openbook.storage.readable_index import Nearest
 from openbook.storage.search_parameters import N_CANDIDATES
@@ -30,19 +29,15 @@ class FaissSnapshot(IndexSnapshot):
     def ef_construction(self) -> int | None:
         return self._index.ef_construction
 
-    def graph(self) -> Graph:
-        """The links of an index of type hnsw. Raises IndexUnreadable for a damaged graph."""
-        self.check_whole()
-        return self._index.graph()
-
-    def learned(self) -> Any:
-        """An empty FAISS index that has learned what this one has: a rotation, centres, codewords.
-
-        Raises IndexUnreadable for a damaged index.
-        """
+    def index(self) -> Any:
+        """The FAISS index in memory, to be added to. Raises IndexUnreadable for a damaged one."""
         self.check_whole()
         self._index.check_links()
-        return read_learned(self._folder / INDEX_FILE)
+        return read_whole(self._folder / INDEX_FILE)
+
+    def masked_but(self, kept: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The places of `index` to mask where only the rows `kept` (N,) stay, rising: (M,)."""
+        return self._index.masked_but(kept)
 
     def vectors(self, rows: Sequence[int]) -> NDArray[np.float32]:
         return self._index.vectors(rows) if self._vectors is None else self._vectors.take(rows)
@@ -75,7 +70,7 @@ class FaissSnapshot(IndexSnapshot):
             return found
         n_rows = len(self) if allowed is None else int(np.count_nonzero(allowed))
         n_proposed = min(n_rows, max(k, chosen[N_CANDIDATES]))
-        if allowed is not None and n_proposed == n_rows:
+        if allowed is not None and (n_proposed == n_rows or not self._index.can_choose):
             # all are candidates, whatever their codes
             proposed = np.broadcast_to(np.flatnonzero(allowed), (len(queries), n_rows))  # (Q, C)
         else:

@@ -26,6 +26,8 @@ INDEX_FILE = "index.faiss"
 PASSAGES_FILE = "passages.arrow"
 # Beside an index that cannot give its vectors back.
 VECTORS_FILE = "vectors.npy"
+# Beside a graph of which an update masks vectors: their places in it.
+MASKED_FILE = "masked.npy"
 # Together, and with `bm25` in the manifest, or not at all.
 BM25_TERMS = "bm25.terms.npy"
 BM25_OFFSETS = "bm25.offsets.npy"

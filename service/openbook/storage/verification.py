@@ -27,13 +27,13 @@ from openbook.storage.bm25_index import Bm25Index
 from openbook.storage.durable import FileMark
 from openbook.storage.faiss_index import FaissIndex
 from openbook.storage.faiss_snapshot import FaissSnapshot
-from openbook.storage.manifest import INDEX_FILE, MANIFEST, PASSAGES_FILE, VECTORS_FILE, Manifest, is_lossy
+from openbook.storage.manifest import INDEX_FILE, MANIFEST, MASKED_FILE, PASSAGES_FILE, VECTORS_FILE, Manifest, is_lossy
 from openbook.storage.milvus import Address, Collection
 from openbook.storage.milvus_snapshot import MilvusSnapshot
 from openbook.storage.passage_fields import PassageFields
 from openbook.storage.passages import PassageFile
 from openbook.storage.snapshot import Identity, IndexSnapshot
-from openbook.storage.vectors import VectorFile, slices
+from openbook.storage.vectors import VectorFile, map_array, slices
 
 FLOAT_BYTES = 4
 Verification = Literal["manifest", "checksum"]
@@ -118,7 +118,10 @@ def open_checked(
         if info.collection is not None:
             snapshot: IndexSnapshot = MilvusSnapshot(collection=_collection(info, info.collection, token), **beside)
         else:
-            index = FaissIndex.open(folder / INDEX_FILE, version=info.version, factory=info.factory)
+            masked = None
+            if MASKED_FILE in info.files:
+                masked = np.array(map_array(folder / MASKED_FILE, "<i8", info.version))
+            index = FaissIndex.open(folder / INDEX_FILE, version=info.version, masked=masked)
             opened.callback(index.close)
             _check_index(info, index)
             vectors = None

@@ -6,7 +6,7 @@ import pytest
 
 from openbook.errors import SettingInvalid
 from openbook.indexing.bm25_build import estimated_bytes
-from openbook.indexing.faiss_building import write_index
+from openbook.indexing.faiss_building import build_index, write_index
 from openbook.indexing.index_spec import choose_index, estimate
 
 GIGABYTE = 10**9
@@ -119,6 +119,6 @@ def test_an_estimate_is_near_what_is_written(tmp_path: Path, requested: str) -> 
     vectors = np.random.default_rng(0).standard_normal((2000, 16)).astype(np.float32)
     spec = choose_index(requested, n_passages=2000, dimension=16, memory_bytes=None)
     path = tmp_path / "index.faiss"
-    write_index(path, vectors, spec, n_threads=1)
+    write_index(path, build_index(vectors, spec, n_threads=1))
     found = estimate(spec, n_passages=2000, dimension=16, text_bytes=0)
     assert found.index_bytes == pytest.approx(path.stat().st_size, rel=0.03)

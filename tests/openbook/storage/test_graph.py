@@ -96,16 +96,16 @@ def test_a_layout_that_does_not_add_up_is_a_defect(path: Path, array: str, place
 @pytest.mark.parametrize(
     ("field", "value", "defect"),
     [
-        ("entry_point", N, f"its graph is entered at row {N} of {N}"),
-        ("entry_point", -1, f"its graph is entered at row -1 of {N}"),
-        ("max_level", 30, "its graph is entered on layer 30, where row "),
-        ("max_level", -1, "its graph is entered on layer -1, where row "),
+        ("entry_point", N, f"its graph is entered at row {N} of {N}, on layer"),
+        ("entry_point", -1, f"its graph is entered at row -1 of {N}, on layer"),
+        ("max_level", 30, f" of {N}, on layer 30"),
+        ("max_level", -1, f" of {N}, on layer -1"),
     ],
 )
 def test_an_entry_that_is_not_there_is_a_defect(path: Path, field: str, value: int, defect: str) -> None:
     index = faiss.read_index(str(path))
     setattr(index.hnsw, field, value)
-    assert defect_of(index).startswith(defect)
+    assert defect in defect_of(index)
 
 
 def test_a_graph_over_other_vectors_is_a_defect(path: Path) -> None:

@@ -146,24 +146,6 @@ def test_where_an_index_proposes_too_few_all_allowed_rows_are_scored(
     assert found.tolist() == best(snapshot, queries, 9, allowed)
 
 
-@pytest.mark.parametrize("factory", ["PQ8x4", "RR16,PQ8x4"])
-def test_pq_codes_are_searched_a_slice_at_a_time(
-    store: IndexStore, monkeypatch: pytest.MonkeyPatch, factory: str
-) -> None:
-    """FAISS's own order of all rows, without those that are not allowed."""
-    version = f"v{(LOSSLESS + LOSSY).index(factory)}"
-    index = FaissIndex.open(store.folder / version / "index.faiss", version=version)
-    allowed, queries = masks(1, 0.5, "at random"), drawn(5, seed=3)
-    # slices without any
-    allowed[100:300] = False
-    expected = [[row for row in rows if allowed[row]][:20] for rows in index.search(queries, N).tolist()]
-    for slice_codes in (57, N):
-        monkeypatch.setattr(faiss_selection, "SLICE_CODES", slice_codes)
-        found = index.search(queries, 20, allowed=allowed)
-        # rows with the same code come in any order
-        assert (found == np.array(expected)).mean() > 0.9
-
-
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=30), st.integers(1, 40))
 def test_the_best_of_bm25_are_those_of_the_allowed_rows(drawn_rows: list[tuple[int, bool]], k: int) -> None:

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-
-import numpy as np
+from typing import Any
 
 from openbook.entities import Bm25Info, IndexInfo, Lineage
 from openbook.errors import BaseIncompatible, IndexUnreadable, SettingInvalid
@@ -12,7 +11,7 @@ from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building.estimating import SourceSize
 from openbook.indexing.building.progress import BuildReport, Progress, Silence
 from openbook.indexing.building.work_folder import work_place
-from openbook.indexing.faiss_carrying import LARGEST_SHARE, Carried, CarriedGraph, CarriedTraining
+from openbook.indexing.faiss_building import Begun
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.publishing import check_free
@@ -25,6 +24,9 @@ from openbook.storage.faiss_snapshot import FaissSnapshot
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import MANIFEST, PASSAGES_FILE
 from openbook.storage.snapshot import IndexSnapshot
+
+# An index that has lost and gained more than this share of its vectors since it was made as a whole is made anew.
+LARGEST_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def update_index(
         plan = plan_update(snapshot, changes.source, deleted=changes.deleted, mirror=changes.mirror, report=told)
         if wanted is not None and not wanted(plan):
             return None
-        carried, relinked = _carried(snapshot, plan, options)
+        begun, relinked = _begun(snapshot, plan, options)
         chosen = _as_the_base(snapshot, options, bm25)
         lineage = Lineage(base, manifest, plan.n_added, plan.n_changed, plan.n_removed, plan.n_embedded, relinked)
         built = build_index(
@@ -104,21 +106,22 @@ def update_index(
                 size=_size(snapshot.info, plan),
                 engine=Reusing(snapshot, plan, encoder, options.workers),
                 lineage=lineage,
-                carried=carried,
+                begun=begun,
             ),
             report=report,
         )
     return UpdateReport(built, plan)
 
 
-def _carried(base: IndexSnapshot, plan: UpdatePlan, options: BuildOptions) -> tuple[Carried | None, int]:
-    """The base's graph, or what it has learned, and how many vectors are others since then; none, and 0, where the
-    index is made anew."""
+def _begun(base: IndexSnapshot, plan: UpdatePlan, options: BuildOptions) -> tuple[Begun | None, int]:
+    """The base's index to add to, and how many vectors are others since it was made; None, and 0, to make it anew.
+
+    FAISS's HNSW deletes nothing: the vectors that go are masked. Of other indexes an empty one is filled which has
+    learned what the base's has, since rotation, centres and codewords fit what is like the text that they came from.
+    """
     info = base.info
-    # an old manifest without the factory string does not say how many links a vector has
     if (
         not isinstance(base, FaissSnapshot)
-        or not info.factory
         or options.index
         or options.numbers.get("ef_construction")
         or not plan.kept.any()
@@ -128,10 +131,16 @@ def _carried(base: IndexSnapshot, plan: UpdatePlan, options: BuildOptions) -> tu
     if relinked > LARGEST_SHARE * plan.n_passages:
         return None, 0
     if info.index_type == "hnsw":
-        return CarriedGraph(base.graph(), np.flatnonzero(plan.kept)), relinked
-    if layout_of(info.factory, info.dimension).trains:
-        return CarriedTraining(base.learned), relinked
-    return None, 0
+        return Begun(base.index, base.masked_but(plan.kept)), relinked
+    if not layout_of(info.factory, info.dimension).trains:
+        return None, 0
+
+    def learned() -> Any:
+        index = base.index()
+        index.reset()
+        return index
+
+    return Begun(learned), relinked
 
 
 def check_encoder(base: IndexInfo, encoder: PassageEncoder) -> None:
@@ -150,12 +159,12 @@ def _as_the_base(base: IndexSnapshot, options: BuildOptions, bm25: bool | None) 
     if not options.index and info.collection is not None:
         options = replace(options, index="auto")
     elif not options.index:
-        # old manifests lack the string of a flat index or a graph, and say their type
-        index = info.factory or info.index_type
         numbers = _numbers(info.search, base.ef_construction) | {
             name: value for name, value in options.numbers.items() if value is not None
         }
-        options = replace(options, index=index, numbers=numbers, reason=f"{info.version}, its base, has this index")
+        options = replace(
+            options, index=info.factory, numbers=numbers, reason=f"{info.version}, its base, has this index"
+        )
     scored = info.bm25 is not None if bm25 is None else bm25
     return replace(options, bm25=_parameters(info.bm25) if scored else None)
 
