@@ -203,12 +203,3 @@ def test_a_lossy_version_without_its_vectors_in_the_manifest_is_refused(tmp_path
     manifest.write_bytes(sealed(fields))
     with pytest.raises(ManifestInvalid, match=r"files\.vectors\.npy: Field required"):
         store.open("v")
-
-
-def test_the_index_of_another_factory_string_is_refused_before_it_is_searched(store: IndexStore) -> None:
-    publish_drawn(store, "IVF16,SQ8", drawn(), "other")
-    manifest = store.folder / "other" / "manifest.json"
-    manifest.write_bytes(sealed(json.loads(manifest.read_text()) | {"factory": "IVF16,SQ4"}))
-    with pytest.raises(IndexUnreadable, match="it is not what 'IVF16,SQ4' makes"):
-        store.open("other").warm()
-    delete_version(store, "other")

@@ -263,19 +263,12 @@ def test_a_file_that_was_written_again_is_another(indexes_folder: Path) -> None:
         before = store.check(VERSION)
 
 
-@pytest.mark.parametrize("field", ["encoder_fingerprint", "factory", "index_type", "version"])
+@pytest.mark.parametrize("field", ["encoder_fingerprint", "index_type", "version"])
 def test_a_hostile_manifest_is_refused(indexes_folder: Path, field: str) -> None:
     """A factory string of this length ends a process in FAISS's parser."""
     edit_manifest(indexes_folder, lambda fields: fields.update({field: "long\n" * 40_000}))
     with pytest.raises((IndexCorrupt, IndexIncompatible)):
         IndexStore(indexes_folder).open(VERSION, encoder_fingerprint="tiny-encoder", dimension=DIMENSION).warm()
-
-
-@pytest.mark.parametrize("factory", ["IVF1000000000,Flat", "PQ1x24", "RR1000000,SQ8", "9" * 190])
-def test_a_factory_string_that_takes_too_much_memory_is_not_tried(indexes_folder: Path, factory: str) -> None:
-    edit_manifest(indexes_folder, lambda fields: fields.update(factory=factory))
-    with pytest.raises(IndexUnreadable, match=f"it is not what '{factory}' makes"):
-        IndexStore(indexes_folder).open(VERSION).warm()
 
 
 @pytest.mark.parametrize("opens", [FaissIndex.open, PassageFile.open, partial(VectorFile.open, shape=(1, 2))])
