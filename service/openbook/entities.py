@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 ModelKind = Literal["token", "sequence"]
 Decoding = Literal["thorough", "fast"]
@@ -18,6 +18,7 @@ MetadataType = Literal["string", "integer", "number", "boolean", "date", "string
 MetadataValue = str | int | float | bool | tuple[str, ...]
 # Sorted by name.
 Metadata = tuple[tuple[str, MetadataValue], ...]
+Scored = TypeVar("Scored")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,17 @@ class RetrievedPassages:
 
 @dataclass(frozen=True, slots=True)
 class PriorWeights:
-    """The weights of the hybrid retriever: doc_score = dense * inner product + bm25 * BM25 score."""
+    """The weights of the hybrid retriever."""
 
     dense: float
     bm25: float
+
+    def score(self, products: Scored, bm25: Scored) -> Scored:
+        """The doc_scores of inner products and of BM25 scores: numbers, or arrays or tensors of one shape."""
+        inner: Any = products
+        words: Any = bm25
+        doc_scores: Scored = self.dense * inner + self.bm25 * words
+        return doc_scores
 
 
 # Haystack's names. See `storage.filters` for what they mean.

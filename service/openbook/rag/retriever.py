@@ -149,7 +149,7 @@ class HybridRetriever:
         return [self._best(candidates, snapshot, n_docs) for candidates in found]
 
     def _best(self, candidates: HybridCandidates, snapshot: ReadableIndex, n_docs: int) -> RetrievedPassages:
-        doc_scores = self._weights.dense * candidates.products + self._weights.bm25 * candidates.bm25  # (C',)
+        doc_scores = self._weights.score(candidates.products, candidates.bm25)  # (C',)
         _check_finite(snapshot, candidates.rows, doc_scores)
         order = np.argsort(-doc_scores, kind="stable")[:n_docs]  # (K,)
         rows = tuple(candidates.rows[order].tolist())

@@ -95,7 +95,7 @@ class Top:
         if not rows:
             return []
         products = snapshot.vectors(rows).astype(np.float64) @ vector[0].astype(np.float64)  # (n,)
-        scores = self.prior.dense * products + self.prior.bm25 * bm25[list(rows)].astype(np.float64)  # (n,)
+        scores = self.prior.score(products, bm25[list(rows)].astype(np.float64))  # (n,)
         best = np.argsort(-scores, kind="stable")[: self.n_docs]  # (K,)
         return sorted(rows[place] for place in best)
 

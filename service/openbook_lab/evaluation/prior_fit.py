@@ -70,7 +70,7 @@ class CandidateReadings:
 
     def top(self, weights: PriorWeights, n_docs: int) -> tuple[Tensor, Tensor]:
         """The best K candidates and their doc_scores, both (Q, K); a missing one has -inf. Of equal ones the first."""
-        scores = weights.dense * self.dense + weights.bm25 * self.bm25  # (Q, C)
+        scores = weights.score(self.dense, self.bm25)  # (Q, C)
         best = scores.masked_fill(~self.there, -torch.inf).sort(dim=1, descending=True, stable=True)
         return best.indices[:, :n_docs], best.values[:, :n_docs]
 

@@ -143,11 +143,13 @@ class PassageChoices:
         if not rows:
             return None
         text = self._questions[number].text
-        doc_scores = np.zeros(len(rows))  # (K,)
+        # a version without BM25 has no scores, and one whose vectors count for nothing need not be read
+        products, bm25 = np.zeros(len(rows)), np.zeros(len(rows))  # (K,) each
         if self._weights.bm25:
-            doc_scores += self._weights.bm25 * self._snapshot.bm25().scores(text)[list(rows)].astype(np.float64)
+            bm25 = self._snapshot.bm25().scores(text)[list(rows)].astype(np.float64)
         if self._weights.dense:
             vectors = self._snapshot.vectors(rows).astype(np.float64)  # (K, d)
-            doc_scores += self._weights.dense * (vectors @ self._retrieval.vectors[number].astype(np.float64))
+            products = vectors @ self._retrieval.vectors[number].astype(np.float64)
+        doc_scores = self._weights.score(products, bm25)  # (K,)
         passages = tuple(self._book.passages[row] for row in rows)
         return OpenQuestion(text, passages, tuple(doc_scores.tolist()))

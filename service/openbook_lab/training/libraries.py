@@ -53,7 +53,7 @@ class FoundPassages:
 
     def doc_scores(self, vector: Tensor, prior: PriorWeights) -> Tensor:
         """What the retriever scores these passages with; `vector` (d,) is the question's: (K,)."""
-        return prior.dense * (self.vectors @ vector) + prior.bm25 * self.bm25
+        return prior.score(self.vectors @ vector, self.bm25)
 
     def silent(self) -> list[bool]:
         """Which of the K passages hold no answer, so that the generator should say nothing of them.
@@ -200,7 +200,7 @@ def retrieve(
     for question, vector in zip(questions, vectors, strict=True):
         library = libraries[question.library]
         of_words = library.bm25_scores(question.text)  # (N,)
-        scores = prior.dense * (library.vectors @ vector) + prior.bm25 * of_words  # (N,)
+        scores = prior.score(library.vectors @ vector, of_words)  # (N,)
         rows: list[int] = scores.topk(n_docs).indices.tolist()
         if question.rows and not set(question.rows) & set(rows):
             rows[-1] = max(question.rows, key=scores.__getitem__)

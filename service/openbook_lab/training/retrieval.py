@@ -128,8 +128,10 @@ class RetrievalTask(Task):
                 totals["length"] += float(vector.detach().norm())
                 if candidates is None:
                     continue
+                # weighed once: both losses meet before the weight, and their gradients add up there
                 inner = config.dense * (candidates.vectors @ vector)  # (K,)
-                hybrid.append(retrieval_loss(inner + config.bm25 * candidates.bm25, candidates.n_right))
+                both = PriorWeights(1.0, config.bm25).score(inner, candidates.bm25)  # (K,)
+                hybrid.append(retrieval_loss(both, candidates.n_right))
                 dense.append(retrieval_loss(inner, candidates.n_right))
                 totals["found"] += candidates.found
             if not hybrid:
@@ -160,7 +162,7 @@ class RetrievalTask(Task):
         for number, question in enumerate(questions):
             library = self.libraries[question.library]
             of_words = library.bm25_scores(question.text)  # (N,)
-            scores = self._prior.dense * inner[question.library][number] + self._prior.bm25 * of_words  # (N,)
+            scores = self._prior.score(inner[question.library][number], of_words)  # (N,)
             best: list[int] = scores.topk(min(self.config.n_docs, len(scores))).indices.tolist()
             holds = [_holds(question, library.passages[row]) for row in best]
             right = question.rows or tuple(row for row, held in zip(best, holds, strict=True) if held)
@@ -189,7 +191,7 @@ class RetrievalTask(Task):
             asked = [LibraryQuestion(question.text, question.answers, DEV) for question in part]
             for question, vector in zip(asked, self._vectors(asked), strict=True):
                 of_words = library.bm25_scores(question.text)  # (N,)
-                scores = self._prior.dense * (library.vectors @ vector) + self._prior.bm25 * of_words  # (N,)
+                scores = self._prior.score(library.vectors @ vector, of_words)  # (N,)
                 best = scores.topk(min(self.config.n_docs, len(scores))).indices.tolist()
                 held = (place for place, row in enumerate(best, 1) if _holds(question, library.passages[row]))
                 places.append(next(held, float("inf")))
