@@ -111,7 +111,7 @@ def open_services(
         engine = load_engine(settings)
     snapshot = None
     if version is not None and info is not None:
-        check_compatible(info, engine.encoder_fingerprint, engine.dimension)
+        check_compatible(info, engine.facts.encoder_fingerprint, engine.facts.dimension)
         snapshot = open_first(settings, store, version, engine, at_once=at_once)
     live = LiveIndex(snapshot, residents=settings.residents)
     pool = WorkPool(
@@ -123,11 +123,11 @@ def open_services(
     telemetry.watch(live, pool)
     telemetry.watch_memory(free_memory)
     telemetry.watch_kept_passages(engine.kept)
-    logger.info("serving %s with %s", version or "no index yet", engine.checkpoint_name)
-    if engine.encoder_fingerprint is None:
+    logger.info("serving %s with %s", version or "no index yet", engine.facts.checkpoint)
+    if engine.facts.encoder_fingerprint is None:
         logger.warning(
             "%s does not name its passage encoder: an index of another one with the same dimension is not told apart",
-            engine.checkpoint_name,
+            engine.facts.checkpoint,
         )
     history = SwapHistory(store.folder)
     replica = f"{socket.gethostname()}:{settings.port or os.getpid()}"
@@ -136,8 +136,8 @@ def open_services(
         live,
         telemetry,
         Fit(
-            encoder_fingerprint=engine.encoder_fingerprint,
-            dimension=engine.dimension,
+            encoder_fingerprint=engine.facts.encoder_fingerprint,
+            dimension=engine.facts.dimension,
             retriever=settings.retriever,
             free_memory=free_memory,
             growth=engine.growth,
@@ -186,7 +186,9 @@ def open_first(
             return None
         store.fetch(version, lambda share: None)
     try:
-        snapshot = store.open(version, encoder_fingerprint=engine.encoder_fingerprint, dimension=engine.dimension)
+        snapshot = store.open(
+            version, encoder_fingerprint=engine.facts.encoder_fingerprint, dimension=engine.facts.dimension
+        )
     except IndexUnreachable as error:
         if not at_once:
             raise

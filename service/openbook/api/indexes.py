@@ -63,11 +63,13 @@ async def indexes(services: TheServices) -> IndexesResponse:
         live=Index.model_validate(now) if now is not None else None,
         resident=[ResidentIndex.of_resident(resident) for resident in services.live.residents()],
         versions=list(versions),
-        checkpoint=services.engine.checkpoint_name,
-        model=services.engine.model,
-        max_no_answer=services.engine.max_no_answer,
-        prior=PriorResponse.model_validate(services.engine.prior) if services.engine.prior is not None else None,
-        reranker=services.engine.reranker_name,
+        checkpoint=services.engine.facts.checkpoint,
+        model=services.engine.facts.model,
+        max_no_answer=services.engine.facts.max_no_answer,
+        prior=PriorResponse.model_validate(services.engine.facts.prior)
+        if services.engine.facts.prior is not None
+        else None,
+        reranker=services.engine.facts.reranker,
         feedback=services.feedback is not None,
     )
 

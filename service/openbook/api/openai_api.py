@@ -71,7 +71,7 @@ async def chat_completions(
         return await _begun(ChatStream, body, request, services, settings, writer)
     answer = await _answer(body, request, services, settings)
     named = {"request_id": request.state.request_id, "created": int(time.time())}
-    special = services.engine.special_tokens
+    special = services.engine.facts.special_tokens
     return await written(
         writer, lambda: ChatCompletionResponse.of(answer, body, special, **named).model_dump_json(), answer
     )
@@ -86,17 +86,17 @@ async def responses(
         return await _begun(ResponsesStream, body, request, services, settings, writer)
     begun = OpenAIResponse.begun(body, model=body.model, request_id=request.state.request_id, created=int(time.time()))
     answer = await _answer(body, request, services, settings)
-    special = services.engine.special_tokens
+    special = services.engine.facts.special_tokens
     return await written(writer, lambda: begun.answered(answer, body, special).model_dump_json(), answer)
 
 
 def _asked(body: OpenAIBody, services: Services, settings: Settings) -> AnswerRequest:
-    return body.asked(settings, calibrated=services.engine.max_no_answer is not None)
+    return body.asked(settings, calibrated=services.engine.facts.max_no_answer is not None)
 
 
 async def _answer(body: OpenAIBody, request: Request, services: Services, settings: Settings) -> Answer:
     asked, version = (
-        body.asked(settings, calibrated=services.engine.max_no_answer is not None),
+        body.asked(settings, calibrated=services.engine.facts.max_no_answer is not None),
         _version(body.model, services),
     )
     with _in_its_words(body, services):
@@ -115,7 +115,7 @@ async def _begun(
 ) -> S:
     """A stream that has its first event, or has waited long for it."""
     asked, version = (
-        body.asked(settings, calibrated=services.engine.max_no_answer is not None),
+        body.asked(settings, calibrated=services.engine.facts.max_no_answer is not None),
         _version(body.model, services),
     )
 

@@ -82,8 +82,8 @@ class OpenAIStream(EventStream):
         self._asked = body
         self._request_id: str = request.state.request_id
         self._created = int(time.time())
-        self._special = engine.special_tokens
-        self._deltas = Deltas(joined=engine.joins_tokens)
+        self._special = engine.facts.special_tokens
+        self._deltas = Deltas(joined=engine.facts.joins_tokens)
         self._n_sent = 0
 
     def _token(self, token: AnswerToken) -> tuple[str, list[TokenLogprob]]:

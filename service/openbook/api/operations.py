@@ -45,7 +45,7 @@ async def readyz(services: TheServices) -> ReadyResponse:
     return ReadyResponse(
         status="ready",
         index=Index.model_validate(index),
-        checkpoint=services.engine.checkpoint_name,
+        checkpoint=services.engine.facts.checkpoint,
         following=FollowingResponse.of(follower.problem()) if follower is not None else None,
     )
 

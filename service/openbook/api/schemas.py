@@ -172,7 +172,7 @@ class _Searching(_Body):
                 raise InvalidRequest(field=field, reason=f"must be at most {most:g}, not {value}")
         # under the names of the manifest
         search = self.search.model_dump(by_alias=True, exclude_none=True) if self.search is not None else {}
-        given: dict[str, Any] = {"model": engine.model}
+        given: dict[str, Any] = {"model": engine.facts.model}
         if self.n_docs is None:
             given |= {"n_docs": min(USUAL_DOCS, settings.max_docs), "or_all": True}
         given |= {name: value for name in AS_ASKED if (value := getattr(self, name, None)) is not None}
@@ -279,10 +279,10 @@ class _AnsweringBody(OpenbookOptions, QuestionBody):
             raise InvalidRequest(field="num_answers", reason=reason)
         options = replace(super().options(settings, engine), num_beams=self.num_beams or self.num_answers)
         if self.abstain == "calibrated":
-            if engine.max_no_answer is None:
+            if engine.facts.max_no_answer is None:
                 asked, fact = "abstain 'calibrated'", "no_answer"
-                raise NotCalibrated(checkpoint=engine.checkpoint_name, asked=asked, fact=fact)
-            return replace(options, max_no_answer=engine.max_no_answer)
+                raise NotCalibrated(checkpoint=engine.facts.checkpoint, asked=asked, fact=fact)
+            return replace(options, max_no_answer=engine.facts.max_no_answer)
         return options if self.abstain is None else replace(options, max_no_answer=self.abstain.max_no_answer)
 
     def work(self, options: AnswerOptions) -> int:

@@ -91,6 +91,22 @@ class EncoderDecoder(TokenGenerator):
         )
 
     @torch.inference_mode()
+    def encode_questions(self, questions: Sequence[str]) -> EncodedPassages:
+        """Encode each question without the separator that would come before a passage.
+
+        Raises InvalidRequest for one that is longer than the generator reads.
+        """
+        rows: list[list[int]] = []
+        for question in questions:
+            # two spaces become one, as they do beside a passage
+            ids: list[int] = self.tokenizer(question.replace("  ", " "), verbose=False)["input_ids"]
+            if len(ids) > self._longest_input:
+                reason = f"it takes {len(ids)} tokens; this checkpoint's generator reads {self._longest_input} in all."
+                raise InvalidRequest(field="question", reason=reason)
+            rows.append(ids)
+        return self.encode_ids(rows)
+
+    @torch.inference_mode()
     def n_read(self, encoded: EncodedPassages) -> list[int]:
         counts: list[int] = encoded.mask.sum(dim=1).tolist()
         return counts

@@ -45,9 +45,10 @@ from openbook.rag import provenance
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.decoding import document_posterior
-from openbook.rag.generators import open_generator
+from openbook.rag.generator import Generator
 from openbook.rag.listening import NO_LISTENERS, Listeners, ToldTokens
 from openbook.rag.marginal import doc_log_prior
+from openbook.rag.open_generator import open_generator
 from openbook.rag.reranker import Reranker
 from openbook.rag.retriever import (
     Bm25Retriever,
@@ -55,17 +56,50 @@ from openbook.rag.retriever import (
     HybridRetriever,
     QuestionEncoder,
     RerankedRetriever,
+    Retriever,
 )
 from openbook.storage.readable_index import ReadableIndex
 
 
 @dataclass(frozen=True, slots=True)
-class _Searched:
-    """The passages of Q questions."""
+class EngineFacts:
+    """What an engine is. All but the last three fields are the checkpoint's; see `checkpoint.Facts`."""
 
-    retrieved: list[RetrievedPassages]
-    log_prior: Tensor  # (Q, K)
+    checkpoint: str
+    """name@fingerprint, as answers give it."""
+    encoder_fingerprint: str | None
+    """The passage encoder whose vectors the question encoder was trained against; None where it is not said."""
+    dimension: int
+    """Of the question encoder's vectors, and so of every index that this engine can read."""
+    model: ModelKind
+    """The model of a question that names none."""
+    prior: PriorWeights | None
+    """The weights of the hybrid retriever; None where the checkpoint has none."""
+    max_no_answer: float | None
+    """Above this `no_answer` the checkpoint would rather not answer; None where it has none."""
+    reranker: str | None
+    special_tokens: frozenset[str]
+    """The texts of tokens that are no part of an answer's words, such as the one that ends it."""
+    joins_tokens: bool
+    """Whether joining its tokens gives an answer's text; else the text is known only with the last token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The passages of Q questions, and where they come from."""
+
+    retrieved: Sequence[RetrievedPassages]
     source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What the generator read of K passages of each of Q questions; see `RagEngine.read`."""
+
+    questions: Sequence[str]
+    found: Found
+    log_prior: Tensor  # (Q, K)
+    encoded: Any
 
 
 class RagEngine:
@@ -76,54 +110,38 @@ class RagEngine:
         checkpoint: Checkpoint,
         reranker: Reranker | None = None,
         *,
+        generator: Generator | None = None,
         passage_bytes: int = 0,
         keep_weights: bool = True,
     ) -> None:
-        """A causal generator keeps `passage_bytes` of what it reads of each snapshot's passages, while that is open.
-        Without `keep_weights` the checkpoint serves no other engine, and no weight is in memory twice."""
+        """`generator` is one that was made of the checkpoint already. Else a causal generator keeps `passage_bytes` of
+        what it reads of each snapshot's passages, while that is open; and without `keep_weights` the checkpoint serves
+        no other engine, and no weight is in memory twice."""
         self._checkpoint = checkpoint
+        facts = checkpoint.facts
         self._question_encoder = QuestionEncoder(checkpoint)
-        self._dense = DenseRetriever(self._question_encoder, checkpoint.facts.prior_scale)
-        self._bm25 = Bm25Retriever()
-        self._hybrid = HybridRetriever(self.prior) if self.prior is not None else None
-        self.reranker_name = reranker.name if reranker is not None else None
-        self._reranked = RerankedRetriever(reranker) if reranker is not None else None
-        self._generator = open_generator(checkpoint, passage_bytes=passage_bytes, keep_weights=keep_weights)
-
-    @property
-    def checkpoint_name(self) -> str:
-        """name@fingerprint, as answers give it."""
-        return self._checkpoint.name
-
-    @property
-    def encoder_fingerprint(self) -> str | None:
-        """The passage encoder whose vectors the question encoder was trained against; None where it is not said."""
-        return self._checkpoint.facts.encoder_fingerprint
-
-    @property
-    def model(self) -> ModelKind:
-        """The model of a question that names none."""
-        return self._checkpoint.facts.model or "token"
-
-    @property
-    def prior(self) -> PriorWeights | None:
-        """The weights of the hybrid retriever; None where the checkpoint has none."""
-        return self._checkpoint.facts.prior
-
-    @property
-    def max_no_answer(self) -> float | None:
-        """Above this `no_answer` the checkpoint would rather not answer; None where it has none."""
-        return self._checkpoint.facts.max_no_answer
-
-    @property
-    def special_tokens(self) -> frozenset[str]:
-        """The texts of tokens that are no part of an answer's words, such as the one that ends it."""
-        return frozenset(self._generator.tokenizer.all_special_tokens)
-
-    @property
-    def joins_tokens(self) -> bool:
-        """Whether joining its tokens gives an answer's text; else the text is known only with the last token."""
-        return not (self._checkpoint.uncased or self._generator.tokenizer.clean_up_tokenization_spaces)
+        self._retrievers: dict[RetrieverKind, Retriever] = {
+            "dense": DenseRetriever(facts.prior_scale),
+            "bm25": Bm25Retriever(),
+        }
+        if facts.prior is not None:
+            self._retrievers["hybrid"] = HybridRetriever(facts.prior)
+        if reranker is not None:
+            self._retrievers["reranked"] = RerankedRetriever(reranker)
+        if generator is None:
+            generator = open_generator(checkpoint, passage_bytes=passage_bytes, keep_weights=keep_weights)
+        self._generator = generator
+        self.facts = EngineFacts(
+            checkpoint=checkpoint.name,
+            encoder_fingerprint=facts.encoder_fingerprint,
+            dimension=self._question_encoder.dimension,
+            model=facts.model or "token",
+            prior=facts.prior,
+            max_no_answer=facts.max_no_answer,
+            reranker=reranker.name if reranker is not None else None,
+            special_tokens=frozenset(generator.tokenizer.all_special_tokens),
+            joins_tokens=not (checkpoint.uncased or generator.tokenizer.clean_up_tokenization_spaces),
+        )
 
     def kept(self) -> KeptStats | None:
         """What a causal generator has kept of passages; None for a generator that keeps nothing."""
@@ -141,21 +159,15 @@ class RagEngine:
         """
         has_bm25 = snapshot.info.bm25 is not None
         if choice == "auto":
-            return "hybrid" if has_bm25 and self.prior is not None else "dense"
+            return "hybrid" if has_bm25 and "hybrid" in self._retrievers else "dense"
         if choice in ("bm25", "hybrid") and not has_bm25:
             raise RetrieverUnavailable(version=snapshot.info.version, retriever=choice)
-        if choice == "hybrid" and self.prior is None:
-            raise NotCalibrated(checkpoint=self.checkpoint_name, asked="retriever 'hybrid'", fact="prior")
-        if choice == "reranked" and self._reranked is None:
-            raise RerankerMissing()
-        return choice
+        if choice in self._retrievers:
+            return choice
+        if choice == "hybrid":
+            raise NotCalibrated(checkpoint=self.facts.checkpoint, asked="retriever 'hybrid'", fact="prior")
+        raise RerankerMissing()
 
-    @property
-    def dimension(self) -> int:
-        """Of the question encoder's vectors, and so of every index that this engine can read."""
-        return self._question_encoder.dimension
-
-    @torch.inference_mode()
     def answer(
         self,
         questions: Sequence[str],
@@ -165,33 +177,14 @@ class RagEngine:
         listeners: Listeners = NO_LISTENERS,
     ) -> list[Answer]:
         self._generator.check_length("max_new_tokens", options.max_new_tokens)
-        found, encoded = self._read(questions, snapshot, options, between_steps, listeners)
-        started = time.perf_counter()
-        start = self._generator.start(encoded)
-        n_read = np.reshape(self._generator.n_read(encoded), (len(questions), -1)).sum(axis=1)  # (Q,)
-        texts = self._generator.texts(encoded)
-        del encoded  # the start has read it
-        no_answer = self._no_answer(start, found)  # Q
-        told = {
-            number: ToldTokens(self._generator.token_texts, listener.tell)
-            for number, listener in listeners.items()
-            if listener.max_no_answer is None or no_answer[number] <= listener.max_no_answer
-        }
-        decoded = self._generator.decode(start, found.log_prior, options, between_steps, told, texts)
-        answers = [
-            self._answer(question, retrieved, log_prior, best, options, empty, found.source)
-            for question, retrieved, log_prior, best, empty in zip(
-                questions, found.retrieved, found.log_prior, decoded, no_answer, strict=True
-            )
-        ]
-        for number, heard in told.items():
-            if heard.tokens:
-                # computed together, the same tokens differ in a last digit
-                answers[number] = replace(answers[number], tokens=tuple(heard.tokens))
-        source = _after(found.source, generate=time.perf_counter() - started)
-        return [replace(answer, source=source, n_read=n) for answer, n in zip(answers, n_read.tolist(), strict=True)]
+        found = self._find(questions, snapshot, options, between_steps)
+        if listeners:
+            retrievals = _retrievals(found)
+            for number, listener in listeners.items():
+                listener.tell(retrievals[number])
+        between_steps()
+        return self.answers(self.read(questions, found, snapshot), options, between_steps, listeners)
 
-    @torch.inference_mode()
     def score(
         self,
         questions: Sequence[str],
@@ -201,16 +194,11 @@ class RagEngine:
         between_steps: BetweenSteps = nothing,
     ) -> list[Scores]:
         """log p(target | question) of each target (section 3.4 classifies so), end-of-sequence included."""
-        target_ids = self._generator.target_ids(targets)
-        found, encoded = self._read(questions, snapshot, options, between_steps)
-        started = time.perf_counter()
-        start = self._generator.start(encoded)
-        scored = self._generator.score(start, found.log_prior, target_ids, options.model, between_steps)
-        source = _after(found.source, generate=time.perf_counter() - started)
-        return [
-            _scores(targets, of_question, retrieved, log_prior, options, source)
-            for of_question, retrieved, log_prior in zip(scored, found.retrieved, found.log_prior, strict=True)
-        ]
+        # refused before anything is searched
+        self._generator.target_ids(targets)
+        found = self._find(questions, snapshot, options, between_steps)
+        between_steps()
+        return self.scores(self.read(questions, found, snapshot), targets, options, between_steps)
 
     @torch.inference_mode()
     def retrieve(
@@ -223,62 +211,106 @@ class RagEngine:
         """The passages alone."""
         return _retrievals(self._find(questions, snapshot, options, between_steps))
 
+    @torch.inference_mode()
+    def read(self, questions: Sequence[str], found: Found, book: object | None = None) -> Read:
+        """Read K passages with each question, wherever they come from; `book` as `Generator.encode` has it.
+
+        K = 0 is the closed book of the paper's baselines: p(y | x) of the question alone. Raises InvalidRequest for a
+        question that the generator cannot read.
+        """
+        started = time.perf_counter()
+        doc_scores = torch.tensor([one.doc_scores for one in found.retrieved], dtype=torch.float64)  # (Q, K)
+        if doc_scores.shape[1]:
+            encoded = self._generator.encode(questions, [one.passages for one in found.retrieved], book)
+        else:
+            # one row with probability 1
+            encoded = self._generator.encode_questions(questions)
+            doc_scores = torch.zeros(len(questions), 1, dtype=torch.float64)  # (Q, 1)
+        log_prior = _log_prior(doc_scores).to(self._checkpoint.device)  # (Q, K)
+        # encode: everything that an encoder reads, the questions and the passages
+        found = replace(found, source=_after(found.source, encode=time.perf_counter() - started))
+        return Read(questions, found, log_prior, encoded)
+
+    def answers(
+        self,
+        read: Read,
+        options: AnswerOptions,
+        between_steps: BetweenSteps = nothing,
+        listeners: Listeners = NO_LISTENERS,
+    ) -> list[Answer]:
+        """Answer from what was read; `options` say how to decode."""
+        with torch.inference_mode():  # a decorator would hold on to its arguments
+            started = time.perf_counter()
+            questions, found, log_priors = read.questions, read.found, read.log_prior
+            start = self._generator.start(read.encoded)
+            n_read = np.reshape(self._generator.n_read(read.encoded), (len(questions), -1)).sum(axis=1)  # (Q,)
+            texts = self._generator.texts(read.encoded)
+            del read  # the start has read it: what nobody else holds gives its memory back
+            no_answer = self._no_answer(start, found, log_priors)  # Q
+            told = {
+                number: ToldTokens(self._generator.token_texts, listener.tell)
+                for number, listener in listeners.items()
+                if listener.max_no_answer is None or no_answer[number] <= listener.max_no_answer
+            }
+            decoded = self._generator.decode(start, log_priors, options, between_steps, told, texts)
+            answers = [
+                self._answer(question, retrieved, log_prior, best, options, empty, found.source)
+                for question, retrieved, log_prior, best, empty in zip(
+                    questions, found.retrieved, log_priors, decoded, no_answer, strict=True
+                )
+            ]
+            for number, heard in told.items():
+                if heard.tokens:
+                    # computed together, the same tokens differ in a last digit
+                    answers[number] = replace(answers[number], tokens=tuple(heard.tokens))
+            source = _after(found.source, generate=time.perf_counter() - started)
+            return [
+                replace(answer, source=source, n_read=n) for answer, n in zip(answers, n_read.tolist(), strict=True)
+            ]
+
+    @torch.inference_mode()
+    def scores(
+        self, read: Read, targets: Sequence[str], options: AnswerOptions, between_steps: BetweenSteps = nothing
+    ) -> list[Scores]:
+        """Score targets under what was read. Raises InvalidRequest for two targets that have the same tokens."""
+        started = time.perf_counter()
+        target_ids = self._generator.target_ids(targets)
+        start = self._generator.start(read.encoded)
+        scored = self._generator.score(start, read.log_prior, target_ids, options.model, between_steps)
+        source = _after(read.found.source, generate=time.perf_counter() - started)
+        return [
+            _scores(targets, of_question, retrieved, log_prior, options, source)
+            for of_question, retrieved, log_prior in zip(scored, read.found.retrieved, read.log_prior, strict=True)
+        ]
+
+    @torch.inference_mode()
     def _find(
         self, questions: Sequence[str], snapshot: ReadableIndex, options: AnswerOptions, between_steps: BetweenSteps
-    ) -> _Searched:
+    ) -> Found:
         if options.retriever == "bm25" and options.search:
             raise SearchParameterUnknown(name=options.search[0][0], searched="retriever bm25")
-        retriever = self.retriever(options.retriever, snapshot)
+        chosen = self.retriever(options.retriever, snapshot)
+        retriever = self._retrievers[chosen]
         n_docs = min(options.n_docs, len(snapshot)) if options.or_all else options.n_docs
         between_steps()
         # before anything is computed: a filter may not fit this version
         passing = time.perf_counter()
         allowed = snapshot.allowed(options.filter) if options.filter is not None else None  # (N,)
         started = time.perf_counter()
-        vectors = self._question_encoder.encode(questions) if retriever != "bm25" else None  # (Q, d)
+        vectors = np.empty((len(questions), 0), dtype=np.float32)  # (Q, 0)
+        if retriever.reads_vectors:
+            vectors = self._question_encoder.encode(questions)  # (Q, d)
         encoded = time.perf_counter()
-        if vectors is None:
-            retrieved = self._bm25.retrieve(questions, snapshot, n_docs, allowed)
-        elif retriever == "hybrid" and self._hybrid is not None:
-            retrieved = self._hybrid.search(questions, vectors, snapshot, n_docs, options.search, allowed)
-        elif retriever == "reranked" and self._reranked is not None:
-            retrieved = self._reranked.search(
-                questions, vectors, snapshot, n_docs, options.search, between_steps, allowed
-            )
-        else:
-            retrieved = self._dense.search(vectors, snapshot, n_docs, options.search, allowed)
-        doc_scores = torch.tensor([one.doc_scores for one in retrieved], dtype=torch.float64)  # (Q, K)
+        retrieved = retriever.search(questions, vectors, snapshot, n_docs, options.search, allowed, between_steps)
         seconds = StageSeconds(encode=encoded - started, retrieve=time.perf_counter() - encoded + started - passing)
-        log_prior = doc_log_prior(doc_scores).float().to(self._checkpoint.device)  # (Q, K)
         info = snapshot.info
         index = IndexVersion(info.version, 0, info.snapshot_date)
-        name = self._checkpoint.name
-        return _Searched(
-            retrieved, log_prior, Source(index, info.attribution, name, retriever, options.search, seconds)
-        )
+        source = Source(index, info.attribution, self.facts.checkpoint, chosen, options.search, seconds)
+        return Found(retrieved, source)
 
-    def _read(
-        self,
-        questions: Sequence[str],
-        snapshot: ReadableIndex,
-        options: AnswerOptions,
-        between_steps: BetweenSteps,
-        listeners: Listeners = NO_LISTENERS,
-    ) -> tuple[_Searched, Any]:
-        found = self._find(questions, snapshot, options, between_steps)
-        if listeners:
-            retrievals = _retrievals(found)
-            for number, listener in listeners.items():
-                listener.tell(retrievals[number])
-        between_steps()
-        started = time.perf_counter()
-        encoded = self._generator.encode(questions, [one.passages for one in found.retrieved], snapshot)
-        # encode: everything that an encoder reads, the questions and the passages
-        return replace(found, source=_after(found.source, encode=time.perf_counter() - started)), encoded
-
-    def _no_answer(self, start: Any, found: _Searched) -> list[float]:
+    def _no_answer(self, start: Any, found: Found, log_prior: Tensor) -> list[float]:
         """p(no passage answers | x) of each question; without a calibration for its retriever p(empty answer | x)."""
-        empty: list[float] = self._generator.empty_log_prob(start, found.log_prior).exp().tolist()
+        empty: list[float] = self._generator.empty_log_prob(start, log_prior).exp().tolist()
         weights = self._checkpoint.facts.no_answer
         if weights is None or found.source.retriever != "hybrid":
             return empty
@@ -299,7 +331,7 @@ class RagEngine:
     ) -> Answer:
         """What the hypotheses of one question say, and of which passage: log_prior (K,)."""
         posterior = document_posterior(best[0], options.model)
-        by_posterior = sorted(range(len(posterior)), key=lambda k: -posterior[k])
+        by_posterior = sorted(range(len(retrieved.passages)), key=lambda k: -posterior[k])
         best_first = [retrieved.passages[k] for k in by_posterior]
         # where no passage's text has a word, its title or the question may still say how it is written
         texts = [*(passage.text for passage in best_first), *(passage.title for passage in best_first), question]
@@ -357,11 +389,17 @@ def _scores(
     )
 
 
-def _retrievals(found: _Searched) -> list[Retrieval]:
+def _retrievals(found: Found) -> list[Retrieval]:
+    log_priors = _log_prior(torch.tensor([one.doc_scores for one in found.retrieved], dtype=torch.float64))  # (Q, K)
     return [
         Retrieval(_passages(retrieved, log_prior, log_prior.exp().tolist(), ""), found.source)
-        for retrieved, log_prior in zip(found.retrieved, found.log_prior, strict=True)
+        for retrieved, log_prior in zip(found.retrieved, log_priors, strict=True)
     ]
+
+
+def _log_prior(doc_scores: Tensor) -> Tensor:
+    """(Q, K) in float64 -> (Q, K) in float32, in which generators add it to what they say."""
+    return doc_log_prior(doc_scores).float()
 
 
 def _passages(
@@ -371,6 +409,8 @@ def _passages(
     return tuple(
         AnswerPassage(rank, passage, doc_score, prior, share, provenance.answer_spans(answer, passage.text))
         for rank, (passage, doc_score, prior, share) in enumerate(
-            zip(retrieved.passages, retrieved.doc_scores, log_prior.exp().tolist(), posterior, strict=True), start=1
+            # a closed book has none, and a prior of one row
+            zip(retrieved.passages, retrieved.doc_scores, log_prior.exp().tolist(), posterior, strict=False),
+            start=1,
         )
     )

@@ -37,6 +37,10 @@ class Generator(ABC):
         read of them for as long as the book is there.
         """
 
+    def encode_questions(self, questions: Sequence[str]) -> Any:
+        """Read each question alone: a row for each. Raises InvalidRequest for a generator without a closed book."""
+        raise InvalidRequest(field="passages", reason="this checkpoint's generator has no closed book.")
+
     def kept(self) -> KeptStats | None:
         """What is kept of passages; None for a generator that keeps nothing."""
         return None

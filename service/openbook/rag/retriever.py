@@ -3,6 +3,7 @@ logits of a reranker."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -52,6 +53,32 @@ class QuestionEncoder:
         return np.asarray(vectors.float().cpu().numpy())
 
 
+class Retriever(Protocol):
+    """Finds passages, and says how well each fits."""
+
+    reads_vectors: bool
+    """False where `vectors` may be (Q, 0): questions need not be encoded for it."""
+
+    def search(
+        self,
+        questions: Sequence[str],
+        vectors: NDArray[np.float32],
+        snapshot: ReadableIndex,
+        n_docs: int,
+        changes: SearchChanges = (),
+        allowed: Allowed = None,
+        between_steps: BetweenSteps = nothing,
+    ) -> list[RetrievedPassages]:
+        """The best passages of each question, whose vectors are (Q, d), with `changes` in place of the manifest's
+        parameters of the dense search.
+
+        Calls `between_steps` before each step of long work. Raises what IndexSnapshot.search raises, TooManyDocs where
+        the index holds fewer than n_docs passages, RetrieverUnavailable where the snapshot lacks what is searched, and
+        IndexCorrupt for a doc_score that is not finite.
+        """
+        ...
+
+
 class DenseRetriever:
     """DPR: maximum inner product search, then the inner products again, exactly.
 
@@ -60,26 +87,22 @@ class DenseRetriever:
     doc_score is `scale` times the inner product: cosines alone would make a flat prior.
     """
 
-    def __init__(self, encoder: QuestionEncoder, scale: float = 1.0) -> None:
-        self._encoder = encoder
-        self._scale = scale
+    reads_vectors = True
 
-    def retrieve(self, questions: Sequence[str], snapshot: ReadableIndex, n_docs: int) -> list[RetrievedPassages]:
-        """Raises TooManyDocs where the index holds fewer than n_docs passages."""
-        return self.search(self._encoder.encode(questions), snapshot, n_docs)
+    def __init__(self, scale: float = 1.0) -> None:
+        self._scale = scale
 
     def search(
         self,
+        questions: Sequence[str],
         vectors: NDArray[np.float32],
         snapshot: ReadableIndex,
         n_docs: int,
         changes: SearchChanges = (),
         allowed: Allowed = None,
+        between_steps: BetweenSteps = nothing,
     ) -> list[RetrievedPassages]:
-        """The same from question vectors (Q, d), with `changes` in place of the manifest's parameters.
-
-        Raises what IndexSnapshot.search raises, and IndexCorrupt for a doc_score that is not finite.
-        """
+        """See `Retriever`."""
         retrieved = []
         for found in snapshot.nearest(vectors, n_docs, parameters=dict(changes), allowed=allowed):
             rows, doc_scores = tuple(found.rows.tolist()), self._scale * found.products  # (K,)
@@ -96,10 +119,19 @@ class Bm25Retriever:
     has a flat prior.
     """
 
-    def retrieve(
-        self, questions: Sequence[str], snapshot: ReadableIndex, n_docs: int, allowed: Allowed = None
+    reads_vectors = False
+
+    def search(
+        self,
+        questions: Sequence[str],
+        vectors: NDArray[np.float32],
+        snapshot: ReadableIndex,
+        n_docs: int,
+        changes: SearchChanges = (),
+        allowed: Allowed = None,
+        between_steps: BetweenSteps = nothing,
     ) -> list[RetrievedPassages]:
-        """Raises RetrieverUnavailable where the snapshot has no files for it, and what DenseRetriever raises."""
+        """See `Retriever`."""
         bm25 = snapshot.bm25()
         if n_docs > len(snapshot):
             raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
@@ -129,6 +161,8 @@ class HybridRetriever:
     first.
     """
 
+    reads_vectors = True
+
     def __init__(self, weights: PriorWeights) -> None:
         self._weights = weights
 
@@ -140,11 +174,9 @@ class HybridRetriever:
         n_docs: int,
         changes: SearchChanges = (),
         allowed: Allowed = None,
+        between_steps: BetweenSteps = nothing,
     ) -> list[RetrievedPassages]:
-        """The best passages of each question, whose vectors are (Q, d).
-
-        Raises what `hybrid_candidates` raises, and IndexCorrupt for a candidate whose doc_score is not finite.
-        """
+        """See `Retriever`."""
         found = hybrid_candidates(questions, vectors, snapshot, n_docs, changes, allowed)
         return [self._best(candidates, snapshot, n_docs) for candidates in found]
 
@@ -186,6 +218,8 @@ class RerankedRetriever:
     doc_scores the lower row comes first.
     """
 
+    reads_vectors = True
+
     def __init__(self, reranker: Reranker) -> None:
         self._reranker = reranker
 
@@ -196,13 +230,10 @@ class RerankedRetriever:
         snapshot: ReadableIndex,
         n_docs: int,
         changes: SearchChanges = (),
-        between_steps: BetweenSteps = nothing,
         allowed: Allowed = None,
+        between_steps: BetweenSteps = nothing,
     ) -> list[RetrievedPassages]:
-        """The best passages of each question, whose vectors are (Q, d).
-
-        Calls `between_steps` before each batch of pairs. Raises what IndexSnapshot.search raises.
-        """
+        """See `Retriever`. Calls `between_steps` before each batch of pairs."""
         if snapshot.info.bm25 is not None:
             found = [one.rows for one in hybrid_candidates(questions, vectors, snapshot, n_docs, changes, allowed)]
         else:

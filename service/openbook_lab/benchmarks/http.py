@@ -91,7 +91,7 @@ def measure_http(settings: Settings, asked: Clients) -> Report:
         loads = measure_load(engine, app.state.telemetry, clients, asked, progress.update)
         index = services.live.now()
     facts = {
-        "checkpoint": services.engine.checkpoint_name,
+        "checkpoint": services.engine.facts.checkpoint,
         "index": index.version if index is not None else "",
         **asked.fields,
         "workers": settings.workers,

@@ -110,7 +110,7 @@ class BookStudy:
         those that hold no answer: all that a known prior needs. Raises RetrieverUnavailable for a version without
         BM25."""
         self._encoder = QuestionEncoder(checkpoint)
-        self._dense = DenseRetriever(self._encoder)
+        self._dense = DenseRetriever()
         self._bm25 = Bm25Retriever()
         self._snapshot = snapshot
         self._bm25_index = snapshot.bm25()
@@ -142,10 +142,10 @@ class BookStudy:
         vector = self._encoder.encode([question.text])  # (1, d)
 
         def by_vector(k: int) -> RetrievedPassages:
-            return self._dense.search(vector, self._snapshot, k)[0]
+            return self._dense.search([question.text], vector, self._snapshot, k)[0]
 
         def by_words(k: int) -> RetrievedPassages:
-            return self._bm25.retrieve([question.text], self._snapshot, k)[0]
+            return self._bm25.search([question.text], vector, self._snapshot, k)[0]
 
         total = len(self._snapshot)
         found, others = (

@@ -18,8 +18,8 @@ from openbook.entities import ModelKind, PriorWeights
 from openbook.errors import NotCalibrated, SourceInvalid
 from openbook.indexing.index_builder import Progress
 from openbook.rag.checkpoint import FACTS_FILE, Checkpoint
-from openbook.rag.generators import open_generator
 from openbook.rag.no_answer import NoAnswerWeights
+from openbook.rag.open_generator import open_generator
 from openbook.storage.durable import sha256_of, write_atomically
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot

@@ -2,20 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import torch
-
-from openbook.entities import AnswerOptions, Decoding, Hypothesis, ModelKind, Passage
-from openbook.errors import InvalidRequest
+from openbook.entities import (
+    Answer,
+    AnswerOptions,
+    Decoding,
+    IndexVersion,
+    ModelKind,
+    Passage,
+    RetrievedPassages,
+    Source,
+    StageSeconds,
+)
 from openbook.indexing.index_builder import Progress
 from openbook.rag.checkpoint import Checkpoint
-from openbook.rag.decoding import document_posterior
-from openbook.rag.encoder_decoder import EncoderDecoder
+from openbook.rag.engine import Found, RagEngine, Read
 from openbook.rag.generator import Generator
-from openbook.rag.generators import open_generator
-from openbook.rag.marginal import doc_log_prior
-from openbook.rag.provenance import as_written
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer, digest_of
 
 MAX_NEW_TOKENS = AnswerOptions().max_new_tokens
@@ -73,79 +75,45 @@ class BatchReader:
         self, checkpoint: Checkpoint, generator: Generator | None = None, *, max_new_tokens: int = MAX_NEW_TOKENS
     ) -> None:
         """`generator` is one that was made of the checkpoint already."""
-        self._checkpoint = checkpoint
-        self._generator = open_generator(checkpoint) if generator is None else generator
+        self._engine = RagEngine(checkpoint, generator=generator)
         self._max_new_tokens = max_new_tokens
 
-    @torch.inference_mode()
     def read(self, questions: Sequence[OpenQuestion], decodes: Sequence[Decode]) -> list[list[GivenAnswer]]:
         """For each way of decoding, the best answer to each question; all questions have K passages.
 
-        K = 0 is the closed book of the paper's baselines: both models are p(y | x). Raises InvalidRequest for a
-        question that is longer than the generator reads.
+        Raises what `RagEngine.read` raises.
         """
-        encoded, log_prior = self._encode(questions)  # log_prior (Q, K)
-        return [
-            [
-                self._given(question, of_question[0], decode.model)
-                for question, of_question in zip(questions, self._decode(encoded, log_prior, decode), strict=True)
-            ]
-            for decode in decodes
-        ]
+        read = self._read(questions)
+        given = []
+        for decode in decodes:
+            options = AnswerOptions(
+                model=decode.model,
+                decoding=decode.decoding,
+                num_beams=decode.num_beams,
+                max_new_tokens=self._max_new_tokens,
+            )
+            answers = self._engine.answers(read, options)
+            given.append(
+                [GivenAnswer(one.answers[0].text, one.answers[0].log_prob, _posterior(one)) for one in answers]
+            )
+        return given
 
-    @torch.inference_mode()
     def score(self, question: OpenQuestion, targets: Sequence[str]) -> list[GivenAnswer]:
         """log p(target | question) of each target under RAG-Sequence, with end-of-sequence; without passages, under
         both models. Raises InvalidRequest for two targets that have the same tokens."""
-        target_ids = self._generator.target_ids(targets)
-        encoded, log_prior = self._encode([question])  # log_prior (1, K)
-        (scored,) = self._generator.score(self._generator.start(encoded), log_prior, target_ids, "sequence")
+        (scored,) = self._engine.scores(self._read([question]), targets, AnswerOptions(model="sequence"))
         return [
-            GivenAnswer(target, one.log_prob, document_posterior(one, "sequence") if question.passages else ())
-            for target, one in zip(targets, scored, strict=True)
+            GivenAnswer(one.target, one.log_prob, one.posterior if question.passages else ()) for one in scored.targets
         ]
 
-    def _encode(self, questions: Sequence[OpenQuestion]) -> tuple[Any, torch.Tensor]:
-        """The encoded passages, and the doc_log_prior (Q, K). A closed book is one row with probability 1."""
-        if questions[0].passages:
-            encoded = self._generator.encode([q.text for q in questions], [q.passages for q in questions])
-            doc_scores = torch.tensor([q.doc_scores for q in questions], dtype=torch.float64)  # (Q, K)
-        else:
-            if not isinstance(self._generator, EncoderDecoder):
-                raise InvalidRequest(field="passages", reason="this checkpoint's generator has no closed book.")
-            rows = [self._question_ids(question.text) for question in questions]
-            encoded = self._generator.encode_ids(rows)
-            doc_scores = torch.zeros(len(rows), 1, dtype=torch.float64)  # (Q, 1)
-        return encoded, doc_log_prior(doc_scores).float().to(self._checkpoint.device)
+    def _read(self, questions: Sequence[OpenQuestion]) -> Read:
+        passages = [RetrievedPassages((), one.passages, one.doc_scores) for one in questions]
+        given = Source(IndexVersion("", 0, None), "", self._engine.facts.checkpoint, "dense", (), StageSeconds())
+        return self._engine.read([one.text for one in questions], Found(passages, given))
 
-    def _question_ids(self, text: str) -> list[int]:
-        """The question's tokens alone, without the separator that would come before a passage."""
-        # two spaces become one, as they do beside a passage
-        ids: list[int] = self._generator.tokenizer(text.replace("  ", " "), verbose=False)["input_ids"]
-        positions: int | None = getattr(self._checkpoint.generator.config, "max_position_embeddings", None)
-        limit = min(self._checkpoint.config.max_combined_length, positions or len(ids))
-        if len(ids) > limit:
-            reason = f"it takes {len(ids)} tokens; this checkpoint's generator reads {limit} in all."
-            raise InvalidRequest(field="question", reason=reason)
-        return ids
 
-    def _decode(self, encoded: Any, log_prior: torch.Tensor, decode: Decode) -> list[tuple[Hypothesis, ...]]:
-        options = AnswerOptions(
-            model=decode.model,
-            decoding=decode.decoding,
-            num_beams=decode.num_beams,
-            max_new_tokens=self._max_new_tokens,
-        )
-        return self._generator.decode(self._generator.start(encoded), log_prior, options)
-
-    def _given(self, question: OpenQuestion, hypothesis: Hypothesis, model: ModelKind) -> GivenAnswer:
-        posterior = document_posterior(hypothesis, model) if question.passages else ()
-        text = self._generator.text(hypothesis.token_ids)
-        if self._checkpoint.uncased:
-            by_posterior = sorted(range(len(posterior)), key=lambda k: -posterior[k])
-            # without a passage, the question shows how words are written
-            text = as_written(text, [question.passages[k].text for k in by_posterior] or [question.text])
-        return GivenAnswer(text, hypothesis.log_prob, posterior)
+def _posterior(answer: Answer) -> tuple[float, ...]:
+    return tuple(passage.posterior for passage in answer.passages)
 
 
 def ask(

@@ -72,7 +72,7 @@ def retrieve(
         raise SettingInvalid(setting="retriever", reason=f"{retriever} needs an index to search")
     candidates = min(CANDIDATES, len(snapshot))
     if retriever == "bm25":
-        found = Bm25Retriever().retrieve(list(texts), snapshot, candidates)
+        found = Bm25Retriever().search(texts, vectors, snapshot, candidates)
         return RetrievalFigures(f"{checkpoint.name}, BM25", checkpoint, vectors, tuple(found), retriever)
     encoder = QuestionEncoder(checkpoint)
     batches = [texts[first : first + QUESTIONS_A_BATCH] for first in range(0, len(texts), QUESTIONS_A_BATCH)]
@@ -82,7 +82,7 @@ def retrieve(
         return RetrievalFigures(f"{checkpoint.name}, hybrid", checkpoint, vectors, tuple(found), retriever)
     if retriever == "frozen":
         vectors = frozen_vectors(texts, vectors, encoder_folder)
-    found = DenseRetriever(encoder, checkpoint.facts.prior_scale).search(vectors, snapshot, candidates)
+    found = DenseRetriever(checkpoint.facts.prior_scale).search(texts, vectors, snapshot, candidates)
     name = checkpoint.name if retriever == "dense" else f"{checkpoint.name}, frozen"
     return RetrievalFigures(name, checkpoint, vectors, tuple(found), retriever)
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from openbook.errors import SourceInvalid
 from openbook.rag import marginal
-from openbook.rag.generators import open_generator
+from openbook.rag.open_generator import open_generator
 from openbook_lab.training.batches import IGNORED
 from openbook_lab.training.distillation import encode_questions
 from openbook_lab.training.examples import NO_ANSWER, ReadingExample

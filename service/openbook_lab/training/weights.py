@@ -34,7 +34,7 @@ from openbook.rag.checkpoint import (
     Checkpoint,
     Facts,
 )
-from openbook.rag.generators import open_generator
+from openbook.rag.open_generator import open_generator
 from openbook.rag.wording import Wording
 from openbook.storage.durable import sha256_of
 from openbook_lab.datasets.questions import Question

@@ -156,7 +156,7 @@ def without_seconds(body: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def answer(engine: RagEngine, tiny_indexes: Path) -> Iterator[Answer]:
     """To PERU, with as many passages as `ask` asks for."""
-    with closing(IndexStore(tiny_indexes).open("tiny-2016", dimension=engine.dimension)) as snapshot:
+    with closing(IndexStore(tiny_indexes).open("tiny-2016", dimension=engine.facts.dimension)) as snapshot:
         yield engine.answer([PERU], snapshot, AnswerOptions(n_docs=4))[0]
 
 

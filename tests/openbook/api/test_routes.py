@@ -71,7 +71,7 @@ def test_an_answer_has_the_documented_body(
         "no_answer": expected.no_answer,
         "index": LIVE,
         "attribution": "",
-        "checkpoint": engine.checkpoint_name,
+        "checkpoint": engine.facts.checkpoint,
     }
     for token in body["tokens"]:
         assert sum(token["posterior"]) == pytest.approx(1, abs=1e-5)
@@ -174,7 +174,7 @@ def test_the_index_route_tells_what_is_live_open_and_on_disk(
             {**SWAPPED, "generation": 0, "bytes": sizes[1], "live": False, "retiring": False, "leases": 0},
         ],
         "versions": ["tiny-2016", "tiny-2018"],
-        "checkpoint": engine.checkpoint_name,
+        "checkpoint": engine.facts.checkpoint,
         "model": "token",
         "max_no_answer": None,
         "prior": None,
@@ -303,7 +303,7 @@ def test_alive_and_ready(client: TestClient, engine: RagEngine) -> None:
     assert response.json() == {
         "status": "ready",
         "index": LIVE,
-        "checkpoint": engine.checkpoint_name,
+        "checkpoint": engine.facts.checkpoint,
         "following": {"ok": True, "wanted": None, "code": None, "detail": "", "since": None},
     }
 

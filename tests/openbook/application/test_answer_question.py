@@ -40,7 +40,7 @@ def test_an_answer_is_the_engines_with_its_version_and_its_times(
         (expected,) = engine.answer([QUESTION], lease.snapshot, options)
     assert replace(answer, source=expected.source) == expected
     assert answer.source.index == IndexVersion("tiny-2016", 0, "2016-12-21")
-    assert answer.source.checkpoint == engine.checkpoint_name
+    assert answer.source.checkpoint == engine.facts.checkpoint
     parts = answer.source.seconds
     assert 0 < parts.queue + parts.encode + parts.retrieve + parts.generate <= parts.total
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,6 +19,7 @@ from tests.fixtures.indexes import publish_tiny, tiny_passages
 from tests.openbook.rag.conftest import Case, Subject
 
 QUESTION = "who is the president of peru ?"
+NO_VECTORS = np.empty((0, 0), dtype=np.float32)
 BM25 = AnswerOptions(n_docs=4, retriever="bm25")
 
 
@@ -38,7 +40,7 @@ def engine(tiny: Subject) -> RagEngine:
 
 def test_passages_come_best_first_with_the_scores_of_bm25(snapshot: IndexSnapshot) -> None:
     retriever = Bm25Retriever()
-    first, second = retriever.retrieve([QUESTION, "the long river"], snapshot, 4)
+    first, second = retriever.search([QUESTION, "the long river"], NO_VECTORS, snapshot, 4)
     assert first.passages[0].passage_id == "peru"
     assert second.passages[0].passage_id == "river"
     passages = tiny_passages("tiny-2016")
@@ -53,7 +55,7 @@ def test_an_answer_reads_the_passages_and_the_prior_of_bm25(
     tiny: Subject, engine: RagEngine, snapshot: IndexSnapshot
 ) -> None:
     """RAG-Token's greedy answer, against the plain loops over the same passages and scores."""
-    (found,) = Bm25Retriever().retrieve([QUESTION], snapshot, 5)
+    (found,) = Bm25Retriever().search([QUESTION], NO_VECTORS, snapshot, 5)
     case = Case(QUESTION, found.passages, found.doc_scores)
     options = AnswerOptions(num_beams=1, max_new_tokens=6, retriever="bm25")
     (answer,) = engine.answer([QUESTION], snapshot, options)
@@ -84,7 +86,7 @@ def test_a_question_of_unknown_words_has_a_flat_prior(engine: RagEngine, snapsho
 
 def test_more_passages_than_the_index_holds_are_refused(snapshot: IndexSnapshot) -> None:
     with pytest.raises(TooManyDocs):
-        Bm25Retriever().retrieve([QUESTION], snapshot, 13)
+        Bm25Retriever().search([QUESTION], NO_VECTORS, snapshot, 13)
 
 
 def test_a_version_without_its_files_is_refused_with_the_command_that_adds_them(

@@ -20,7 +20,7 @@ from openbook.rag.checkpoint import load_checkpoint, save_checkpoint
 from openbook.rag.composing import SCALE_OF_COSINES, EncoderName, compose, names_its_passage_encoder
 from openbook.rag.description import describe
 from openbook.rag.engine import RagEngine
-from openbook.rag.generators import open_generator
+from openbook.rag.open_generator import open_generator
 from openbook.rag.retriever import QuestionEncoder
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.causal import PROMPT, causal_tokenizer, write_causal, write_question_encoder

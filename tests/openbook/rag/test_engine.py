@@ -1,6 +1,7 @@
 """The whole model over a real index: retrieval, decoding, posteriors and provenance come together right."""
 
 import math
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,8 @@ import torch
 
 from openbook.entities import Answer, AnswerOptions, IndexVersion, Source, StageSeconds
 from openbook.errors import InvalidRequest, TooManyDocs
+from openbook.rag.decoder import DecoderState
+from openbook.rag.encoder_decoder import EncodedPassages, EncoderDecoder
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
@@ -172,10 +175,10 @@ def test_the_question_is_answered_the_same_every_time(engine: RagEngine, snapsho
 def test_the_engine_says_what_it_is_and_what_it_read(engine: RagEngine, tiny: Subject, snapshot: IndexSnapshot) -> None:
     source = engine.retrieve([QUESTION], snapshot, AnswerOptions())[0].source
     version = IndexVersion("tiny-2016", 0, "2016-12-21")
-    assert source == Source(version, "", engine.checkpoint_name, "dense", (), source.seconds)
-    assert engine.checkpoint_name == f"tiny@{tiny.checkpoint.fingerprint}"
-    assert engine.encoder_fingerprint == "tiny-encoder"
-    assert engine.dimension == 32
+    assert source == Source(version, "", engine.facts.checkpoint, "dense", (), source.seconds)
+    assert engine.facts.checkpoint == f"tiny@{tiny.checkpoint.fingerprint}"
+    assert engine.facts.encoder_fingerprint == "tiny-encoder"
+    assert engine.facts.dimension == 32
 
 
 def test_threads_share_an_engine_and_a_snapshot(engine: RagEngine, snapshot: IndexSnapshot) -> None:
@@ -210,3 +213,21 @@ def test_a_generator_of_relative_positions_says_as_much_as_it_likes(tiny_t5: Sub
 def test_targets_that_are_one_to_the_generator_are_refused(engine: RagEngine, snapshot: IndexSnapshot) -> None:
     with pytest.raises(InvalidRequest, match="'peru' and 'Peru' are the same"):
         engine.score(["who"], ["peru", "lima", "Peru"], snapshot, AnswerOptions(n_docs=2))
+
+
+def test_what_was_read_is_given_back_before_the_first_step(tiny: Subject, snapshot: IndexSnapshot) -> None:
+    """The states of passages are as large as what the decoder makes of them: both would be in memory for all steps."""
+    left = []
+
+    class Watched(EncoderDecoder):
+        def start(self, encoded: EncodedPassages) -> DecoderState:
+            left.append(weakref.ref(encoded.states))
+            return super().start(encoded)
+
+    still_there: list[bool] = []
+    RagEngine(tiny.checkpoint, generator=Watched(tiny.checkpoint)).answer(
+        [QUESTION], snapshot, AnswerOptions(), lambda: still_there.extend(one() is not None for one in left)
+    )
+    assert left
+    assert still_there
+    assert not any(still_there)

@@ -132,13 +132,13 @@ def test_a_weight_of_0_leaves_the_other_retriever(encoder: QuestionEncoder, larg
     vectors = encoder.encode(QUESTIONS)
     # as wide as the hybrid's own search
     changes = (("efSearch", N_ROWS),) if large.info.index_type == "hnsw" else ()
-    dense = DenseRetriever(encoder).search(vectors, large, n_docs, changes)
+    dense = DenseRetriever().search(QUESTIONS, vectors, large, n_docs, changes)
     hybrid = HybridRetriever(PriorWeights(1, 0)).search(QUESTIONS, vectors, large, n_docs, changes)
     assert [found.passages for found in hybrid] == [found.passages for found in dense]
     for one, other in zip(hybrid, dense, strict=True):
         # the sum of one row may depend on how many are summed together
         assert one.doc_scores == pytest.approx(other.doc_scores, rel=1e-12)
-    bm25 = Bm25Retriever().retrieve(QUESTIONS, large, n_docs)
+    bm25 = Bm25Retriever().search(QUESTIONS, vectors, large, n_docs)
     assert HybridRetriever(PriorWeights(0, 1)).search(QUESTIONS, vectors, large, n_docs, changes) == bm25
 
 
@@ -195,6 +195,6 @@ def test_what_lacks_a_part_of_it_is_refused_with_the_command_that_makes_it(
 def test_a_folder_gives_its_prior_to_the_engine(folder: Path) -> None:
     facts = json.loads((folder / "openbook.json").read_text()) if (folder / "openbook.json").is_file() else {}
     facts = {"format": 1, "name": "tiny"} | facts
-    assert RagEngine(load_checkpoint(folder)).prior is None
+    assert RagEngine(load_checkpoint(folder)).facts.prior is None
     (folder / "openbook.json").write_text(json.dumps(facts | {"prior": {"dense": 0.8, "bm25": 0.45}}))
-    assert RagEngine(load_checkpoint(folder)).prior == WEIGHTS
+    assert RagEngine(load_checkpoint(folder)).facts.prior == WEIGHTS

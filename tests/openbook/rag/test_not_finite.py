@@ -71,5 +71,5 @@ def test_products_that_are_too_large_for_the_scale_are_corrupt(tiny: Subject, tm
     snapshot = spoilt(tmp_path, "flat", 1e38, range(N_ROWS))
     vectors = QuestionEncoder(tiny.checkpoint).encode(QUESTIONS)
     with np.errstate(over="ignore"), pytest.raises(IndexCorrupt, match="not a finite number"):
-        DenseRetriever(QuestionEncoder(tiny.checkpoint), scale=1e300).search(np.abs(vectors), snapshot, 2)
+        DenseRetriever(scale=1e300).search(QUESTIONS, np.abs(vectors), snapshot, 2)
     snapshot.close()

@@ -23,11 +23,6 @@ def encoder(tiny: Subject) -> QuestionEncoder:
     return QuestionEncoder(tiny.checkpoint)
 
 
-@pytest.fixture(scope="module")
-def retriever(encoder: QuestionEncoder) -> DenseRetriever:
-    return DenseRetriever(encoder)
-
-
 @pytest.fixture(scope="module", params=["flat", "hnsw", IN_MILVUS])
 def snapshot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexSnapshot]:
     store = IndexStore(tmp_path_factory.mktemp("indexes"))
@@ -57,11 +52,13 @@ def test_a_question_longer_than_the_encoder_reads_is_cut(encoder: QuestionEncode
 
 @pytest.mark.parametrize("n_docs", [1, 3, 12])
 def test_scores_are_exact_inner_products_best_first(
-    encoder: QuestionEncoder, retriever: DenseRetriever, snapshot: IndexSnapshot, n_docs: int
+    encoder: QuestionEncoder, snapshot: IndexSnapshot, n_docs: int
 ) -> None:
     passages = tiny_passages("tiny-2016")
     stored = tiny_vectors(passages).astype(np.float64)  # (N, d)
-    for question, found in zip(QUESTIONS, retriever.retrieve(QUESTIONS, snapshot, n_docs), strict=True):
+    for question, found in zip(
+        QUESTIONS, DenseRetriever().search(QUESTIONS, encoder.encode(QUESTIONS), snapshot, n_docs), strict=True
+    ):
         products = stored @ encoder.encode([question])[0].astype(np.float64)  # (N,)
         best = np.argsort(-products)[:n_docs]
         assert found.rows == tuple(best)
@@ -75,7 +72,7 @@ def test_scores_are_exact_inner_products_best_first(
 
 
 def test_the_order_is_that_of_the_exact_products_where_the_index_rounds(
-    encoder: QuestionEncoder, retriever: DenseRetriever, tmp_path: Path
+    encoder: QuestionEncoder, tmp_path: Path
 ) -> None:
     """Long vectors, all but orthogonal to the question: in float32 their small products drown in rounding."""
     question = encoder.encode(["who"])[0].astype(np.float64)  # (d,)
@@ -88,25 +85,27 @@ def test_the_order_is_that_of_the_exact_products_where_the_index_rounds(
     publish_tiny(store, "tiny-2016", vectors=vectors)
     snapshot = store.open("tiny-2016")
     exact = vectors.astype(np.float64) @ question  # (N,)
-    (found,) = retriever.retrieve(["who"], snapshot, 12)
+    (found,) = DenseRetriever().search(["who"], encoder.encode(["who"]), snapshot, 12)
     assert found.rows == tuple(np.argsort(-exact))
     assert found.doc_scores == pytest.approx(sorted(exact, reverse=True), abs=1e-9)
     assert found.rows != tuple(snapshot.search(encoder.encode(["who"]), 12)[0]), "the index is to be misled"
     snapshot.close()
 
 
-def test_more_passages_than_the_index_holds_are_refused(retriever: DenseRetriever, snapshot: IndexSnapshot) -> None:
+def test_more_passages_than_the_index_holds_are_refused(encoder: QuestionEncoder, snapshot: IndexSnapshot) -> None:
     with pytest.raises(TooManyDocs, match="13 passages") as refused:
-        retriever.retrieve(["who"], snapshot, 13)
+        DenseRetriever().search(["who"], encoder.encode(["who"]), snapshot, 13)
     assert refused.value.data["n_passages"] == 12
 
 
-def test_versions_answer_with_their_own_passages(retriever: DenseRetriever, tiny_indexes: Path) -> None:
+def test_versions_answer_with_their_own_passages(encoder: QuestionEncoder, tiny_indexes: Path) -> None:
     store = IndexStore(tiny_indexes)
     texts = {}
     for version in ("tiny-2016", "tiny-2018"):
         snapshot = store.open(version)
-        (found,) = retriever.retrieve(["who is the president of peru"], snapshot, 12)
+        (found,) = DenseRetriever().search(
+            ["who is the president of peru"], encoder.encode(["who is the president of peru"]), snapshot, 12
+        )
         texts[version] = {passage.passage_id: passage.text for passage in found.passages}
         snapshot.close()
     assert "chile" in texts["tiny-2016"]["peru"]
