@@ -85,7 +85,7 @@ class EngineFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Searched:
     """The passages of Q questions, and where they come from."""
 
     retrieved: Sequence[RetrievedPassages]
@@ -97,7 +97,7 @@ class Read:
     """What the generator read of K passages of each of Q questions; see `RagEngine.read`."""
 
     questions: Sequence[str]
-    found: Found
+    found: Searched
     log_prior: Tensor  # (Q, K)
     encoded: Any
 
@@ -212,7 +212,7 @@ class RagEngine:
         return _retrievals(self._find(questions, snapshot, options, between_steps))
 
     @torch.inference_mode()
-    def read(self, questions: Sequence[str], found: Found, book: object | None = None) -> Read:
+    def read(self, questions: Sequence[str], found: Searched, book: object | None = None) -> Read:
         """Read K passages with each question, wherever they come from; `book` as `Generator.encode` has it.
 
         K = 0 is the closed book of the paper's baselines: p(y | x) of the question alone. Raises InvalidRequest for a
@@ -286,7 +286,7 @@ class RagEngine:
     @torch.inference_mode()
     def _find(
         self, questions: Sequence[str], snapshot: ReadableIndex, options: AnswerOptions, between_steps: BetweenSteps
-    ) -> Found:
+    ) -> Searched:
         if options.retriever == "bm25" and options.search:
             raise SearchParameterUnknown(name=options.search[0][0], searched="retriever bm25")
         chosen = self.retriever(options.retriever, snapshot)
@@ -306,9 +306,9 @@ class RagEngine:
         info = snapshot.info
         index = IndexVersion(info.version, 0, info.snapshot_date)
         source = Source(index, info.attribution, self.facts.checkpoint, chosen, options.search, seconds)
-        return Found(retrieved, source)
+        return Searched(retrieved, source)
 
-    def _no_answer(self, start: Any, found: Found, log_prior: Tensor) -> list[float]:
+    def _no_answer(self, start: Any, found: Searched, log_prior: Tensor) -> list[float]:
         """p(no passage answers | x) of each question; without a calibration for its retriever p(empty answer | x)."""
         empty: list[float] = self._generator.empty_log_prob(start, log_prior).exp().tolist()
         weights = self._checkpoint.facts.no_answer
@@ -389,7 +389,7 @@ def _scores(
     )
 
 
-def _retrievals(found: Found) -> list[Retrieval]:
+def _retrievals(found: Searched) -> list[Retrieval]:
     log_priors = _log_prior(torch.tensor([one.doc_scores for one in found.retrieved], dtype=torch.float64))  # (Q, K)
     return [
         Retrieval(_passages(retrieved, log_prior, log_prior.exp().tolist(), ""), found.source)

@@ -16,7 +16,7 @@ from openbook.entities import (
 )
 from openbook.indexing.index_builder import Progress
 from openbook.rag.checkpoint import Checkpoint
-from openbook.rag.engine import Found, RagEngine, Read
+from openbook.rag.engine import RagEngine, Read, Searched
 from openbook.rag.generator import Generator
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer, digest_of
 
@@ -109,7 +109,7 @@ class BatchReader:
     def _read(self, questions: Sequence[OpenQuestion]) -> Read:
         passages = [RetrievedPassages((), one.passages, one.doc_scores) for one in questions]
         given = Source(IndexVersion("", 0, None), "", self._engine.facts.checkpoint, "dense", (), StageSeconds())
-        return self._engine.read([one.text for one in questions], Found(passages, given))
+        return self._engine.read([one.text for one in questions], Searched(passages, given))
 
 
 def _posterior(answer: Answer) -> tuple[float, ...]:
