@@ -68,7 +68,7 @@ def test_a_version_that_is_not_open_refuses_the_whole(
     assert {one.leases for one in live.residents()} == {0}
 
 
-def test_a_comparison_takes_one_slot_all_its_leases_and_a_deadline_for_each_version(
+def test_a_comparison_takes_one_slot_all_its_leases_and_one_deadline(
     answer_question: AnswerQuestion, live: LiveIndex, pool: WorkPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
@@ -88,7 +88,7 @@ def test_a_comparison_takes_one_slot_all_its_leases_and_a_deadline_for_each_vers
         assert [one.leases for one in live.residents()] == [2, 2]
         assert pool.running() + pool.waiting() == 2
         ended = await asyncio.gather(*asked, return_exceptions=True)
-        assert [str(one).partition(" s.")[0] for one in ended] == ["No answer within 0.8"] * 2
+        assert [str(one).partition(" s.")[0] for one in ended] == ["No answer within 0.4"] * 2
         assert [type(one) for one in ended] == [DeadlineExceeded] * 2
         # the leases belong to the work, which has not ended
         assert [one.leases for one in live.residents()] == [2, 2]

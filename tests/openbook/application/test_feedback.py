@@ -41,7 +41,7 @@ def test_only_the_newest_answers_are_known_and_of_one_id_the_newer() -> None:
     assert len(feedback) == 3
     assert feedback.record("2", "up", None).question == "asked again"
     for forgotten in ("0", "1", "3"):
-        with pytest.raises(UnknownAnswer, match="knows the newest 3"):
+        with pytest.raises(UnknownAnswer, match="keeps the newest 3"):
             feedback.record(forgotten, "up", None)
 
 
