@@ -58,10 +58,14 @@ class Stepping:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._may = threading.Semaphore(0)
+        self.waited_in_vain = False
         best = decoding.best_continuations
 
         def held(*given: object, **named: object) -> object:
-            assert self._may.acquire(timeout=30)
+            if not self._may.acquire(timeout=20):
+                # the error alone would end the work, as the end of the client should
+                self.waited_in_vain = True
+                raise TimeoutError
             return best(*given, **named)  # type: ignore[arg-type]
 
         monkeypatch.setattr(decoding, "best_continuations", held)
@@ -75,6 +79,7 @@ def stepping(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stepping]:
     stepping = Stepping(monkeypatch)
     yield stepping
     stepping.go_on()
+    assert not stepping.waited_in_vain
 
 
 @pytest.mark.parametrize(

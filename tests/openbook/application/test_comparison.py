@@ -4,6 +4,8 @@ import asyncio
 import itertools
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from openbook.application.admission import WorkPool
 from openbook.application.answer_question import AnswerQuestion
 from openbook.application.comparison import Comparison, normalise
-from openbook.application.live_index import LiveIndex
+from openbook.application.live_index import Lease, LiveIndex
 from openbook.application.telemetry import Telemetry
 from openbook.entities import Answer, AnswerOptions, AnswerText, IndexVersion, Source, StageSeconds
 from openbook.errors import DeadlineExceeded, IndexNotResident, UnknownIndex
@@ -98,6 +100,24 @@ def test_a_comparison_takes_one_slot_all_its_leases_and_one_deadline(
 
     asyncio.run(main())
     assert {one.leases for one in live.residents()} == {0}
+
+
+def test_a_swap_beside_a_comparison_comes_before_all_its_leases_or_after_them(
+    answer_question: AnswerQuestion, live: LiveIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases = LiveIndex.leases
+
+    @contextmanager
+    def then_swapped(self: LiveIndex, versions: Sequence[str | None]) -> Iterator[tuple[Lease, ...]]:
+        with leases(self, versions) as given:
+            with leases(self, ("tiny-2018",)) as (other,):
+                self.flip(other.snapshot)
+            yield given
+
+    monkeypatch.setattr(LiveIndex, "leases", then_swapped)
+    found = asyncio.run(answer_question.compare(QUESTION, OPTIONS, BOTH, timeout_s=60))
+    assert {answer.source.index.generation for answer in found.answers} == {0}
+    assert live.now().generation == 1  # type: ignore[union-attr]
 
 
 def answer(version: str, text: str) -> Answer:
