@@ -73,7 +73,11 @@ class SwapIndex:
         try:
             attempt = self._claim(version, policy, actor)
         except SwapInProgress as error:
-            self._write_history(self._new_attempt(version, policy, actor), error.code, str(error))
+            refused, under_way = self._new_attempt(version, policy, actor), self._under_way
+            if refused.previous is None and under_way is not None:
+                # it drains: what was live is what it replaces
+                refused.previous = under_way.previous
+            self._write_history(refused, error.code, str(error))
             raise
         return self._submit(attempt, lambda: self._swap(attempt, verify))
 

@@ -115,8 +115,6 @@ def _defect(index: Any, dimension: int) -> str | None:
     reason = not_served(index)
     if reason is None and index.d != dimension:
         reason = f"it is of {index.d} dimensions where the vectors have {dimension}"
-    if reason is None and not all(part.is_trained for part in (index, core_of(index), *transforms_of(index))):
-        reason = "it has not been trained"
     return reason or (None if index.ntotal else "it has no rows")
 
 

@@ -99,8 +99,9 @@ class FaissIndex(Mapped[Any]):
         self.can_choose: bool = not isinstance(core, faiss.IndexPQ)
         # how many candidates were looked at when a vector was linked
         self.ef_construction: int | None = core.hnsw.efConstruction if self.has_graph else None
-        every = np.ones(self.n_vectors, dtype=np.bool_)
-        self._unmasked = Selection(self._in_places(every)) if len(self._masked) else None
+        self._unmasked = None
+        if len(self._masked):
+            self._unmasked = Selection(self._in_places(np.ones(self.n_vectors, dtype=np.bool_)))
 
     @classmethod
     def open(cls, path: Path, *, version: str, masked: NDArray[np.int64] | None = None) -> "FaissIndex":
@@ -118,7 +119,11 @@ class FaissIndex(Mapped[Any]):
             raise IndexUnreadable(version=version, file=INDEX_FILE, reason=defect)
         if masked is not None and not (np.diff(masked, prepend=-1, append=index.ntotal) > 0).all():
             raise IndexUnreadable(version=version, file=MASKED_FILE, reason="its places are not those of an index")
-        return cls(index, version=version, masked=masked)
+        try:
+            return cls(index, version=version, masked=masked)
+        except MemoryError as error:
+            # a damaged count, which nothing has compared yet
+            raise IndexUnreadable(version=version, file=INDEX_FILE, reason=f"it has {index.ntotal} rows") from error
 
     def search(
         self,

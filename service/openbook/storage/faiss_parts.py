@@ -11,7 +11,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.storage.faiss_factory import FAISS, GRAPHS, LISTS, core_of, lists_of
+from openbook.storage.faiss_factory import FAISS, GRAPHS, LISTS, core_of, lists_of, transforms_of
 from openbook.storage.vectors import slices
 
 # Lists lie one behind the other: their pages are one part, unless so much lies between that they cannot.
@@ -37,7 +37,8 @@ def mapped_parts(index: Any) -> list[NDArray[np.uint8]]:
 def defect_of(index: Any) -> str | None:
     """What would lead a search out of the index; None for an index that can be searched. Reads lists and links once."""
     core = core_of(index)
-    if not (index.is_trained and core.is_trained and core.ntotal == index.ntotal):
+    trained = all(part.is_trained for part in (index, core, *transforms_of(index)))
+    if not trained or core.ntotal != index.ntotal:
         return "it has not been trained, or not filled"
     if isinstance(core, LISTS):
         return _defect_of_lists(core)

@@ -90,8 +90,8 @@ def test_doc_scores_are_the_exact_inner_products_with_the_stored_vectors(
 ) -> None:
     questions = (np.random.default_rng(seed).standard_normal((2, DIMENSION)) * length).astype(np.float32)
     stored = drawn().astype(np.float16).astype(np.float64)
-    retriever = DenseRetriever(None)  # type: ignore[arg-type]
-    for question, found in zip(questions, retriever.search(questions, snapshot, k), strict=True):
+    retriever = DenseRetriever()
+    for question, found in zip(questions, retriever.search([""] * len(questions), questions, snapshot, k), strict=True):
         scores = stored[list(found.rows)] @ question.astype(np.float64)
         np.testing.assert_allclose(found.doc_scores, scores, rtol=1e-12)
         assert list(found.doc_scores) == sorted(found.doc_scores, reverse=True)
