@@ -20,6 +20,7 @@ pytest_plugins = [
     "tests.fixtures.stores",
     "tests.fixtures.summary",
     "tests.fixtures.causal",
+    "tests.fixtures.readers",
 ]
 
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}

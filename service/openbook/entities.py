@@ -124,18 +124,31 @@ class AnswerOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Quote:
+    """An answer in the passages' own writing: as a whole, and by token, the end's name included.
+
+    `spans[k]` are the character ranges [start, end) of passage k's text that say it; a title has none.
+    """
+
+    text: str
+    token_texts: tuple[str, ...]
+    spans: tuple[tuple[tuple[int, int], ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Hypothesis:
     """A decoded answer as the decoder leaves it, end-of-sequence included where the decoder produced it.
 
     `log_prob` is log p(y | x) of the model that decoded (section 2.1); fast decoding sums only over the passages whose
     beams hold y. `token_log_probs[i]` is log p(y_i | x, y_<i); they sum to `log_prob`. `posterior[i][k]` is the
-    document posterior of passage k at token i.
+    document posterior of passage k at token i. A reader that points says where the answer stands: `quote`.
     """
 
     token_ids: tuple[int, ...]
     log_prob: float
     token_log_probs: tuple[float, ...]
     posterior: tuple[tuple[float, ...], ...]
+    quote: Quote | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,12 +245,16 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class TargetScore:
-    """log p(target | x), and p(target | x) normalised over the targets that were given."""
+    """log p(target | x), and p(target | x) normalised over the targets that were given.
+
+    `reason` says why the checkpoint cannot say a target, whose log_prob is minus infinity.
+    """
 
     target: str
     log_prob: float
     probability: float
     posterior: tuple[float, ...]
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

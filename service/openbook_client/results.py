@@ -150,12 +150,14 @@ class Comparison(Result):
 
 
 class TargetScore(Part):
-    """`log_prob` is log p(target | question), None for minus infinity; `probability` is over the given targets."""
+    """`log_prob` is log p(target | question), None for minus infinity, and `reason` says why it is; `probability` is
+    over the given targets."""
 
     target: str
     log_prob: float | None
     probability: float
     posterior: tuple[float, ...]
+    reason: str | None = None
 
 
 class Scores(Result):

@@ -10,20 +10,25 @@ from tests.reference.reference import Tokens
 
 @dataclass(frozen=True)
 class Pointed:
-    """A passage: the tokens of title and text, and the start, the end and the null that a reader gave it."""
+    """A passage: the tokens of title and text, and the start, the end and the null that a reader gave it.
+
+    `firsts` are the same tokens as the first of a span, where they read otherwise there.
+    """
 
     regions: Sequence[Sequence[int]]
     starts: Sequence[Sequence[float]]
     ends: Sequence[Sequence[float]]
     null: float
+    firsts: Sequence[Sequence[int]] | None = None
 
     def spans(self, longest: int) -> list[tuple[Tokens, float]]:
         """What each span reads, and its weight; the null reads nothing."""
         listed = [((), math.exp(self.null))]
-        for tokens, starts, ends in zip(self.regions, self.starts, self.ends, strict=True):
+        firsts = self.firsts or self.regions
+        for tokens, first, starts, ends in zip(self.regions, firsts, self.starts, self.ends, strict=True):
             for i in range(len(tokens)):
                 for j in range(i, min(i + longest, len(tokens))):
-                    listed.append((tuple(tokens[i : j + 1]), math.exp(starts[i] + ends[j])))
+                    listed.append(((first[i], *tokens[i + 1 : j + 1]), math.exp(starts[i] + ends[j])))
         return listed
 
 

@@ -172,6 +172,9 @@ class TargetProbability(_Response):
     ]
     probability: Annotated[float, Field(description="p(target | question) over the given targets.")]
     posterior: list[float]
+    reason: Annotated[str | None, Field(description="Why the checkpoint cannot say the target; null where it can.")] = (
+        None
+    )
 
 
 class ScoreResponse(_Response):

@@ -23,6 +23,12 @@ holds what differs:
     generation_config.json          instead of the base's
     question_encoder/               as above; without it, the base's
 
+A checkpoint with a span reader, which `openbook checkpoint compose --reader` writes:
+
+    openbook.json                   says kind reader, and holds how it reads: see `reader_wording`
+    reader/                         an AutoModelForQuestionAnswering with its tokenizer
+    question_encoder/               as above
+
 A folder may leave out tensors that it took unchanged from a published package; `openbook.json` then names the
 package, and they are read from there (`base`). Weights are never unpickled: safetensors, or `weights_only`.
 """
@@ -49,12 +55,13 @@ from openbook.rag.linear import auto_type
 from openbook.rag.no_answer import NoAnswerWeights
 from openbook.rag.products import Products
 from openbook.rag.prompt import CausalPrompt, read_prompt
-from openbook.rag.weights import BaseTensors, first_line, read_bare_models, read_causal, read_models
+from openbook.rag.reader_wording import ReaderFacts
+from openbook.rag.weights import BaseTensors, first_line, read_bare_models, read_causal, read_models, read_reader
 from openbook.settings import DEFAULT_CHECKPOINT
 from openbook.storage.durable import sha256_of
 
 Dtype = Literal["auto", "float32", "bfloat16", "int8", "float64"]
-CheckpointKind = Literal["rag", "causal"]
+CheckpointKind = Literal["rag", "causal", "reader"]
 
 FACTS_FILE = "openbook.json"
 GENERATION_FILE = "generation_config.json"
@@ -64,6 +71,8 @@ GENERATOR_TOKENIZER = "generator_tokenizer"
 QUESTION_ENCODER = "question_encoder"
 GENERATOR = "generator"
 ADAPTER = "adapter"
+# of a checkpoint with a span reader
+READER = "reader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,7 @@ class Facts:
     prior_scale: float = 1.0
     prompt: CausalPrompt | None = None
     adapts: AdapterBase | None = None
+    reader: ReaderFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +166,8 @@ def load_checkpoint(
         return _load_causal(folder, facts, chosen, dtype, prompt, products)
     if prompt is not None:
         raise SettingInvalid(setting="prompt", reason=f"{source} is no causal checkpoint and reads no prompt.")
+    if facts.reader is not None:
+        return _load_reader(folder, facts, chosen, dtype, products, bare)
     config = _read_config(folder)
     kind = choose_dtype(dtype, chosen, products)
     # what else a generation_config.json is made of, transformers knows
@@ -210,6 +222,28 @@ def _load_causal(
     )
 
 
+def _load_reader(
+    folder: Path, facts: Facts, device: str, dtype: Dtype, products: Products | None, bare: bool
+) -> Checkpoint:
+    """A folder with a span reader."""
+    kind = choose_dtype(dtype, device, products)
+    reader = read_reader(folder / READER, kind).to(device)
+    encoder = read_question_encoder(folder / QUESTION_ENCODER, kind)
+    return Checkpoint(
+        config=RagConfig(question_encoder=encoder.model.config.to_dict(), generator=reader.config.to_dict()),
+        question_encoder=encoder.model.to(device),
+        generator=reader,
+        question_tokenizer=encoder.tokenizer,
+        generator_tokenizer=_read_tokenizer(folder, READER, None),
+        facts=facts,
+        fingerprint=fingerprint_of(folder),
+        generation=GenerationConfig(),
+        int8=dtype == "int8",
+        question_head=encoder.head and encoder.head.to(device),
+        products=products,
+    )
+
+
 def question_encoder_of(folder: Path, base: Path) -> Path:
     """The folder of a causal checkpoint's question encoder: its own where it has one, else its base's."""
     own = folder / QUESTION_ENCODER
@@ -219,10 +253,12 @@ def question_encoder_of(folder: Path, base: Path) -> Path:
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     """Write the whole of it, base tensors included, so that transformers' own classes load the folder.
 
-    Raises SettingInvalid for a causal checkpoint, whose folder is whole as it is.
+    Raises SettingInvalid for a causal checkpoint and for a reader, whose folders are whole as they are.
     """
-    if checkpoint.prompt is not None:
-        raise SettingInvalid(setting="checkpoint", reason="the folder of a causal checkpoint is whole: copy it.")
+    if checkpoint.prompt is not None or checkpoint.facts.reader is not None:
+        raise SettingInvalid(
+            setting="checkpoint", reason="the folder of a causal checkpoint or a reader is whole: copy it."
+        )
     model = transformers.RagTokenForGeneration(
         config=checkpoint.config,
         # base tensors that both models read from one file share its memory, which is no tie that could be written
@@ -359,6 +395,7 @@ def read_facts(folder: Path) -> Facts:
             prior_scale=_read_scale(content.get("prior_scale")),
             prompt=_read_causal_prompt(content),
             adapts=_read_base(content.get("adapts")),
+            reader=ReaderFacts.parse(content.get("reader")) if content.get("kind") == "reader" else None,
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"{FACTS_FILE}: {error!r}") from error
@@ -450,7 +487,7 @@ def _read_tokenizer(folder: Path, name: str, config: Any) -> PreTrainedTokenizer
 def fingerprint_of(folder: Path) -> str:
     """Twelve hex digits over everything that decides an answer: weights, configuration, tokenizers, base."""
     digest = hashlib.sha256()
-    parts = (QUESTION_TOKENIZER, GENERATOR_TOKENIZER, QUESTION_ENCODER, GENERATOR, ADAPTER)
+    parts = (QUESTION_TOKENIZER, GENERATOR_TOKENIZER, QUESTION_ENCODER, GENERATOR, ADAPTER, READER)
     files = [*folder.glob("*"), *(path for part in parts for path in (folder / part).rglob("*"))]
     for path in sorted(files):
         if path.is_file() and path.suffix in {".safetensors", ".bin", ".json", ".txt", ".model", ".jinja"}:

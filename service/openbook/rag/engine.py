@@ -10,10 +10,11 @@ the batch. Ignore the results of questions that it marks as abandoned. A listene
 ends; an exception from it stops the batch too. The generation of a `Source` is 0: the engine knows of no swaps.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import starmap
+from itertools import count, starmap
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from openbook.entities import (
     KeptStats,
     ModelKind,
     PriorWeights,
+    Quote,
     Retrieval,
     RetrievedPassages,
     RetrieverChoice,
@@ -140,7 +142,8 @@ class RagEngine:
             max_no_answer=facts.max_no_answer,
             reranker=reranker.name if reranker is not None else None,
             special_tokens=frozenset(generator.tokenizer.all_special_tokens),
-            joins_tokens=not (checkpoint.uncased or generator.tokenizer.clean_up_tokenization_spaces),
+            joins_tokens=generator.quotes
+            or not (checkpoint.uncased or generator.tokenizer.clean_up_tokenization_spaces),
         )
 
     def kept(self) -> KeptStats | None:
@@ -248,7 +251,7 @@ class RagEngine:
             del read  # the start has read it: what nobody else holds gives its memory back
             no_answer = self._no_answer(start, found, log_priors)  # Q
             told = {
-                number: ToldTokens(self._generator.token_texts, listener.tell)
+                number: ToldTokens(self._token_texts, listener.tell)
                 for number, listener in listeners.items()
                 if listener.max_no_answer is None or no_answer[number] <= listener.max_no_answer
             }
@@ -279,7 +282,7 @@ class RagEngine:
         scored = self._generator.score(start, read.log_prior, target_ids, options.model, between_steps)
         source = _after(read.found.source, generate=time.perf_counter() - started)
         return [
-            _scores(targets, of_question, retrieved, log_prior, options, source)
+            _scores(targets, of_question, retrieved, log_prior, options, source, self._generator.why_not)
             for of_question, retrieved, log_prior in zip(scored, read.found.retrieved, read.log_prior, strict=True)
         ]
 
@@ -344,20 +347,27 @@ class RagEngine:
             )
             for one in best
         )
-        token_texts = self._generator.token_texts(best[0].token_ids)
+        token_texts = self._token_texts(best[0])
         return Answer(
             answers=answers,
             tokens=tuple(
                 starmap(AnswerToken, zip(token_texts, best[0].token_log_probs, best[0].posterior, strict=True))
             ),
-            passages=_passages(retrieved, log_prior, posterior, answers[0].text),
+            passages=_passages(retrieved, log_prior, posterior, answers[0].text, best[0].quote),
             model=options.model,
             posterior_kind="per_token" if options.model == "token" else "running",
             no_answer=no_answer,
             source=source,
         )
 
+    def _token_texts(self, hypothesis: Hypothesis) -> Sequence[str]:
+        if hypothesis.quote is not None:
+            return hypothesis.quote.token_texts
+        return self._generator.token_texts(hypothesis.token_ids)
+
     def _text(self, hypothesis: Hypothesis, texts: Sequence[str]) -> str:
+        if hypothesis.quote is not None:
+            return hypothesis.quote.text
         text = self._generator.text(hypothesis.token_ids)
         return provenance.as_written(text, texts) if self._checkpoint.uncased else text
 
@@ -375,15 +385,19 @@ def _scores(
     log_prior: Tensor,
     options: AnswerOptions,
     source: Source,
+    why_not: str | None,
 ) -> Scores:
-    """The targets of one question: log_prior (K,)."""
-    shares = torch.softmax(torch.tensor([one.log_prob for one in scored], dtype=torch.float64), dim=0).tolist()
+    """The targets of one question: log_prior (K,). `why_not` says why one of them is impossible."""
+    both = torch.tensor([one.log_prob for one in scored], dtype=torch.float64)  # (T,)
+    # 0 for each where none is possible
+    shares = torch.softmax(both, dim=0).nan_to_num().tolist()
+    reasons = [why_not if one.log_prob == -math.inf else None for one in scored]
     posteriors = [document_posterior(one, options.model) for one in scored]
     log_probs = [one.log_prob for one in scored]
     best = log_probs.index(max(log_probs))
     return Scores(
-        tuple(starmap(TargetScore, zip(targets, log_probs, shares, posteriors, strict=True))),
-        _passages(retrieved, log_prior, posteriors[best], targets[best]),
+        tuple(starmap(TargetScore, zip(targets, log_probs, shares, posteriors, reasons, strict=True))),
+        _passages(retrieved, log_prior, posteriors[best], targets[best], scored[best].quote),
         options.model,
         source,
     )
@@ -403,14 +417,13 @@ def _log_prior(doc_scores: Tensor) -> Tensor:
 
 
 def _passages(
-    retrieved: RetrievedPassages, log_prior: Tensor, posterior: Sequence[float], answer: str
+    retrieved: RetrievedPassages,
+    log_prior: Tensor,
+    posterior: Sequence[float],
+    answer: str,
+    quote: Quote | None = None,
 ) -> tuple[AnswerPassage, ...]:
     """The passages as an answer shows them, by rank: log_prior (K,), posterior of length K."""
-    return tuple(
-        AnswerPassage(rank, passage, doc_score, prior, share, provenance.answer_spans(answer, passage.text))
-        for rank, (passage, doc_score, prior, share) in enumerate(
-            # a closed book has none, and a prior of one row
-            zip(retrieved.passages, retrieved.doc_scores, log_prior.exp().tolist(), posterior, strict=False),
-            start=1,
-        )
-    )
+    spans = quote.spans if quote else [provenance.answer_spans(answer, one.text) for one in retrieved.passages]
+    columns = (retrieved.passages, retrieved.doc_scores, log_prior.exp().tolist(), posterior, spans)
+    return tuple(starmap(AnswerPassage, zip(count(1), *columns, strict=False)))

@@ -26,6 +26,10 @@ class Generator(ABC):
     """An answer has this many tokens before its end at least."""
     longest_answer: int | None
     """In tokens, its end included; None where positions are relative."""
+    quotes: bool = False
+    """Whether hypotheses have the passages' own words."""
+    why_not: str | None = None
+    """Why an answer is impossible, where one can be."""
 
     @abstractmethod
     def encode(

@@ -34,13 +34,13 @@ NOBODY: Mapping[int, Certain] = MappingProxyType({})
 class ToldTokens:
     """Tells each token once. `tokens` are those that were told, so that an answer can repeat them to the last digit."""
 
-    def __init__(self, token_texts: Callable[[Sequence[int]], list[str]], tell: Tell) -> None:
+    def __init__(self, token_texts: Callable[[Hypothesis], Sequence[str]], tell: Tell) -> None:
         self._token_texts = token_texts
         self._tell = tell
         self.tokens: list[AnswerToken] = []
 
     def __call__(self, certain: Hypothesis) -> None:
-        texts = self._token_texts(certain.token_ids)
+        texts = self._token_texts(certain)
         both = zip(texts, certain.token_log_probs, certain.posterior, strict=True)
         for token in list(starmap(AnswerToken, both))[len(self.tokens) :]:
             self.tokens.append(token)

@@ -16,4 +16,8 @@ def open_generator(checkpoint: Checkpoint, *, passage_bytes: int = 0, keep_weigh
         from openbook.rag.causal_generator import CausalGenerator
 
         return CausalGenerator(checkpoint, passage_bytes=passage_bytes)
+    if checkpoint.facts.reader is not None:
+        from openbook.rag.pointer import Pointer
+
+        return Pointer(checkpoint, keep_weights=keep_weights)
     return EncoderDecoder(checkpoint, keep_weights=keep_weights)

@@ -20,7 +20,6 @@ a node stand together, so that one comparison of neighbours numbers the nodes of
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -37,10 +36,11 @@ Normalisation = Literal["passage", "shared"]
 class ScoredPassage:
     """The scores of a passage's spans: (T, L), of the one that begins at a token and has l + 1 of them, else -inf.
 
-    `keys` (T,) number the tokens; tokens that read alike have one key. `rooms` (T,) count the tokens from here to the
-    end of title or text, L at most, and 0 in neither.
+    `keys` (T,) number the tokens; tokens that read alike have one key, and as the first of a span that of `firsts`
+    (T,). `rooms` (T,) count the tokens from here to the end of title or text, L at most, and 0 in neither.
     """
 
+    firsts: Tensor
     keys: Tensor
     rooms: Tensor
     spans: Tensor
@@ -75,17 +75,13 @@ def score_spans(starts: Tensor, ends: Tensor, rooms: Tensor, longest: int) -> Te
 class SpanTree:
     """All spans of the K passages of one question, by what they read. Numbers are float64."""
 
-    def __init__(self, passages: Sequence[ScoredPassage], log_prior: Tensor, normalisation: Normalisation) -> None:
-        """log_prior (K,)."""
+    def __init__(self, passages: Sequence[ScoredPassage]) -> None:
         self._n_docs = len(passages)
         self.longest = passages[0].spans.shape[1]
         nulls = torch.tensor([one.null for one in passages], dtype=torch.float64)  # (K,)
         totals = torch.stack([one.spans.double().flatten().logsumexp(0) for one in passages])  # (K,)
         log_masses = torch.logaddexp(totals, nulls)  # (K,) log Z_z
-        log_weights = log_prior.double().cpu()  # (K,)
-        if normalisation == "shared":
-            log_weights = log_weights + log_masses
-        self.weights = torch.softmax(log_weights, dim=0)  # (K,) w(z)
+        self._log_masses = log_masses
         self.null = (nulls - log_masses).exp()  # (K,) p(empty | x, z)
         begins = [one.rooms.nonzero()[:, 0] for one in passages]  # K of (N_z,)
         windows = torch.cat([_windows(one)[some] for one, some in zip(passages, begins, strict=True)])  # (N, L)
@@ -103,17 +99,21 @@ class SpanTree:
         self._nodes = (in_column + before).masked_fill(~self._valid, -1)  # (N, L)
         self._n_nodes = int(self._fresh.sum())
 
-    @property
-    def empty_log_prob(self) -> float:
-        """log p(empty | x), the same for both models."""
-        return float((self.weights * self.null).sum().log())
+    def weights(self, log_prior: Tensor, normalisation: Normalisation) -> Tensor:
+        """w(z): log_prior (K,) -> (K,)."""
+        log_weights = log_prior.double().cpu()  # (K,)
+        return torch.softmax(log_weights if normalisation == "passage" else log_weights + self._log_masses, dim=0)
 
-    def best(self, model: ModelKind, count: int, max_tokens: int) -> list[tuple[Beginning, float]]:
-        """The `count` likeliest answers of one token or more with log p(y | x), best first.
+    def empty_log_prob(self, weights: Tensor) -> float:
+        """log p(empty | x), the same for both models: weights (K,)."""
+        return float((weights * self.null).sum().log())
+
+    def best(self, model: ModelKind, weights: Tensor, count: int, max_tokens: int) -> list[tuple[Beginning, float]]:
+        """The `count` likeliest answers of one token or more with log p(y | x), best first: weights (K,).
 
         An answer of more than `max_tokens`, its end included, counts as its first `max_tokens` without an end.
         """
-        answers, beginnings = self._log_probs(model)  # (N, L) each
+        answers, beginnings = (self._of_sequence if model == "sequence" else self._of_token)(weights)  # (N, L) each
         lengths = torch.arange(1, self.longest + 1)  # (L,)
         scores = torch.where(lengths < max_tokens, answers, beginnings)
         scores = scores.masked_fill(~self._fresh | (lengths > max_tokens), -torch.inf).flatten()  # (N * L,)
@@ -131,12 +131,12 @@ class SpanTree:
         same = (self._windows[:, : len(keys)] == torch.tensor(list(keys))).all(dim=1)  # (N,)
         return Beginning(int(same.nonzero()[0]), len(keys)) if bool(same.any()) else None
 
-    def rows(self, beginning: Beginning) -> Tensor:
-        """The rows whose spans begin so, the likeliest first: where the answer stands."""
+    def rows(self, beginning: Beginning, weights: Tensor) -> Tensor:
+        """The rows whose spans begin so, the likeliest first: where the answer stands. weights (K,)."""
         column = beginning.length - 1
         rows = (self._nodes[:, column] == self._nodes[beginning.row, column]).nonzero()[:, 0]  # (N',)
         of_spans = self._shares if beginning.ended else self._begins
-        joint = self.weights[self.passages[rows]] * of_spans[rows, column]  # (N',)
+        joint = weights[self.passages[rows]] * of_spans[rows, column]  # (N',)
         return rows[joint.argsort(descending=True, stable=True)]
 
     def shares(self, beginning: Beginning | None) -> Shares:
@@ -154,27 +154,22 @@ class SpanTree:
         ends = zeros[:, :1].index_add(0, self.passages, (self._shares[:, :length] * on_path)[:, -1:])  # (K, 1)
         return Shares(torch.cat([masses, ends], dim=1), torch.cat([holds_all, holds], dim=1))
 
-    def _log_probs(self, model: ModelKind) -> tuple[Tensor, Tensor]:
-        """log p(y | x) and log p(y_<=i | x) of the first l + 1 tokens of each row: (N, L) each."""
-        answers, beginnings = self._of_sequence if model == "sequence" else self._of_token
-        return answers, beginnings
-
-    @cached_property
-    def _of_sequence(self) -> tuple[Tensor, Tensor]:
+    def _of_sequence(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """log p(y | x) and log p(y_<=i | x) of the first l + 1 tokens of each row: (K,) -> (N, L) each."""
         nodes = self._nodes[self._valid]  # (P,)
-        weights = self.weights[self.passages, None].expand_as(self._shares)[self._valid]  # (P,)
+        of_rows = weights[self.passages, None].expand_as(self._shares)[self._valid]  # (P,)
         answers, beginnings = (
-            self._add(nodes, weights * of_spans[self._valid]).log() for of_spans in (self._shares, self._begins)
+            self._add(nodes, of_rows * of_spans[self._valid]).log() for of_spans in (self._shares, self._begins)
         )  # (nodes,) each
         return answers[self._nodes], beginnings[self._nodes]
 
-    @cached_property
-    def _of_token(self) -> tuple[Tensor, Tensor]:
+    def _of_token(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """The same of RAG-Token."""
         nodes = self._nodes[self._valid]  # (P,)
         of_docs = self.passages[:, None].expand_as(self._nodes)[self._valid]  # (P,)
         # a pair is a node with one of the passages that hold it
         pairs, numbers = torch.unique(nodes * self._n_docs + of_docs, return_inverse=True)  # (pairs,), (P,)
-        node, weight = pairs // self._n_docs, self.weights[pairs % self._n_docs]  # (pairs,) each
+        node, weight = pairs // self._n_docs, weights[pairs % self._n_docs]  # (pairs,) each
         masses, ends = (
             weight.new_zeros(len(pairs)).index_add(0, numbers, of_spans[self._valid])
             for of_spans in (self._begins, self._shares)
@@ -226,13 +221,14 @@ def _windows(passage: ScoredPassage) -> Tensor:
     longest = passage.spans.shape[1]
     padded = torch.cat([passage.keys, passage.keys.new_full((longest,), -1)])  # (T + L,)
     windows = padded.unfold(0, longest, 1)[: len(passage.keys)]  # (T, L)
+    windows = torch.cat([passage.firsts[:, None], windows[:, 1:]], dim=1)
     return windows.masked_fill(torch.arange(longest) >= passage.rooms[:, None], -1)
 
 
 def _sorted(windows: Tensor) -> Tensor:
     """The order of the rows by what they read: (N, L) -> (N,)."""
     # unsigned numbers with the highest byte first compare as their bytes do
-    rows = np.ascontiguousarray((windows + 1).numpy().astype(">u4"))
+    rows = np.ascontiguousarray((windows + 1).numpy().astype(">u8"))
     names = [row.tobytes() for row in rows]
     return torch.tensor(sorted(range(len(names)), key=names.__getitem__), dtype=torch.long)
 

@@ -113,11 +113,20 @@ def read_causal(folder: Path, dtype: torch.dtype | Literal["auto"]) -> "transfor
 
     Raises CheckpointInvalid and why.
     """
+    return _read_auto(transformers.AutoModelForCausalLM, folder, dtype)
+
+
+def read_reader(folder: Path, dtype: torch.dtype | Literal["auto"]) -> "transformers.PreTrainedModel":
+    """A span reader in evaluation mode. Raises CheckpointInvalid and why."""
+    return _read_auto(transformers.AutoModelForQuestionAnswering, folder, dtype)
+
+
+def _read_auto(kind: Any, folder: Path, dtype: torch.dtype | Literal["auto"]) -> "transformers.PreTrainedModel":
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json: {first_line(error)}") from error
-    model: transformers.PreTrainedModel = read_model(transformers.AutoModelForCausalLM, folder, config, dtype)
+    model: transformers.PreTrainedModel = read_model(kind, folder, config, dtype)
     return model
 
 

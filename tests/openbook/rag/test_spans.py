@@ -52,10 +52,11 @@ def references(draw: st.DrawFn) -> SpanReference:
     return SpanReference(passages, prior, draw(st.integers(1, 4)), draw(st.booleans()))
 
 
-def tree_of(reference: SpanReference) -> SpanTree:
+def tree_of(reference: SpanReference) -> tuple[SpanTree, torch.Tensor]:
+    """All spans, and the weights of the passages."""
     normalisation: Normalisation = "shared" if reference.shared else "passage"
-    passages = [scored(one, reference.longest) for one in reference.passages]
-    return SpanTree(passages, torch.tensor(reference.prior, dtype=torch.float64).log(), normalisation)
+    tree = SpanTree([scored(one, reference.longest) for one in reference.passages])
+    return tree, tree.weights(torch.tensor(reference.prior, dtype=torch.float64).log(), normalisation)
 
 
 def scored(passage: Pointed, longest: int) -> ScoredPassage:
@@ -68,12 +69,12 @@ def scored(passage: Pointed, longest: int) -> ScoredPassage:
         torch.tensor([*of_title, 9.0, *of_text], dtype=torch.float64)
         for of_title, of_text in (passage.starts, passage.ends)
     )
-    return ScoredPassage(keys, rooms, score_spans(starts, ends, rooms, longest), passage.null)
+    return ScoredPassage(keys, keys, rooms, score_spans(starts, ends, rooms, longest), passage.null)
 
 
-def found_by(tree: SpanTree, model: ModelKind) -> dict[Tokens, float]:
+def found_by(tree: SpanTree, weights: torch.Tensor, model: ModelKind) -> dict[Tokens, float]:
     """log p(y | x) of every answer but the empty one."""
-    return {words_of(tree, one): log_prob for one, log_prob in tree.best(model, ALL, LONG)}
+    return {words_of(tree, one): log_prob for one, log_prob in tree.best(model, weights, ALL, LONG)}
 
 
 def words_of(tree: SpanTree, beginning: Beginning) -> Tokens:
@@ -87,38 +88,41 @@ def log(probability: float) -> float:
 @given(references())
 @settings(deadline=None, max_examples=40)
 def test_every_answer_has_the_probability_of_the_listing(reference: SpanReference) -> None:
-    tree = tree_of(reference)
+    tree, weights = tree_of(reference)
     listed = [one for one in reference.every_answer() if one]
     for model, probability in (("sequence", reference.rag_sequence), ("token", reference.rag_token)):
-        found = found_by(tree, model)
+        found = found_by(tree, weights, model)
         assert found == {one: pytest.approx(log(probability(one)), abs=1e-9) for one in listed}
         assert list(found.values()) == sorted(found.values(), reverse=True)
-    assert tree.empty_log_prob == pytest.approx(log(reference.rag_sequence(())), abs=1e-9)
-    assert tree.empty_log_prob == pytest.approx(log(reference.rag_token(())), abs=1e-9)
+    assert tree.empty_log_prob(weights) == pytest.approx(log(reference.rag_sequence(())), abs=1e-9)
+    assert tree.empty_log_prob(weights) == pytest.approx(log(reference.rag_token(())), abs=1e-9)
 
 
 @given(references(), st.sampled_from(MODELS), st.integers(1, 5))
 @settings(deadline=None, max_examples=40)
 def test_all_answers_and_the_empty_one_sum_to_one(reference: SpanReference, model: ModelKind, longest: int) -> None:
     """Whole answers, and those that are cut after so many tokens."""
-    tree = tree_of(reference)
+    tree, weights = tree_of(reference)
     for max_tokens in (LONG, longest):
-        probabilities = [math.exp(log_prob) for _, log_prob in tree.best(model, ALL, max_tokens)]
-        assert math.fsum([*probabilities, math.exp(tree.empty_log_prob)]) == pytest.approx(1.0, abs=1e-9)
+        probabilities = [math.exp(log_prob) for _, log_prob in tree.best(model, weights, ALL, max_tokens)]
+        assert math.fsum([*probabilities, math.exp(tree.empty_log_prob(weights))]) == pytest.approx(1.0, abs=1e-9)
 
 
 @given(references())
 @settings(deadline=None, max_examples=40)
 def test_steps_and_posteriors_are_those_of_the_listing(reference: SpanReference) -> None:
-    tree = tree_of(reference)
+    tree, weights = tree_of(reference)
     steps: Any
     for model, steps, expected in (
         ("sequence", steps_of_sequence, reference.rag_sequence_posterior),
         ("token", steps_of_token, reference.rag_token_posterior),
     ):
-        best: list[tuple[Beginning | None, float]] = [*tree.best(model, 5, LONG), (None, tree.empty_log_prob)]
+        best: list[tuple[Beginning | None, float]] = [
+            *tree.best(model, weights, 5, LONG),
+            (None, tree.empty_log_prob(weights)),
+        ]
         for beginning, log_prob in best:
-            log_probs, posterior = steps(tree.shares(beginning), tree.weights)
+            log_probs, posterior = steps(tree.shares(beginning), weights)
             words = () if beginning is None else words_of(tree, beginning)
             assert float(log_probs.sum()) == pytest.approx(log_prob, abs=1e-9)
             for column, of_reference in zip(posterior.T.tolist(), expected(words), strict=True):
@@ -136,8 +140,8 @@ def test_the_order_of_the_passages_changes_nothing(reference: SpanReference, dic
         prior=[reference.prior[k] for k in order],
     )
     for model in MODELS:
-        expected = {words: pytest.approx(one, abs=1e-9) for words, one in found_by(tree_of(reference), model).items()}
-        assert found_by(tree_of(other), model) == expected
+        expected = {words: pytest.approx(one, abs=1e-9) for words, one in found_by(*tree_of(reference), model).items()}
+        assert found_by(*tree_of(other), model) == expected
 
 
 def three() -> SpanReference:
@@ -153,39 +157,39 @@ def three() -> SpanReference:
 
 
 def test_an_answer_that_is_no_span_is_not_found() -> None:
-    tree = tree_of(three())
+    tree, _ = tree_of(three())
     assert tree.find([0, 1]) is not None
     # across title and text; in no passage; nothing; longer than a span
     assert [tree.find(words) for words in ([1, 2], [2, 2], [], [0, 1, 0, 1, 0])] == [None] * 4
 
 
 def test_the_places_of_an_answer_come_likeliest_first() -> None:
-    tree = tree_of(three())
+    tree, weights = tree_of(three())
     beginning = tree.find([0, 1])
     assert beginning is not None
-    places = [(int(tree.passages[row]), int(tree.places[row])) for row in tree.rows(beginning)]
+    places = [(int(tree.passages[row]), int(tree.places[row])) for row in tree.rows(beginning, weights)]
     assert places[0] == (0, 0)
     assert sorted(places[1:]) == [(1, 1), (1, 3)]  # behind the token that is in neither title nor text
 
 
 def test_a_cut_answer_has_the_mass_of_all_that_begin_so() -> None:
     reference = three()
-    tree = tree_of(reference)
-    cut = {words_of(tree, one): (one.ended, log_prob) for one, log_prob in tree.best("sequence", ALL, 2)}
+    tree, weights = tree_of(reference)
+    cut = {words_of(tree, one): (one.ended, log_prob) for one, log_prob in tree.best("sequence", weights, ALL, 2)}
     expected = math.fsum(w * reference.beginning(z, (0, 1)) for z, w in enumerate(reference.weights()))
     assert cut[0, 1] == (False, pytest.approx(log(expected)))
     assert cut[2,] == (True, pytest.approx(log(reference.rag_sequence((2,)))))
 
 
 def test_a_reader_that_is_sure_moves_the_shared_prior() -> None:
-    own, shared = (tree_of(replace(three(), shared=one)) for one in (False, True))
-    assert own.weights.tolist() == pytest.approx([0.5, 0.3, 0.2])
-    assert float(shared.weights[0]) > 0.9
-    assert float(shared.weights.sum()) == pytest.approx(1.0)
+    own, shared = (tree_of(replace(three(), shared=one))[1] for one in (False, True))
+    assert own.tolist() == pytest.approx([0.5, 0.3, 0.2])
+    assert float(shared[0]) > 0.9
+    assert float(shared.sum()) == pytest.approx(1.0)
 
 
 def test_passages_without_a_token_leave_the_empty_answer() -> None:
     silent = SpanReference([Pointed([[], []], [[], []], [[], []], 1.0)] * 2, [0.5, 0.5], 3, shared=True)
-    tree = tree_of(silent)
-    assert [tree.best(model, 3, LONG) for model in MODELS] == [[], []]
-    assert tree.empty_log_prob == pytest.approx(0.0)
+    tree, weights = tree_of(silent)
+    assert [tree.best(model, weights, 3, LONG) for model in MODELS] == [[], []]
+    assert tree.empty_log_prob(weights) == pytest.approx(0.0)

@@ -1,0 +1,246 @@
+"""What a span reader reads: a question with a passage, as word pieces that know their place in the passage's text.
+
+`openbook.json` of a checkpoint holds as `reader`, all of it with defaults:
+
+    {"normalisation": "passage", "title_separator": " / ", "longest_span": 64, "longest_question": 64,
+     "longest_input": 384}
+
+`normalisation` says whether each passage's spans and null have a softmax of their own ("passage"), or those of all
+passages share one ("shared"). Lengths are in tokens.
+
+The context is title, separator and text. A context that is too long is read in windows which overlap by the longest
+span, so that each span stands whole in one of them.
+"""
+
+import string
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from openbook.entities import Passage
+from openbook.errors import CheckpointInvalid, InvalidRequest
+from openbook.rag.spans import Normalisation
+from openbook.rag.wording import TITLE_SEPARATOR
+
+# How tokenizers write the space before a word.
+SPACES = ("Ġ", "▁")
+# Of ASCII alone: byte pairs write other letters as two bytes, which must not be mixed up.
+_LOWER = {ord(upper): lower for upper, lower in zip(string.ascii_uppercase, string.ascii_lowercase, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderFacts:
+    """What `openbook.json` says of a reader. `parse` checks it."""
+
+    normalisation: Normalisation = "passage"
+    title_separator: str = TITLE_SEPARATOR
+    longest_span: int = 64
+    longest_question: int = 64
+    longest_input: int = 384
+
+    @classmethod
+    def parse(cls, content: Any) -> "ReaderFacts":
+        """Raises ValueError for what describes no reader, and says why."""
+        facts = cls(**(content or {}))
+        if facts.normalisation not in get_args(Normalisation):
+            raise ValueError(f"normalisation is one of {get_args(Normalisation)}, and is {facts.normalisation!r}")
+        if not isinstance(facts.title_separator, str) or not facts.title_separator:
+            raise ValueError("title_separator is a text, and not empty")
+        for name in ("longest_span", "longest_question", "longest_input"):
+            value = getattr(facts, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} is a number of tokens, 1 or more, and is {value!r}")
+        return facts
+
+    def content(self) -> dict[str, Any]:
+        """What `parse` reads."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of a context with the question before it, as the reader takes them. Its tokens from `start` on are
+    those of the context from `first` on, `count` of them."""
+
+    ids: tuple[int, ...]
+    kinds: tuple[int, ...]
+    start: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskedPassage:
+    """A passage's context in tokens, each with its characters [start, end), and the windows that read it.
+
+    The text begins at character `text_start`, behind title and separator. `firsts`, `keys` and `rooms` are those of
+    ScoredPassage.
+    """
+
+    context: str
+    text_start: int
+    ids: tuple[int, ...]
+    offsets: tuple[tuple[int, int], ...]
+    firsts: Tensor  # (T,)
+    keys: Tensor  # (T,)
+    rooms: Tensor  # (T,)
+    windows: tuple[Window, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokenised:
+    text: str
+    ids: tuple[int, ...]
+    offsets: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """The special tokens before, between and behind a question and its context; and the kind of each part's tokens."""
+
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    behind: tuple[int, ...]
+    kinds: tuple[tuple[int, ...], int, tuple[int, ...], int, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, tokenizer: Any, name: str) -> "_Frame":
+        encoded = tokenizer("a", "a", return_token_type_ids=True, verbose=False)
+        ids, kinds, parts = encoded["input_ids"], encoded["token_type_ids"], encoded.sequence_ids()
+        if 0 not in parts or 1 not in parts:
+            raise CheckpointInvalid(checkpoint=name, reason="its tokenizer does not take a pair of texts.")
+        question, context = parts.index(0), parts.index(1)
+        ends = [len(parts) - 1 - parts[::-1].index(part) + 1 for part in (0, 1)]
+        return cls(
+            tuple(ids[:question]),
+            tuple(ids[ends[0] : context]),
+            tuple(ids[ends[1] :]),
+            (
+                tuple(kinds[:question]),
+                kinds[question],
+                tuple(kinds[ends[0] : context]),
+                kinds[context],
+                tuple(kinds[ends[1] :]),
+            ),
+        )
+
+    def __len__(self) -> int:
+        return len(self.before) + len(self.between) + len(self.behind)
+
+    def window(self, question: Sequence[int], context: Sequence[int], first: int) -> Window:
+        of_before, of_question, of_between, of_context, of_behind = self.kinds
+        return Window(
+            (*self.before, *question, *self.between, *context, *self.behind),
+            (
+                *of_before,
+                *([of_question] * len(question)),
+                *of_between,
+                *([of_context] * len(context)),
+                *of_behind,
+            ),
+            len(self.before) + len(question) + len(self.between),
+            first,
+            len(context),
+        )
+
+
+class ReaderWording:
+    """A reader's tokenizer with the frame of its input, and which tokens read alike.
+
+    Two tokens have one key where they differ by the case of ASCII letters; as the first of a span also where they
+    differ by the space before them. A token that the vocabulary does not know reads as its text.
+    """
+
+    def __init__(self, name: str, tokenizer: Any, facts: ReaderFacts, positions: int | None) -> None:
+        """`positions` is the longest input of the model, `name` the checkpoint's. Raises CheckpointInvalid for a
+        tokenizer that cannot be used."""
+        if not tokenizer.is_fast:
+            raise CheckpointInvalid(checkpoint=name, reason="its reader's tokenizer does not say where a token stands.")
+        self.tokenizer = tokenizer
+        self.longest_span = facts.longest_span
+        self._facts = facts
+        self._frame = _Frame.of(tokenizer, name)
+        self._longest = facts.longest_input if positions is None else min(facts.longest_input, positions)
+        self._unknown = tokenizer.unk_token_id if tokenizer.unk_token_id is not None else -1
+        tokens = [token or "" for token in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
+        lower = [token.translate(_LOWER) for token in tokens]
+        self._keys = _lowest(lower)  # (V,)
+        self._firsts = _lowest([token[1:] if token[:1] in SPACES and token[1:] else token for token in lower])  # (V,)
+
+    def ask(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> list[AskedPassage]:
+        """Each question with each of its passages. Raises InvalidRequest for a question that leaves no room for one."""
+        asked = []
+        for question, of_question in zip(self._tokenise(questions), passages, strict=True):
+            ids = question.ids[: self._facts.longest_question]
+            room = self._longest - len(self._frame) - len(ids)
+            if room < 1:
+                raise InvalidRequest(
+                    field="question",
+                    reason=f"it takes {len(ids)} tokens, which leaves no room for a passage: this checkpoint's reader "
+                    f"reads {self._longest} in all.",
+                )
+            # DPR's table writes titles in quotation marks
+            titles = [one.title.removeprefix('"').removesuffix('"') for one in of_question]
+            openings = [f"{title}{self._facts.title_separator}" if title else "" for title in titles]
+            contexts = self._tokenise([opening + one.text for opening, one in zip(openings, of_question, strict=True)])
+            for title, opening, context in zip(titles, openings, contexts, strict=True):
+                windows = self._windows(ids, context.ids, room)
+                asked.append(self._asked(context, len(title), len(opening), windows))
+        return asked
+
+    def forms(self, target: str) -> list[tuple[int, ...]]:
+        """The keys that say a target: as it stands behind a space, and at a beginning where that is written otherwise.
+
+        None for the empty one.
+        """
+        spaced, bare = self._tokenise([f" {target.strip()}", target.strip()])
+        return list(dict.fromkeys(self._said(one) for one in (spaced, bare) if one.ids))
+
+    def _said(self, target: _Tokenised) -> tuple[int, ...]:
+        firsts, keys = self._read_as(target)  # (n,) each
+        return (*firsts[:1].tolist(), *keys[1:].tolist())
+
+    def _read_as(self, context: _Tokenised) -> tuple[Tensor, Tensor]:
+        """The key of each token as the first of a span, and as a later one: (T,) each."""
+        ids = torch.tensor(context.ids, dtype=torch.long)  # (T,)
+        firsts, keys = self._firsts[ids], self._keys[ids]
+        for place in (ids == self._unknown).nonzero()[:, 0].tolist():
+            start, end = context.offsets[place]
+            said = context.text[start:end].strip().translate(_LOWER)
+            firsts[place] = keys[place] = len(self._keys) + zlib.crc32(said.encode())
+        return firsts, keys
+
+    def _windows(self, question: Sequence[int], context: Sequence[int], room: int) -> tuple[Window, ...]:
+        """As many as the context needs, one where it is short."""
+        step = room - min(self.longest_span, room // 2)
+        firsts = range(0, max(1, len(context) - room + step), step)
+        return tuple(self._frame.window(question, context[first : first + room], first) for first in firsts)
+
+    def _asked(self, context: _Tokenised, title_end: int, text_start: int, windows: tuple[Window, ...]) -> AskedPassage:
+        # some tokenizers give a word the space before it
+        offsets = [(end - len(context.text[start:end].lstrip()), end) for start, end in context.offsets]
+        of_title = sum(end <= title_end for _, end in offsets)
+        before_text = sum(start < text_start for start, _ in offsets)
+        count = len(offsets)  # T
+        lefts = [*range(of_title, 0, -1), *([0] * (before_text - of_title)), *range(count - before_text, 0, -1)]
+        rooms = torch.tensor(lefts, dtype=torch.long).clamp_max(self.longest_span)  # (T,)
+        firsts, keys = self._read_as(context)
+        return AskedPassage(context.text, text_start, context.ids, tuple(offsets), firsts, keys, rooms, windows)
+
+    def _tokenise(self, texts: Sequence[str]) -> list[_Tokenised]:
+        # without a limit: one that changed from call to call would be changed under another thread's hands
+        encoded = self.tokenizer(list(texts), add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        return [
+            _Tokenised(text, tuple(ids), tuple(offsets))
+            for text, ids, offsets in zip(texts, encoded["input_ids"], encoded["offset_mapping"], strict=True)
+        ]
+
+
+def _lowest(names: Sequence[str]) -> Tensor:
+    """Of each name the place where it stands first."""
+    places: dict[str, int] = {}
+    return torch.tensor([places.setdefault(name, place) for place, name in enumerate(names)])

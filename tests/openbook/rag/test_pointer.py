@@ -1,0 +1,384 @@
+"""A span reader under the marginal, held against transformers' own logits and a listing of every span."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+from openbook.entities import Answer, AnswerOptions, AnswerToken, Hypothesis, ModelKind, Passage, Retrieval
+from openbook.errors import CheckpointInvalid, InvalidRequest
+from openbook.rag.checkpoint import load_checkpoint
+from openbook.rag.engine import RagEngine
+from openbook.rag.generators import open_generator
+from openbook.rag.listening import Listener
+from openbook.rag.marginal import doc_log_prior
+from openbook.rag.pointer import Pointer
+from openbook.rag.spans import Normalisation
+from openbook.storage.snapshot import IndexSnapshot
+from tests.fixtures.readers import FAMILIES, write_pointer
+from tests.openbook.rag.conftest import Case, make_case
+from tests.reference.reference import Tokens
+from tests.reference.spans import Pointed, SpanReference
+
+QUESTION = "who is the president of peru ?"
+ALL = 1_000_000
+MODELS: tuple[ModelKind, ...] = ("token", "sequence")
+
+
+@dataclass(frozen=True)
+class Read:
+    """A pointer, and transformers' own model of the same folder in float64."""
+
+    folder: Path
+    generator: Pointer
+    exact: Any
+    tokenizer: Any
+
+    def decode(self, *cases: Case, **options: Any) -> list[tuple[Hypothesis, ...]]:
+        encoded = self.generator.encode([case.question for case in cases], [case.passages for case in cases])
+        scores = torch.tensor([case.doc_scores for case in cases], dtype=torch.float64)  # (Q, K)
+        wanted = AnswerOptions(**({"num_answers": ALL, "max_new_tokens": 99} | options))
+        return self.generator.decode(self.generator.start(encoded), doc_log_prior(scores), wanted)
+
+    def score(self, case: Case, targets: list[str], model: ModelKind) -> tuple[Hypothesis, ...]:
+        encoded = self.generator.encode([case.question], [case.passages])
+        scores = torch.tensor([case.doc_scores], dtype=torch.float64)  # (1, K)
+        ids = self.generator.target_ids(targets)
+        return self.generator.score(self.generator.start(encoded), doc_log_prior(scores), ids, model)[0]
+
+    def empty(self, case: Case) -> float:
+        encoded = self.generator.encode([case.question], [case.passages])
+        scores = torch.tensor([case.doc_scores], dtype=torch.float64)  # (1, K)
+        return float(self.generator.empty_log_prob(self.generator.start(encoded), doc_log_prior(scores))[0])
+
+    def reference(self, case: Case, *, shared: bool = False, longest: int = 64) -> SpanReference:
+        prior = torch.tensor(case.doc_scores, dtype=torch.float64).softmax(0).tolist()
+        return SpanReference([self.pointed(case.question, one) for one in case.passages], prior, longest, shared)
+
+    def pointed(self, question: str, passage: Passage) -> Pointed:
+        """What transformers' own tokenizer and model make of the pair, at its own length."""
+        opening = f"{passage.title} / "
+        encoded = self.tokenizer(question, opening + passage.text, return_offsets_mapping=True)
+        ids = torch.tensor([encoded["input_ids"]])
+        more = {"token_type_ids": torch.tensor([encoded["token_type_ids"]])} if "token_type_ids" in encoded else {}
+        with torch.no_grad():
+            output = self.exact(input_ids=ids, attention_mask=torch.ones_like(ids), **more)
+        starts, ends = output.start_logits[0].tolist(), output.end_logits[0].tolist()
+        context = [place for place, part in enumerate(encoded.sequence_ids()) if part == 1]
+        # a token of a space alone stands where its word begins
+        offsets = [encoded["offset_mapping"][place] for place in context]
+        title = [place for place, (_, end) in zip(context, offsets, strict=True) if end <= len(passage.title)]
+        text = [place for place, (_, end) in zip(context, offsets, strict=True) if end > len(opening)]
+        if text and text[0] - 1 in context and offsets[text[0] - 1 - context[0]][1] == len(opening):
+            bare = self.tokenizer.convert_ids_to_tokens(encoded["input_ids"][text[0] - 1])
+            text = [text[0] - 1, *text] if bare in ("Ġ", "▁") else text
+        names = self.tokenizer.convert_ids_to_tokens(encoded["input_ids"])
+        regions = (title, text)
+        return Pointed(
+            [[self.number(names[place].lower()) for place in region] for region in regions],
+            [[starts[place] for place in region] for region in regions],
+            [[ends[place] for place in region] for region in regions],
+            starts[0] + ends[0],
+            [[self.number(bare_of(names[place].lower())) for place in region] for region in regions],
+        )
+
+    def number(self, name: str) -> int:
+        return NUMBERS.setdefault(name, len(NUMBERS))
+
+
+NUMBERS: dict[str, int] = {}
+
+
+def bare_of(name: str) -> str:
+    return name[1:] if len(name) > 1 and name[0] in "Ġ▁" else name
+
+
+def read(folder: Path) -> Read:
+    generator = open_generator(load_checkpoint(folder))
+    assert isinstance(generator, Pointer)
+    exact = AutoModelForQuestionAnswering.from_pretrained(folder / "reader").eval().double()
+    return Read(folder, generator, exact, AutoTokenizer.from_pretrained(folder / "reader"))
+
+
+@pytest.fixture(scope="module")
+def reads(tiny_pointers: dict[str, Path]) -> Callable[[str], Read]:
+    made: dict[str, Read] = {}
+
+    def of(family: str) -> Read:
+        if family not in made:
+            made[family] = read(tiny_pointers[family])
+        return made[family]
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def mpnet(reads: Callable[[str], Read]) -> Read:
+    return reads("mpnet")
+
+
+@pytest.fixture(scope="module")
+def pointing(tiny_pointers: dict[str, Path]) -> RagEngine:
+    return RagEngine(load_checkpoint(tiny_pointers["mpnet"]))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_has_the_answers_of_transformers_own_logits(reads: Callable[[str], Read], family: str) -> None:
+    subject, case = reads(family), make_case(1, 3, longest=12)
+    reference = subject.reference(case)
+    expected: dict[ModelKind, Callable[[Tokens], float]] = {
+        "sequence": reference.rag_sequence,
+        "token": reference.rag_token,
+    }
+    some = sorted((one for one in reference.every_answer() if one), key=reference.rag_sequence)[-30:]
+    for model, probability in expected.items():
+        (found,) = subject.decode(case, model=model)
+        assert len(found) == len(reference.every_answer()) - 1
+        probabilities = sorted((math.exp(one.log_prob) for one in found), reverse=True)
+        listed = sorted(map(probability, some), reverse=True)
+        if model == "sequence":
+            assert probabilities[:30] == pytest.approx(listed, rel=1e-3)
+        else:
+            assert all(min(abs(one - other) for other in probabilities) < 1e-3 * one for one in listed)
+    assert math.exp(subject.empty(case)) == pytest.approx(reference.rag_sequence(()), rel=1e-3)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_probabilities_posteriors_and_steps_are_those_of_the_listing(
+    tiny_pointers: dict[str, Path], tmp_path: Path, shared: bool
+) -> None:
+    normalisation: Normalisation = "shared" if shared else "passage"
+    folder = write_pointer(tmp_path / "mine", tiny_pointers["mpnet"] / "reader", normalisation=normalisation)
+    subject, case = read(folder), make_case(4, 4, longest=15)
+    reference = subject.reference(case, shared=shared)
+    for model in MODELS:
+        (found,) = subject.decode(case, model=model)
+        total = math.fsum(math.exp(one.log_prob) for one in found) + math.exp(subject.empty(case))
+        assert total == pytest.approx(1.0, abs=1e-6)
+        for one in found[:5]:
+            names = subject.tokenizer.convert_ids_to_tokens(list(one.token_ids[:-1]))
+            words = tuple(subject.number(name) for name in names)
+            if model == "sequence":
+                probability, columns = reference.rag_sequence(words), reference.rag_sequence_posterior(words)
+            else:
+                probability, columns = reference.rag_token(words), reference.rag_token_posterior(words)
+            assert math.exp(one.log_prob) == pytest.approx(probability, rel=1e-3)
+            assert sum(one.token_log_probs) == pytest.approx(one.log_prob)
+            for column, expected in zip(one.posterior, columns, strict=True):
+                assert column == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_batch_gives_each_question_what_it_has_alone(mpnet: Read, model: ModelKind) -> None:
+    cases = [make_case(seed, 3) for seed in (1, 2, 3)]
+    together = mpnet.decode(*cases, model=model, num_answers=5)
+    for case, found in zip(cases, together, strict=True):
+        (alone,) = mpnet.decode(case, model=model, num_answers=5)
+        assert [one.token_ids for one in found] == [one.token_ids for one in alone]
+        assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in alone], abs=1e-5)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_another_order_of_the_passages_gives_the_same_answers(mpnet: Read, model: ModelKind) -> None:
+    case = make_case(6, 4)
+    turned = Case(case.question, case.passages[::-1], case.doc_scores[::-1])
+    (found,), (other,) = (mpnet.decode(one, model=model, num_answers=5) for one in (case, turned))
+    assert [one.token_ids for one in found] == [one.token_ids for one in other]
+    assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in other], abs=1e-6)
+    assert found[0].posterior[-1] == pytest.approx(other[0].posterior[-1][::-1], abs=1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_windows_of_a_short_passage_are_the_pair_of_its_tokenizer(
+    reads: Callable[[str], Read], family: str
+) -> None:
+    subject, passage = reads(family), Passage("1", '"Peru"', "The president is\tMaria  López, of (old) Lima.")
+    (asked,) = subject.generator.wording.ask([QUESTION], [[passage]])
+    (window,) = asked.windows
+    encoded = subject.tokenizer(QUESTION, f"Peru / {passage.text}", return_token_type_ids=True)
+    assert list(window.ids) == encoded["input_ids"]
+    assert list(window.kinds) == encoded["token_type_ids"]
+    # title and text have room for spans, the separator has none
+    of_text = [place for place, (_, end) in enumerate(asked.offsets) if end > asked.text_start]
+    assert [bool(asked.rooms[place]) for place in of_text] == [True] * len(of_text)
+    assert int((asked.rooms == 0).sum()) in (1, 2)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_answer_is_the_passages_own_text_and_knows_where_it_stands(
+    reads: Callable[[str], Read], family: str
+) -> None:
+    passages = (
+        Passage("1", "Peru", "The President of  Peru is Maria López (born 1950), of Lima."),
+        Passage("2", "", "In Peru, the president of peru\nlives in LIMA."),
+    )
+    (found,) = reads(family).decode(Case(QUESTION, passages, (0.5, 0.0)), model="sequence", num_answers=300)
+    assert len({one.token_ids for one in found}) == 300
+    for one in found:
+        assert one.quote is not None
+        text = "".join(one.quote.token_texts[:-1])
+        assert text.strip() == one.quote.text
+        assert any(one.quote.text in f"{passage.title}\n{passage.text}" for passage in passages)
+        # a space of its own is a token of some tokenizers
+        for passage, spans in zip(passages, one.quote.spans if one.quote.text else (), strict=bool(one.quote.text)):
+            for start, end in spans:
+                said, there = ("".join(words.lower().split()) for words in (one.quote.text, passage.text[start:end]))
+                assert said == there
+
+
+def test_a_long_passage_is_read_in_windows_and_loses_no_span(mpnet: Read) -> None:
+    words = make_case(8, 1, longest=1).passages[0].text
+    text = " ".join(f"{words} {number} lima {number * 7} chile" for number in range(200))
+    passage = Passage("1", "Long", text)
+    (asked,) = mpnet.generator.wording.ask([QUESTION], [[passage]])
+    assert len(asked.windows) > 3
+    assert max(len(window.ids) for window in asked.windows) == 256
+    scored = mpnet.generator.encode([QUESTION], [[passage]]).scored[0]
+    assert torch.equal(torch.isfinite(scored.spans), torch.arange(64) < asked.rooms[:, None])
+    # by hand: the best of the windows that hold a span, and the least null
+    logits = [one_window(mpnet, window.ids) for window in asked.windows]
+    assert scored.null == pytest.approx(min(float(one[0].sum()) for one in logits), abs=1e-4)
+    for place, length in ((0, 1), (100, 5), (180, 64), (len(asked.ids) - 3, 2)):
+        sums = [
+            float(
+                one[window.start + place - window.first, 0] + one[window.start + place + length - 1 - window.first, 1]
+            )
+            for window, one in zip(asked.windows, logits, strict=True)
+            if window.first <= place and place + length <= window.first + window.count
+        ]
+        assert float(scored.spans[place, length - 1]) == pytest.approx(max(sums), abs=1e-4)
+
+
+def one_window(subject: Read, ids: tuple[int, ...]) -> torch.Tensor:
+    with torch.no_grad():
+        output = subject.exact(input_ids=torch.tensor([list(ids)]))
+    return torch.stack([output.start_logits[0], output.end_logits[0]], dim=-1)
+
+
+def test_a_long_question_is_cut(mpnet: Read) -> None:
+    question = "lima " * 100
+    (asked,) = mpnet.generator.wording.ask([question], [[Passage("1", "", "peru")]])
+    assert len(asked.windows[0].ids) == 64 + 1 + 4
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_targets_have_the_probability_of_the_answers(mpnet: Read, model: ModelKind) -> None:
+    case = make_case(9, 3)
+    (found,) = mpnet.decode(case, model=model, num_answers=4)
+    texts = [one.quote.text for one in found if one.quote is not None]
+    scored = mpnet.score(case, [*texts, "", "of no passage at all", case.passages[0].text * 9], model)
+    assert [one.log_prob for one in scored[:4]] == pytest.approx([one.log_prob for one in found])
+    assert [one.posterior for one in scored[:4]] == [one.posterior for one in found]
+    assert scored[4].log_prob == pytest.approx(mpnet.empty(case))
+    assert [one.log_prob for one in scored[5:]] == [-math.inf] * 2
+
+
+def test_targets_that_differ_by_case_are_one(mpnet: Read) -> None:
+    with pytest.raises(InvalidRequest, match="are the same"):
+        mpnet.generator.target_ids(["Lima", "lima"])
+
+
+def test_a_target_of_a_cased_reader_is_found_behind_a_space_and_at_a_beginning(reads: Callable[[str], Read]) -> None:
+    passage = Passage("1", "", "Peru and the river of Anden")
+    case = Case(QUESTION, (passage,), (0.0,))
+    for target in ("Peru", "PERU", "peru and", "the river", "Anden"):
+        (one,) = reads("roberta").score(case, [target], "sequence")
+        assert one.log_prob > -math.inf, target
+
+
+def test_a_long_answer_is_cut_where_the_question_says(mpnet: Read) -> None:
+    (found,) = mpnet.decode(make_case(2, 2), model="sequence", max_new_tokens=1)
+    assert {len(one.token_ids) for one in found} == {1}
+    assert all(one.token_ids[-1] != mpnet.generator.eos for one in found)
+
+
+def test_passages_without_words_leave_the_empty_answer(mpnet: Read) -> None:
+    ((only,),) = mpnet.decode(Case(QUESTION, (Passage("1", "", ""),), (0.0,)))
+    assert only.token_ids == (mpnet.generator.eos,)
+    assert only.log_prob == pytest.approx(0.0)
+    assert only.quote is not None
+    assert only.quote.text == ""
+
+
+# --- the engine -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_engine_answers_from_the_passages_that_it_finds(
+    pointing: RagEngine, mpnet: Read, snapshot: IndexSnapshot, model: ModelKind
+) -> None:
+    (answer,) = pointing.answer([QUESTION], snapshot, AnswerOptions(model=model, num_answers=3))
+    case = Case(
+        QUESTION,
+        tuple(one.passage for one in answer.passages),
+        tuple(one.doc_score for one in answer.passages),
+    )
+    (expected,) = mpnet.decode(case, model=model, num_answers=3, max_new_tokens=32)
+    assert [one.text for one in answer.answers] == [one.quote.text for one in expected if one.quote is not None]
+    assert [one.log_prob for one in answer.answers] == pytest.approx([one.log_prob for one in expected], abs=1e-4)
+    assert answer.no_answer == pytest.approx(math.exp(mpnet.empty(case)), abs=1e-5)
+    assert answer.n_read > 0
+    for passage in answer.passages:
+        for start, end in passage.answer_spans:
+            assert passage.passage.text[start:end].lower() == answer.answers[0].text.lower()
+    assert any(passage.answer_spans for passage in answer.passages)
+
+
+def test_beams_and_decoding_change_nothing(pointing: RagEngine, snapshot: IndexSnapshot) -> None:
+    def answers(**options: Any) -> list[Answer]:
+        found = pointing.answer([QUESTION], snapshot, AnswerOptions(**options))
+        return [replace(one, source=replace(one.source, seconds=found[0].source.seconds)) for one in found]
+
+    for model in MODELS:
+        usual = replace(answers(model=model)[0], source=answers()[0].source)
+        for changed in ({"num_beams": 4}, {"decoding": "fast"}):
+            assert replace(answers(model=model, **changed)[0], source=usual.source) == usual
+
+
+def test_tokens_are_told_and_join_to_the_answer(pointing: RagEngine, snapshot: IndexSnapshot) -> None:
+    told: list[Retrieval | AnswerToken] = []
+    (answer,) = pointing.answer([QUESTION], snapshot, AnswerOptions(), listeners={0: Listener(told.append)})
+    tokens = [one for one in told if isinstance(one, AnswerToken)]
+    assert tuple(tokens) == answer.tokens
+    assert pointing.joins_tokens
+    assert "".join(one.text for one in tokens if one.text not in pointing.special_tokens) == answer.text
+
+
+def test_scores_say_why_a_target_is_impossible(pointing: RagEngine, snapshot: IndexSnapshot) -> None:
+    (answer,) = pointing.answer([QUESTION], snapshot, AnswerOptions(model="sequence"))
+    targets = [str(answer.text), "words of no passage"]
+    (scores,) = pointing.score([QUESTION], targets, snapshot, AnswerOptions(model="sequence"))
+    assert scores.targets[0].log_prob == pytest.approx(answer.answers[0].log_prob)
+    assert scores.targets[0].reason is None
+    assert scores.targets[1].log_prob == -math.inf
+    assert scores.targets[1].reason == "No passage holds these words as one span of 64 tokens or fewer."
+    assert [one.probability for one in scores.targets] == [1.0, 0.0]
+    assert [one.answer_spans for one in scores.passages] == [one.answer_spans for one in answer.passages]
+    (none,) = pointing.score([QUESTION], targets[1:], snapshot, AnswerOptions(model="token"))
+    assert [one.probability for one in none.targets] == [0.0]
+    assert [one.posterior for one in none.passages] == pytest.approx([one.prior for one in none.passages], abs=1e-6)
+
+
+# --- the checkpoint ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"normalisation": "both"}, "normalisation is one of"),
+        ({"longest_span": 0}, "longest_span is a number of tokens"),
+        ({"title_separator": ""}, "title_separator is a text"),
+        ({"stride": 3}, "stride"),
+    ],
+)
+def test_a_reader_that_is_described_wrongly_is_refused(
+    tiny_readers: dict[str, Path], tmp_path: Path, facts: dict[str, Any], reason: str
+) -> None:
+    folder = write_pointer(tmp_path / "mine", tiny_readers["bert"], **facts)
+    with pytest.raises(CheckpointInvalid, match=reason):
+        load_checkpoint(folder)
