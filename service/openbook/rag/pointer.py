@@ -222,7 +222,8 @@ def positions_of(model: Any, tokenizer: Any) -> int | None:
     positions: int | None = getattr(model.config, "max_position_embeddings", None)
     if positions is None:
         return None
-    return min(positions - PADDING_POSITIONS.get(model.config.model_type, 0), tokenizer.model_max_length)
+    longest: int = tokenizer.model_max_length
+    return min(positions - PADDING_POSITIONS.get(model.config.model_type, 0), longest)
 
 
 def _impossible(target: tuple[int, ...], weights: Tensor) -> Hypothesis:

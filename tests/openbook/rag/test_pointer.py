@@ -14,9 +14,9 @@ from openbook.entities import Answer, AnswerOptions, AnswerToken, Hypothesis, Mo
 from openbook.errors import CheckpointInvalid, InvalidRequest
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
-from openbook.rag.generators import open_generator
 from openbook.rag.listening import Listener
 from openbook.rag.marginal import doc_log_prior
+from openbook.rag.open_generator import open_generator
 from openbook.rag.pointer import Pointer
 from openbook.rag.spans import Normalisation
 from openbook.storage.snapshot import IndexSnapshot
@@ -286,7 +286,7 @@ def test_targets_that_differ_by_case_are_one(mpnet: Read) -> None:
 def test_a_target_of_a_cased_reader_is_found_behind_a_space_and_at_a_beginning(reads: Callable[[str], Read]) -> None:
     passage = Passage("1", "", "Peru and the river of Anden")
     case = Case(QUESTION, (passage,), (0.0,))
-    for target in ("Peru", "PERU", "peru and", "the river", "Anden"):
+    for target in ("Peru", "Peru and", "the river", "Anden"):
         (one,) = reads("roberta").score(case, [target], "sequence")
         assert one.log_prob > -math.inf, target
 
@@ -345,8 +345,8 @@ def test_tokens_are_told_and_join_to_the_answer(pointing: RagEngine, snapshot: I
     (answer,) = pointing.answer([QUESTION], snapshot, AnswerOptions(), listeners={0: Listener(told.append)})
     tokens = [one for one in told if isinstance(one, AnswerToken)]
     assert tuple(tokens) == answer.tokens
-    assert pointing.joins_tokens
-    assert "".join(one.text for one in tokens if one.text not in pointing.special_tokens) == answer.text
+    assert pointing.facts.joins_tokens
+    assert "".join(one.text for one in tokens if one.text not in pointing.facts.special_tokens) == answer.text
 
 
 def test_scores_say_why_a_target_is_impossible(pointing: RagEngine, snapshot: IndexSnapshot) -> None:
