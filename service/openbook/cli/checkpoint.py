@@ -13,8 +13,13 @@ from openbook.settings import Settings
 @with_options
 def compose(
     folder: Path = argument("FOLDER", "Where to write it: a new or empty folder."),
-    generator: str = option(
-        REQUIRED, "A causal language model: a folder, a hub id such as Qwen/Qwen3-0.6B, or a .gguf file."
+    generator: str | None = option(
+        None, "A causal language model: a folder, a hub id such as Qwen/Qwen3-0.6B, or a .gguf file."
+    ),
+    reader: str | None = option(
+        None,
+        "Instead of a language model a span reader: a folder or hub id of an extractive question-answering model, such "
+        "as deepset/roberta-base-squad2.",
     ),
     question_encoder: str = option(
         REQUIRED,
@@ -33,7 +38,7 @@ def compose(
         None, "Factor of the dense scores. Default: 20 for cosines, else 1.", min=1e-3, max=1e3
     ),
 ) -> None:
-    """Make a checkpoint of a language model and encoders that are there already.
+    """Make a checkpoint of a language model or a span reader, and encoders that are there already.
 
     The checkpoint answers as any other: openbook serve --checkpoint FOLDER.
     """
@@ -54,6 +59,7 @@ def compose(
         composed = compose(
             folder,
             generator=generator,
+            reader=reader,
             question_encoder=question_encoder,
             passage_encoder=named,
             prompt=own_prompt,

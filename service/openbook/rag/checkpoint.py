@@ -226,6 +226,8 @@ def _load_reader(
     folder: Path, facts: Facts, device: str, dtype: Dtype, products: Products | None, bare: bool
 ) -> Checkpoint:
     """A folder with a span reader."""
+    if dtype == "int8":
+        raise SettingInvalid(setting="dtype", reason="int8 is there for BART generators alone.")
     kind = choose_dtype(dtype, device, products)
     reader = read_reader(folder / READER, kind).to(device)
     encoder = read_question_encoder(folder / QUESTION_ENCODER, kind)
@@ -238,7 +240,6 @@ def _load_reader(
         facts=facts,
         fingerprint=fingerprint_of(folder),
         generation=GenerationConfig(),
-        int8=dtype == "int8",
         question_head=encoder.head and encoder.head.to(device),
         products=products,
     )

@@ -1,4 +1,4 @@
-"""A causal checkpoint out of parts: a language model, a question encoder, and the name of the encoder of its passages.
+"""A checkpoint out of parts: a language model or a span reader, a question encoder, and the encoder of its passages.
 
 The folder holds everything that serving reads, and appears as a whole or not at all.
 """
@@ -7,22 +7,24 @@ import importlib.util
 import json
 import shutil
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from openbook.entities import PriorWeights
 from openbook.errors import CheckpointInvalid, SettingInvalid
 from openbook.extensions import checkpoint_folder
-from openbook.rag.causal_generator import CausalGenerator
-from openbook.rag.checkpoint import FACTS_FILE, GENERATOR, QUESTION_ENCODER, load_checkpoint
+from openbook.rag.checkpoint import FACTS_FILE, GENERATOR, QUESTION_ENCODER, READER, load_checkpoint
 from openbook.rag.encoder_head import QUESTION_PROMPTS, read_head, read_json
 from openbook.rag.hub import find_folder
+from openbook.rag.open_generator import open_generator
 from openbook.rag.prompt import LONGEST_PASSAGE, SHORT_ANSWERS, CausalPrompt
+from openbook.rag.reader_wording import ReaderFacts
 from openbook.rag.retriever import QuestionEncoder
-from openbook.rag.weights import first_line, quiet
+from openbook.rag.weights import first_line, quiet, read_reader
 
 # Cosines lie between -1 and 1, mostly near each other: as logits of a prior they need a scale. Unfitted, this one.
 SCALE_OF_COSINES = 20.0
@@ -42,34 +44,47 @@ class EncoderName:
 
 @dataclass(frozen=True, slots=True)
 class _Brought:
-    """What a question encoder brings: the passage encoder that it was trained for, where that is known, and a scale."""
+    """What a question encoder brings: the passage encoder that it was trained for, where that is known, a scale, and
+    the hybrid prior that was fitted to it."""
 
     passage_encoder: dict[str, Any] | None
     scale: float
+    prior: PriorWeights | None = None
 
 
 def compose(
     folder: Path,
     *,
-    generator: str,
+    generator: str | None = None,
+    reader: str | None = None,
     question_encoder: str,
     passage_encoder: EncoderName | None = None,
     prompt: CausalPrompt | None = None,
     prior_scale: float | None = None,
     name: str | None = None,
 ) -> str:
-    """Write a causal checkpoint to `folder`, which is not there yet, and return its name.
+    """Write a checkpoint to `folder`, which is not there yet, and return its name.
 
-    `generator` is a folder, a hub id or a GGUF file of a causal language model. `question_encoder` is a RAG checkpoint,
+    `generator` is a folder, a hub id or a GGUF file of a causal language model; or `reader` is a folder or hub id of a
+    span reader, an AutoModelForQuestionAnswering. `question_encoder` is a RAG checkpoint,
     whose question encoder is taken, or a folder or hub id of a sentence-transformers model or a DPRQuestionEncoder.
     Raises CheckpointInvalid or CheckpointNotFound for a part that cannot be used, and SettingInvalid for parts that do
     not belong together.
     """
+    if (generator is None) == (reader is None):
+        raise SettingInvalid(
+            setting="--generator",
+            reason="name a language model (--generator) or a span reader (--reader), not both.",
+        )
+    if reader is not None and prompt is not None:
+        raise SettingInvalid(setting="--prompt", reason="a span reader takes no prompt.")
     folder.parent.mkdir(parents=True, exist_ok=True)
     # beside its place, so that a rename moves it
     made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
-        positions = _write_generator(generator, made / GENERATOR)
+        positions = _write_generator(generator, made / GENERATOR) if generator is not None else None
+        if reader is not None:
+            _write_reader(reader, made / READER)
         brought = _write_question_encoder(question_encoder, made / QUESTION_ENCODER)
         named = brought.passage_encoder
         if passage_encoder is not None:
@@ -82,11 +97,17 @@ def compose(
         facts = {
             "format": 1,
             "name": name or folder.name,
-            "kind": "causal",
+            "kind": "causal" if reader is None else "reader",
             "prior_scale": prior_scale or brought.scale,
             "passage_encoder": named,
-            "prompt": (prompt or _usual_prompt(made / GENERATOR, positions)).content(),
         }
+        if reader is None:
+            facts["prompt"] = (prompt or _usual_prompt(made / GENERATOR, positions)).content()
+        else:
+            # RAG-Sequence is exact under a reader and holds on to the passage that began the answer
+            facts |= {"model": "sequence", "reader": ReaderFacts().content()}
+            if brought.prior is not None:
+                facts["prior"] = asdict(brought.prior)
         if named is None:
             del facts["passage_encoder"]
         (made / FACTS_FILE).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -115,7 +136,7 @@ def _find(source: str) -> Path:
 def _check(folder: Path, passage_encoder: EncoderName | None) -> str:
     """Load what was written as serving does. Returns its name."""
     checkpoint = load_checkpoint(folder, dtype="auto")
-    CausalGenerator(checkpoint)
+    open_generator(checkpoint)
     dimension = QuestionEncoder(checkpoint).dimension
     if passage_encoder is not None and passage_encoder.dimension != dimension:
         raise SettingInvalid(
@@ -158,6 +179,16 @@ def _write_generator(source: str, folder: Path) -> int | None:
     return positions
 
 
+def _write_reader(source: str, folder: Path) -> None:
+    """The model and its tokenizer, in the precision that it has."""
+    found = _find(source)
+    read_reader(found, "auto").save_pretrained(folder)
+    try:
+        AutoTokenizer.from_pretrained(found, local_files_only=True, trust_remote_code=False).save_pretrained(folder)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise CheckpointInvalid(checkpoint=source, reason=f"as a reader: {first_line(error)}") from error
+
+
 def _read_gguf(source: str, files: list[Path]) -> dict[str, Any]:
     """How transformers is to read a GGUF file: unpacked, which is done once, here."""
     if len(files) != 1:
@@ -196,7 +227,7 @@ def _write_question_encoder(source: str, folder: Path) -> _Brought:
             facts = checkpoint.facts
             named = {"name": facts.encoder_name, "fingerprint": facts.encoder_fingerprint}
             # it was trained with this scale
-            return _Brought(named if facts.encoder_fingerprint else None, facts.prior_scale)
+            return _Brought(named if facts.encoder_fingerprint else None, facts.prior_scale, facts.prior)
         if kind != "dpr":
             raise CheckpointInvalid(
                 checkpoint=source,

@@ -3,7 +3,16 @@
 from pathlib import Path
 
 from openbook.rag.adapter import read_adapter
-from openbook.rag.checkpoint import ADAPTER, GENERATOR, fingerprint_of, locate, question_encoder_of, read_facts
+from openbook.rag.checkpoint import (
+    ADAPTER,
+    GENERATOR,
+    QUESTION_ENCODER,
+    READER,
+    fingerprint_of,
+    locate,
+    question_encoder_of,
+    read_facts,
+)
 from openbook.rag.encoder_head import read_json
 
 
@@ -15,7 +24,11 @@ def describe(source: str | Path) -> dict[str, str]:
     folder = locate(source)
     facts = read_facts(folder)
     said = {"checkpoint": f"{facts.name}@{fingerprint_of(folder)}", "folder": str(folder)}
-    if facts.prompt is None:
+    if facts.reader is not None:
+        said["generator"] = f"{read_json(folder / READER, 'config.json').get('model_type')}, a span reader"
+        said["question encoder"] = str(read_json(folder / QUESTION_ENCODER, "config.json").get("model_type"))
+        said["normalisation"] = facts.reader.normalisation
+    elif facts.prompt is None:
         config = read_json(folder, "config.json")
         said["generator"] = str(config.get("generator", {}).get("model_type"))
         said["question encoder"] = str(config.get("question_encoder", {}).get("model_type"))

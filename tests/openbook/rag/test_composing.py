@@ -1,6 +1,7 @@
 """A checkpoint out of parts: what is written, what is refused, and that nothing half made is left."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from functools import wraps
@@ -11,7 +12,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, MambaConfig, MambaForCausalLM
 
-from openbook.entities import AnswerOptions
+from openbook.entities import AnswerOptions, PriorWeights
 from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
 from openbook.rag import llama_network
@@ -24,6 +25,7 @@ from openbook.rag.open_generator import open_generator
 from openbook.rag.retriever import QuestionEncoder
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.causal import PROMPT, causal_tokenizer, write_causal, write_question_encoder
+from tests.fixtures.readers import FAMILIES
 
 QUESTION = "who is the president of peru ?"
 
@@ -94,6 +96,57 @@ def test_cosines_get_a_scale_and_a_chat_template_makes_the_prompt_a_chat(parts: 
     # the same model for questions as for passages: the very same vectors
     (vector,) = QuestionEncoder(checkpoint).encode([QUESTION])
     assert vector == pytest.approx(encoder.encode_texts([QUESTION])[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_any_reader_answers_with_the_question_encoder_of_another_checkpoint(
+    family: str, tiny_readers: dict[str, Path], tiny_checkpoint: Path, snapshot: IndexSnapshot, tmp_path: Path
+) -> None:
+    edit(copy := Path(shutil.copytree(tiny_checkpoint, tmp_path / "rag")), add_prior)
+    name = compose(tmp_path / "mine", reader=str(tiny_readers[family]), question_encoder=str(copy))
+    checkpoint = load_checkpoint(tmp_path / "mine")
+    assert checkpoint.name == name
+    # what was fitted to the question encoder comes with it
+    assert checkpoint.facts.prior == PriorWeights(dense=0.5, bm25=0.25)
+    assert checkpoint.facts.model == "sequence"
+    (answer,) = RagEngine(checkpoint).answer([QUESTION], snapshot, AnswerOptions(model="sequence"))
+    texts = [part for one in answer.passages for part in (one.passage.text, one.passage.title)]
+    assert any(answer.text in text for text in texts)
+    assert (
+        compose(tmp_path / "again", reader=str(tiny_readers[family]), question_encoder=str(copy), name="mine") == name
+    )
+
+
+def add_prior(facts: dict[str, Any]) -> None:
+    facts["prior"] = {"dense": 0.5, "bm25": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({}, "name a language model (--generator) or a span reader (--reader), not both"),
+        ({"generator": "x/y", "reader": "x/z"}, "not both"),
+        ({"reader": "x/z", "prompt": PROMPT}, "a span reader takes no prompt"),
+    ],
+)
+def test_a_checkpoint_has_one_generator_and_a_reader_no_prompt(
+    more: dict[str, Any], reason: str, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingInvalid, match=re.escape(reason)):
+        compose(tmp_path / "mine", question_encoder=str(tiny_checkpoint), **more)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_points_at_nothing_is_no_reader(
+    tiny_causal_checkpoint: Path, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointInvalid):
+        compose(
+            tmp_path / "mine",
+            reader=str(tiny_causal_checkpoint / "question_encoder"),
+            question_encoder=str(tiny_checkpoint),
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_scale_multiplies_the_scores_of_the_dense_retriever(
