@@ -3,17 +3,21 @@
 Needs the extra `mcp`. Nothing here can change the service: the tools only ask.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
+import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openbook_client.client import AsyncOpenbook
 from openbook_client.errors import OpenbookError, WrongUse
@@ -27,6 +31,9 @@ INSTRUCTIONS = (
 READS_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 EVERYWHERE = ("0.0.0.0", "::")
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+# A call is a question and a few numbers.
+MOST_BODY_BYTES = 65_536
+BODY_TIMEOUT_S = 30.0
 WITHHELD = "No answer: the passages do not seem to hold one."
 
 
@@ -142,7 +149,50 @@ def serve_http(server: MCPServer[AsyncOpenbook], *, host: str, port: int, allowe
     """
     security = security_of(host, allowed_hosts)
     # no call needs another one before it, so any of several servers may answer
-    server.run("streamable-http", host=host, port=port, stateless_http=True, transport_security=security)
+    app = server.streamable_http_app(host=host, stateless_http=True, transport_security=security)
+    config = uvicorn.Config(WholeBody(app), host=host, port=port, log_level="warning")
+    asyncio.run(uvicorn.Server(config).serve())
+
+
+@dataclass(frozen=True, slots=True)
+class WholeBody:
+    """Gives `app` a request once its body is whole, and refuses one that is too large or takes too long.
+
+    A client that sends half a body would else hold its connection for ever.
+    """
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        body, more = bytearray(), True
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                while more and len(body) <= MOST_BODY_BYTES:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return
+                    body += message.get("body", b"")
+                    more = message.get("more_body", False)
+        except TimeoutError:
+            await _refusal(408, f"The body did not come within {BODY_TIMEOUT_S:g} s.")(scope, receive, send)
+            return
+        if len(body) > MOST_BODY_BYTES:
+            await _refusal(413, f"The body has more than {MOST_BODY_BYTES:,} bytes.")(scope, receive, send)
+            return
+        whole: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+
+        async def receive_whole() -> Message:
+            return whole.pop() if whole else await receive()
+
+        await self.app(scope, receive_whole, send)
+
+
+def _refusal(status: int, text: str) -> PlainTextResponse:
+    # what is left of the body is not read
+    return PlainTextResponse(text, status, {"connection": "close"})
 
 
 def security_of(host: str, allowed_hosts: Iterable[str]) -> TransportSecuritySettings:

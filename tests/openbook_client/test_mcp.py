@@ -20,7 +20,7 @@ from openbook_client.mcp_command import main
 from openbook_client.mcp_server import WITHHELD, _quoted, mcp_server, security_of
 from openbook_client.results import IndexVersion, RetrievedPassage
 from tests.fixtures.command_line import Run
-from tests.openbook.api.conftest import PERU, post, until
+from tests.openbook.api.conftest import PERU, connect, post, received, until
 from tests.openbook_client.conftest import Scripted
 from tests.openbook_client.test_wire import problem
 
@@ -103,6 +103,20 @@ def test_over_streamable_http_an_assistant_asks_and_gets_sources(library: str, m
         # a page of another site, through the browser of somebody here
         for headers in ({"host": "evil.example"}, {"origin": "http://evil.example"}):
             assert httpx.post(url, json={}, headers=headers).status_code in (403, 421)
+
+
+@pytest.mark.parametrize(
+    ("length", "body", "status"),
+    [(100, b'{"jsonrpc"', b"408"), (70_000, b"x" * 70_000, b"413"), (70_000, b"x" * 66_000, b"413")],
+)
+def test_a_body_that_never_comes_or_never_ends_is_refused(
+    library: str, monkeypatch: pytest.MonkeyPatch, length: int, body: bytes, status: bytes
+) -> None:
+    monkeypatch.setattr("openbook_client.mcp_server.BODY_TIMEOUT_S", 0.5)
+    with serving_http(monkeypatch, library) as url, connect(url.removesuffix("/mcp")) as client:
+        head = f"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {length}\r\n\r\n"
+        client.sendall(head.encode() + body)
+        assert received(client).startswith(b"HTTP/1.1 " + status)
 
 
 def test_the_tools_say_what_they_take_and_return_and_that_they_change_nothing(library: str) -> None:

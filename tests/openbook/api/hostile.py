@@ -41,6 +41,29 @@ FRAMINGS = (
     *((b"transfer-encoding: " + coding, b"{}") for coding in (b"gzip, chunked", b"identity")),
     (b"content-length: 2\r\ntransfer-encoding: chunked", b"2\r\n{}\r\n0\r\n\r\n"),
 )
+QUESTIONS = (
+    *("who is the king ?", "\u2028", "\x7f\x1b[31m", "[SEP] [CLS]", "</s><s>", "🤴" * 500, "'; --", "a\u0301" * 300),
+    *("\u202e drawkcab", "<|endoftext|>", "\ufeff.", "x" * 2000),
+)
+# Of options that a question may have: each value has the right type.
+VALUES: dict[str, tuple[object, ...]] = {
+    "n_docs": (1, 4, 12, 13, 20, None),
+    "num_beams": (1, 3, 16),
+    "max_new_tokens": (1, 3),
+    "model": ("token", "sequence"),
+    "decoding": ("thorough", "fast"),
+    "retriever": ("auto", "dense", "bm25", "hybrid", "reranked"),
+    "search": ({"nprobe": 1}, {"efSearch": 4096}, {"candidates": 1}, {}),
+    "filter": (
+        {"field": "id", "operator": "==", "value": "nobody"},
+        {"field": "meta.no", "operator": ">", "value": 1},
+        {"operator": "NOT", "conditions": [{"field": "title", "operator": "in", "value": []}]},
+    ),
+    "index": ("tiny-2016", "tiny-1066", "..", "\u2028"),
+    "abstain": ("calibrated", {"max_no_answer": 0}, None),
+    "timeout_s": (1e-9, 5e-324, 60),
+}
+ANSWERING = ("num_beams", "max_new_tokens", "decoding", "abstain", "model")
 METHODS = (*("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "HEAD", "BREW", "get", "P\0ST", ""),)
 
 
@@ -57,7 +80,7 @@ class Hostile:
 def hostile_requests(number: int, seed: int) -> Iterator[Hostile]:
     random = Random(seed)
     makers = (_bad_line, _bad_headers, _bad_framing, _broken_json, _nested, _numbers, _wrong_types, _huge)
-    makers += (_names, _noise, _cut_off, _slow, _pipelined)
+    makers += (_reaching, _names, _noise, _cut_off, _slow, _pipelined)
     for turn in range(number):
         yield makers[turn % len(makers)](random)
 
@@ -190,8 +213,33 @@ def _numbers(random: Random) -> Hostile:
 def _wrong_types(random: Random) -> Hostile:
     values = (None, True, -1, 1.5, 10**30, "", "x", "\0", "\ud800", [], [[]], {}, {"a": 1}, ["x"] * 200, "x" * 3000)
     body = {name: random.choice(values) for name in random.sample(FIELDS, random.randint(1, 6))}
-    # there is no such field, whatever the others hold
-    return Hostile("types", (_request(json.dumps({**body, "no such field": 1}).encode(), random.choice(PATHS)),))
+    # with a question and without an unknown field, some of them pass the first checks
+    more = random.choice(({"no such field": 1}, {"question": "who is the king ?", "stream": False}))
+    return Hostile("types", (_request(json.dumps({**body, **more}).encode(), random.choice(PATHS)),))
+
+
+def _reaching(random: Random) -> Hostile:
+    """What validates, and is wrong or odd for what computes."""
+    options: dict[str, object] = {name: random.choice(VALUES[name]) for name in random.sample(sorted(VALUES), 3)}
+    question = random.choice(QUESTIONS)
+    path = random.choice(("/answer", "/answers", "/score", "/retrieve", "/compare", "/v1/chat/completions"))
+    body: dict[str, object] = {"question": question, **options}
+    match path:
+        case "/answers":
+            body = {"questions": [body, {"question": random.choice(QUESTIONS)}]}
+        case "/score":
+            body = {name: value for name, value in body.items() if name not in ANSWERING}
+            body["targets"] = random.sample(QUESTIONS, 2)
+        case "/retrieve":
+            body = {name: value for name, value in body.items() if name not in ANSWERING}
+        case "/compare":
+            body.pop("index", None)
+            body["versions"] = random.choice((["tiny-2016", "tiny-2018"], ["tiny-2016", "tiny-1066"]))
+        case "/v1/chat/completions":
+            options = {name: value for name, value in options.items() if name not in ("index", "max_new_tokens")}
+            turns = [{"role": "user", "content": question}]
+            body = {"model": "openbook", "messages": turns, "max_tokens": 3, "openbook": options}
+    return Hostile("reaching", (_request(json.dumps(body).encode(), path),))
 
 
 def _huge(random: Random) -> Hostile:
