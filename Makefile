@@ -11,7 +11,7 @@ INDEXES := $(or $(OPENBOOK_INDEXES),indexes)
 DEMO := $(INDEXES)/wiki-2016/manifest.json $(INDEXES)/wiki-2018/manifest.json
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-browser test-slow test-docker test-lowest check indexes wheels lock install clean
+.PHONY: help serve test test-browser test-slow mutants test-docker test-lowest check indexes wheels lock install clean
 # A manifest is the last file of a version that is published whole: make must not remove it, whatever happens after.
 .PRECIOUS: $(INDEXES)/%/manifest.json
 
@@ -31,6 +31,9 @@ test-browser: $(BIN)/.installed-browser ## the tests that look at the page in a 
 
 test-slow: $(BIN)/.installed-test $(DEMO) ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+mutants: $(BIN)/.installed-test ## break twenty important lines one at a time: a test has to notice each
+	$(BIN)/python -m pytest -m slow tests/test_mutants.py
 
 test-docker: $(BIN)/.installed-test ## the image and the compose file, where a Docker engine is reachable
 	$(BIN)/python -m pytest -m docker

@@ -38,7 +38,6 @@ def quiet(share: float) -> None:
     """Reports nothing."""
 
 
-@pytest.mark.slow
 def test_an_s3_server_keeps_versions_and_a_current_of_one_writer(
     s3: Line, tiny_indexes: Path, cache: IndexStore, caplog: pytest.LogCaptureFixture
 ) -> None:
