@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field
 
 ModelKind = Literal["token", "sequence"]
 Decoding = Literal["thorough", "fast"]
@@ -19,6 +21,12 @@ MetadataValue = str | int | float | bool | tuple[str, ...]
 # Sorted by name.
 Metadata = tuple[tuple[str, MetadataValue], ...]
 Scored = TypeVar("Scored")
+# What a manifest may say: who reads one checks it by these.
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+FieldName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,18 +298,18 @@ class KeptStats:
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    bytes: int
-    sha256: str
+    bytes: Count
+    sha256: Sha256
 
 
 @dataclass(frozen=True, slots=True)
 class Bm25Info:
     """How the BM25 scores beside an index were made: the two parameters, the analyser, how many words it found."""
 
-    k1: float
-    b: float
-    analyser: str
-    n_terms: int
+    k1: Annotated[float, Field(ge=0, le=1000)]
+    b: Annotated[float, Field(ge=0, le=1)]
+    analyser: Literal["english"]
+    n_terms: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,11 +323,11 @@ class Lineage:
 
     base: str
     base_manifest: str
-    added: int
-    changed: int
-    removed: int
-    embedded: int
-    relinked: int = 0
+    added: Count
+    changed: Count
+    removed: Count
+    embedded: Count
+    relinked: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +336,7 @@ class CollectionInfo:
     float32, in the order of their rows."""
 
     url: str
-    vectors_sha256: str
+    vectors_sha256: Sha256
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,8 +350,8 @@ class IndexInfo:
     """
 
     version: str
-    n_passages: int
-    dimension: int
+    n_passages: Positive
+    dimension: Positive
     index_type: str
     encoder_name: str
     encoder_fingerprint: str
@@ -354,10 +362,10 @@ class IndexInfo:
     attribution: str = ""
     factory: str = ""
     index_reason: str = ""
-    search: Mapping[str, int] = field(default_factory=dict)
-    files: Mapping[str, FileInfo] = field(default_factory=dict)
+    search: Mapping[str, Positive] = field(default_factory=dict)
+    files: Mapping[FileName, FileInfo] = field(default_factory=dict)
     bm25: Bm25Info | None = None
     lineage: Lineage | None = None
-    passages_format: int = 1
-    metadata: Mapping[str, MetadataType] = field(default_factory=dict)
+    passages_format: Annotated[int, Field(ge=1, le=2)] = 1
+    metadata: Annotated[Mapping[FieldName, MetadataType], Field(max_length=64)] = field(default_factory=dict)
     collection: CollectionInfo | None = None

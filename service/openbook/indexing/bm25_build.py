@@ -13,7 +13,7 @@ from openbook.entities import Bm25Info, Passage
 from openbook.errors import SettingInvalid
 from openbook.storage.bm25_analysis import Analyser
 from openbook.storage.bm25_index import Postings
-from openbook.storage.manifest import BM25_ANALYSERS, BM25_MOST_K1, BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
+from openbook.storage.manifest import BM25_MOST_K1, BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
 from openbook.storage.vectors import save_array, slices
 
 # Anserini's defaults, which it found best for passages of this length.
@@ -92,7 +92,7 @@ def write_bm25(
         (BM25_SCORES, postings.scores),
     ):
         save_array(folder / name, content)
-    return Bm25Info(k1=parameters.k1, b=parameters.b, analyser=BM25_ANALYSERS[-1], n_terms=len(names))
+    return Bm25Info(k1=parameters.k1, b=parameters.b, analyser="english", n_terms=len(names))
 
 
 def estimated_bytes(text_bytes: int) -> tuple[int, int]:

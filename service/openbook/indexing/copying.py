@@ -64,7 +64,7 @@ def read_remote(objects: ObjectStore, version: str) -> tuple[IndexInfo, str]:
     found = objects.manifest(version)
     if found is None:
         raise UnknownIndex(version=version, available=objects.versions())
-    info, folder = parse_manifest(found, version, must_be_sealed=True)
+    info, folder = parse_manifest(found, version)
     return info, f"{version}/{folder}".rstrip("/")
 
 

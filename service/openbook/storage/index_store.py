@@ -90,7 +90,7 @@ class IndexStore:
             check_compatible(manifest.info, encoder_fingerprint, dimension)
             return open_checked(manifest, verify, token=self.token)
 
-        return self._read(version, verify, read)
+        return self._read(version, read)
 
     def check(
         self, version: str, *, verify: Verification = "manifest", report: Callable[[float], None] | None = None
@@ -100,15 +100,11 @@ class IndexStore:
         `report` receives the share of the bytes that "checksum" has read. Raises a child of IndexCorrupt for each
         defect that shows without opening a file.
         """
-        return self._read(
-            version, verify, lambda manifest: check_files(manifest, verify, report=report, token=self.token)
-        )
+        return self._read(version, lambda manifest: check_files(manifest, verify, report=report, token=self.token))
 
     def verify(self, version: str, report: Callable[[str], None] | None = None) -> IndexInfo:
         """Read every byte of a version and compare it with the manifest; `report` gets a line for each file."""
-        snapshot = self._read(
-            version, "checksum", lambda manifest: open_checked(manifest, "checksum", report, self.token)
-        )
+        snapshot = self._read(version, lambda manifest: open_checked(manifest, "checksum", report, self.token))
         snapshot.close()
         return snapshot.info
 
@@ -193,17 +189,13 @@ class IndexStore:
                 continue
         return readable, defect
 
-    def _read(self, version: str, verify: Verification, read: Callable[[Manifest], T]) -> T:
+    def _read(self, version: str, read: Callable[[Manifest], T]) -> T:
         """Read the files that the manifest names; once more where it was replaced before they were open."""
-
-        def manifest() -> Manifest:
-            return open_manifest(self.find(version), version, must_be_sealed=verify == "checksum")
-
-        first = manifest()
+        first = open_manifest(self.find(version), version)
         try:
             return read(first)
         except IndexCorrupt:
-            second = manifest()
+            second = open_manifest(self.find(version), version)
             if second.mark == first.mark:
                 raise
         return read(second)

@@ -12,13 +12,13 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from openbook.entities import Bm25Info, FileInfo, IndexInfo
+from openbook.entities import IndexInfo
 from openbook.errors import IndexUnreadable, ManifestInvalid, ManifestMissing
 from openbook.storage.durable import FileMark, read_small
-from openbook.storage.passage_fields import METADATA_NAME, MOST_FIELDS, PLAIN_FORMAT, RICH_FORMAT
+from openbook.storage.passage_fields import PLAIN_FORMAT
 
-# The files lie beside the manifest in format 1, and in the folder that its field `folder` names in format 2.
-BESIDE, IN_FOLDER = 1, 2
+# 1 and 2 are of builds before the first release.
+FORMAT = 3
 MANIFEST = "manifest.json"
 MOST_BYTES = 1_000_000
 MOST_SAID = 200
@@ -33,20 +33,16 @@ BM25_TERMS = "bm25.terms.npy"
 BM25_OFFSETS = "bm25.offsets.npy"
 BM25_ROWS = "bm25.rows.npy"
 BM25_SCORES = "bm25.scores.npy"
-BM25_ANALYSERS = ("english",)
 BM25_MOST_K1 = 1000
 BM25_FILES = (BM25_TERMS, BM25_OFFSETS, BM25_ROWS, BM25_SCORES)
 MILVUS = "milvus"
 INDEX_TYPES = ("flat", "hnsw", "ivfpq", "factory", MILVUS)
 LOSSLESS_TYPES = ("flat", "hnsw")
-# The last field, so that one pattern finds it: the sha256 of the whole file with zeros in its own place.
+# The last field: the sha256 of the others, so that a change of any of them is found.
 SEAL = "manifest_sha256"
 
 _INFO = TypeAdapter(IndexInfo)
 FOLDER_NAME = re.compile(r"r-[0-9a-f]{8}")
-_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_SEALED = re.compile(rb'(?P<before>.*,\n  "manifest_sha256": ")(?P<sha256>[0-9a-f]{64})(?P<after>"\n}\n)', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +64,18 @@ def write_manifest(folder: Path, info: IndexInfo, files_in: str = "") -> None:
 
 def manifest_bytes(info: IndexInfo, files_in: str = "") -> bytes:
     """What `write_manifest` writes."""
-    fields = dataclasses.asdict(info)
-    if info.passages_format == PLAIN_FORMAT:
-        # as older versions of Openbook write it
-        del fields["passages_format"], fields["metadata"]
-    for name in ("lineage", "collection"):
-        if fields[name] is None:
-            del fields[name]
-    content = {"format": IN_FOLDER} | fields | {"folder": files_in} if files_in else {"format": BESIDE} | fields
-    return sealed(content)
+    fields = {name: value for name, value in dataclasses.asdict(info).items() if value is not None}
+    return sealed({"format": FORMAT} | fields | {"folder": files_in})
 
 
 def sealed(fields: Mapping[str, Any]) -> bytes:
-    """A manifest of these fields, with the seal by which any byte that changes is found."""
-    unsealed = {name: value for name, value in fields.items() if name != SEAL} | {SEAL: "0" * 64}
-    content = json.dumps(unsealed, indent=2, ensure_ascii=False).encode() + b"\n"
-    before, _, after = content.rpartition(b"0" * 64)
-    return before + hashlib.sha256(content).hexdigest().encode() + after
+    """A manifest of these fields, with its seal."""
+    return json.dumps({**fields, SEAL: _seal_of(fields)}, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def _seal_of(fields: Mapping[str, Any]) -> str:
+    others = {name: value for name, value in fields.items() if name != SEAL}
+    return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(place: Path, version: str) -> IndexInfo:
@@ -92,11 +83,11 @@ def read_manifest(place: Path, version: str) -> IndexInfo:
     return open_manifest(place, version).info
 
 
-def open_manifest(place: Path, version: str, *, must_be_sealed: bool = False) -> Manifest:
+def open_manifest(place: Path, version: str) -> Manifest:
     """The manifest in `place`, which must be the one of `version`. Skips unknown fields.
 
-    A seal that is there must fit. Raises ManifestMissing; ManifestInvalid with the first defect; IndexUnreadable
-    where the file is there and cannot be read.
+    Raises ManifestMissing; ManifestInvalid with the first defect; IndexUnreadable where the file is there and cannot be
+    read.
     """
     try:
         content, mark = read_small(place / MANIFEST, MOST_BYTES)
@@ -104,20 +95,16 @@ def open_manifest(place: Path, version: str, *, must_be_sealed: bool = False) ->
         raise ManifestMissing(version=version) from error
     except OSError as error:
         raise IndexUnreadable(version=version, file=MANIFEST, reason=error.strerror) from error
-    info, folder = parse_manifest(content, version, must_be_sealed=must_be_sealed)
+    info, folder = parse_manifest(content, version)
     return Manifest(info, place / folder, mark)
 
 
-def parse_manifest(content: bytes, version: str, *, must_be_sealed: bool = False) -> tuple[IndexInfo, str]:
+def parse_manifest(content: bytes, version: str) -> tuple[IndexInfo, str]:
     """What these bytes say, and the folder of the files below the version's own. Raises ManifestInvalid."""
     try:
-        info, folder, has_seal = _parse(content, version)
-        defect = _broken_seal(content) if has_seal or must_be_sealed else None
-        if defect is not None:
-            raise ValueError(defect)
+        return _parse(content, version)
     except (ValueError, RecursionError) as error:
         raise ManifestInvalid(version=version, reason=str(error)[:MOST_SAID]) from error
-    return info, folder
 
 
 def is_lossy(index_type: str) -> bool:
@@ -149,87 +136,46 @@ def is_date(text: str) -> bool:
         return False
 
 
-def _parse(content: bytes, version: str) -> tuple[IndexInfo, str, bool]:
-    """What it says, the folder of its files, and whether it has a seal. Raises ValueError with the first defect."""
+def _parse(content: bytes, version: str) -> tuple[IndexInfo, str]:
+    """What it says, and the folder of its files. Raises ValueError with the first defect."""
     try:
         fields = json.loads(content)
     except ValueError as error:
         raise ValueError(f"not JSON ({error})") from error
     if not isinstance(fields, dict):
         raise ValueError("not a JSON object")
-    found = fields.get("format")
-    if found not in (BESIDE, IN_FOLDER) or isinstance(found, bool):
-        raise ValueError(f"format {found!r:.80}, this Openbook reads formats {BESIDE} and {IN_FOLDER}")
+    if fields.get("format") != FORMAT:
+        raise ValueError(
+            f"format {fields.get('format')!r:.80}, this Openbook reads format {FORMAT}: build the version again"
+        )
+    if fields.get(SEAL) != _seal_of(fields):
+        raise ValueError(f"{SEAL}: it has been changed since it was written")
     try:
         info = _INFO.validate_json(content, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ValueError(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from error
-    folder = fields.get("folder") if found == IN_FOLDER else ""
-    if found == IN_FOLDER and not (isinstance(folder, str) and FOLDER_NAME.fullmatch(folder)):
+    folder = fields.get("folder")
+    if not isinstance(folder, str) or (folder and not FOLDER_NAME.fullmatch(folder)):
         raise ValueError(f"folder: {folder!r:.80} is no folder of a version")
     defect = _defect(info, version)
     if defect is not None:
         raise ValueError(defect)
-    return info, str(folder), SEAL in fields
-
-
-def _broken_seal(content: bytes) -> str | None:
-    found = _SEALED.fullmatch(content)
-    if found is None:
-        return f"{SEAL}: it does not end with one; build or publish the version again"
-    unsealed = found["before"] + b"0" * 64 + found["after"]
-    if hashlib.sha256(unsealed).hexdigest().encode() != found["sha256"]:
-        return f"{SEAL}: it has been changed since it was written"
-    return None
-
-
-def _bm25_defect(bm25: Bm25Info, files: Mapping[str, FileInfo]) -> str | None:
-    if not (0 <= bm25.k1 <= BM25_MOST_K1 and 0 <= bm25.b <= 1):
-        return f"k1: {bm25.k1} and b: {bm25.b} are no parameters of BM25"
-    if bm25.analyser not in BM25_ANALYSERS:
-        return f"analyser: {bm25.analyser!r} is none of {', '.join(BM25_ANALYSERS)}"
-    if bm25.n_terms < 0:
-        return f"n_terms: {bm25.n_terms}"
-    missing = [name for name in BM25_FILES if name not in files]
-    return f"files: {missing[0]} is not among the files" if missing else None
+    return info, folder
 
 
 def _defect(info: IndexInfo, version: str) -> str | None:
-    """The first value that has the right type and cannot be."""
+    """What its fields say of each other that cannot be."""
     if info.version != version:
         return f"version: it is the manifest of {info.version!r}"
-    if info.n_passages < 1:
-        return f"n_passages: {info.n_passages}"
-    if info.dimension < 1:
-        return f"dimension: {info.dimension}"
     if info.index_type not in INDEX_TYPES:
         return f"index_type: {info.index_type!r} is none of {', '.join(INDEX_TYPES)}"
     if (info.index_type == MILVUS) != (info.collection is not None):
         return f"collection: an index of type {info.index_type} has {'one' if info.collection is None else 'none'}"
-    if info.collection is not None and not _SHA256.fullmatch(info.collection.vectors_sha256):
-        return "collection.vectors_sha256: no sha256 in hexadecimal"
     if info.snapshot_date is not None and not is_date(info.snapshot_date):
         return f"snapshot_date: {info.snapshot_date!r} is no date such as 2018-12-20"
-    if info.bm25 is not None and (defect := _bm25_defect(info.bm25, info.files)) is not None:
-        return f"bm25.{defect}"
-    if info.lineage is not None and min(dataclasses.astuple(info.lineage)[2:]) < 0:
-        return "lineage: a count below 0"
-    for name, value in info.search.items():
-        if value < 1:
-            return f"search.{name}: {value}"
-    if info.passages_format not in (PLAIN_FORMAT, RICH_FORMAT):
-        return f"passages_format: {info.passages_format}, this Openbook reads {PLAIN_FORMAT} and {RICH_FORMAT}"
     if info.metadata and info.passages_format == PLAIN_FORMAT:
         return f"metadata: passages of format {PLAIN_FORMAT} have none"
-    if len(info.metadata) > MOST_FIELDS or not all(map(METADATA_NAME.fullmatch, info.metadata)):
-        return f"metadata: more than {MOST_FIELDS} fields, or a name that is none"
-    for name in required_files(info.index_type):
-        if name not in info.files:
-            return f"files.{name}: Field required"
-    for name, file in info.files.items():
-        if not _FILE_NAME.fullmatch(name) or name == MANIFEST:
-            return f"files.{name}: no name of a file of a version"
-        if file.bytes < 0 or not _SHA256.fullmatch(file.sha256):
-            return f"files.{name}: neither a size nor a sha256 in hexadecimal"
-    return None
+    required = (*required_files(info.index_type), *(BM25_FILES if info.bm25 is not None else ()))
+    missing = [name for name in required if name not in info.files]
+    return f"files.{missing[0]}: Field required" if missing else None
