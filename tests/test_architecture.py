@@ -69,13 +69,13 @@ CLIENTS_EXTRA = {"mcp", "starlette", "uvicorn"}
 # Lines of Python that a room may have. A number goes down by itself; it goes up only together with its reason, in the
 # commit that needs it.
 MOST_LINES = {
-    "openbook": 1166,
+    "openbook": 1174,
     "openbook.api": 4500,
     "openbook.application": 2169,
     "openbook.cli": 3397,
     "openbook.indexing": 6922,
     "openbook.rag": 7040,
-    "openbook.storage": 4117,
+    "openbook.storage": 4011,
     "openbook_client": 1734,
     "openbook_lab": 1,
     "openbook_lab.benchmarks": 2312,

@@ -1,6 +1,5 @@
 """The passages of an index by row: an Arrow file, mapped rather than read."""
 
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,9 +30,6 @@ BATCH_ROWS = 65_536
 # Beyond so many characters a batch ends sooner: four bytes each are still far below 2 GiB.
 BATCH_CHARACTERS = 64 << 20
 RUN_ROWS = 1024
-MAGIC = b"ARROW1\0\0"
-# Fields of the tables Message and RecordBatch in Arrow's Message.fbs.
-MESSAGE_HEADER, BATCH_COMPRESSION = 2, 3
 
 
 def schema_of(fields: PassageFields) -> pa.Schema:
@@ -128,8 +124,7 @@ class PassageFile(Mapped[pa.Table]):
     def __init__(self, table: pa.Table, *, version: str, fields: PassageFields = PLAIN) -> None:
         super().__init__(table, version=version)
         self._n_rows: int = table.num_rows
-        self._checked: set[str] = set()
-        self._lists = [field.name for field in table.schema if pa.types.is_list(field.type)]
+        self._is_checked = False
         declared: dict[str, MetadataType] = dict.fromkeys(table.schema.names, "string")
         if "published" in declared:
             declared["published"] = "date"
@@ -142,14 +137,14 @@ class PassageFile(Mapped[pa.Table]):
         """Map the file; nothing but its footer and the heads of its batches is read.
 
         `fields` are those of the manifest. Raises IndexUnreadable for what is no Arrow file, is cut, has other
-        columns, or would not stay in the mapping.
+        columns.
         """
         try:
             # The buffers hold the mapping, which goes with the last of them; the descriptor goes here.
             with pa.memory_map(str(path), "r") as source:
-                table = _read_table(source)
+                table = pa.ipc.open_file(source).read_all()
             table.validate()
-        except (pa.ArrowException, OSError, ValueError, struct.error) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise IndexUnreadable(version=version, file=PASSAGES_FILE, reason=reason_of(error, path)) from error
         wanted = schema_of(fields)
         if [(field.name, field.type) for field in table.schema] != [(field.name, field.type) for field in wanted]:
@@ -165,55 +160,41 @@ class PassageFile(Mapped[pa.Table]):
     def take(self, rows: Sequence[int]) -> tuple[Passage, ...]:
         """The passages of these rows, in this order.
 
-        Raises IndexError for a row that is not there, IndexUnreadable where the bytes of one are damaged (each row
-        that is read is checked, so that a damaged offset is an error and never a read outside the mapping) or hold
-        what no source may say, such as a script for a url; IndexNotResident after close.
+        Raises IndexError for a row that is not there, IndexUnreadable where its bytes are damaged, IndexNotResident
+        after close.
         """
-        table = self._still_open()
+        table = self._whole()
         passages: list[Passage] = []
         for run in _runs(rows):
             if not (run.start >= 0 and run.stop <= self._n_rows):
                 raise IndexError(f"row {run.start if run.start < 0 else run.stop - 1} of {self._n_rows}")
-            several = table.slice(run.start, len(run))
             try:
-                self._check(several)
-                found = passages_of(several)
-                if (defect := next(filter(None, map(defect_of, found)), None)) is not None:
-                    raise ValueError(defect)
-                passages += found
-            except (pa.ArrowInvalid, ValueError) as error:
-                if len(run) == 1:
-                    raise self._unreadable(f"row {run.start}: {reason_of(error, Path())}") from error
-                for row in run:
-                    passages += self.take([row])
+                passages += passages_of(table.slice(run.start, len(run)))
+            except ValueError as error:
+                reason = f"rows {run.start} to {run.stop - 1}: {reason_of(error, Path())}"
+                raise self._unreadable(reason) from error
         return tuple(passages)
-
-    def _check(self, some: pa.Table) -> None:
-        """Raise ArrowInvalid where the bytes of some rows are damaged."""
-        some.drop_columns(self._lists).validate(full=True)
-        for name in self._lists:
-            # of a list, the full check would read the texts of all rows
-            for chunk in some.column(name).chunks:
-                chunk.validate()
-                chunk.flatten().validate(full=True)
 
     def column(self, name: str) -> pa.ChunkedArray:
         """A whole column, by one of the names of `columns`: `meta.<name>` for a metadata field.
 
-        The first call for a column reads and checks all of it. Raises KeyError for a column that is not there,
-        IndexUnreadable where its bytes are damaged, IndexNotResident after close.
+        Raises KeyError for a column that is not there, IndexUnreadable where its bytes are damaged, IndexNotResident
+        after close.
         """
-        table = self._still_open()
+        table = self._whole()
         if name not in self.columns:
             raise KeyError(name)
-        column = table.column(name)
-        if name not in self._checked:
-            try:
-                column.validate(full=True)
-            except pa.ArrowInvalid as error:
-                raise self._unreadable(f"column {name}: {reason_of(error, Path())}") from error
-            self._checked.add(name)
-        return column
+        return table.column(name)
+
+    def _whole(self) -> pa.Table:
+        """The table. The first call compares every offset with its neighbour: Arrow follows one out of the mapping."""
+        table = self._still_open()
+        if not self._is_checked:
+            for name, column in zip(table.schema.names, table.columns, strict=True):
+                if not all(map(_in_order, column.chunks)):
+                    raise self._unreadable(f"column {name}: its offsets are not in order")
+            self._is_checked = True
+        return table
 
     def touch(self, report: Callable[[int], None] | None = None) -> None:
         """Read one byte of every page, so that no question waits for the disk. `report`: see `warming.touch`."""
@@ -231,7 +212,7 @@ class PassageFile(Mapped[pa.Table]):
 
 
 def _runs(rows: Sequence[int]) -> Iterator[range]:
-    """The rows as runs of neighbours: checking a run costs little more than checking a row."""
+    """The rows as runs of neighbours: reading a run costs little more than reading a row."""
     run = range(0)
     for row in rows:
         if run and row == run.stop and len(run) < RUN_ROWS:
@@ -244,39 +225,14 @@ def _runs(rows: Sequence[int]) -> Iterator[range]:
         yield run
 
 
-def _read_table(source: pa.MemoryMappedFile) -> pa.Table:
-    """The passages as views of a mapped Arrow file. Raises ValueError for a body that is compressed.
-
-    Such a body is unpacked into memory, and a small file can ask for any number of gigabytes. Only the metadata of a
-    message tells. So this reads message by message; the footer, which could lead elsewhere, is only checked.
-    """
-    n_batches = pa.ipc.open_file(source).num_record_batches
-    source.seek(len(MAGIC))
-    messages = pa.ipc.MessageReader.open_stream(source)
-    schema = pa.ipc.read_schema(messages.read_next_message())
-    batches = []
-    for message in messages:
-        if message.type != "record batch" or _is_compressed(message.metadata):
-            raise ValueError("its passages are compressed or encoded, so that they cannot be mapped")
-        batches.append(pa.ipc.read_record_batch(message, schema))
-    if len(batches) != n_batches:
-        raise ValueError(f"it has {len(batches)} batches where its footer says {n_batches}")
-    return pa.Table.from_batches(batches, schema)
-
-
-def _is_compressed(metadata: pa.Buffer) -> bool:
-    """Whether the body of this message is compressed, which Arrow's Message.fbs says and pyarrow does not show."""
-    content = memoryview(metadata)
-
-    def number(form: str, at: int) -> int:
-        return int(struct.unpack_from(form, content, at)[0])
-
-    def place_of(table: int, field: int) -> int:
-        """Where a field of a FlatBuffers table stands, relative to the table; 0 for one that is not there."""
-        entries = table - number("<i", table)
-        at = 4 + 2 * field
-        return number("<H", entries + at) if at < number("<H", entries) else 0
-
-    message = number("<I", 0)
-    header = message + place_of(message, MESSAGE_HEADER)
-    return place_of(header + number("<I", header), BATCH_COMPRESSION) != 0
+def _in_order(array: pa.Array) -> bool:
+    """Whether the texts or lists of an array lie one behind the other, within what it holds."""
+    if not len(array) or not (pa.types.is_string(array.type) or pa.types.is_list(array.type)):
+        return True
+    is_list = pa.types.is_list(array.type)
+    buffers = array.buffers()
+    offsets = np.frombuffer(buffers[1], dtype=np.int32)[: len(array) + 1]  # (N + 1,)
+    size = len(array.values) if is_list else buffers[2].size if buffers[2] is not None else 0
+    if offsets[0] < 0 or offsets[-1] > size or (np.diff(offsets) < 0).any():
+        return False
+    return not is_list or _in_order(array.values)
