@@ -53,7 +53,7 @@ ONLY_IN = {
     "starlette": {"openbook.api", "openbook_client.mcp_server"},
     "prometheus_client": {"openbook.application"},
     "opentelemetry": {"openbook.api"},
-    "openbook_client": {"openbook.cli", "openbook_lab.evaluation", "openbook_lab.benchmarks"},
+    "openbook_client": {"openbook.api", "openbook.cli", "openbook_lab.evaluation", "openbook_lab.benchmarks"},
 }
 
 NEVER_IN = {

@@ -1,4 +1,7 @@
-"""The frozen data that passes between rooms. No behaviour beyond what a field implies, no torch, no I/O."""
+"""The frozen data that passes between rooms. No behaviour beyond what a field implies, no torch, no I/O.
+
+What answers a question has the fields of the client's records as attributes: `openbook_client.results` reads them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -192,6 +195,34 @@ class AnswerPassage:
     posterior: float
     answer_spans: tuple[tuple[int, int], ...]
 
+    @property
+    def passage_id(self) -> str:
+        return self.passage.passage_id
+
+    @property
+    def title(self) -> str:
+        return self.passage.title
+
+    @property
+    def text(self) -> str:
+        return self.passage.text
+
+    @property
+    def url(self) -> str | None:
+        return self.passage.url
+
+    @property
+    def section(self) -> str | None:
+        return self.passage.section
+
+    @property
+    def published(self) -> str | None:
+        return self.passage.published
+
+    @property
+    def metadata(self) -> Mapping[str, MetadataValue]:
+        return dict(self.passage.metadata)
+
 
 @dataclass(frozen=True, slots=True)
 class StageSeconds:
@@ -226,8 +257,39 @@ class Source:
     seconds: StageSeconds
 
 
+class _Sourced:
+    """What has a source: the source's fields are its own."""
+
+    __slots__ = ()
+    source: Source
+
+    @property
+    def index(self) -> IndexVersion:
+        return self.source.index
+
+    @property
+    def attribution(self) -> str:
+        return self.source.attribution
+
+    @property
+    def checkpoint(self) -> str:
+        return self.source.checkpoint
+
+    @property
+    def retriever(self) -> RetrieverKind:
+        return self.source.retriever
+
+    @property
+    def search(self) -> Mapping[str, int]:
+        return dict(self.source.search)
+
+    @property
+    def seconds(self) -> StageSeconds:
+        return self.source.seconds
+
+
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(_Sourced):
     """The best answers to a question; tokens, posteriors and spans are those of the first.
 
     `no_answer` is the probability that none of the passages answers: p(empty answer | x), which a checkpoint is trained
@@ -250,6 +312,15 @@ class Answer:
         """The best answer; None where it is withheld, and then `answers` are candidates."""
         return None if self.abstained else self.answers[0].text
 
+    @property
+    def answer(self) -> str | None:
+        """`text`, as the record of an answer names it."""
+        return self.text
+
+    @property
+    def log_prob(self) -> float:
+        return self.answers[0].log_prob
+
 
 @dataclass(frozen=True, slots=True)
 class TargetScore:
@@ -266,7 +337,7 @@ class TargetScore:
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class Scores(_Sourced):
     """Each target's score, in the order given. The passages carry the posterior of the best target."""
 
     targets: tuple[TargetScore, ...]
@@ -280,7 +351,7 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class Retrieval:
+class Retrieval(_Sourced):
     """Passages with doc_scores and prior. Nothing is generated, so the posterior is the prior."""
 
     passages: tuple[AnswerPassage, ...]

@@ -47,41 +47,39 @@ class AbstainAbove(TypedDict):
 Filter = Mapping[str, Any]
 
 
-class RetrieveOptions(TypedDict, total=False):
+class SearchingOptions(TypedDict, total=False):
     """What is left out, or None, is the service's choice. `timeout_s` is the time that the question may take."""
 
     n_docs: int | None
     retriever: Literal["auto", "dense", "bm25", "hybrid", "reranked"] | None
     search: SearchOptions | None
     filter: Filter | None
-    index: str | None
     timeout_s: float | None
+
+
+class RetrieveOptions(SearchingOptions, total=False):
+    """`index` names the version that must answer; it must be open."""
+
+    index: str | None
 
 
 class ScoreOptions(RetrieveOptions, total=False):
     model: Literal["token", "sequence"] | None
 
 
-class CompareOptions(TypedDict, total=False):
+class CompareOptions(SearchingOptions, total=False):
     """As AnswerOptions, without `index`; `timeout_s` is the time for each version."""
 
-    n_docs: int | None
-    retriever: Literal["auto", "dense", "bm25", "hybrid", "reranked"] | None
-    search: SearchOptions | None
-    filter: Filter | None
     model: Literal["token", "sequence"] | None
     decoding: Literal["thorough", "fast"]
     num_beams: int | None
     max_new_tokens: int
     num_answers: int
     abstain: AbstainAbove | Literal["calibrated"] | None
-    timeout_s: float | None
 
 
-class AnswerOptions(CompareOptions, total=False):
-    """`index` names the version that must answer; it must be open."""
-
-    index: str | None
+class AnswerOptions(CompareOptions, RetrieveOptions, total=False):
+    """All that /answer takes beside the question."""
 
 
 class LoadOptions(TypedDict, total=False):

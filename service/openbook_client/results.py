@@ -1,19 +1,36 @@
-"""What a call returns: the bodies of the service, frozen.
+"""The records that a call returns. The service makes its bodies from these classes, and a client reads them.
 
 A field that a newer service adds is kept, so that `body()` is what was sent. Texts such as `model` are plain strings
-for the same reason: a newer service may know more of them.
+for the same reason: a newer service may know more of them. The document of the service names those that it knows.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+ModelName = Annotated[str, Field(json_schema_extra={"enum": ["token", "sequence"]})]
+RetrieverName = Annotated[str, Field(json_schema_extra={"enum": ["dense", "bm25", "hybrid", "reranked"]})]
+RatingName = Annotated[str, Field(json_schema_extra={"enum": ["up", "down"]})]
+MetadataTypeName = Annotated[
+    str, Field(json_schema_extra={"enum": ["string", "integer", "number", "boolean", "date", "strings"]})
+]
+Search = Annotated[Mapping[str, int], Field(description="What the question asked for in place of the manifest's.")]
+Attribution = Annotated[str, Field(description="What a reader of the passages must be shown; empty where nothing.")]
+Seconds = Annotated[Mapping[str, float], Field(description="Of each stage, and in total.")]
 
 
 class Part(BaseModel):
-    """A part of a body."""
+    """A part of a body. `model_validate` also takes an object that has the fields as attributes."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(
+        frozen=True,
+        extra="allow",
+        from_attributes=True,
+        ser_json_inf_nan="null",
+        # the service leaves no field out
+        json_schema_serialization_defaults_required=True,
+    )
 
     def body(self) -> dict[str, Any]:
         """What the service sent, as it sent it."""
@@ -32,11 +49,11 @@ class Result(Part):
 
 
 class IndexVersion(Part):
-    """Which book answered: the version, the swaps since the service started, the date of its text."""
+    """Which book answered."""
 
     version: str
-    generation: int
-    snapshot_date: str | None
+    generation: Annotated[int, Field(description="Swaps since the service started.")]
+    snapshot_date: Annotated[str | None, Field(description="The date of the text in the index.")]
 
 
 class StageSeconds(Part):
@@ -48,28 +65,33 @@ class StageSeconds(Part):
 
 
 class RetrievedPassage(Part):
-    """`prior` is p(z | x), the softmax of `doc_score` over the passages retrieved.
-
-    `url` opens the source, `section` is the headings above the text, `published` a date or a time in UTC.
-    """
-
     rank: int
     passage_id: str
     title: str
     text: str
-    url: str | None = None
-    section: str | None = None
-    published: str | None = None
-    metadata: Mapping[str, str | int | float | bool | tuple[str, ...]] = {}
-    doc_score: float
-    prior: float
+    url: Annotated[str | None, Field(description="Opens the source: http or https.")] = None
+    section: Annotated[str | None, Field(description='The headings above the text, " > " between.')] = None
+    published: Annotated[
+        str | None, Field(description="A date, 2018-12-20, or a time in UTC, 2018-12-20T10:00:00Z.")
+    ] = None
+    metadata: Annotated[
+        Mapping[str, str | int | float | bool | tuple[str, ...]],
+        Field(description="Free fields, of the types that the version declares."),
+    ] = {}
+    doc_score: Annotated[
+        float,
+        Field(
+            description="Inner product of the question's and the passage's vectors, their BM25 score, or a sum of both."
+        ),
+    ]
+    prior: Annotated[float, Field(description="p(z | x): the softmax of doc_score over the passages retrieved.")]
 
 
 class Passage(RetrievedPassage):
-    """`posterior` is its share in the answer; `answer_spans` are the characters [start, end) of `text` that hold it."""
-
-    posterior: float
-    answer_spans: tuple[tuple[int, int], ...]
+    posterior: Annotated[float, Field(description="The share of this passage in the answer.")]
+    answer_spans: Annotated[
+        tuple[tuple[int, int], ...], Field(description="Where the answer stands in text: characters [start, end).")
+    ]
 
 
 class AnswerText(Part):
@@ -78,29 +100,34 @@ class AnswerText(Part):
 
 
 class Token(Part):
-    """`posterior` has one number for each passage, in the order of their rank."""
-
     text: str
     log_prob: float
-    posterior: tuple[float, ...]
+    posterior: Annotated[tuple[float, ...], Field(description="Over the passages, in the order of their rank.")]
 
 
 class Answer(Result):
-    """`answer` is None where it is withheld (`abstained`); then `answers` are candidates."""
-
-    answer: str | None
-    abstained: bool
+    answer: Annotated[str | None, Field(description="null: withheld, since no_answer is above the limit.")]
+    abstained: Annotated[bool, Field(description="Whether the answer is withheld; answers then are candidates.")]
     log_prob: float
-    model: str
-    retriever: str
-    search: Mapping[str, int]
+    model: ModelName
+    retriever: RetrieverName
+    search: Search
     answers: tuple[AnswerText, ...]
     passages: tuple[Passage, ...]
     tokens: tuple[Token, ...]
-    posterior_kind: str
-    no_answer: float
+    posterior_kind: Annotated[
+        str,
+        Field(
+            description="per_token: p(z | x, y_i, y_<i) of RAG-Token. running: p(z | x, y_1..i) of RAG-Sequence.",
+            json_schema_extra={"enum": ["per_token", "running"]},
+        ),
+    ]
+    no_answer: Annotated[
+        float,
+        Field(description="That no passage answers the question, from p(empty answer | x) and the best doc_score."),
+    ]
     index: IndexVersion
-    attribution: str
+    attribution: Attribution
     checkpoint: str
     seconds: StageSeconds
 
@@ -111,13 +138,13 @@ class FieldError(Part):
 
 
 class Problem(Part):
-    """RFC 9457. The clients raise it as Refused, but for one question of several."""
+    """RFC 9457. Every error of the service has this body. The clients raise it, but for one question of several."""
 
     type: str
     title: str
     status: int
-    detail: str
-    code: str
+    detail: Annotated[str, Field(description="What is wrong with this request, for people.")]
+    code: Annotated[str, Field(description="What is wrong, for programs. Stable.")]
     request_id: str | None
     errors: tuple[FieldError, ...] = ()
 
@@ -125,97 +152,106 @@ class Problem(Part):
 class AnswerOrError(Part):
     """What became of one question of several: it has one of the two."""
 
-    answer: Answer | None = None
-    error: Problem | None = None
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+
+    answer: Annotated[Answer | None, Field(description="The body of /answer.")] = None
+    error: Annotated[Problem | None, Field(description="The problem that /answer would end with.")] = None
 
 
 class Answers(Result):
-    """Of each question, in the order asked."""
-
-    results: tuple[AnswerOrError, ...]
+    results: Annotated[tuple[AnswerOrError, ...], Field(description="Of each question, in the order asked.")]
 
 
 class AnswerGroup(Part):
-    answer: str | None
+    answer: Annotated[str | None, Field(description="As the first of the versions words it; null: they abstain.")]
     versions: tuple[str, ...]
 
 
 class Comparison(Result):
-    """The answer of each version, and who says the same."""
-
     question: str
-    agree: bool
-    groups: tuple[AnswerGroup, ...]
-    answers: tuple[Answer, ...]
+    agree: Annotated[
+        bool, Field(description="Whether all versions say the same, but for case, articles and punctuation.")
+    ]
+    groups: Annotated[tuple[AnswerGroup, ...], Field(description="Who says what: one entry for each answer.")]
+    answers: Annotated[tuple[Answer, ...], Field(description="Of each version, in the order asked for.")]
 
 
 class TargetScore(Part):
-    """`log_prob` is log p(target | question), None for minus infinity, and `reason` says why it is; `probability` is
-    over the given targets."""
-
     target: str
-    log_prob: float | None
-    probability: float
+    log_prob: Annotated[float | None, Field(description="log p(target | question); null for minus infinity.")]
+    probability: Annotated[float, Field(description="p(target | question) over the given targets.")]
     posterior: tuple[float, ...]
-    reason: str | None = None
+    reason: Annotated[str | None, Field(description="Why the checkpoint cannot say the target; null where it can.")] = (
+        None
+    )
 
 
 class Scores(Result):
     best: str
     targets: tuple[TargetScore, ...]
     passages: tuple[Passage, ...]
-    model: str
-    retriever: str
-    search: Mapping[str, int]
+    model: ModelName
+    retriever: RetrieverName
+    search: Search
     index: IndexVersion
-    attribution: str
+    attribution: Attribution
     checkpoint: str
     seconds: StageSeconds
 
 
 class Retrieval(Result):
     passages: tuple[RetrievedPassage, ...]
-    retriever: str
-    search: Mapping[str, int]
+    retriever: RetrieverName
+    search: Search
     index: IndexVersion
-    attribution: str
+    attribution: Attribution
     checkpoint: str
     seconds: StageSeconds
 
 
 class FeedbackKept(Result):
-    """`version` is of the index that the answer came from."""
+    """What was kept."""
 
-    rating: str
-    version: str
+    rating: RatingName
+    version: Annotated[str, Field(description="Of the index that the answer came from.")]
 
 
 class Resident(IndexVersion):
     """An open version."""
 
-    bytes: int
-    live: bool
-    retiring: bool
-    leases: int
+    bytes: Annotated[int, Field(description="Held by this version once all its pages are read.")]
+    live: Annotated[bool, Field(description="A question that names no version is answered from this one.")]
+    retiring: Annotated[bool, Field(description="Closes when the last question that reads it has ended.")]
+    leases: Annotated[int, Field(description="Questions that read it now.")]
 
 
 class PriorWeights(Part):
+    """The weights of the hybrid retriever: doc_score = dense * inner product + bm25 * BM25 score."""
+
     dense: float
     bm25: float
 
 
 class Indexes(Result):
-    """The live version, the open versions, and those on disk."""
-
-    live: IndexVersion | None
-    resident: tuple[Resident, ...]
-    versions: tuple[str, ...]
+    live: Annotated[IndexVersion | None, Field(description="A question asked now is answered from this version.")]
+    resident: Annotated[
+        tuple[Resident, ...],
+        Field(description="Open now: the live version, versions that a question may name, and versions still read."),
+    ]
+    versions: Annotated[tuple[str, ...], Field(description="On disk, ready to be swapped in.")]
     checkpoint: str
-    model: str
-    max_no_answer: float | None
-    prior: PriorWeights | None
-    reranker: str | None
-    feedback: bool
+    model: Annotated[ModelName, Field(description="Of the checkpoint: answers a question that names no model.")]
+    max_no_answer: Annotated[
+        float | None, Field(description='What abstain "calibrated" means; null: such questions are refused.')
+    ]
+    prior: Annotated[
+        PriorWeights | None,
+        Field(description="What the checkpoint weighs retriever hybrid with; null: such questions are refused."),
+    ]
+    reranker: Annotated[
+        str | None, Field(description="What scores for retriever reranked; null: such questions are refused.")
+    ]
+    feedback: Annotated[bool, Field(description="Whether POST /feedback keeps what readers say.")]
 
 
 class FileInfo(Part):
@@ -224,22 +260,24 @@ class FileInfo(Part):
 
 
 class Bm25Info(Part):
+    """How the BM25 scores of a version were made."""
+
     k1: float
     b: float
     analyser: str
-    n_terms: int
+    n_terms: Annotated[int, Field(description="Different words in the passages.")]
 
 
 class Lineage(Part):
-    """`base_manifest` is the sha256 of the base's manifest; the counts are of passages."""
+    """What a version was made from, and how they differ."""
 
     base: str
-    base_manifest: str
+    base_manifest: Annotated[str, Field(description="sha256 of the base's manifest.json.")]
     added: int
     changed: int
     removed: int
-    embedded: int
-    relinked: int
+    embedded: Annotated[int, Field(description="Passages whose text the base lacked.")]
+    relinked: Annotated[int, Field(description="Vectors that a graph or lists lost or gained since made as a whole.")]
 
 
 class Manifest(Result):
@@ -255,78 +293,91 @@ class Manifest(Result):
     snapshot_date: str | None
     source: str
     licence: str
-    attribution: str
-    factory: str
-    index_reason: str
-    search: Mapping[str, int]
+    attribution: Annotated[str, Field(description="What a reader of the text must be shown; empty where nothing.")]
+    factory: Annotated[
+        str, Field(description="The FAISS factory string of the index; empty where the manifest lacks it.")
+    ]
+    index_reason: Annotated[str, Field(description="Why the index is of its type; empty where nobody said.")]
+    search: Annotated[Mapping[str, int], Field(description="How thoroughly it is searched, unless a question says.")]
     files: Mapping[str, FileInfo]
-    bm25: Bm25Info | None
-    lineage: Lineage | None
-    passages_format: int
-    metadata: Mapping[str, str]
+    bm25: Annotated[Bm25Info | None, Field(description="null: no question with retriever bm25 or hybrid.")]
+    lineage: Annotated[Lineage | None, Field(description="Of an update; null: built from its source.")]
+    passages_format: Annotated[
+        int, Field(description="2 where passages have a url, section, date or metadata; 1 where they have none.")
+    ]
+    metadata: Annotated[
+        Mapping[str, MetadataTypeName], Field(description="The type of each free field of the passages, by its name.")
+    ]
 
 
 class Swapped(Result):
-    """`durable` is false where CURRENT could not be written: a restart comes back on another version."""
-
     version: str
     previous: str | None
     generation: int
-    durable: bool
-    seconds: Mapping[str, float]
+    durable: Annotated[
+        bool, Field(description="False: CURRENT could not be written; a restart will load another version.")
+    ]
+    seconds: Seconds
 
 
 class Loaded(Result):
     version: str
-    seconds: Mapping[str, float]
+    seconds: Seconds
 
 
 class SwapProgress(Result):
-    """The swap under way, or how the last one ended."""
+    """The swap that is under way, or else the last one since the service started."""
 
     state: Literal["idle", "running", "done", "failed"]
-    version: str | None
-    previous: str | None
-    policy: str | None
-    stage: str | None
-    fraction: float | None
-    seconds: Mapping[str, float]
-    started_at: str | None
-    code: str | None
+    version: Annotated[str | None, Field(description="The version to make live, or to load.")]
+    previous: Annotated[str | None, Field(description="The version that was live when the swap began.")]
+    policy: Annotated[
+        str | None, Field(description="availability, resource, or load: beside the live one, without a flip.")
+    ]
+    stage: Annotated[
+        str | None,
+        Field(description="pull, verify, open, drain, warm, flip or current: the running or the failed stage."),
+    ]
+    fraction: Annotated[float | None, Field(description="The share of the stage that is done, 0 to 1, where known.")]
+    seconds: Annotated[Mapping[str, float], Field(description="Of each stage so far, and in total.")]
+    started_at: Annotated[str | None, Field(description="ISO 8601, UTC.")]
+    code: Annotated[str | None, Field(description="Of the error that ended it.")]
     detail: str
 
 
 class SwapRecord(Part):
-    time: str
-    actor: str
-    replica: str
+    """One swap of the past, or the refusal of one."""
+
+    time: Annotated[str, Field(description="When it ended: ISO 8601, UTC.")]
+    actor: Annotated[str, Field(description="Who asked: x-openbook-actor, else the client's address.")]
+    replica: Annotated[str, Field(description="Which service did it.")]
     previous: str | None
     version: str
     policy: str
-    outcome: str
-    generation: int | None
+    outcome: Annotated[str, Field(description="ok, not_durable, or the code of the error that ended it.")]
+    generation: Annotated[int | None, Field(description="Of that service after the swap; null where there was none.")]
     seconds: float
     detail: str
 
 
 class History(Result):
-    """Newest first."""
-
-    swaps: tuple[SwapRecord, ...]
+    swaps: Annotated[tuple[SwapRecord, ...], Field(description="Newest first, of every service on the folder.")]
 
 
 class Following(Part):
-    """Whether the service serves what CURRENT names; else which version it cannot serve, why, and since when."""
+    """Whether this service serves what CURRENT names. It keeps trying a version that it cannot serve."""
 
     ok: bool
-    wanted: str | None
-    code: str | None
+    wanted: Annotated[str | None, Field(description="The version that CURRENT names and that cannot be served.")]
+    code: Annotated[str | None, Field(description="Why it cannot: a code of the table of errors.")]
     detail: str
-    since: str | None
+    since: Annotated[str | None, Field(description="Since when: ISO 8601, UTC.")]
 
 
 class Ready(Result):
     status: str
     index: IndexVersion
     checkpoint: str
-    following: Following | None
+    following: Annotated[
+        Following | None, Field(description="null: this service does not follow CURRENT (OPENBOOK_FOLLOW_S=0).")
+    ]

@@ -25,7 +25,6 @@ from openbook.api.openai_responses import (
 from openbook.api.openai_streams import ChatStream, OpenAIStream, ResponsesStream
 from openbook.api.openapi import BODY_PROBLEMS, problem_responses
 from openbook.api.questions import FILTER_PROBLEMS, STREAMED, answered, leave_facts, written
-from openbook.api.responses import Index
 from openbook.api.schemas import AnswerRequest
 from openbook.api.streaming import Event
 from openbook.api.writing import Writer
@@ -33,6 +32,7 @@ from openbook.application.live_index import Resident
 from openbook.entities import Answer
 from openbook.errors import IndexNotResident, InvalidRequest, ModelNotFound, UnknownIndex
 from openbook.settings import Settings
+from openbook_client.results import IndexVersion as Index
 
 S = TypeVar("S", bound=OpenAIStream)
 

@@ -9,8 +9,9 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import BaseModel, Field
 
 from openbook.api.openai_requests import ChatCompletionRequest, OpenAIBody, ResponsesRequest
-from openbook.api.responses import AnswerResponse, Index
 from openbook.entities import Answer, AnswerPassage, AnswerText, AnswerToken, ModelKind
+from openbook_client.results import Answer as AnswerResponse
+from openbook_client.results import IndexVersion as Index
 
 NAME = "openbook"
 # The text of an answer that is withheld, or that is empty: a chat shows a text.

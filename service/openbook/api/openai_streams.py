@@ -29,11 +29,12 @@ from openbook.api.openai_responses import (
     token_logprob,
 )
 from openbook.api.problems import Problem
-from openbook.api.responses import RetrieveResponse, Token
 from openbook.api.streaming import Event, EventStream
 from openbook.api.writing import Writer
 from openbook.entities import Answer, AnswerToken, Retrieval
 from openbook.rag.engine import RagEngine
+from openbook_client.results import Retrieval as RetrieveResponse
+from openbook_client.results import Token
 
 FIELDS = TypeAdapter(dict[str, Any])
 DONE = b"data: [DONE]\n\n"

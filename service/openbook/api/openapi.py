@@ -8,12 +8,12 @@ from fastapi.openapi.utils import get_openapi
 
 from openbook.api import problems
 from openbook.api.openai_responses import OpenAIErrorResponse
-from openbook.api.responses import ProblemResponse
 from openbook.api.schemas import limits
 from openbook.errors import HostRefused, OpenbookError, OriginRefused
 from openbook.settings import Settings
+from openbook_client import results
 
-SCHEMA = "ProblemResponse"
+SCHEMA = "Problem"
 OPENAI_SCHEMA = "OpenAIErrorResponse"
 BODY_PROBLEMS = (400, 408, 413, 415)
 
@@ -51,7 +51,7 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
     schemas = openapi["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    for name, model in ((SCHEMA, ProblemResponse), (OPENAI_SCHEMA, OpenAIErrorResponse)):
+    for name, model in ((SCHEMA, results.Problem), (OPENAI_SCHEMA, OpenAIErrorResponse)):
         problem = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas |= problem.pop("$defs")
         schemas[name] = problem

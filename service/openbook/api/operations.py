@@ -1,22 +1,27 @@
 """The calls for the operator: alive, ready, and metrics."""
 
 from fastapi import APIRouter, Request
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from openbook.api.access import TheServices
-from openbook.api.index_responses import AliveResponse, FollowingResponse, ReadyResponse
+from openbook.api.index_responses import following_record
 from openbook.api.openapi import problem_responses
 from openbook.api.problems import NOT_READY_RETRY_S
-from openbook.api.responses import Index
 from openbook.application.swap_progress import SwapProgress
 from openbook.application.telemetry import Telemetry
 from openbook.errors import IndexCorrupt, IndexUnreachable, NoLiveIndex
+from openbook_client import results
 
 # A free thread picks up a no-op in much less time.
 WORKER_ANSWERS_IN_S = 1.0
 
 router = APIRouter(tags=["operations"])
+
+
+class AliveResponse(BaseModel):
+    status: str
 
 
 @router.get("/healthz", responses=problem_responses())
@@ -26,7 +31,7 @@ async def healthz() -> AliveResponse:
 
 
 @router.get("/readyz", responses=problem_responses(NoLiveIndex))
-async def readyz(services: TheServices) -> ReadyResponse:
+async def readyz(services: TheServices) -> results.Ready:
     """Able to answer: an index is live, and the threads that compute do get work done.
 
     A service that cannot open what CURRENT names is ready too: it keeps its index, and `following` says why.
@@ -42,11 +47,11 @@ async def readyz(services: TheServices) -> ReadyResponse:
     if not await services.pool.responds(within_s=WORKER_ANSWERS_IN_S):
         raise HTTPException(503, "No thread takes up work.", {"retry-after": str(NOT_READY_RETRY_S)})
     follower = services.follower
-    return ReadyResponse(
+    return results.Ready(
         status="ready",
-        index=Index.model_validate(index),
+        index=results.IndexVersion.model_validate(index),
         checkpoint=services.engine.facts.checkpoint,
-        following=FollowingResponse.of(follower.problem()) if follower is not None else None,
+        following=following_record(follower.problem()) if follower is not None else None,
     )
 
 

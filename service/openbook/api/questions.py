@@ -16,15 +16,6 @@ from openbook.api.composition import Services
 from openbook.api.logs import FACTS
 from openbook.api.middleware import while_connected
 from openbook.api.openapi import BODY_PROBLEMS, problem_responses
-from openbook.api.responses import (
-    AnswerOrError,
-    AnswerResponse,
-    AnswersResponse,
-    CompareResponse,
-    ProblemResponse,
-    RetrieveResponse,
-    ScoreResponse,
-)
 from openbook.api.schemas import (
     AnswerRequest,
     AnswersRequest,
@@ -41,6 +32,7 @@ from openbook.application.comparison import Comparison
 from openbook.entities import Answer, Retrieval, Scores, Source
 from openbook.errors import OpenbookError, ResponseTooLarge
 from openbook.settings import Settings
+from openbook_client import results
 
 F = TypeVar("F", Answer, Scores, Retrieval, Comparison)
 
@@ -65,7 +57,7 @@ STREAMED: dict[str, Any] = {
 router = APIRouter(route_class=JsonRoute, tags=["questions"])
 
 
-@router.post("/answer", response_model=AnswerResponse, responses={200: STREAMED, **QUESTION_PROBLEMS})
+@router.post("/answer", response_model=results.Answer, responses={200: STREAMED, **QUESTION_PROBLEMS})
 async def answer(
     body: AnswerRequest, request: Request, services: TheServices, settings: TheSettings, writer: TheWriter
 ) -> Response:
@@ -81,7 +73,7 @@ async def answer(
         return await EventStream(request, told, writer, lambda found: _given(request, body, found, services)).begin()
     asked = services.answer_question.answer(body.question, options, timeout_s=timeout_s, index=body.index)
     found = await while_connected(request, asked)
-    response = await written(writer, lambda: AnswerResponse.model_validate(found).model_dump_json(), found)
+    response = await written(writer, lambda: results.Answer.model_validate(found).model_dump_json(), found)
     _given(request, body, found, services)
     return response
 
@@ -94,7 +86,7 @@ class _Written:
     source: Source
 
 
-@router.post("/answers", response_model=AnswersResponse, responses=QUESTION_PROBLEMS)
+@router.post("/answers", response_model=results.Answers, responses=QUESTION_PROBLEMS)
 async def answers(
     body: AnswersRequest, request: Request, services: TheServices, settings: TheSettings, writer: TheWriter
 ) -> Response:
@@ -113,7 +105,9 @@ async def answers(
         nonlocal room
 
         def made() -> str:
-            return AnswerOrError(answer=AnswerResponse.model_validate(found)).model_dump_json(exclude_unset=True)
+            return results.AnswerOrError(answer=results.Answer.model_validate(found)).model_dump_json(
+                exclude_unset=True
+            )
 
         content = await writer.write(made, found, room)
         # others may have been written meanwhile
@@ -132,8 +126,8 @@ async def answers(
     if settings.log_questions:
         facts["question"] = [ask.question for ask in asks.values()]
     setattr(request.state, FACTS, facts)
-    results = b",".join(_answer_or_error(ends[number], request) for number in sorted(ends))
-    return Response(b'{"results":[%b]}' % results, media_type=JSON)
+    each = b",".join(_answer_or_error(ends[number], request) for number in sorted(ends))
+    return Response(b'{"results":[%b]}' % each, media_type=JSON)
 
 
 def _ask(one: BatchedQuestion | ValidationError, services: Services, settings: Settings) -> Ask:
@@ -146,11 +140,11 @@ def _answer_or_error(end: _Written | Exception, request: Request) -> bytes:
     if isinstance(end, _Written):
         return end.content
     problem = problems.of_validation(end) if isinstance(end, ValidationError) else problems.of_raised(end, request)
-    error = ProblemResponse.model_validate(problems.body(problem, request))
-    return AnswerOrError(error=error).model_dump_json(exclude_unset=True).encode()
+    error = results.Problem.model_validate(problems.body(problem, request))
+    return results.AnswerOrError(error=error).model_dump_json(exclude_unset=True).encode()
 
 
-@router.post("/compare", response_model=CompareResponse, responses=QUESTION_PROBLEMS)
+@router.post("/compare", response_model=results.Comparison, responses=QUESTION_PROBLEMS)
 async def compare(
     body: CompareRequest, request: Request, services: TheServices, settings: TheSettings, writer: TheWriter
 ) -> Response:
@@ -159,10 +153,10 @@ async def compare(
         body.question, body.options(settings, services.engine), body.versions, timeout_s=body.timeout(settings)
     )
     found = await answered(request, body, asked)
-    return await written(writer, lambda: CompareResponse.model_validate(found).model_dump_json(), found)
+    return await written(writer, lambda: results.Comparison.model_validate(found).model_dump_json(), found)
 
 
-@router.post("/score", response_model=ScoreResponse, responses=QUESTION_PROBLEMS)
+@router.post("/score", response_model=results.Scores, responses=QUESTION_PROBLEMS)
 async def score(
     body: ScoreRequest, request: Request, services: TheServices, settings: TheSettings, writer: TheWriter
 ) -> Response:
@@ -175,10 +169,10 @@ async def score(
         index=body.index,
     )
     found = await answered(request, body, asked)
-    return await written(writer, lambda: ScoreResponse.model_validate(found).model_dump_json(), found)
+    return await written(writer, lambda: results.Scores.model_validate(found).model_dump_json(), found)
 
 
-@router.post("/retrieve", response_model=RetrieveResponse, responses=QUESTION_PROBLEMS)
+@router.post("/retrieve", response_model=results.Retrieval, responses=QUESTION_PROBLEMS)
 async def retrieve(
     body: RetrieveRequest, request: Request, services: TheServices, settings: TheSettings, writer: TheWriter
 ) -> Response:
@@ -187,7 +181,7 @@ async def retrieve(
         body.question, body.options(settings, services.engine), timeout_s=body.timeout(settings), index=body.index
     )
     found = await answered(request, body, asked)
-    return await written(writer, lambda: RetrieveResponse.model_validate(found).model_dump_json(), found)
+    return await written(writer, lambda: results.Retrieval.model_validate(found).model_dump_json(), found)
 
 
 async def written(writer: Writer, make: Callable[[], str], found: Found) -> Response:

@@ -1,6 +1,6 @@
 """What comes in over HTTP: stripped, bounded, and nothing in it that is not known."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -42,8 +42,6 @@ MAX_HISTORY = 1000
 # Of each number of `search`: a search is not ended by the time that its question allows.
 MAX_SEARCH = 4_096
 
-# The options that a question passes on as they are, where its call has them.
-AS_ASKED = ("n_docs", "model", "decoding", "num_beams", "max_new_tokens", "num_answers")
 HALF_A_PAIR = "holds half of a surrogate pair, which is no character"
 
 
@@ -175,7 +173,9 @@ class _Searching(_Body):
         given: dict[str, Any] = {"model": engine.facts.model}
         if self.n_docs is None:
             given |= {"n_docs": min(USUAL_DOCS, settings.max_docs), "or_all": True}
-        given |= {name: value for name in AS_ASKED if (value := getattr(self, name, None)) is not None}
+        # an option that the entity has under the same name is passed on as it is, but for those that are read here
+        same = {field.name for field in fields(AnswerOptions)} - {"retriever", "search", "filter"}
+        given |= {name: value for name in same if (value := getattr(self, name, None)) is not None}
         options = AnswerOptions(
             retriever=self.retriever or settings.retriever,
             search=tuple(sorted(search.items())),

@@ -13,10 +13,10 @@ from starlette.types import Receive, Scope, Send
 from openbook.api import problems
 from openbook.api.middleware import while_connected
 from openbook.api.problems import Problem
-from openbook.api.responses import AnswerResponse, RetrieveResponse, Token
 from openbook.api.writing import Writer, without_separators
 from openbook.entities import Answer, AnswerToken, Retrieval
 from openbook.errors import ResponseTooLarge
+from openbook_client import results
 
 EVENTS = "text/event-stream"
 # Proxies close a connection on which nothing comes; the shortest of their usual limits is a minute.
@@ -109,11 +109,11 @@ class EventStream(Response):
         """What is sent for an event."""
         match event:
             case Retrieval():
-                return format_sse_event(event="passages", data_str=_json(RetrieveResponse, event))
+                return format_sse_event(event="passages", data_str=_json(results.Retrieval, event))
             case AnswerToken():
-                return format_sse_event(event="token", data_str=_json(Token, event))
+                return format_sse_event(event="token", data_str=_json(results.Token, event))
             case Answer():
-                return format_sse_event(event="answer", data_str=_json(AnswerResponse, event))
+                return format_sse_event(event="answer", data_str=_json(results.Answer, event))
 
     def failed(self, problem: Problem) -> bytes:
         """What is sent at the end when there is no answer."""

@@ -283,7 +283,7 @@ class SwapAttempt:
                 self._progress = replace(self._progress, state="done", stage=None, fraction=None)
             else:
                 code, detail = code_of(error), str(error)
-                self._progress = replace(self._progress, state="failed", error=code, detail=detail, fraction=None)
+                self._progress = replace(self._progress, state="failed", code=code, detail=detail, fraction=None)
 
     @contextmanager
     def _stage(self, name: Stage) -> Iterator[None]:

@@ -28,7 +28,7 @@ class SwapProgress:
     fraction: float | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     started_at: str | None = None
-    error: str | None = None
+    code: str | None = None
     detail: str = ""
 
 

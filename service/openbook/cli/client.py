@@ -79,7 +79,6 @@ class ServiceHere:
         self._runner.close()
 
     def answer(self, question: str, **options: Unpack[AnswerOptions]) -> Answer:
-        from openbook.api.responses import AnswerResponse
         from openbook.api.schemas import AnswerRequest
 
         request = _validated(AnswerRequest, {"question": question, **options})
@@ -91,11 +90,10 @@ class ServiceHere:
                 index=request.index,
             )
         )
-        return Answer.model_validate(AnswerResponse.model_validate(answer).model_dump(mode="json"))
+        return Answer.model_validate(answer)
 
     def compare(self, question: str, versions: Sequence[str], **options: Unpack[CompareOptions]) -> Comparison:
         """Opens the versions that are not open yet."""
-        from openbook.api.responses import CompareResponse
         from openbook.api.schemas import CompareRequest
 
         request = _validated(CompareRequest, {"question": question, "versions": list(versions), **options})
@@ -111,7 +109,7 @@ class ServiceHere:
                 timeout_s=request.timeout(self._settings),
             )
         )
-        return Comparison.model_validate(CompareResponse.model_validate(comparison).model_dump(mode="json"))
+        return Comparison.model_validate(comparison)
 
 
 def _validated(model: type[M], body: Mapping[str, object]) -> M:

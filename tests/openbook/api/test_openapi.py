@@ -69,7 +69,7 @@ def test_errors_are_documented_as_problems_and_as_nothing_else(document: dict[st
     for path, _, operation in operations(document):
         for status, response in operation["responses"].items():
             if status.startswith(("4", "5")):
-                ours = (MEDIA_TYPE, "ProblemResponse")
+                ours = (MEDIA_TYPE, "Problem")
                 media_type, name = ("application/json", "OpenAIErrorResponse") if path.startswith("/v1/") else ours
                 assert list(response["content"]) == [media_type], (path, status)
                 schema = response["content"][media_type]["schema"]
@@ -81,7 +81,7 @@ def test_errors_are_documented_as_problems_and_as_nothing_else(document: dict[st
 
 
 def test_the_problem_that_is_documented_is_the_one_that_comes(reader: TestClient, document: dict[str, Any]) -> None:
-    schema = document["components"]["schemas"]["ProblemResponse"]
+    schema = document["components"]["schemas"]["Problem"]
     body = reader.post("/answer", json={"question": ""}).json()
     assert set(body) == set(schema["properties"])
     assert set(schema["required"]) <= set(reader.get("/index/wiki-1999").json())
@@ -115,7 +115,7 @@ def test_a_call_that_can_be_left_to_itself_says_so(document: dict[str, Any]) -> 
     for path in ("/index/swap", "/index/rollback", "/index/load"):
         operation = document["paths"][path]["post"]
         accepted = operation["responses"]["202"]["content"]["application/json"]["schema"]
-        assert accepted == {"$ref": "#/components/schemas/SwapProgressResponse"}
+        assert accepted == {"$ref": "#/components/schemas/SwapProgress"}
         headers = {parameter["name"]: parameter["in"] for parameter in operation["parameters"]}
         assert headers == {"x-openbook-actor": "header"}
 

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from openbook.api import responses
-from openbook.api.responses import AnswerResponse
 from openbook.api.writing import Found, Writer, least_bytes
 from openbook.storage.index_store import IndexStore
+from openbook_client import results
 from tests.fixtures.indexes import publish_tiny, tiny_passages
 from tests.openbook.api.conftest import BODIES, PERU, MakeClient, Serve, ended_with, get, post
 from tests.openbook.api.test_streaming import events_of, names
@@ -24,7 +23,7 @@ V1: dict[str, dict[str, Any]] = {
     "/v1/responses": {"model": "openbook", "input": PERU},
 }
 CALLS = [*((path, False) for path in (*BODIES, "/answers", *V1)), *((path, True) for path in ("/answer", *V1))]
-LARGE = (responses.AnswerResponse, responses.ScoreResponse, responses.RetrieveResponse, responses.CompareResponse)
+LARGE = (results.Answer, results.Scores, results.Retrieval, results.Comparison)
 # The smallest that the setting may be.
 MOST = 65_536
 SEPARATORS = "\x85\u2028\u2029"
@@ -108,7 +107,7 @@ def test_bytes_count_and_not_characters(indexes_folder: Path, make_client: MakeC
 
 
 def test_what_is_surely_too_large_is_not_even_made(long: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AnswerResponse, "model_validate", None)
+    monkeypatch.setattr(results.Answer, "model_validate", None)
     assert ended_with(long.post("/answer", json=asked("/answer", 12))) == (422, "response_too_large")
 
 
@@ -133,7 +132,7 @@ class HeldJson:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.go_on, self.waited_in_vain = threading.Event(), threading.Event(), False
-        validate = responses.Index.model_validate.__func__  # type: ignore[attr-defined]
+        validate = results.Part.model_validate.__func__  # type: ignore[attr-defined]
 
         def held(kind: type, *given: Any, **named: Any) -> Any:
             if kind in LARGE:
@@ -141,7 +140,7 @@ class HeldJson:
                 self.waited_in_vain = not self.go_on.wait(60) or self.waited_in_vain
             return validate(kind, *given, **named)
 
-        monkeypatch.setattr(responses._Response, "model_validate", classmethod(held))
+        monkeypatch.setattr(results.Part, "model_validate", classmethod(held))
 
 
 @pytest.fixture

@@ -538,7 +538,7 @@ def test_progress_tells_why_it_failed_and_where(swap_index: SwapIndex, store: In
     with pytest.raises(IndexFileMissing):
         swap_index.begin("tiny-2018").result(TIMEOUT)
     progress = swap_index.progress()
-    assert (progress.state, progress.stage, progress.error) == ("failed", "verify", "index_corrupt")
+    assert (progress.state, progress.stage, progress.code) == ("failed", "verify", "index_corrupt")
     assert progress.detail == "The index 'tiny-2018' lacks its file 'passages.arrow'."
 
 
