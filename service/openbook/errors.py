@@ -425,8 +425,8 @@ class OriginRefused(OpenbookError):
     code = "origin_refused"
     message = (
         "A browser sent this from {origin!r:.80}, which is no page of this service. Use the service's own page, or "
-        "call it from a program. If this is its own page behind a proxy, let the proxy keep the header Host, or add the "
-        "page's host to the setting OPENBOOK_ALLOWED_HOSTS."
+        "call it from a program. If this is its own page behind a proxy, let the proxy keep the header Host, or add "
+        "the page's host to the setting OPENBOOK_ALLOWED_HOSTS."
     )
 
 
