@@ -69,14 +69,14 @@ CLIENTS_EXTRA = {"mcp", "starlette", "uvicorn"}
 # Lines of Python that a room may have. A number goes down by itself; it goes up only together with its reason, in the
 # commit that needs it.
 MOST_LINES = {
-    "openbook": 1174,
-    "openbook.api": 4500,
+    "openbook": 1245,
+    "openbook.api": 4089,
     "openbook.application": 2169,
-    "openbook.cli": 3397,
+    "openbook.cli": 3395,
     "openbook.indexing": 6922,
     "openbook.rag": 7040,
     "openbook.storage": 4011,
-    "openbook_client": 1734,
+    "openbook_client": 1783,
     "openbook_lab": 1,
     "openbook_lab.benchmarks": 2312,
     "openbook_lab.datasets": 633,
@@ -85,7 +85,7 @@ MOST_LINES = {
     "openbook_lab.training": 4614,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 18_168
+MOST_LINES_SERVED = 18_141
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 
