@@ -94,9 +94,14 @@ class Settings(BaseSettings):
         None,
         description="Bearer token for swaps, rollbacks, loads and the history. Without one, administration is off.",
     )
+    milvus_databases: str = Field(
+        "",
+        description="Milvus databases that may hold vectors of versions, with commas between them, such as "
+        "milvus://db:19530. No other is connected to, whatever a version names.",
+    )
     milvus_token: SecretStr | None = Field(
         None,
-        description="Credentials of the Milvus database that holds the vectors of versions: user:password, or a token.",
+        description="Credentials of these databases: user:password, or a token.",
     )
     retriever: Literal["auto", "dense", "bm25", "hybrid", "reranked"] = Field(
         "auto",
@@ -212,11 +217,6 @@ class Settings(BaseSettings):
         if self.indexes_url is None and "follow_s" not in self.model_fields_set:
             return 0.0
         raise SettingInvalid(setting="OPENBOOK_SWAP_POLICY", reason=FOLLOWS_UNDER_RESOURCE)
-
-    @property
-    def database_token(self) -> str:
-        """`milvus_token` as it is sent; empty without one."""
-        return "" if self.milvus_token is None else self.milvus_token.get_secret_value()
 
     @property
     def indexes_folder(self) -> Path:

@@ -70,7 +70,9 @@ def push_vectors(
             search={N_CANDIDATES: CANDIDATES},
             files=files,
         )
-        with closing(Collection(address, version=name, dimension=source.dimension, token=store.token)) as collection:
+        with closing(
+            Collection(address, version=name, dimension=source.dimension, token=store.databases.token)
+        ) as collection:
             info = _filled(collection, snapshot, info, lambda share: report(0.5 + share / 2))
         for file in info.files:
             durable.sync_file(place / file)

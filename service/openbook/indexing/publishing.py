@@ -153,7 +153,7 @@ def publish_copy(store: IndexStore, folder: Path) -> IndexInfo:
     """
     version = check_version_name(folder.name)
     check_free(store, version)
-    source = IndexStore(folder.parent)
+    source = IndexStore(folder.parent, store.databases)
     info = source.verify(version)
     store.folder.mkdir(parents=True, exist_ok=True)
     prune(store)

@@ -15,6 +15,7 @@ from openbook.errors import FolderUnreadable, IndexCorrupt, IndexUnreadable, Inv
 from openbook.storage import current
 from openbook.storage.current import CurrentMark
 from openbook.storage.manifest import MANIFEST, Manifest, open_manifest, read_manifest
+from openbook.storage.milvus import Databases
 from openbook.storage.snapshot import Identity, IndexSnapshot
 from openbook.storage.verification import Verification, check_compatible, check_files, open_checked
 
@@ -36,13 +37,13 @@ class IndexStore:
     """A folder that holds CURRENT and for each version `<version>/manifest.json`, which names the version's files.
 
     Several processes may read and publish at once; every call looks at the folder. Who changes which version a name
-    or CURRENT leads to holds `lock`; another user's processes may take it too. `token` opens the databases in which
-    the vectors of versions may lie.
+    or CURRENT leads to holds `lock`; another user's processes may take it too. The vectors of versions may lie in
+    `databases`, and nowhere else.
     """
 
-    def __init__(self, folder: Path, token: str = "") -> None:
+    def __init__(self, folder: Path, databases: Databases = Databases()) -> None:  # noqa: B008
         self.folder = folder
-        self.token = token
+        self.databases = databases
         # set: what waits for a network ends soon
         self.ending = threading.Event()
         self.lock = FileLock(folder / LOCK, timeout=LOCK_S, poll_interval=0.01)
@@ -88,7 +89,7 @@ class IndexStore:
 
         def read(manifest: Manifest) -> IndexSnapshot:
             check_compatible(manifest.info, encoder_fingerprint, dimension)
-            return open_checked(manifest, verify, token=self.token)
+            return open_checked(manifest, verify, databases=self.databases)
 
         return self._read(version, read)
 
@@ -100,11 +101,13 @@ class IndexStore:
         `report` receives the share of the bytes that "checksum" has read. Raises a child of IndexCorrupt for each
         defect that shows without opening a file.
         """
-        return self._read(version, lambda manifest: check_files(manifest, verify, report=report, token=self.token))
+        return self._read(
+            version, lambda manifest: check_files(manifest, verify, report=report, databases=self.databases)
+        )
 
     def verify(self, version: str, report: Callable[[str], None] | None = None) -> IndexInfo:
         """Read every byte of a version and compare it with the manifest; `report` gets a line for each file."""
-        snapshot = self._read(version, lambda manifest: open_checked(manifest, "checksum", report, self.token))
+        snapshot = self._read(version, lambda manifest: open_checked(manifest, "checksum", report, self.databases))
         snapshot.close()
         return snapshot.info
 

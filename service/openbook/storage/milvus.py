@@ -8,9 +8,9 @@ import logging
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,9 @@ from openbook.storage.vectors import slices
 # What pymilvus is asked with; a file is a database of milvus-lite, in the process that asks.
 SCHEMES = {"milvus": "http://", "milvus+https": "https://", "milvus+file": ""}
 LITE_SUFFIX = ".db"
-DEFAULT_NAME = "openbook"
+DEFAULT_NAME, DEFAULT_PORT = "openbook", 19530
+# The setting that lists what may be opened.
+DATABASES = "OPENBOOK_MILVUS_DATABASES"
 ROW, VECTOR = "row", "vector"
 # Properties of a collection that is whole: the manifest for people and other programs, and what opening compares.
 MANIFEST_PROPERTY, ENCODER_PROPERTY, VECTORS_PROPERTY = (
@@ -66,7 +68,12 @@ class Address:
             path, name = path + suffix, name.strip("/")
         name = name or DEFAULT_NAME
         has_place = path.endswith(LITE_SUFFIX) and not parts.netloc if parts.scheme == "milvus+file" else parts.netloc
-        if parts.scheme not in SCHEMES or not has_place or not (name.isascii() and name.isidentifier()):
+        if (
+            parts.scheme not in SCHEMES
+            or not has_place
+            or not _has_port(parts)
+            or not (name.isascii() and name.isidentifier())
+        ):
             reason = (
                 f"{url} is no address of a database: milvus://host:port/prefix, milvus+https://host:port/prefix or "
                 "milvus+file:///folder/file.db/prefix, whose prefix is letters, digits and '_'"
@@ -78,6 +85,39 @@ class Address:
     def url(self) -> str:
         """This address as a URL: the inverse of `parse`."""
         return f"{self.scheme}://{self.database.removeprefix(SCHEMES[self.scheme])}/{self.name}"
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """What two addresses of one database share: scheme, host and port, or scheme and file."""
+        parts = urlsplit(self.database)
+        if not SCHEMES[self.scheme]:
+            return self.scheme, self.database, 0
+        return self.scheme, parts.hostname or "", parts.port or DEFAULT_PORT
+
+
+@dataclass(frozen=True, slots=True)
+class Databases:
+    """The databases that the operator lists, and the token that opens them. What a file names is compared with these:
+    no other is connected to, and no other gets the token."""
+
+    places: frozenset[tuple[str, str, int]] = frozenset()
+    token: str = field(default="", repr=False)
+
+    @classmethod
+    def listed(cls, addresses: str, token: str = "") -> "Databases":
+        """Of addresses with commas between them. Raises SettingInvalid for what is none."""
+        try:
+            places = frozenset(Address.parse(one.strip()).place for one in addresses.split(",") if one.strip())
+        except SettingInvalid as error:
+            raise SettingInvalid(setting=DATABASES, reason=error.data["reason"]) from None
+        return cls(places, token)
+
+    def open(self, address: Address, *, version: str, dimension: int) -> "Collection":
+        """The collection at an address that a file names. Raises IndexUnreachable where the operator lists none."""
+        if address.place not in self.places:
+            reason = f"{DATABASES} does not list {address.url}, and a file alone opens no connection"
+            raise IndexUnreachable(version=version, reason=reason)
+        return Collection(address, version=version, dimension=dimension, token=self.token)
 
 
 def is_database(url: str) -> bool:
@@ -225,6 +265,14 @@ class Collection:
 
     def _damaged(self, reason: str) -> IndexUnreadable:
         return IndexUnreadable(version=self._version, file=self.address.name, reason=reason)
+
+
+def _has_port(parts: SplitResult) -> bool:
+    """Whether the port is one, or left out."""
+    try:
+        return parts.port is None or parts.port > 0
+    except ValueError:
+        return False
 
 
 def in_list(rows: NDArray[np.int64], *, absent: bool = False) -> str:

@@ -28,7 +28,7 @@ from openbook.storage.durable import FileMark
 from openbook.storage.faiss_index import FaissIndex
 from openbook.storage.faiss_snapshot import FaissSnapshot
 from openbook.storage.manifest import INDEX_FILE, MANIFEST, MASKED_FILE, PASSAGES_FILE, VECTORS_FILE, Manifest, is_lossy
-from openbook.storage.milvus import Address, Collection
+from openbook.storage.milvus import Address, Collection, Databases
 from openbook.storage.milvus_snapshot import MilvusSnapshot
 from openbook.storage.passage_fields import PassageFields
 from openbook.storage.passages import PassageFile
@@ -55,10 +55,10 @@ def check_files(
     *,
     report: Callable[[float], None] | None = None,
     in_order: Callable[[str], None] | None = None,
-    token: str = "",
+    databases: Databases = Databases(),  # noqa: B008
 ) -> Identity:
     """Compare the files that a manifest names with what it says, without opening them; "checksum" reads every byte,
-    and every vector in a database, which `token` opens.
+    and every vector in a database, in `databases`.
 
     Returns which files they are. `report` receives the share of the bytes that have been read, `in_order` a line for
     each file that is in order. Raises the child of IndexCorrupt that names the first defect.
@@ -87,21 +87,24 @@ def check_files(
         file_name = Path(error.filename).name if error.filename else MANIFEST
         raise IndexUnreadable(version=info.version, file=file_name, reason=error.strerror) from error
     if info.collection is not None and verify == "checksum":
-        _check_vectors(info, info.collection, token, count)
+        _check_vectors(info, info.collection, databases, count)
         if in_order is not None:
             in_order(f"{info.collection.url}: {in_database} bytes, sha256 {info.collection.vectors_sha256}")
     return (manifest.mark, *marks)
 
 
 def open_checked(
-    manifest: Manifest, verify: Verification, in_order: Callable[[str], None] | None = None, token: str = ""
+    manifest: Manifest,
+    verify: Verification,
+    in_order: Callable[[str], None] | None = None,
+    databases: Databases = Databases(),  # noqa: B008
 ) -> IndexSnapshot:
     """Open the files that a manifest names, after `check_files`, and its collection where it has one.
 
     Raises the child of IndexCorrupt that fits, and IndexUnreachable.
     """
     info, folder = manifest.info, manifest.folder
-    identity = check_files(manifest, verify, in_order=in_order, token=token)
+    identity = check_files(manifest, verify, in_order=in_order, databases=databases)
     # An error that is kept, in a log or a swap's outcome, must not keep a mapping.
     with ExitStack() as opened:
         held = _hold(folder, info)
@@ -116,7 +119,7 @@ def open_checked(
         beside: dict[str, Any] = {"info": info, "passages": passages, "bm25": bm25, "held": held}
         beside |= {"folder": folder, "identity": identity}
         if info.collection is not None:
-            snapshot: IndexSnapshot = MilvusSnapshot(collection=_collection(info, info.collection, token), **beside)
+            snapshot: IndexSnapshot = MilvusSnapshot(collection=_collection(info, info.collection, databases), **beside)
         else:
             masked = None
             if MASKED_FILE in info.files:
@@ -133,13 +136,13 @@ def open_checked(
     return snapshot
 
 
-def _collection(info: IndexInfo, named: CollectionInfo, token: str) -> Collection:
+def _collection(info: IndexInfo, named: CollectionInfo, databases: Databases) -> Collection:
     """The collection, open and loaded. Raises IndexUnreachable, and IndexUnreadable for one that is another."""
     try:
         address = Address.parse(named.url)
     except SettingInvalid as error:
         raise IndexUnreadable(version=info.version, file=MANIFEST, reason=error.data["reason"]) from None
-    collection = Collection(address, version=info.version, dimension=info.dimension, token=token)
+    collection = databases.open(address, version=info.version, dimension=info.dimension)
     try:
         if collection.sealed(info.n_passages) != named.vectors_sha256:
             reason = "the database does not have the vectors of this version there; push it again"
@@ -150,10 +153,10 @@ def _collection(info: IndexInfo, named: CollectionInfo, token: str) -> Collectio
     return collection
 
 
-def _check_vectors(info: IndexInfo, named: CollectionInfo, token: str, count: Callable[[int], None]) -> None:
+def _check_vectors(info: IndexInfo, named: CollectionInfo, databases: Databases, count: Callable[[int], None]) -> None:
     """Read all vectors in the database. Raises IndexChecksumWrong where they are not those that were pushed."""
     digest = hashlib.sha256()
-    with closing(_collection(info, named, token)) as collection:
+    with closing(_collection(info, named, databases)) as collection:
         for part in slices(info.n_passages):
             vectors = collection.vectors(np.arange(part.start, part.stop))
             digest.update(vectors.tobytes())

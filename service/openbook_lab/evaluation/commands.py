@@ -244,6 +244,7 @@ def calibrate(
     asked three times: as it is, without every article that holds an answer, and without every passage that does.
     The generator reads the candidates once; what it says is kept in --work.
     """
+    from openbook.indexing.remote_store import databases_of
     from openbook.rag.checkpoint import FACTS_FILE, load_checkpoint
     from openbook.storage.index_store import IndexStore
     from openbook_lab.evaluation.abstention import draw_risk
@@ -262,7 +263,7 @@ def calibrate(
             checkpoint,
             folder,
             books,
-            IndexStore(settings.indexes_folder),
+            IndexStore(settings.indexes_folder, databases_of(settings)),
             n_docs=options.n_docs,
             work=options.work,
             progress=progress,

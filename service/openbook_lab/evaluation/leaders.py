@@ -17,6 +17,7 @@ from openbook.cli.progress import ProgressBar
 from openbook.entities import Passage
 from openbook.indexing.index_builder import build_index
 from openbook.indexing.passage_encoder import PassageEncoder
+from openbook.indexing.remote_store import databases_of
 from openbook.indexing.splitting import passages
 from openbook.rag.checkpoint import choose_dtype
 from openbook.settings import Settings
@@ -112,7 +113,7 @@ def measure_leaders(settings: Settings, options: Options) -> Report:
         elsewhere = settings if options.url is not None else settings.model_copy(update={"indexes": Path(temporary)})
         for seed in options.shuffled:
             book = ShuffledBook(SHUFFLED_YEAR, seed)
-            store = IndexStore(elsewhere.indexes_folder)
+            store = IndexStore(elsewhere.indexes_folder, databases_of(elsewhere))
             if book.version not in store.versions():
                 quieten_libraries()
                 encoder = PassageEncoder.load(dtype=choose_dtype("auto", "cpu"))

@@ -8,6 +8,7 @@ from functools import partial
 
 from openbook.errors import SettingInvalid, TooManyDocs
 from openbook.indexing.index_builder import Progress
+from openbook.indexing.remote_store import databases_of
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.retriever import QuestionEncoder
 from openbook.settings import Settings
@@ -36,7 +37,7 @@ def open_index(settings: Settings, n_docs: int, *asking: Checkpoint) -> Iterator
 
     Raises IndexIncompatible where its vectors are not those that a checkpoint `asking` searches, TooManyDocs.
     """
-    store = IndexStore(settings.indexes_folder)
+    store = IndexStore(settings.indexes_folder, databases_of(settings))
     with closing(store.open(settings.index or store.default_version())) as snapshot:
         for checkpoint in asking:
             dimension = QuestionEncoder(checkpoint).dimension

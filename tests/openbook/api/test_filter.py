@@ -15,7 +15,7 @@ from openbook.indexing.bm25_publish import add_bm25
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
-from tests.fixtures.databases import FILES_OR_MILVUS, push_all_vectors
+from tests.fixtures.databases import FILES_OR_MILVUS, addresses, push_all_vectors
 from tests.fixtures.indexes import publish_tiny, tiny_passages
 from tests.openbook.api.conftest import ADMIN, BODIES, PERU, PINNED, TOKEN, MakeClient, client_of, refused
 
@@ -50,7 +50,7 @@ def dated(dated_folder: Path, tiny_checkpoint: Path, engine: RagEngine) -> Itera
     """A client of a service that has both open."""
     settings = Settings(
         **{"indexes": dated_folder, "checkpoint": str(tiny_checkpoint), "admin_token": SecretStr(TOKEN)},
-        **{"follow_s": 0.0, "residents": 2, "max_docs": 20},
+        **{"follow_s": 0.0, "residents": 2, "max_docs": 20, "milvus_databases": addresses(dated_folder)},
     )
     with client_of(create_app(settings, engine=engine)) as client:
         assert client.post("/index/load", json={"version": "tiny-2018"}, headers=ADMIN).status_code == 200
@@ -190,7 +190,7 @@ def test_filtered_questions_are_answered_while_the_index_is_swapped(
     store = IndexStore(dated_folder)
     passages = [replace(one, metadata=(("row", -row),)) for row, one in enumerate(tiny_passages("tiny-2018"))]
     publish_tiny(store, "tiny-2018", as_version="other", passages=passages)
-    client = make_client(indexes=dated_folder, residents=2)
+    client = make_client(indexes=dated_folder, residents=2, milvus_databases=addresses(dated_folder))
     ends: list[tuple[str, str, int | str]] = []
 
     def ask(operator: str) -> None:

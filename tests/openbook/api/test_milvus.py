@@ -13,6 +13,7 @@ from openbook.settings import Settings
 from openbook.storage import milvus
 from openbook.storage.index_store import IndexStore
 from openbook.storage.milvus import Collection
+from tests.fixtures.databases import addresses
 from tests.fixtures.indexes import publish_tiny
 from tests.openbook.api.conftest import ADMIN, BODIES, PINNED, client_of, ended_with
 from tests.openbook.application.conftest import soon
@@ -26,6 +27,11 @@ def indexes_folder(milvus_indexes: Path, tmp_path: Path) -> Path:
     folder = Path(shutil.copytree(milvus_indexes, tmp_path / "indexes"))
     publish_tiny(IndexStore(folder), "tiny-2016", as_version="tiny-files")
     return folder
+
+
+@pytest.fixture
+def settings(settings: Settings, indexes_folder: Path) -> Settings:
+    return settings.model_copy(update={"milvus_databases": addresses(indexes_folder)})
 
 
 class Away:

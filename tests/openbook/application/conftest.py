@@ -16,6 +16,7 @@ from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.storage.history import SwapHistory
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.databases import listing
 from tests.fixtures.replicas import Replica, Start
 
 TIMEOUT = 30
@@ -53,7 +54,8 @@ def start(indexes_folder: Path) -> Iterator[Start]:
 
     def start_one(version: str | None = None, **changed: object) -> Replica:
         name = f"replica-{len(started)}"
-        started.append(Replica.start(indexes_folder, version, **({"name": name} | changed)))  # type: ignore[arg-type]
+        given = {"name": name, "databases": listing(indexes_folder)} | changed
+        started.append(Replica.start(indexes_folder, version, **given))  # type: ignore[arg-type]
         return started[-1]
 
     yield start_one

@@ -33,10 +33,11 @@ def test_versions_are_pushed_listed_verified_pulled_and_deleted(run: Run, indexe
 
 @pytest.mark.slow
 def test_vectors_are_pushed_to_a_database_and_the_version_is_one_like_others(
-    run: Run, indexes_folder: Path, tmp_path: Path, store_url: str
+    run: Run, indexes_folder: Path, tmp_path: Path, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pymilvus")
     pytest.importorskip("milvus_lite")
+    monkeypatch.setenv("OPENBOOK_MILVUS_DATABASES", f"milvus+file://{tmp_path}/vectors.db")
     url = f"milvus+file://{tmp_path}/vectors.db/books"
     pushed = run("index", "push", "tiny-2018", url, "--indexes", indexes_folder)
     assert pushed.code == 0, pushed.err

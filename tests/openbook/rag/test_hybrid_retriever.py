@@ -19,7 +19,7 @@ from openbook.rag.retriever import Bm25Retriever, DenseRetriever, HybridRetrieve
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.checkpoints import WORDS
-from tests.fixtures.databases import IN_MILVUS, push_all_vectors
+from tests.fixtures.databases import IN_MILVUS, listing, push_all_vectors
 from tests.fixtures.indexes import publish_tiny, tiny_vectors
 from tests.openbook.rag.conftest import Case, Subject
 
@@ -47,7 +47,8 @@ def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     index_type = "flat" if request.param == "milvus" else request.param
     publish_tiny(store, "tiny-2016", passages=passages, vectors=tiny_vectors(passages), index_type=index_type)
     if request.param == "milvus":
-        store = IndexStore(push_all_vectors(store.folder, tmp_path_factory.mktemp("milvus")))
+        pushed = push_all_vectors(store.folder, tmp_path_factory.mktemp("milvus"))
+        store = IndexStore(pushed, listing(pushed))
     yield from opened(store)
 
 

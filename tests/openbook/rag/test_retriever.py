@@ -11,7 +11,7 @@ from openbook.errors import TooManyDocs
 from openbook.rag.retriever import DenseRetriever, QuestionEncoder
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
-from tests.fixtures.databases import IN_MILVUS, push_all_vectors
+from tests.fixtures.databases import IN_MILVUS, listing, push_all_vectors
 from tests.fixtures.indexes import publish_tiny, tiny_passages, tiny_vectors
 from tests.openbook.rag.conftest import Subject
 
@@ -28,7 +28,8 @@ def snapshot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     store = IndexStore(tmp_path_factory.mktemp("indexes"))
     publish_tiny(store, "tiny-2016", index_type="flat" if request.param == "milvus" else request.param)
     if request.param == "milvus":
-        store = IndexStore(push_all_vectors(store.folder, tmp_path_factory.mktemp("milvus")))
+        pushed = push_all_vectors(store.folder, tmp_path_factory.mktemp("milvus"))
+        store = IndexStore(pushed, listing(pushed))
     opened = store.open("tiny-2016")
     yield opened
     opened.close()

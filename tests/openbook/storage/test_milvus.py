@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -35,8 +36,9 @@ from openbook.storage import milvus, milvus_snapshot
 from openbook.storage.filters import parse_filter
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import read_manifest, sealed
-from openbook.storage.milvus import Address, Collection
+from openbook.storage.milvus import Address, Collection, Databases
 from openbook.storage.snapshot import IndexSnapshot
+from tests.fixtures.databases import listing
 from tests.fixtures.indexes import publish_tiny, tiny_passages
 from tests.openbook.application.conftest import soon
 from tests.openbook.storage.test_filters import FIELDS, filters_drawn
@@ -92,7 +94,7 @@ def _value(kind: str, dice: np.random.Generator) -> Any:
 
 @pytest.fixture(scope="module")
 def both(drawn: Path) -> Iterator[tuple[IndexSnapshot, IndexSnapshot]]:
-    store = IndexStore(drawn)
+    store = IndexStore(drawn, listing(drawn))
     with closing(store.open("flat")) as flat, closing(store.open("there")) as there:
         there.warm()
         yield flat, there
@@ -239,7 +241,7 @@ def test_an_answer_that_is_none_is_refused(
 
 
 def test_after_close_nothing_is_read(drawn: Path) -> None:
-    snapshot = IndexStore(drawn).open("there")
+    snapshot = IndexStore(drawn, listing(drawn)).open("there")
     snapshot.close()
     snapshot.close()
     for read in (lambda: snapshot.nearest(np.ones((1, D), np.float32), 1), lambda: snapshot.vectors([0])):
@@ -264,11 +266,16 @@ def test_without_pymilvus_the_sentence_says_what_to_install(monkeypatch: pytest.
 @pytest.fixture
 def pushed(drawn: Path, tmp_path: Path) -> IndexStore:
     """A copy of the folder; the database is the one of all."""
-    return IndexStore(Path(shutil.copytree(drawn, tmp_path / "indexes")))
+    return IndexStore(
+        Path(shutil.copytree(drawn, tmp_path / "indexes")),
+        Databases.listed(
+            ",".join(f"milvus+file://{place}.db" for place in (drawn, tmp_path / "again", tmp_path / "changed"))
+        ),
+    )
 
 
 def test_a_collection_tells_what_it_is(drawn: Path) -> None:
-    info = IndexStore(drawn).info("there")
+    info = IndexStore(drawn, listing(drawn)).info("there")
     assert info.collection is not None
     address = Address.parse(info.collection.url)
     assert address.name.startswith("drawn_there_")
@@ -279,7 +286,7 @@ def test_a_collection_tells_what_it_is(drawn: Path) -> None:
         assert collection.sealed(N_ROWS) == info.collection.vectors_sha256
         assert collection.sealed(N_ROWS - 1) is None
     lines: list[str] = []
-    IndexStore(drawn).verify("there", lines.append)
+    IndexStore(drawn, listing(drawn)).verify("there", lines.append)
     assert lines[-1].startswith(info.collection.url)
 
 
@@ -360,6 +367,57 @@ def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(SettingInvalid) as refused:
         Address.parse(url)
     assert "secret" not in str(refused.value)
+
+
+@pytest.fixture
+def waiter() -> Iterator[socket.socket]:
+    """A port that counts who comes."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0.05)
+        yield listening
+
+
+@pytest.mark.parametrize("listed", ["", "milvus://db:19530", "milvus+https://127.0.0.1:{port}", "milvus://127.0.0.1"])
+@pytest.mark.parametrize("call", ["open", "verify", "check"])
+def test_a_database_that_a_file_alone_names_gets_neither_call_nor_token(
+    tmp_path: Path, waiter: socket.socket, listed: str, call: str
+) -> None:
+    port = waiter.getsockname()[1]
+    store = IndexStore(tmp_path, Databases.listed(listed.format(port=port), "user:secret"))
+    _name_collection(store, f"milvus://127.0.0.1:{port}/x")
+    with pytest.raises(IndexUnreachable, match=r"OPENBOOK_MILVUS_DATABASES does not list milvus://127\.0\.0\.1"):
+        store.check("tiny-2016", verify="checksum") if call == "check" else getattr(store, call)("tiny-2016")
+    with pytest.raises(TimeoutError):
+        waiter.accept()
+
+
+def test_a_file_that_a_manifest_names_is_not_made(tmp_path: Path) -> None:
+    store = IndexStore(tmp_path / "indexes", Databases.listed(f"milvus+file://{tmp_path}/mine.db"))
+    for name in ("theirs.db", "deep/../mine.db"):
+        _name_collection(store, f"milvus+file://{tmp_path}/{name}/x")
+        with pytest.raises(IndexUnreachable, match="does not list"):
+            store.open("tiny-2016")
+    assert [path.name for path in tmp_path.iterdir()] == ["indexes"]
+
+
+def test_a_list_of_databases_names_hosts_and_ports_or_is_refused() -> None:
+    listed = Databases.listed("milvus://DB:19530, milvus+https://other:443/books", "secret")
+    assert Address.parse("milvus://db/any").place in listed.places
+    assert Address.parse("milvus+https://other:443/x").place in listed.places
+    assert "secret" not in repr(listed)
+    for wrong in ("db:19530", "milvus://db:port", "milvus://me:secret@db"):
+        with pytest.raises(SettingInvalid, match="OPENBOOK_MILVUS_DATABASES"):
+            Databases.listed(wrong)
+
+
+def _name_collection(store: IndexStore, url: str) -> None:
+    """A version that says of itself that its vectors lie there."""
+    publish_tiny(store, "tiny-2016", replace=True)
+    path = store.find("tiny-2016") / "manifest.json"
+    fields = json.loads(path.read_text())
+    fields |= {"index_type": "milvus", "collection": {"url": url, "vectors_sha256": "0" * 64}}
+    del fields["files"]["index.faiss"]
+    path.write_bytes(sealed(fields))
 
 
 @pytest.mark.parametrize("defect", ["no collection", "a collection of files", "no sha256"])
