@@ -73,19 +73,19 @@ MOST_LINES = {
     "openbook.api": 4089,
     "openbook.application": 2169,
     "openbook.cli": 3395,
-    "openbook.indexing": 6922,
+    "openbook.indexing": 6931,
     "openbook.rag": 7040,
-    "openbook.storage": 4011,
+    "openbook.storage": 4065,
     "openbook_client": 1783,
     "openbook_lab": 1,
     "openbook_lab.benchmarks": 2312,
     "openbook_lab.datasets": 633,
     "openbook_lab.encyclopedia": 1346,
-    "openbook_lab.evaluation": 4171,
+    "openbook_lab.evaluation": 4174,
     "openbook_lab.training": 4614,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 18_141
+MOST_LINES_SERVED = 18_202
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 
