@@ -161,6 +161,8 @@ def post(url: str, *, json: object, headers: Any = None) -> httpx.Response:
 class SlowSearch:
     """Holds the search of every question until the test sets `go_on`, and keeps the clients that `ask`.
 
+    It holds for longer than any `until` waits: what a test looks for is not over before the test looks.
+
     At the end of a `with` block, and of the test, every search goes on and every client hangs up: a test that fails
     must not keep its server from ending, nor leave a socket to the next.
     """
@@ -173,7 +175,7 @@ class SlowSearch:
 
         def slow(retriever: DenseRetriever, *arguments: Any) -> object:
             self.begun.release()
-            self.go_on.wait(30)
+            self.go_on.wait(120)
             return search(retriever, *arguments)
 
         monkeypatch.setattr(DenseRetriever, "search", slow)

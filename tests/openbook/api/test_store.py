@@ -22,7 +22,9 @@ from openbook.storage.object_store import ObjectStore
 from tests.fixtures.stores import Silence, push_all
 from tests.openbook.api.conftest import ADMIN, PINNED, client_of, ended_with, until
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
+# Longer than any look at what it holds.
+HOLD_S = 240
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +58,7 @@ def test_a_new_pod_pulls_what_current_names_and_says_so(
 
     def held(self: ObjectStore, path: str, start: int, *more: Any) -> bytes:
         if start >= 512:
-            assert gate.wait(TIMEOUT_S)
+            assert gate.wait(HOLD_S)
         return read(self, path, start, *more)
 
     monkeypatch.setattr(ObjectStore, "read", held)
@@ -171,7 +173,7 @@ def test_a_service_that_ends_while_it_pulls_ends_soon_and_goes_on_later(
 
     def slow(self: ObjectStore, path: str, start: int, end: int, ending: threading.Event) -> bytes:
         if start >= 512:
-            ending.wait(TIMEOUT_S)
+            ending.wait(HOLD_S)
         return read(self, path, start, end, ending)
 
     with monkeypatch.context() as slowly:

@@ -62,7 +62,7 @@ class Stepping:
         best = decoding.best_continuations
 
         def held(*given: object, **named: object) -> object:
-            if not self._may.acquire(timeout=20):
+            if not self._may.acquire(timeout=120):
                 # the error alone would end the work, as the end of the client should
                 self.waited_in_vain = True
                 raise TimeoutError

@@ -137,7 +137,7 @@ class HeldJson:
         def held(kind: type, *given: Any, **named: Any) -> Any:
             if kind in LARGE:
                 self.begun.set()
-                self.waited_in_vain = not self.go_on.wait(60) or self.waited_in_vain
+                self.waited_in_vain = not self.go_on.wait(240) or self.waited_in_vain
             return validate(kind, *given, **named)
 
         monkeypatch.setattr(results.Part, "model_validate", classmethod(held))

@@ -108,7 +108,7 @@ def test_a_slot_is_free_only_once_the_thread_ends_its_step(pool: WorkPool, clien
 
     def one_long_step(batch: Batch[None]) -> list[None]:
         in_step.release()
-        go_on.wait(10)
+        go_on.wait(120)
         try:
             batch.check()
         except BaseException as error:

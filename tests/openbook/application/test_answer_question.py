@@ -135,7 +135,7 @@ def test_a_client_that_hangs_up_does_not_end_the_lease_of_the_thread_that_search
 
     def slow_search(self: object, queries: object, k: int, **options: int) -> object:
         searching.set()
-        go_on.wait(10)
+        go_on.wait(120)
         near = nearest(self, queries, k, **options)  # type: ignore[arg-type]
         found.append(len(near[0].rows))
         return near
@@ -203,7 +203,9 @@ def test_a_pinned_question_whose_version_is_replaced_while_it_waits_is_refused(
     go_on = threading.Event()
 
     async def main() -> None:
-        busy = [asyncio.ensure_future(pool.run(lambda batch: [go_on.wait(10)], None, timeout_s=LONG)) for _ in range(2)]
+        busy = [
+            asyncio.ensure_future(pool.run(lambda batch: [go_on.wait(120)], None, timeout_s=LONG)) for _ in range(2)
+        ]
         pinned = asyncio.ensure_future(
             answer_question.answer(QUESTION, AnswerOptions(), timeout_s=LONG, index="tiny-2016")
         )

@@ -48,7 +48,7 @@ class Crowd:
 
     async def _gather(self, asked: Sequence[Coroutine[Any, Any, object]]) -> list[object]:
         go_on = threading.Event()
-        busy = asyncio.ensure_future(self.pool.run(lambda batch: [go_on.wait(30)], None, timeout_s=LONG))
+        busy = asyncio.ensure_future(self.pool.run(lambda batch: [go_on.wait(120)], None, timeout_s=LONG))
         tasks = [asyncio.ensure_future(one) for one in asked]
         while self.pool.waiting() < len(tasks):
             await asyncio.sleep(0.005)

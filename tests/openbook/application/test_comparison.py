@@ -77,7 +77,7 @@ def test_a_comparison_takes_one_slot_all_its_leases_and_one_deadline(
     nearest = IndexSnapshot.nearest
 
     def slow_search(self: IndexSnapshot, *given: Any, **named: Any) -> Any:
-        go_on.wait(30)
+        go_on.wait(120)
         return nearest(self, *given, **named)
 
     monkeypatch.setattr(IndexSnapshot, "nearest", slow_search)

@@ -96,7 +96,7 @@ def test_the_thread_that_ends_the_last_lease_closes_the_snapshot(live: LiveIndex
     def read() -> None:
         with live.lease() as lease:
             leased.set()
-            go_on.wait(10)
+            go_on.wait(120)
             seen.append((lease.snapshot, is_open(lease.snapshot)))
 
     thread = threading.Thread(target=read)

@@ -57,7 +57,7 @@ class Stepping:
         best = decoding.best_continuations
 
         def held(*given: object, **named: object) -> object:
-            assert self._may.acquire(timeout=30)
+            assert self._may.acquire(timeout=120)
             self.steps += 1
             return best(*given, **named)  # type: ignore[arg-type]
 
@@ -258,7 +258,7 @@ def test_a_loop_that_is_gone_does_not_fail_the_batch_of_others(crowd: Crowd, mon
 
     async def main() -> Answer:
         go_on = threading.Event()
-        busy = asyncio.ensure_future(crowd.pool.run(lambda batch: [go_on.wait(30)], None, timeout_s=LONG))
+        busy = asyncio.ensure_future(crowd.pool.run(lambda batch: [go_on.wait(120)], None, timeout_s=LONG))
         leaving = asyncio.ensure_future(asyncio.to_thread(asyncio.run, first_event()))
         asked = asyncio.ensure_future(crowd.ask.answer(QUESTIONS[1], GREEDY, timeout_s=LONG))
         while crowd.pool.waiting() < 2:
