@@ -59,7 +59,7 @@ def write_vectors(
         np.lib.format.write_array_header_1_0(file, head)
         for part in slices(n_rows):
             block = np.asarray(vectors[part])  # (b, d)
-            outside = np.flatnonzero((np.abs(block) > LARGEST).any(axis=1))
+            outside = np.flatnonzero(~(np.abs(block) <= LARGEST).all(axis=1))
             if outside.size:
                 row = part.start + outside[0]
                 raise SourceInvalid(source=version, reason=f"the vector of row {row} is too long for float16")

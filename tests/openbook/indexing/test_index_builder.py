@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from openbook.entities import MetadataValue, Passage
 from openbook.errors import IndexExists, IndexIncompatible, SourceInvalid
@@ -85,6 +86,39 @@ def test_a_taken_name_is_refused_before_reading_and_replaced_when_asked_for(
     assert seen.steps == []
     assert build_index(store, "mine", newer, encoder, BuildOptions(replace=True)).info.n_passages == 1
     assert store.open("mine").passages([0]) == (Passage("1", "t", "the new king"),)
+
+
+@pytest.mark.parametrize(
+    ("number", "index"), [(np.nan, "flat"), (-np.inf, "flat"), (70_000.0, "SQ8")], ids=["nan", "inf", "beyond float16"]
+)
+def test_a_vector_that_is_not_finite_ends_a_build_at_its_shard(
+    store: IndexStore, encoder: PassageEncoder, monkeypatch: pytest.MonkeyPatch, number: float, index: str
+) -> None:
+    made: list[Passage] = []
+
+    def encode(_: PassageEncoder, passages: list[Passage], **__: object) -> NDArray[np.float32]:
+        made.extend(passages)
+        vectors = np.ones((len(passages), encoder.dimension), dtype=np.float32)
+        vectors[[one.passage_id == "5" for one in passages], 3] = number
+        return vectors
+
+    monkeypatch.setattr(reading, "SHARD_PASSAGES", 4)
+    monkeypatch.setattr(PassageEncoder, "encode", encode)
+    rows = [Passage(str(row), "t", "a") for row in range(12)]
+    with pytest.raises(SourceInvalid, match="vectors: that of row 5 is not finite"):
+        build_index(store, "mine", Given(rows), encoder, BuildOptions(index=index, workers=1))
+    assert len(made) == 8
+    assert not list(store.folder.iterdir())
+
+
+@pytest.mark.parametrize("long", [Passage("1", "t" * 1025, "a"), Passage("1", "t", "a" * 32_769)])
+def test_a_passage_that_is_too_long_ends_a_build_before_anything_is_embedded(
+    store: IndexStore, encoder: PassageEncoder, monkeypatch: pytest.MonkeyPatch, long: Passage
+) -> None:
+    monkeypatch.setattr(PassageEncoder, "encode", lambda *_, **__: interrupt())
+    with pytest.raises(SourceInvalid, match=r"passage '1': (title|text) has .* characters, more than"):
+        build_index(store, "mine", Given([long]), encoder)
+    assert not list(store.folder.iterdir())
 
 
 @pytest.mark.parametrize(

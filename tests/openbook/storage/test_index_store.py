@@ -633,3 +633,13 @@ def test_a_version_that_is_being_published_is_not_deleted(store: IndexStore) -> 
     (store.folder / ".building-tiny-2018-0123abcd").mkdir()
     delete_version(store, "tiny-2018")
     assert store.versions() == ("tiny-2016",)
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o027, 0o640), (0o002, 0o664)])
+def test_the_lock_of_a_folder_has_the_mode_that_the_umask_asks_for(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        with IndexStore(tmp_path).lock:
+            assert (tmp_path / index_store.LOCK).stat().st_mode & 0o777 == mode
+    finally:
+        os.umask(before)

@@ -45,6 +45,19 @@ def test_any_text_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory,
     assert list(opened(path).take(range(len(passages)))) == passages
 
 
+def test_long_passages_make_smaller_batches_so_that_no_column_overflows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openbook.storage.passages.BATCH_CHARACTERS", 1000)
+    long = [Passage(str(row), "t", "a" * 600, metadata=(("path", "b" * 300),)) for row in range(5)]
+    write_passages(tmp_path / "long.arrow", long, PassageFields.of(long))
+    with pa.memory_map(str(tmp_path / "long.arrow"), "r") as source:
+        file = pa.ipc.open_file(source)
+        assert [file.get_batch(number).num_rows for number in range(file.num_record_batches)] == [2, 2, 1]
+    written = PassageFile.open(tmp_path / "long.arrow", version="v", fields=PassageFields.of(long))
+    assert list(written.take(range(5))) == long
+
+
 def test_a_file_of_several_batches_is_one_row_of_passages(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openbook.storage.passages.BATCH_ROWS", 7)
     write_passages(path, PASSAGES)

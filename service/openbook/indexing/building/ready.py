@@ -68,7 +68,9 @@ class Ready:
                 raise self._invalid(f"it ends after {end:,} vectors; there is none for row {end:,}")
             if shard.number not in wanted:
                 continue
-            vectors = np.stack([vector for _, vector in part]).astype(np.float32)  # (n, d)
+            # what float32 does not reach becomes infinite
+            with np.errstate(over="ignore"):
+                vectors = np.stack([vector for _, vector in part]).astype(np.float32)  # (n, d)
             if not np.isfinite(vectors).all():
                 raise self._invalid(f"a vector of rows {shard.first} to {end} is not finite")
             if part[0][0] is not None:

@@ -133,8 +133,18 @@ class VectorRows:
             os.fsync(self._descriptor)
 
     def write(self, first: int, vectors: NDArray[np.float32]) -> str:
-        """Put `vectors` (n, d) into the rows from `first` on. Returns the sha256 of their bytes in the file."""
-        content = _bytes_of(np.ascontiguousarray(vectors, dtype=self._dtype))
+        """Put `vectors` (n, d) into the rows from `first` on. Returns the sha256 of their bytes in the file.
+
+        Raises SourceInvalid for a number that is not finite, or beyond what the file's precision reaches.
+        """
+        # one too large for float16 becomes infinite
+        with np.errstate(over="ignore"):
+            stored = np.ascontiguousarray(vectors, dtype=self._dtype)
+        strange = np.flatnonzero(~np.isfinite(stored).all(axis=1))
+        if strange.size:
+            reason = f"that of row {first + strange[0]} is not finite in {self._dtype}"
+            raise SourceInvalid(source="vectors", reason=reason)
+        content = _bytes_of(stored)
         offset, written = self._start + first * self._row_bytes, 0
         while written < len(content):
             written += os.pwrite(self._descriptor, content[written:], offset + written)

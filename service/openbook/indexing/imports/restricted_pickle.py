@@ -126,7 +126,9 @@ def _rows_of(content: object) -> tuple[list[str], NDArray[np.float32]]:
             vectors = np.empty((len(content), len(pair[1].values)), dtype=np.float32)  # (N, d)
         if len(pair[1].values) != vectors.shape[1]:
             raise _Refused(f"entry {row} has {len(pair[1].values)} numbers where the first has {vectors.shape[1]}")
-        vectors[row] = pair[1].values
+        # what float32 does not reach becomes infinite, which is refused where vectors are taken
+        with np.errstate(over="ignore"):
+            vectors[row] = pair[1].values
         # some of DPR's files put the name of the collection before the id
         ids.append(str(pair[0]).removeprefix("wiki:"))
     if vectors is None:

@@ -5,11 +5,9 @@ import gzip
 import json
 import zlib
 from abc import abstractmethod
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,13 @@ from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.sources.source import PassageBatch, PassageSource, no_mark
 from openbook.indexing.sources.url_template import UrlTemplate
 from openbook.indexing.splitting import Section, SourceArticle, Split, split_article
-from openbook.storage.passage_fields import PLAIN, PassageFields, defect_of
+from openbook.storage.passage_fields import MOST_TITLE, PLAIN, PassageFields, defect_of, too_long
 
 PASSAGE_FIELDS = {"id", "title", "text"}
 ARTICLE_FIELDS = {"title", "text"}
 TABLE_HEADER = ["id", "text", "title"]
+# In bytes, and of a row of a table. A compressed file may unpack into a line that no memory holds.
+LONGEST_LINE = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,48 +39,8 @@ class Position:
         return f"{'replay' if self.replay else 'line'}:{self.line}:{self.offset}"
 
 
-class SeenIds:
-    """Remembers which id was in which line.
-
-    Ids that count upwards, line by line, take one entry together: the 21 million of DPR's table take no memory.
-    """
-
-    def __init__(self) -> None:
-        self._lines: dict[str, int] = {}
-        # consecutive numbers in consecutive lines: [first id, last id, line of the first], in ascending order
-        self._runs: list[list[int]] = []
-
-    def add(self, passage_id: str, line: int) -> int | None:
-        """The line that had this id before, or None for a new id."""
-        # a number counts in its usual form; longer ids are looked up as text
-        if len(passage_id) > 18 or not passage_id.isascii() or not passage_id.isdigit():
-            return self._add_text(passage_id, line)
-        number = int(passage_id)
-        if str(number) != passage_id:
-            return self._add_text(passage_id, line)
-        run = bisect_right(self._runs, number, key=itemgetter(0)) - 1
-        if run >= 0 and number <= self._runs[run][1]:
-            return self._runs[run][2] + number - self._runs[run][0]
-        if passage_id in self._lines or (self._runs and number < self._runs[-1][1]):
-            return self._add_text(passage_id, line)
-        if self._runs:
-            first, last, first_line = self._runs[-1]
-            if number == last + 1 and line - first_line == number - first:
-                self._runs[-1][1] = number
-                return None
-        self._runs.append([number, number, line])
-        return None
-
-    def _add_text(self, passage_id: str, line: int) -> int | None:
-        before = self._lines.setdefault(passage_id, line)
-        return None if before == line else before
-
-
 class FileSource(PassageSource):
-    """A file of lines in UTF-8. An error names the line that cannot be read, or whose id was there before.
-
-    If reading begins after a mark, ids are compared only with those after it.
-    """
+    """A file of lines in UTF-8. An error names the line that cannot be read."""
 
     def __init__(
         self,
@@ -103,18 +63,14 @@ class FileSource(PassageSource):
     def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
         """Raises SourceInvalid at the first bad line, and for a mark that is none of this file."""
         start = Position() if after is None else self._position(after)
-        seen, fields = SeenIds(), PLAIN
+        fields = PLAIN
         for position, passages in self._passages_from(start):
             for passage in passages:
                 if not passage.text.strip():
                     raise self._invalid(position.line, "text is empty")
-                if (defect := defect_of(passage)) is not None:
+                if (defect := too_long(passage) or defect_of(passage)) is not None:
                     raise self._invalid(position.line, defect)
             fields = fields.united(PassageFields.of(passages[:1]), f"{self._path}:{position.line}")
-            for passage_id in {passage.passage_id for passage in passages}:
-                before = seen.add(passage_id, position.line)
-                if before is not None:
-                    raise self._invalid(position.line, f"id {passage_id!r} is already in line {before}")
             if position.line > start.line:
                 yield PassageBatch(passages, mark=str(position), read=self._read)
 
@@ -135,8 +91,10 @@ class FileSource(PassageSource):
             with self._path.open("rb") as raw:
                 file = gzip.GzipFile(fileobj=raw) if self._path.suffix == ".gz" else raw
                 file.seek(offset)
-                for line in file:
+                while line := file.readline(LONGEST_LINE + 1):
                     number += 1
+                    if len(line) > LONGEST_LINE:
+                        raise self._invalid(number, f"the line has more than {LONGEST_LINE:,} bytes")
                     offset += len(line)
                     self._read = offset if file is raw else raw.tell()
                     yield number, offset, line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -199,6 +157,9 @@ class JsonLinesSource(FileSource):
             if not isinstance(fields.get(name), str):
                 raise self._invalid(number, f"{name} is {'missing' if name not in fields else 'no string'}")
             self._text(number, fields, name)
+        # an article's passages all repeat it
+        if len(fields["title"]) > MOST_TITLE:
+            raise self._invalid(number, f"title has {len(fields['title']):,} characters, more than {MOST_TITLE:,}")
         return fields
 
     def _text(self, number: int, fields: Mapping[str, Any], name: str) -> str | None:
@@ -244,11 +205,16 @@ class PassageTableSource(FileSource):
 
     def _passages_from(self, start: Position) -> Iterator[tuple[Position, tuple[Passage, ...]]]:
         position = start
+        # of the row so far, which quotation marks may carry over any number of lines
+        n_characters = 0
 
         def lines() -> Iterator[str]:
-            nonlocal position
+            nonlocal position, n_characters
             for number, offset, line in self._lines(start):
                 position = Position(number, offset)
+                n_characters += len(line)
+                if n_characters > LONGEST_LINE:
+                    raise self._invalid(number, f"the row has more than {LONGEST_LINE:,} characters")
                 yield line
 
         # strict: a quotation mark that is never closed is an error, not one passage to the end of the file
@@ -257,8 +223,9 @@ class PassageTableSource(FileSource):
             if start == Position():
                 header = next(rows, [])
                 if header != TABLE_HEADER:
-                    raise self._invalid(1, f"the header is {header}, not {TABLE_HEADER}")
+                    raise self._invalid(1, f"the header is {header!r:.200}, not {TABLE_HEADER}")
             for row in rows:
+                n_characters = 0
                 if not row:
                     continue
                 if len(row) != len(TABLE_HEADER):

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from openbook.entities import Passage
 from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.indexing.sources import open_source
-from openbook.indexing.sources.lines import SeenIds
+from openbook.indexing.sources.lines import LONGEST_LINE
 from tests.openbook.indexing.sources.marks import check_marks
 
 WORDS = " ".join(f"word{number}" for number in range(230))
@@ -60,21 +61,6 @@ def test_what_follows_any_mark_is_exactly_the_rest(tmp_path: Path, name: str, co
     assert whole[-1].read == len(data) == open_source(str(path)).total_bytes
     plain = written(tmp_path, f"plain-{name}", content)
     assert [batch.passages for batch in whole] == [batch.passages for batch in open_source(str(plain)).batches()]
-
-
-@given(ids=st.lists(st.one_of(st.integers(0, 12).map(str), st.sampled_from(["01", "a", "-1", "²"])), max_size=30))
-def test_an_id_that_came_before_is_found_with_its_line(ids: list[str]) -> None:
-    seen, first_lines = SeenIds(), dict[str, int]()
-    for line, passage_id in enumerate(ids, start=1):
-        expected = first_lines.setdefault(passage_id, line)
-        assert seen.add(passage_id, line) == (None if expected == line else expected)
-
-
-def test_ids_that_count_upwards_take_one_entry() -> None:
-    seen = SeenIds()
-    assert [seen.add(str(number), number + 1) for number in range(1, 1000)] == [None] * 999
-    assert len(seen._runs) + len(seen._lines) == 1
-    assert seen.add("500", 2000) == 501
 
 
 # --- JSON lines --------------------------------------------------------------------------------------------
@@ -129,7 +115,15 @@ def test_a_passage_is_not_split_and_what_surrounds_it_ignored(tmp_path: Path, li
         (b'{"title": "A", "text": ""}', "text is empty"),
         (b'{"id": "2", "title": "A", "text": "\\ud800"}', "text holds half of a surrogate pair"),
         (b'{"id": "2", "title": "\xff", "text": "t"}', "not UTF-8"),
-        (GOOD.strip(), "id '1' is already in line 1"),
+        (
+            json.dumps({"id": "2", "title": "A", "text": "w " * 20_000}).encode(),
+            "text has 40,000 characters, more than",
+        ),
+        (
+            json.dumps({"id": "2" * 3000, "title": "A", "text": "t"}).encode(),
+            "id has 3,000 characters, more than 2,048",
+        ),
+        (json.dumps({"title": "A" * 1025, "text": "t"}).encode(), "title has 1,025 characters, more than 1,024"),
         (b'{"id": "2", "title": "A", "text": "t", "url": "/relative"}', "url: '/relative' is no http"),
         (b'{"id": "2", "title": "A", "text": "t", "url": 3}', "url is no string"),
         (b'{"id": "2", "title": "A", "text": "t", "section": "\\ud800"}', "section holds half of a surrogate"),
@@ -273,7 +267,7 @@ def test_what_a_csv_writer_writes_is_read(tmp_path_factory: pytest.TempPathFacto
         (HEADER.encode() + b"1\ttext\n", ":2: 2 columns, not 3"),
         (HEADER.encode() + b"1\ta\tb\tc\n", ":2: 4 columns, not 3"),
         (HEADER.encode() + b"1\t\ttitle\n", ":2: text is empty"),
-        (HEADER.encode() + b"1\ta\tb\n1\tc\td\n", ":3: id '1' is already in line 2"),
+        (HEADER.encode() + b"1\ta\t" + b"b" * 1025 + b"\n", ":2: title has 1,025 characters"),
         (HEADER.encode() + b"1\ta\tb\n2\t\xff\tb\n", ":3: not UTF-8"),
         (HEADER.encode() + b'1\ta\tb\n2\t"never closed\tb\n3\tc\td\n', ":4: unexpected end of data"),
     ],
@@ -292,3 +286,29 @@ def test_a_damaged_compressed_file_is_refused(tmp_path: Path) -> None:
     damaged = bytearray(whole)
     damaged[len(whole) // 2] ^= 0xFF
     refused(written(tmp_path, "damaged.jsonl.gz", bytes(damaged)), r"damaged\.jsonl\.gz:\d+: ")
+
+
+@pytest.mark.parametrize("name", ["x.jsonl.gz", "x.tsv.gz"])
+def test_a_line_that_unpacks_without_end_is_not_read_whole(tmp_path: Path, name: str) -> None:
+    """Where it is read whole, its bytes stand in memory; of this one only the first may."""
+    path, whole = tmp_path / name, 8 * LONGEST_LINE
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(whole >> 20):
+            file.write(b"[" * (1 << 20))
+    tracemalloc.start()
+    refused(path, rf"{name}:1: the line has more than 16,777,216 bytes")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < whole // 2
+
+
+def test_a_row_that_quotation_marks_carry_on_without_end_is_refused(tmp_path: Path) -> None:
+    line = '"' + "x" * 50_000 + '\n"\t'
+    refused(
+        written(tmp_path, "x.tsv", HEADER + line * (LONGEST_LINE // 50_000 + 1)), "the row has more than 16,777,216"
+    )
+
+
+def test_an_article_of_any_length_is_split_where_a_passage_is_refused(tmp_path: Path) -> None:
+    text = "w " * 20_000
+    assert len(read(written(tmp_path, "x.jsonl", json.dumps({"title": "A", "text": text})))) == 200
