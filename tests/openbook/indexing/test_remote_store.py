@@ -212,6 +212,7 @@ def test_a_store_that_is_silent_is_asked_once_by_a_swap_to_what_is_here(
     with silence.kept():
         report = replica.swap_index.begin("tiny-2018").result(TIMEOUT)
     assert (report.durable, replica.version(), silence.calls) == (False, "tiny-2018", 1)
+    monkeypatch.setattr(object_store, "SMALL_CALL_S", TIMEOUT)
     # who follows CURRENT asks all the same, and then the others do
     assert replica.store.current_mark() is not None
     assert replica.store.info("tiny-2018").version == "tiny-2018"
