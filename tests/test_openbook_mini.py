@@ -12,11 +12,11 @@ from transformers import RagSequenceForGeneration, RagTokenForGeneration
 from openbook.api.app import create_app
 from openbook.entities import Passage
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.indexing.publishing import publish
 from openbook.indexing.sources import open_source
 from openbook.rag.checkpoint import load_checkpoint, save_checkpoint
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.publishing import publish
 from tests.places import ROOT
 
 CHECKPOINT = ROOT / "checkpoints" / "openbook-mini"

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from openbook.application.swap_progress import SwapPolicy
 from openbook.entities import Passage
-from openbook.indexing.publishing import publish
 from openbook.storage.faiss_index import IndexType
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.publishing import publish
 from tests.fixtures.replicas import Replica
 
 N_PASSAGES = 3

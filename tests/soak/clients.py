@@ -9,9 +9,9 @@ from http.client import HTTPException
 from typing import Any
 
 from openbook.entities import Passage
-from openbook.indexing.publishing import publish
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import ENCODER, tiny_vectors
+from tests.fixtures.publishing import publish
 from tests.soak.servers import Connection
 
 COLOURS = {"book-red": "red", "book-blue": "blue"}

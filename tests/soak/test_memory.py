@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from openbook.entities import Passage
-from openbook.indexing.publishing import publish
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.publishing import publish
 from tests.fixtures.summary import Summary
 from tests.places import ROOT
 from tests.soak.servers import Nursery

@@ -31,7 +31,7 @@ from openbook.indexing.faiss_adopting import Adoptable
 from openbook.indexing.faiss_building import Begun
 from openbook.indexing.index_spec import IndexSpec, choose_index, estimate
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.indexing.publishing import check_free, prune, publish
+from openbook.indexing.publishing import VersionContents, check_free, prune, publish
 from openbook.indexing.sources import PassageSource
 from openbook.storage.index_store import IndexStore
 
@@ -160,26 +160,29 @@ class _Build:
             embedded = time.perf_counter()
             # _published compares this time with the version's
             self.work.note(publishing=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
-            info = publish(
-                self.store,
-                self.version,
+            contents = VersionContents(
                 vectors=rows.mapped(),
                 passages=self.work.passages(),
-                fields=self.work.fields,
                 spec=spec,
                 encoder_name=self.encoder.name,
                 encoder_fingerprint=self.encoder.fingerprint,
+                fields=self.work.fields,
                 snapshot_date=self.source.snapshot_date,
                 source=self.source.name,
                 licence=self.source.licence,
                 attribution=self.source.attribution,
+                bm25=self.options.bm25,
+                lineage=self.options.lineage,
+                adopted=self.options.adopted.path if self.options.adopted is not None else None,
+                begun=self.options.begun,
+            )
+            info = publish(
+                self.store,
+                self.version,
+                contents,
                 replace=self.options.replace,
                 work=self.work.place / INDEX,
                 report=self.report,
-                bm25=self.options.bm25,
-                adopted=self.options.adopted.path if self.options.adopted is not None else None,
-                lineage=self.options.lineage,
-                begun=self.options.begun,
                 n_threads=self.options.threads,
             )
         finally:

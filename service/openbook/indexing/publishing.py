@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
@@ -20,7 +21,7 @@ from openbook.indexing.bm25_build import Bm25Parameters, in_order, write_bm25
 from openbook.indexing.building.progress import Report, Silence
 from openbook.indexing.faiss_adopting import adopt
 from openbook.indexing.faiss_building import Begun, build_index, forget, write_index
-from openbook.indexing.index_spec import IndexSpec, choose_index
+from openbook.indexing.index_spec import IndexSpec
 from openbook.indexing.unique_ids import UniqueIds
 from openbook.storage import current, durable
 from openbook.storage.faiss_index import FaissIndex
@@ -48,52 +49,59 @@ DATA_FILES = (INDEX_FILE, MASKED_FILE, PASSAGES_FILE, VECTORS_FILE, *BM25_FILES)
 REPORT_EVERY = 10_000
 
 
+@dataclass(frozen=True, slots=True)
+class VersionContents:
+    """What a version is made of: row i is `vectors[i]` (N, d) and the i-th passage.
+
+    `vectors` may be a memory map larger than memory, float32 or float16: it is read in slices. `passages` are read
+    once. They may be a stream, and then `fields` says what they have beside their text; in a sequence this is found.
+    `spec` says which index is made. `adopted` is a FAISS file in its place, whose spec `faiss_adopting.adoptable` made;
+    `begun` an index to add to. With `bm25` its scores lie beside.
+    """
+
+    vectors: NDArray[np.float32]
+    passages: Iterable[Passage]
+    spec: IndexSpec
+    encoder_name: str
+    encoder_fingerprint: str
+    fields: PassageFields | None = None
+    snapshot_date: str | None = None
+    source: str = ""
+    licence: str = ""
+    attribution: str = ""
+    bm25: Bm25Parameters | None = None
+    lineage: Lineage | None = None
+    adopted: Path | None = None
+    begun: Begun | None = None
+
+
 def publish(
     store: IndexStore,
     version: str,
+    contents: VersionContents,
     *,
-    vectors: NDArray[np.float32],
-    passages: Iterable[Passage],
-    encoder_name: str,
-    encoder_fingerprint: str,
-    spec: IndexSpec | None = None,
-    index_type: str = "flat",
-    snapshot_date: str | None = None,
-    source: str = "",
-    licence: str = "",
-    attribution: str = "",
     replace: bool = False,
     work: Path | None = None,
     report: Report | None = None,
     n_threads: int | None = None,
-    bm25: Bm25Parameters | None = None,
-    adopted: Path | None = None,
-    lineage: Lineage | None = None,
-    begun: Begun | None = None,
-    fields: PassageFields | None = None,
 ) -> IndexInfo:
-    """Write a version: row i is `vectors[i]` (N, d) and the i-th passage. It is there wholly or not at all.
-
-    `vectors` may be a memory map larger than memory, float32 or float16: it is read in slices. `passages` are read
-    once. They may be a stream, and then `fields` says what they have beside their text; in a sequence this is found.
-    The index is what `spec` says, or of `index_type` with our numbers; or `adopted`, a FAISS file whose `spec`
-    `faiss_adopting.adoptable` made.
+    """Write a version: it is there wholly or not at all.
 
     Everything is written in a hidden folder, brought to the disk and moved into place by `put_in_place`. With
-    `replace` a version of that name may be there; a process that has it open keeps reading it.
-    `work` is a folder of this publishing alone: it keeps what FAISS has trained and filled between attempts, until the
-    version is there. `report` receives done, total and what: "passages", "vectors", "train", "add", "compare",
-    "probe", "bm25", "checksum". With `bm25` its scores lie beside. Raises IndexExists, InvalidVersionName,
-    SettingInvalid for an index type that cannot hold so many passages, SourceInvalid for passages that no index can
-    hold, or a file of other vectors. `begun` is an index to add to.
+    `replace` a version of that name may be there; a process that has it open keeps reading it. `work` is a folder of
+    this publishing alone: it keeps what FAISS has trained and filled between attempts, until the version is there.
+    `report` receives done, total and what: "passages", "vectors", "train", "add", "compare", "probe", "bm25",
+    "checksum".
+
+    Raises IndexExists, InvalidVersionName, and SourceInvalid for passages that no index can hold, or a file of other
+    vectors.
     """
     check_free(store, version, replace=replace)
-    if snapshot_date is not None and not is_date(snapshot_date):
-        raise SourceInvalid(source=version, reason=f"{snapshot_date!r} is no date such as 2018-12-20")
+    vectors, passages, spec, fields = contents.vectors, contents.passages, contents.spec, contents.fields
+    if contents.snapshot_date is not None and not is_date(contents.snapshot_date):
+        raise SourceInvalid(source=version, reason=f"{contents.snapshot_date!r} is no date such as 2018-12-20")
     if vectors.ndim != 2 or vectors.shape[1] < 1:
         raise SourceInvalid(source=version, reason=f"vectors of shape {vectors.shape} do not fit passages")
-    n_rows, dimension = vectors.shape
-    spec = spec or choose_index(index_type, n_passages=max(1, n_rows), dimension=dimension, memory_bytes=None)
     if fields is None:
         fields = PassageFields.of(passages if isinstance(passages, Sequence) else ())
     told = report or Silence().update
@@ -103,37 +111,26 @@ def publish(
         _check_finite(version, vectors)
         _write_passages(place / PASSAGES_FILE, version, passages, fields, vectors, told)
         if spec.lossy:
-            write_vectors(place / VECTORS_FILE, vectors, version, lambda done: told(done, n_rows, "vectors"))
-        index, reason = place / INDEX_FILE, spec.reason
-        if adopted is not None:
-            reason = adopt(adopted, index, vectors, spec, told)
-        else:
-            made = build_index(vectors, spec, work=work, report=told, n_threads=n_threads, begun=begun)
-            write_index(index, made)
-        masked = None if begun is None or not len(begun.masked) else begun.masked
-        if masked is not None:
-            save_array(place / MASKED_FILE, masked.astype("<i8"))
-        # a defect shows here and not in a service
-        with closing(FaissIndex.open(index, version=version, masked=masked)) as written:
-            written.check_links()
-        scored = None if bm25 is None else _write_bm25(place, version, fields, bm25, told)
+            write_vectors(place / VECTORS_FILE, vectors, version, lambda done: told(done, len(vectors), "vectors"))
+        reason = _write_index(place, version, contents, work, told, n_threads)
+        scored = None if contents.bm25 is None else _write_bm25(place, version, fields, contents.bm25, told)
         info = IndexInfo(
             version=version,
-            n_passages=n_rows,
-            dimension=dimension,
+            n_passages=len(vectors),
+            dimension=vectors.shape[1],
             index_type=spec.index_type,
-            encoder_name=encoder_name,
-            encoder_fingerprint=encoder_fingerprint,
+            encoder_name=contents.encoder_name,
+            encoder_fingerprint=contents.encoder_fingerprint,
             created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            snapshot_date=snapshot_date,
-            source=source,
-            licence=licence,
-            attribution=attribution,
+            snapshot_date=contents.snapshot_date,
+            source=contents.source,
+            licence=contents.licence,
+            attribution=contents.attribution,
             factory=spec.factory,
             index_reason=reason,
             search=dict(spec.search),
             bm25=scored,
-            lineage=lineage,
+            lineage=contents.lineage,
             passages_format=fields.passages_format,
             metadata=dict(fields.metadata),
             files=describe(place, sorted(path.name for path in place.iterdir()), told),
@@ -313,6 +310,25 @@ def _write_passages(
         ids.check(lambda: in_order(written.take, len(written)))
     if len(vectors) != len(ids):
         raise SourceInvalid(source=version, reason=f"vectors of shape {vectors.shape} do not fit {len(ids)} passages")
+
+
+def _write_index(
+    place: Path, version: str, contents: VersionContents, work: Path | None, report: Report, n_threads: int | None
+) -> str:
+    """Write index.faiss and what it masks; returns why the index is of its type."""
+    vectors, spec, begun = contents.vectors, contents.spec, contents.begun
+    path, reason, masked = place / INDEX_FILE, spec.reason, None
+    if contents.adopted is not None:
+        reason = adopt(contents.adopted, path, vectors, spec, report)
+    else:
+        write_index(path, build_index(vectors, spec, work=work, report=report, n_threads=n_threads, begun=begun))
+    if begun is not None and len(begun.masked):
+        masked = begun.masked
+        save_array(place / MASKED_FILE, masked.astype("<i8"))
+    # a defect shows here and not in a service
+    with closing(FaissIndex.open(path, version=version, masked=masked)) as written:
+        written.check_links()
+    return reason
 
 
 def _write_bm25(

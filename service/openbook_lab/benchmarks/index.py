@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from openbook.entities import IndexInfo, Passage
 from openbook.indexing.index_spec import NUMBERS, IndexSpec, choose_index
-from openbook.indexing.publishing import publish
+from openbook.indexing.publishing import VersionContents, publish
 from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import INDEX_FILE, VECTORS_FILE, is_lossy
@@ -204,20 +204,15 @@ def build(
         before = now
         told(done, total, f"{version} {what}")
 
-    publish(
-        IndexStore(folder),
-        version,
+    contents = VersionContents(
         vectors=vectors,
         passages=(Passage(str(row), f"passage {row}", "text") for row in range(len(vectors))),
         spec=spec,
         encoder_name=ENCODER,
         encoder_fingerprint=ENCODER,
-        # an earlier run may have left another spec
-        replace=True,
-        work=work,
-        report=report,
-        n_threads=n_threads,
     )
+    # an earlier run may have left another spec
+    publish(IndexStore(folder), version, contents, replace=True, work=work, report=report, n_threads=n_threads)
     return Built(time.perf_counter() - began[0], stages)
 
 

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from openbook.entities import Passage
 from openbook.errors import SettingInvalid
-from openbook.indexing.publishing import publish, put_in_place
+from openbook.indexing.index_spec import choose_index
+from openbook.indexing.publishing import VersionContents, publish, put_in_place
 from openbook.storage.faiss_index import IndexType
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import PASSAGES_FILE, VECTORS_FILE
@@ -30,15 +31,14 @@ def build_versions(told: Progress, folder: Path, n_passages: int, dimension: int
     store = IndexStore(folder)
     for number, version in enumerate(VERSIONS):
         told(number, len(VERSIONS), "build")
-        publish(
-            store,
-            version,
+        contents = VersionContents(
             vectors=clustered(n_passages, dimension, number),
             passages=[Passage(f"{version}-{row}", f"{version} {row}", WORDS * 10) for row in range(n_passages)],
-            index_type=index_type,
+            spec=choose_index(index_type, n_passages=n_passages, dimension=dimension, memory_bytes=None),
             encoder_name=ENCODER,
             encoder_fingerprint=ENCODER,
         )
+        publish(store, version, contents)
     told(len(VERSIONS), len(VERSIONS), "build")
     store.set_current(VERSIONS[0])
 

@@ -13,8 +13,9 @@ from openbook.entities import Passage
 from openbook.errors import IndexIncompatible, SourceInvalid
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.indexing.index_builder import Progress, build_index
+from openbook.indexing.index_spec import choose_index
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.indexing.publishing import publish
+from openbook.indexing.publishing import VersionContents, publish
 from openbook.indexing.sources import open_source
 from openbook.indexing.splitting import split_words
 from openbook.rag.checkpoint import Checkpoint, choose_dtype
@@ -124,16 +125,16 @@ def open_without(
     store = IndexStore(work / "indexes")
     version = f"{whole.info.version}-without-{digest_of(*sorted(titles))}"
     if version not in store.versions():
-        publish(
-            store,
-            version,
-            vectors=whole.vectors(rows),
+        vectors = whole.vectors(rows)
+        contents = VersionContents(
+            vectors=vectors,
             passages=[book.passages[row] for row in rows],
-            index_type="flat",
+            spec=choose_index("flat", n_passages=len(rows), dimension=vectors.shape[1], memory_bytes=None),
             encoder_name=whole.info.encoder_name,
             encoder_fingerprint=whole.info.encoder_fingerprint,
             source=whole.info.source,
         )
+        publish(store, version, contents)
     if bm25 and store.info(version).bm25 is None:
         add_bm25(store, version)
     with closing(store.open(version)) as snapshot:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from openbook.entities import IndexInfo, Passage
 from openbook.indexing import faiss_building
 from openbook.indexing.index_spec import choose_index
-from openbook.indexing.publishing import publish
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.publishing import publish
 
 N, DIMENSION = 1500, 16
 # Small, so that there are several of each.

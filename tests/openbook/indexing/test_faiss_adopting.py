@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from openbook.entities import IndexInfo, Passage
 from openbook.errors import FaissFileRefused, SettingInvalid
 from openbook.indexing.faiss_adopting import Adoptable, adoptable
-from openbook.indexing.publishing import publish
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import cut_links
+from tests.fixtures.publishing import publish
 
 N, D = 600, 16
 # as DPR's: not of one length, and about a mean

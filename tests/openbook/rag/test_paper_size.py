@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from openbook.entities import Passage
-from openbook.indexing.publishing import publish
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.publishing import publish
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -28,11 +28,12 @@ from openbook.errors import (
     UnknownIndex,
 )
 from openbook.indexing import workplace
-from openbook.indexing.publishing import check_free, delete_version, prune, publish
+from openbook.indexing.publishing import check_free, delete_version, prune
 from openbook.storage import current, durable, index_store
 from openbook.storage.faiss_index import IndexType
 from openbook.storage.index_store import IndexStore, check_version_name
 from tests.fixtures.indexes import DIMENSION, ENCODER, publish_tiny, tiny_passages, tiny_vectors
+from tests.fixtures.publishing import publish
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 

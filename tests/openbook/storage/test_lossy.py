@@ -19,11 +19,12 @@ from openbook.errors import (
     SourceInvalid,
 )
 from openbook.indexing.index_spec import choose_index
-from openbook.indexing.publishing import delete_version, publish
+from openbook.indexing.publishing import delete_version
 from openbook.rag.retriever import DenseRetriever
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import resident_bytes, sealed
 from openbook.storage.snapshot import IndexSnapshot
+from tests.fixtures.publishing import publish
 from tests.openbook.storage.mappings import unmapped_soon
 
 N, DIMENSION = 1200, 16

@@ -31,7 +31,6 @@ from openbook.errors import (
     TooManyDocs,
 )
 from openbook.indexing.milvus_push import push_vectors
-from openbook.indexing.publishing import publish
 from openbook.storage import milvus, milvus_snapshot
 from openbook.storage.filters import parse_filter
 from openbook.storage.index_store import IndexStore
@@ -40,6 +39,7 @@ from openbook.storage.milvus import Address, Collection, Databases
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.databases import listing
 from tests.fixtures.indexes import publish_tiny, tiny_passages
+from tests.fixtures.publishing import publish
 from tests.openbook.application.conftest import soon
 from tests.openbook.storage.test_filters import FIELDS, filters_drawn
 

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from openbook.entities import Passage
 from openbook.indexing.index_spec import choose_index
-from openbook.indexing.publishing import publish
 from openbook.storage import faiss_selection
 from openbook.storage.bm25_index import best_rows
 from openbook.storage.faiss_index import FaissIndex
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.indexes import write_faiss
+from tests.fixtures.publishing import publish
 
 N, DIMENSION = 400, 16
 LOSSLESS = ("flat", "hnsw")

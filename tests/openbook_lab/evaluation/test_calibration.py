@@ -15,7 +15,6 @@ from openbook import extensions
 from openbook.entities import AnswerOptions, PriorWeights
 from openbook.errors import SourceInvalid
 from openbook.indexing.bm25_publish import add_bm25
-from openbook.indexing.publishing import publish
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.engine import RagEngine
@@ -42,6 +41,7 @@ from openbook_lab.evaluation.prior_fit import BM25_ALONE, DENSE_ALONE
 from tests.fixtures.command_line import Run
 from tests.fixtures.evaluation import write_lines
 from tests.fixtures.indexes import ENCODER, publish_tiny, tiny_passages, tiny_vectors
+from tests.fixtures.publishing import publish
 
 PYPROJECT = Path(__file__).parents[3] / "service/openbook_lab/pyproject.toml"
 ASKED = [

@@ -9,13 +9,13 @@ import torch
 
 from openbook.cli.client import ServiceHere
 from openbook.indexing.bm25_publish import add_bm25
-from openbook.indexing.publishing import publish
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.command_line import TOKEN, Run
 from tests.fixtures.evaluation import QUESTIONS, write_lines
 from tests.fixtures.indexes import ENCODER, tiny_passages, tiny_vectors
+from tests.fixtures.publishing import publish
 from tests.openbook_lab.evaluation.conftest import Measured
 
 Here = tuple[object, ...]

@@ -20,10 +20,10 @@ from openbook.indexing.imports.arrays import VectorFiles
 from openbook.indexing.imports.dataset_folder import DatasetFolder, is_dataset
 from openbook.indexing.imports.merged import Merged
 from openbook.indexing.index_builder import BuildOptions, build_index
-from openbook.indexing.publishing import publish
 from openbook.indexing.sources import PassageSource, open_source
 from openbook.indexing.sources.url_template import UrlTemplate
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.publishing import publish
 
 N, D = 30, 8
 VECTORS = np.random.default_rng(0).standard_normal((N, D)).astype(np.float32)
