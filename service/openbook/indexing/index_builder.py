@@ -15,13 +15,12 @@ from openbook.indexing.building.estimating import SourceSize, check_disk, machin
 from openbook.indexing.building.progress import BuildReport, Progress, Report, Silence
 from openbook.indexing.building.reading import Passages, PlainSource
 from openbook.indexing.building.ready import NamedEncoder
+from openbook.indexing.building.shards import Precision, VectorRows
 from openbook.indexing.building.work_folder import (
     INDEX,
     MADE_FROM,
     VECTORS,
-    Precision,
     Recipe,
-    VectorRows,
     WorkFolder,
     remove,
     work_place,
@@ -111,14 +110,14 @@ def _recipe(source: PassageSource, encoder: PassageEncoder | NamedEncoder, optio
     index = {"type": options.index, "file": file, **options.numbers}
     return {
         "source": source.name,
-        "source bytes": source.total_bytes,
+        "source_bytes": source.total_bytes,
         "date": source.snapshot_date,
         "licence": source.licence,
         "encoder": encoder.name,
-        "encoder fingerprint": encoder.fingerprint,
+        "encoder_fingerprint": encoder.fingerprint,
         "precision": encoder.precision,
         "batch": embedding.batch_passages(encoder.device),
-        **{f"index {name}": value for name, value in index.items() if value is not None},
+        **{f"index_{name}": value for name, value in index.items() if value is not None},
         "stamp": options.stamp,
         **({MADE_FROM: list(options.made_from)} if options.made_from else {}),
         # a source that another package brings need not have any

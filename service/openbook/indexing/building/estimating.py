@@ -7,7 +7,7 @@ from pathlib import Path
 
 from openbook.errors import DiskTooSmall
 from openbook.indexing.bm25_build import estimated_bytes
-from openbook.indexing.building.work_folder import text_bytes
+from openbook.indexing.building.shards import text_bytes
 from openbook.indexing.index_spec import IndexEstimate, IndexSpec, choose_index, estimate
 from openbook.indexing.sources import PassageSource
 

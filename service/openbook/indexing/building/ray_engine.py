@@ -14,7 +14,8 @@ import numpy as np
 
 from openbook.errors import SettingInvalid
 from openbook.indexing.building.embedding import Count, Shards, batch_passages, embed_shard
-from openbook.indexing.building.work_folder import WorkFolder, read_shard
+from openbook.indexing.building.shards import read_shard
+from openbook.indexing.building.work_folder import WorkFolder
 from openbook.indexing.passage_encoder import EncoderSource, PassageEncoder
 from openbook.rag.weights import first_line
 

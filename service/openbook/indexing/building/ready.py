@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.building.embedding import Count, Shards, Vectors
-from openbook.indexing.building.work_folder import Shard, WorkFolder
+from openbook.indexing.building.shards import Shard
+from openbook.indexing.building.work_folder import WorkFolder
 from openbook.indexing.passage_encoder import PassageEncoder
 
 SAMPLE = 8

@@ -9,42 +9,34 @@
 A build locks the folder and removes it once the version is published.
 """
 
-import errno
 import fcntl
-import hashlib
-import io
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from typing import Any
 
 from openbook.entities import Passage
 from openbook.errors import BuildDiffers, BuildInProgress, SourceInvalid, TextChanged
+from openbook.indexing.building.journal import Entry, Journal
+from openbook.indexing.building.shards import Shard, VectorRows, read_shard, text_bytes
 from openbook.storage import durable
 from openbook.storage.passage_fields import PLAIN, PassageFields, too_long
-from openbook.storage.passages import passages_of, write_passages
+from openbook.storage.passages import write_passages
 
 RECIPE = "recipe.json"
 JOURNAL = "journal.jsonl"
 VECTORS = "vectors.npy"
 INDEX = "index"
 # The versions that a build takes passages or vectors from, in a recipe; and what tells one text from another there.
-MADE_FROM = "made from"
-STAMPS = frozenset({"stamp", "source bytes"})
+MADE_FROM = "made_from"
+STAMPS = frozenset({"stamp", "source_bytes"})
 LARGEST_RECIPE = 1 << 20
 
 Recipe = dict[str, Any]
-Entry = dict[str, Any]
-Precision = Literal["float32", "float16"]
 
 
 def work_place(folder: Path, version: str) -> Path:
@@ -63,123 +55,6 @@ def bases(folder: Path) -> dict[str, str]:
     """The versions that unfinished builds are made from, each with the name of such a build."""
     recipes = {version: _recipe_of(work_place(folder, version)) or {} for version in unfinished(folder)}
     return {base: version for version, recipe in recipes.items() for base in recipe.get(MADE_FROM, ())}
-
-
-def text_bytes(passages: Iterable[Passage]) -> int:
-    """Bytes of their ids, titles, texts and other fields in UTF-8."""
-
-    def extra(one: Passage) -> str:
-        values = (one.url, one.section, one.published, *(value for _, value in one.metadata))
-        return "".join(str(value) for value in values if value is not None)
-
-    return sum(len(f"{one.passage_id}{one.title}{one.text}{extra(one)}".encode()) for one in passages)
-
-
-class Journal:
-    """Lines of a file, read when it is opened, then appended one by one.
-
-    A line is written after the files that it describes, and counts once it is on the disk. A power failure may cut the
-    last line: it is dropped, and its work is done again.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.entries: list[Entry] = []
-        content = path.read_bytes() if path.exists() else None
-        for line in (content or b"").split(b"\n"):
-            try:
-                self.entries.append(json.loads(line))
-            except ValueError:
-                # the lines after a damaged one may depend on it
-                break
-        if content != self._content():
-            self.keep(len(self.entries))
-
-    def write(self, entry: Entry) -> None:
-        """Append a line and bring it to the disk. Raises OSError when the disk is full."""
-        with self._path.open("ab") as file:
-            file.write(_line(entry))
-            file.flush()
-            os.fsync(file.fileno())
-        self.entries.append(entry)
-
-    def keep(self, n_entries: int) -> None:
-        """Forget all entries but the first `n_entries`."""
-        del self.entries[n_entries:]
-        durable.write_atomically(self._path, self._content().decode())
-
-    def _content(self) -> bytes:
-        return b"".join(map(_line, self.entries))
-
-
-class VectorRows:
-    """A .npy file of shape (N, d), full size from the beginning. `write` fills rows in place and syncs them."""
-
-    def __init__(self, path: Path, n_rows: int, dimension: int, precision: Precision) -> None:
-        """Make the file, or open the one that is there. Raises OSError when the disk has no room for all of it."""
-        self._path = path
-        self._dtype = np.dtype(precision)
-        header = io.BytesIO()
-        description = np.lib.format.header_data_from_array_1_0(np.empty((0, dimension), dtype=self._dtype))
-        np.lib.format.write_array_header_1_0(header, description | {"shape": (n_rows, dimension)})
-        head = header.getvalue()
-        self._start = len(head)
-        self._row_bytes = dimension * self._dtype.itemsize
-        size = self._start + n_rows * self._row_bytes
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        if os.fstat(self._descriptor).st_size != size or os.pread(self._descriptor, len(head), 0) != head:
-            _reserve(self._descriptor, size)
-            os.pwrite(self._descriptor, head, 0)
-            os.fsync(self._descriptor)
-
-    def write(self, first: int, vectors: NDArray[np.float32]) -> str:
-        """Put `vectors` (n, d) into the rows from `first` on. Returns the sha256 of their bytes in the file.
-
-        Raises SourceInvalid for a number that is not finite, or beyond what the file's precision reaches.
-        """
-        # one too large for float16 becomes infinite
-        with np.errstate(over="ignore"):
-            stored = np.ascontiguousarray(vectors, dtype=self._dtype)
-        strange = np.flatnonzero(~np.isfinite(stored).all(axis=1))
-        if strange.size:
-            reason = f"that of row {first + strange[0]} is not finite in {self._dtype}"
-            raise SourceInvalid(source="vectors", reason=reason)
-        content = _bytes_of(stored)
-        offset, written = self._start + first * self._row_bytes, 0
-        while written < len(content):
-            written += os.pwrite(self._descriptor, content[written:], offset + written)
-        os.fdatasync(self._descriptor)
-        return hashlib.sha256(content).hexdigest()
-
-    def sha256(self, first: int, n_rows: int) -> str:
-        """The sha256 of the bytes of `n_rows` rows from `first` on, as they are in the file."""
-        return hashlib.sha256(_bytes_of(self.mapped()[first : first + n_rows])).hexdigest()
-
-    def mapped(self) -> NDArray[np.float32]:
-        """All rows, memory-mapped: (N, d)."""
-        return np.load(self._path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
-
-    def close(self) -> None:
-        os.close(self._descriptor)
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """Passages first, first + 1, ... first + n_passages - 1.
-
-    The source continues after `taken` passages of the batch that follows `mark`. `skipped` counts what the source had
-    left out up to `mark`. `fields` says what its passages hold beside their text.
-    """
-
-    number: int
-    first: int
-    n_passages: int
-    text_bytes: int
-    sha256: str
-    mark: str | None
-    taken: int
-    skipped: Mapping[str, int]
-    fields: PassageFields = PLAIN
 
 
 class WorkFolder:
@@ -308,8 +183,7 @@ class WorkFolder:
     def _take_in(self, entry: Entry) -> None:
         if "read" in entry:
             known = {name: entry[name] for name in ("text_bytes", "sha256", "mark", "taken", "skipped")}
-            # an older Openbook notes no fields
-            fields = PassageFields(entry.get("passages_format", PLAIN.passages_format), entry.get("metadata", {}))
+            fields = PassageFields(entry["passages_format"], entry["metadata"])
             self.shards.append(Shard(entry["read"], self.n_passages, entry["passages"], **known, fields=fields))
         elif "embedded" in entry:
             self.embedded[entry["embedded"]] = entry["sha256"]
@@ -317,12 +191,6 @@ class WorkFolder:
                 del self.embedded[entry["embedded"]]
         else:
             self.facts |= entry["facts"]
-
-
-def read_shard(path: Path) -> list[Passage]:
-    """The passages of a shard's file."""
-    with pa.memory_map(str(path), "r") as source:
-        return passages_of(pa.ipc.open_file(source).read_all())
 
 
 @contextmanager
@@ -420,22 +288,3 @@ def _differences(before: Recipe, now: Recipe) -> str:
 
 def _differing(before: Recipe, now: Recipe) -> list[str]:
     return [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-
-
-def _line(entry: Entry) -> bytes:
-    return json.dumps(entry, ensure_ascii=False).encode() + b"\n"
-
-
-def _bytes_of(array: NDArray[Any]) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
-
-
-def _reserve(descriptor: int, size: int) -> None:
-    """Allocate the file now: a build must not find the disk full after days. Rows that are there stay."""
-    os.ftruncate(descriptor, size)
-    try:
-        os.posix_fallocate(descriptor, 0, size)
-    except OSError as error:
-        # such a file system allocates nothing in advance
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-            raise

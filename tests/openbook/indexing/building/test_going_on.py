@@ -10,7 +10,9 @@ import pytest
 from openbook.entities import IndexInfo, Passage
 from openbook.errors import BuildDiffers, BuildInProgress, DiskTooSmall, SourceInvalid, TextChanged
 from openbook.indexing.building import estimating, reading
-from openbook.indexing.building.work_folder import Journal, VectorRows, locked, unfinished, work_place
+from openbook.indexing.building.journal import Journal
+from openbook.indexing.building.shards import VectorRows
+from openbook.indexing.building.work_folder import locked, unfinished, work_place
 from openbook.indexing.index_builder import BuildOptions, BuildReport, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.sources import PassageBatch, PassageSource
@@ -85,7 +87,7 @@ def test_a_damaged_shard_is_read_again(store: IndexStore, encoder: PassageEncode
 
 def test_another_recipe_is_refused_until_it_is_restarted(store: IndexStore, encoder: PassageEncoder) -> None:
     stop(store, encoder, after=6)
-    with pytest.raises(BuildDiffers, match=r"index type: flat, now hnsw; source bytes: 120, now 130.*--restart"):
+    with pytest.raises(BuildDiffers, match=r"index_type: flat, now hnsw; source_bytes: 120, now 130.*--restart"):
         build_index(store, "v", Pages(13), encoder, BuildOptions(index="hnsw"))
     with pytest.raises(TextChanged, match=r"build of 'v' has changed since it was stopped.*--restart"):
         build_index(store, "v", Pages(13), encoder)
