@@ -38,7 +38,7 @@ BM25_FILES = (BM25_TERMS, BM25_OFFSETS, BM25_ROWS, BM25_SCORES)
 MILVUS = "milvus"
 INDEX_TYPES = ("flat", "hnsw", "ivfpq", "factory", MILVUS)
 LOSSLESS_TYPES = ("flat", "hnsw")
-# The last field: the sha256 of the others, so that a change of any of them is found.
+# The last field: the sha256 of the others, so that any byte that changes is found.
 SEAL = "manifest_sha256"
 
 _INFO = TypeAdapter(IndexInfo)
@@ -69,13 +69,10 @@ def manifest_bytes(info: IndexInfo, files_in: str = "") -> bytes:
 
 
 def sealed(fields: Mapping[str, Any]) -> bytes:
-    """A manifest of these fields, with its seal."""
-    return json.dumps({**fields, SEAL: _seal_of(fields)}, indent=2, ensure_ascii=False).encode() + b"\n"
-
-
-def _seal_of(fields: Mapping[str, Any]) -> str:
+    """A manifest of these fields, with its seal: the only bytes that are read as these fields."""
     others = {name: value for name, value in fields.items() if name != SEAL}
-    return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()
+    seal = hashlib.sha256(json.dumps(others).encode()).hexdigest()
+    return json.dumps({**others, SEAL: seal}, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
 def read_manifest(place: Path, version: str) -> IndexInfo:
@@ -148,7 +145,7 @@ def _parse(content: bytes, version: str) -> tuple[IndexInfo, str]:
         raise ValueError(
             f"format {fields.get('format')!r:.80}, this Openbook reads format {FORMAT}: build the version again"
         )
-    if fields.get(SEAL) != _seal_of(fields):
+    if content != sealed(fields):
         raise ValueError(f"{SEAL}: it has been changed since it was written")
     try:
         info = _INFO.validate_json(content, strict=True)

@@ -164,9 +164,9 @@ def test_every_byte_that_changes_breaks_the_seal(tmp_path: Path, flip: int) -> N
             open_manifest(tmp_path, "wiki-2018")
 
 
-def test_every_cut_of_more_than_white_space_is_found(tmp_path: Path) -> None:
+def test_every_cut_breaks_the_seal(tmp_path: Path) -> None:
     write_manifest(tmp_path, INFO)
-    content = (tmp_path / MANIFEST).read_bytes().rstrip()
+    content = (tmp_path / MANIFEST).read_bytes()
     for length in range(len(content)):
         (tmp_path / MANIFEST).write_bytes(content[:length])
         with pytest.raises(ManifestInvalid):
