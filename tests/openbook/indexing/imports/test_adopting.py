@@ -59,7 +59,7 @@ def test_an_import_that_was_stopped_continues(store: IndexStore, folder: Path, s
     with pytest.raises(KeyboardInterrupt):
         take_in(store, folder, file, Seen(stage, interrupt))
     assert store.versions() == ()
-    with pytest.raises(BuildDiffers, match=r"index file: .*IP\.faiss, now none"):
+    with pytest.raises(BuildDiffers, match=r"index_file: .*IP\.faiss, now none"):
         take_in(store, folder, None)
     again = Seen()
     assert take_in(store, folder, file, again).factory == "HNSW8,SQ8"
