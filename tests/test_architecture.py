@@ -73,7 +73,7 @@ MOST_LINES = {
     "openbook.api": 4089,
     "openbook.application": 2169,
     "openbook.cli": 3395,
-    "openbook.indexing": 6913,
+    "openbook.indexing": 6914,
     "openbook.rag": 7040,
     "openbook.storage": 4062,
     "openbook_client": 1783,

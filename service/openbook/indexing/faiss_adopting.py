@@ -118,7 +118,8 @@ def _factory_of(index: Any) -> str | None:
     """The factory string that makes such a graph; None for codes that we have no string for, and for no graph."""
     if not isinstance(index, GRAPHS):
         return None
-    graph = f"HNSW{index.hnsw.nb_neighbors(1)}"
+    hnsw: Any = index.hnsw
+    graph = f"HNSW{hnsw.nb_neighbors(1)}"
     if isinstance(index, faiss.IndexHNSWFlat):
         return graph
     known = {getattr(faiss.ScalarQuantizer, kind): name for kind, name in _SCALAR.items()}
