@@ -71,11 +71,11 @@ CLIENTS_EXTRA = {"mcp", "starlette", "uvicorn"}
 MOST_LINES = {
     "openbook": 1245,
     "openbook.api": 4089,
-    "openbook.application": 2169,
+    "openbook.application": 2183,
     "openbook.cli": 3395,
-    "openbook.indexing": 6914,
+    "openbook.indexing": 6954,
     "openbook.rag": 7040,
-    "openbook.storage": 4062,
+    "openbook.storage": 4098,
     "openbook_client": 1783,
     "openbook_lab": 1,
     "openbook_lab.benchmarks": 2307,
@@ -85,7 +85,7 @@ MOST_LINES = {
     "openbook_lab.training": 4614,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 18_202
+MOST_LINES_SERVED = 18_265
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

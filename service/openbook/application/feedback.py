@@ -1,8 +1,9 @@
 """What readers say of answers: which answers are still known, and who keeps a reader's word."""
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from openbook.entities import Answer
@@ -11,6 +12,10 @@ from openbook.storage.feedback import FeedbackRecord, Rating
 
 # Of the newest answers. Each holds a question and an answer: some kilobytes at most.
 MOST_ANSWERS = 1_000
+# Of one answer: a reader may think again, and nobody fills the file with one answer.
+MOST_WORDS = 5
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,7 @@ class KnownAnswer:
     text: str | None
     version: str
     checkpoint: str
+    words_left: int = MOST_WORDS
 
 
 @dataclass(slots=True)
@@ -34,6 +40,7 @@ class Feedback:
     keep: Callable[[FeedbackRecord], None]
     most: int = MOST_ANSWERS
     _given: OrderedDict[str, KnownAnswer] = field(default_factory=OrderedDict)
+    _lost: bool = False
 
     def __len__(self) -> int:
         return len(self._given)
@@ -47,10 +54,13 @@ class Feedback:
             self._given.popitem(last=False)
 
     def record(self, request_id: str, rating: Rating, correction: str | None) -> FeedbackRecord:
-        """A reader's word with what it is about. Raises UnknownAnswer."""
+        """A reader's word with what it is about. Raises UnknownAnswer, and FeedbackNotKept after MOST_WORDS of them."""
         given = self._given.get(request_id)
         if given is None:
             raise UnknownAnswer(request_id=request_id, most=self.most)
+        if not given.words_left:
+            raise FeedbackNotKept(reason=f"this answer has {MOST_WORDS} ratings already")
+        self._given[request_id] = replace(given, words_left=given.words_left - 1)
         return FeedbackRecord(
             time=datetime.now(UTC).isoformat(timespec="seconds"),
             request_id=request_id,
@@ -63,8 +73,12 @@ class Feedback:
         )
 
     def keep_record(self, record: FeedbackRecord) -> None:
-        """Returns once it is kept. Raises FeedbackNotKept."""
+        """Returns once it is kept. Raises FeedbackNotKept; the log says once that words are lost, until one is kept."""
         try:
             self.keep(record)
+            self._lost = False
         except OSError as error:
+            if not self._lost:
+                logger.error("feedback is lost until its file can be written: %s", error.strerror or error)
+            self._lost = True
             raise FeedbackNotKept(reason=error.strerror or type(error).__name__) from error

@@ -17,7 +17,13 @@ from openbook.storage.current import CurrentMark
 from openbook.storage.manifest import MANIFEST, Manifest, open_manifest, read_manifest
 from openbook.storage.milvus import Databases
 from openbook.storage.snapshot import Identity, IndexSnapshot
-from openbook.storage.verification import Verification, check_compatible, check_files, open_checked
+from openbook.storage.verification import (
+    Verification,
+    check_compatible,
+    check_files,
+    check_finite,
+    open_checked,
+)
 
 T = TypeVar("T")
 
@@ -96,14 +102,19 @@ class IndexStore:
     def check(
         self, version: str, *, verify: Verification = "manifest", report: Callable[[float], None] | None = None
     ) -> Identity:
-        """Compare a version's files with its manifest without opening them; returns which files they are.
+        """Compare a version's files with its manifest; returns which files they are. "checksum" also reads the vectors.
 
         `report` receives the share of the bytes that "checksum" has read. Raises a child of IndexCorrupt for each
-        defect that shows without opening a file.
+        defect that shows so.
         """
-        return self._read(
-            version, lambda manifest: check_files(manifest, verify, report=report, databases=self.databases)
-        )
+
+        def compared(manifest: Manifest) -> Identity:
+            identity = check_files(manifest, verify, report=report, databases=self.databases)
+            if verify == "checksum":
+                check_finite(manifest)
+            return identity
+
+        return self._read(version, compared)
 
     def verify(self, version: str, report: Callable[[str], None] | None = None) -> IndexInfo:
         """Read every byte of a version and compare it with the manifest; `report` gets a line for each file."""

@@ -101,7 +101,8 @@ def open_checked(
 ) -> IndexSnapshot:
     """Open the files that a manifest names, after `check_files`, and its collection where it has one.
 
-    Raises the child of IndexCorrupt that fits, and IndexUnreachable.
+    Raises the child of IndexCorrupt that fits, and IndexUnreachable; with "checksum" also for a vector that is not
+    finite, whatever its bytes were when the version was published.
     """
     info, folder = manifest.info, manifest.folder
     identity = check_files(manifest, verify, in_order=in_order, databases=databases)
@@ -131,9 +132,30 @@ def open_checked(
             if is_lossy(info.index_type):
                 shape = (info.n_passages, info.dimension)
                 vectors = VectorFile.open(folder / VECTORS_FILE, shape=shape, version=info.version)
+                opened.callback(vectors.close)
             snapshot = FaissSnapshot(index=index, vectors=vectors, **beside)
+            if verify == "checksum":
+                _check_finite(snapshot)
         opened.pop_all()
     return snapshot
+
+
+def check_finite(manifest: Manifest) -> None:
+    """Raise IndexUnreadable for a vector that is not finite. A database refuses such by itself."""
+    if manifest.info.collection is None:
+        with closing(open_checked(manifest, "manifest")) as snapshot:
+            _check_finite(snapshot)
+
+
+def _check_finite(snapshot: IndexSnapshot) -> None:
+    first = 0
+    for vectors in snapshot.vector_slices():  # (b, d)
+        strange = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+        if strange.size:
+            file = VECTORS_FILE if VECTORS_FILE in snapshot.info.files else INDEX_FILE
+            reason = f"the vector of row {first + strange[0]} is not finite"
+            raise IndexUnreadable(version=snapshot.info.version, file=file, reason=reason)
+        first += len(vectors)
 
 
 def _collection(info: IndexInfo, named: CollectionInfo, databases: Databases) -> Collection:

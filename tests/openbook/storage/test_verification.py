@@ -57,6 +57,30 @@ def refuse(folder: Path, error: type[Exception], said: str | None = None, *, ver
     assert type(caught.value) is error
 
 
+@pytest.mark.parametrize(
+    ("index_type", "file", "dtype"), [("flat", "index.faiss", "f4"), ("IVF2,Flat", "vectors.npy", "f2")]
+)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_checksum_also_finds_a_vector_that_was_never_finite(
+    tmp_path: Path, index_type: str, file: str, dtype: str, value: float
+) -> None:
+    passages = list(tiny_passages(VERSION))
+    publish_tiny(IndexStore(tmp_path), VERSION, index_type=index_type)
+    vector = tiny_vectors(passages)[2].astype(dtype)
+    path = tmp_path / VERSION / file
+    content = path.read_bytes()
+    assert content.count(vector.tobytes()) == 1
+    path.write_bytes(content.replace(vector.tobytes(), np.full_like(vector, value).tobytes()))
+    admit(tmp_path, file)
+    store = IndexStore(tmp_path)
+    store.open(VERSION).close()
+    refuse(tmp_path, IndexUnreadable, "the vector of row 2 is not finite")
+    for read in (store.verify, partial(store.check, verify="checksum")):
+        with pytest.raises(IndexUnreadable, match="the vector of row 2 is not finite"):
+            read(VERSION)
+    assert unmapped_soon(tmp_path)
+
+
 def other_version(tmp_path: Path, **changed: object) -> Path:
     publish_tiny(IndexStore(tmp_path / "other"), VERSION, **changed)
     return tmp_path / "other" / VERSION
