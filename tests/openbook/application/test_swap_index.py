@@ -523,12 +523,12 @@ def test_progress_tells_the_stage_while_it_lasts_and_how_it_ended(swap_index: Sw
         time.sleep(0.02)
         late = swap_index.progress()
     assert (early.state, early.version, early.previous) == ("running", "tiny-2018", "tiny-2016")
-    assert (early.policy, early.actor, early.stage, early.error) == ("resource", "ann", "drain", None)
+    assert (early.policy, early.actor, early.stage, early.code) == ("resource", "ann", "drain", None)
     assert list(early.seconds) == ["verify", "open", "drain", "total"]
     assert late.seconds["drain"] > early.seconds["drain"]
     report = swap.result(TIMEOUT)
     done = swap_index.progress()
-    assert (done.state, done.stage, done.seconds, done.error) == ("done", None, report.seconds, None)
+    assert (done.state, done.stage, done.seconds, done.code) == ("done", None, report.seconds, None)
     assert done.started_at == early.started_at
     assert {"pull", *done.seconds} == {*get_args(Stage), "total"}
 
