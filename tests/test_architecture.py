@@ -73,9 +73,9 @@ MOST_LINES = {
     "openbook.api": 4089,
     "openbook.application": 2183,
     "openbook.cli": 3395,
-    "openbook.indexing": 6954,
+    "openbook.indexing": 6914,
     "openbook.rag": 7040,
-    "openbook.storage": 4098,
+    "openbook.storage": 4095,
     "openbook_client": 1783,
     "openbook_lab": 1,
     "openbook_lab.benchmarks": 2307,
@@ -85,7 +85,7 @@ MOST_LINES = {
     "openbook_lab.training": 4614,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 18_265
+MOST_LINES_SERVED = 18_222
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 
