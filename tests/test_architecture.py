@@ -25,24 +25,24 @@ RANKS = {
     "openbook_client.client": 3,
     "openbook_client.mcp_server": 4,
     "openbook_client.mcp_command": 5,
-    "openbook_client": 4,
+    "openbook_client": 1783,
     "openbook.errors": 0,
     "openbook.entities": 0,
     "openbook.settings": 0,
     "openbook.extensions": 0,
-    "openbook.storage": 1,
-    "openbook.rag": 2,
-    "openbook.indexing": 3,
-    "openbook.application": 3,
-    "openbook.api": 4,
-    "openbook.cli": 5,
+    "openbook.storage": 4095,
+    "openbook.rag": 7040,
+    "openbook.indexing": 6914,
+    "openbook.application": 2183,
+    "openbook.api": 4074,
+    "openbook.cli": 3411,
     "openbook.__main__": 6,
     # the lab imports the service, never the other way round
-    "openbook_lab.datasets": 7,
-    "openbook_lab.encyclopedia": 7,
-    "openbook_lab.training": 8,
-    "openbook_lab.evaluation": 8,
-    "openbook_lab.benchmarks": 9,
+    "openbook_lab.datasets": 633,
+    "openbook_lab.encyclopedia": 1346,
+    "openbook_lab.training": 4614,
+    "openbook_lab.evaluation": 4176,
+    "openbook_lab.benchmarks": 2307,
 }
 
 ONLY_IN = {
@@ -70,9 +70,9 @@ CLIENTS_EXTRA = {"mcp", "starlette", "uvicorn"}
 # commit that needs it.
 MOST_LINES = {
     "openbook": 1245,
-    "openbook.api": 4089,
+    "openbook.api": 4074,
     "openbook.application": 2183,
-    "openbook.cli": 3395,
+    "openbook.cli": 3411,
     "openbook.indexing": 6914,
     "openbook.rag": 7040,
     "openbook.storage": 4095,
@@ -81,11 +81,11 @@ MOST_LINES = {
     "openbook_lab.benchmarks": 2307,
     "openbook_lab.datasets": 633,
     "openbook_lab.encyclopedia": 1346,
-    "openbook_lab.evaluation": 4175,
+    "openbook_lab.evaluation": 4176,
     "openbook_lab.training": 4614,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 18_222
+MOST_LINES_SERVED = 18_224
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

@@ -75,7 +75,7 @@ class CompareOptions(SearchingOptions, total=False):
     num_beams: int | None
     max_new_tokens: int
     num_answers: int
-    abstain: AbstainAbove | Literal["calibrated"] | None
+    abstain: AbstainAbove | Literal["calibrated", "never"] | None
 
 
 class AnswerOptions(CompareOptions, RetrieveOptions, total=False):

@@ -25,7 +25,6 @@ from openbook.api.openai_responses import (
 from openbook.api.openai_streams import ChatStream, OpenAIStream, ResponsesStream
 from openbook.api.openapi import BODY_PROBLEMS, problem_responses
 from openbook.api.questions import FILTER_PROBLEMS, STREAMED, answered, leave_facts, written
-from openbook.api.schemas import AnswerRequest
 from openbook.api.streaming import Event
 from openbook.api.writing import Writer
 from openbook.application.live_index import Resident
@@ -90,15 +89,8 @@ async def responses(
     return await written(writer, lambda: begun.answered(answer, body, special).model_dump_json(), answer)
 
 
-def _asked(body: OpenAIBody, services: Services, settings: Settings) -> AnswerRequest:
-    return body.asked(settings, calibrated=services.engine.facts.max_no_answer is not None)
-
-
 async def _answer(body: OpenAIBody, request: Request, services: Services, settings: Settings) -> Answer:
-    asked, version = (
-        body.asked(settings, calibrated=services.engine.facts.max_no_answer is not None),
-        _version(body.model, services),
-    )
+    asked, version = body.asked(settings), _version(body.model, services)
     with _in_its_words(body, services):
         options, timeout_s = asked.options(settings, services.engine), asked.timeout(settings)
         coming = services.answer_question.answer(asked.question, options, timeout_s=timeout_s, index=version)
@@ -114,10 +106,7 @@ async def _begun(
     writer: Writer,
 ) -> S:
     """A stream that has its first event, or has waited long for it."""
-    asked, version = (
-        body.asked(settings, calibrated=services.engine.facts.max_no_answer is not None),
-        _version(body.model, services),
-    )
+    asked, version = body.asked(settings), _version(body.model, services)
 
     async def told() -> AsyncGenerator[Event]:
         with _in_its_words(body, services):

@@ -143,23 +143,17 @@ class OpenAIBody(BaseModel, ABC):
     def wants_logprobs(self) -> bool:
         """Whether the answer is to have its tokens' probabilities."""
 
-    def asked(self, settings: Settings, *, calibrated: bool = False) -> AnswerRequest:
-        """The same as a body of POST /answer. A `calibrated` checkpoint withholds what it doubts, unless the body says
-        otherwise: a chat shows its reader no probability.
+    def asked(self, settings: Settings) -> AnswerRequest:
+        """The same as a body of POST /answer.
 
         Raises InvalidRequest and RequestValidationError in this body's words.
         """
         place, text = self.question()
-        usual = {"abstain": "calibrated"} if calibrated else {}
-        given = (
-            usual
-            | self.openbook.model_dump(by_alias=True, exclude_unset=True)
-            | {
-                "question": text,
-                "max_new_tokens": min(self.n_tokens or USUAL_NEW_TOKENS, settings.max_new_tokens),
-                "num_answers": self.n_answers,
-            }
-        )
+        given = self.openbook.model_dump(by_alias=True, exclude_unset=True) | {
+            "question": text,
+            "max_new_tokens": min(self.n_tokens or USUAL_NEW_TOKENS, settings.max_new_tokens),
+            "num_answers": self.n_answers,
+        }
         try:
             return AnswerRequest.model_validate(given)
         except ValidationError as error:

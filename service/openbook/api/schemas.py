@@ -216,13 +216,13 @@ class AbstainAbove(_Body):
     max_no_answer: Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
 
 
-def _limit_or_calibrated(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+def _limit_or_word(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
     """Check against the one form that is meant, so that an error names its field and no other."""
     if isinstance(value, dict):
         return AbstainAbove.model_validate(value)
-    if value is None or value == "calibrated":
+    if value in (None, "calibrated", "never"):
         return value
-    raise ValueError('must be "calibrated" or {"max_no_answer": a number from 0 to 1}')
+    raise ValueError('must be "calibrated", "never" or {"max_no_answer": a number from 0 to 1}')
 
 
 class OpenbookOptions(_Searching):
@@ -250,12 +250,12 @@ class OpenbookOptions(_Searching):
         Count | None, Field(description="1 is greedy. null: num_answers, so that one answer is decoded greedily.")
     ] = None
     abstain: Annotated[
-        AbstainAbove | Literal["calibrated"] | None,
-        WrapValidator(_limit_or_calibrated),
+        AbstainAbove | Literal["calibrated", "never"] | None,
+        WrapValidator(_limit_or_word),
         Field(
             description=(
                 "Withhold the answer where no_answer is above max_no_answer. calibrated: above the checkpoint's own "
-                "threshold. null: never."
+                "threshold. never: answer always. null: calibrated, or never where the checkpoint has no threshold."
             )
         ),
     ] = None
@@ -278,12 +278,14 @@ class _AnsweringBody(OpenbookOptions, QuestionBody):
             reason = f"must be at most {settings.max_beams}, not {self.num_answers}"
             raise InvalidRequest(field="num_answers", reason=reason)
         options = replace(super().options(settings, engine), num_beams=self.num_beams or self.num_answers)
-        if self.abstain == "calibrated":
-            if engine.facts.max_no_answer is None:
-                asked, fact = "abstain 'calibrated'", "no_answer"
-                raise NotCalibrated(checkpoint=engine.facts.checkpoint, asked=asked, fact=fact)
-            return replace(options, max_no_answer=engine.facts.max_no_answer)
-        return options if self.abstain is None else replace(options, max_no_answer=self.abstain.max_no_answer)
+        if self.abstain == "never":
+            return options
+        if isinstance(self.abstain, AbstainAbove):
+            return replace(options, max_no_answer=self.abstain.max_no_answer)
+        if self.abstain == "calibrated" and engine.facts.max_no_answer is None:
+            asked, fact = "abstain 'calibrated'", "no_answer"
+            raise NotCalibrated(checkpoint=engine.facts.checkpoint, asked=asked, fact=fact)
+        return replace(options, max_no_answer=engine.facts.max_no_answer)
 
     def work(self, options: AnswerOptions) -> int:
         said = options.n_docs * (self.num_beams or self.num_answers) * options.max_new_tokens

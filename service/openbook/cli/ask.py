@@ -74,8 +74,9 @@ def ask(
     ),
     abstain: str | None = option(
         None,
-        "Withhold the answer where p(no answer) is above this number, from 0 to 1; calibrated: above the checkpoint's.",
-        metavar="NUMBER|calibrated",
+        "Withhold the answer where p(no answer) is above this number, from 0 to 1; calibrated: above the checkpoint's, "
+        "the default where it has one; never: answer always.",
+        metavar="NUMBER|calibrated|never",
     ),
     as_json: bool = option(False, "Print the response of POST /answer or POST /compare as JSON.", "--json"),
     picture: Path | None = option(
@@ -175,12 +176,13 @@ def _filter(text: str | None) -> Any:
 
 def _abstaining(value: str | None) -> AbstainAbove | str | None:
     """The field `abstain` of the body."""
-    if value is None or value == "calibrated":
+    if value in (None, "calibrated", "never"):
         return value
     try:
         return {"max_no_answer": float(value)}
     except ValueError as error:
-        raise SettingInvalid(setting="--abstain", reason=f"takes a number or calibrated, not {value!r}") from error
+        reason = f"takes a number, calibrated or never, not {value!r}"
+        raise SettingInvalid(setting="--abstain", reason=reason) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,29 @@ STAGES = ("queue", "encode", "retrieve", "generate", "total")
 # A column of text that is narrower is hard to read.
 NARROWEST = 30
 PASSAGES_COMPARED = 2
+# Of an answer that is withheld: where to read on.
+PASSAGES_CLOSEST = 3
 
 
 def show_answer(answer: Body, console: Console) -> None:
-    """Print the body of POST /answer."""
+    """Print the body of POST /answer; of a withheld answer only how sure that is, and where to read on."""
     console.print(_answered(answer))
-    withheld = bool(answer.get("abstained"))
-    for number, other in enumerate(answer["answers"][0 if withheld else 1 :], start=1 if withheld else 2):
+    # an earlier Openbook does not abstain
+    if answer.get("abstained"):
+        console.print("\nThe closest passages:\n", style="dim")
+        for passage in answer["passages"][:PASSAGES_CLOSEST]:
+            numbers = f"prior {passage['prior']:.0%}, id {printable(passage['passage_id'])}"
+            _print_passage({**passage, "answer_spans": ()}, numbers, console)
+    else:
+        _print_given(answer, console)
+    # an earlier Openbook sends none
+    if answer.get("attribution"):
+        console.print(printable(answer["attribution"]), style="dim", markup=False)
+    console.print(_footer(answer), style="dim", markup=False)
+
+
+def _print_given(answer: Body, console: Console) -> None:
+    for number, other in enumerate(answer["answers"][1:], start=2):
         console.print(Text.assemble((f"{number}. ", "dim"), _said(other["text"], other["log_prob"], style="")))
     console.print()
     console.print(model_of(answer), style="dim")
@@ -41,15 +57,15 @@ def show_answer(answer: Body, console: Console) -> None:
             f"posterior {passage['posterior']:.0%}, prior {passage['prior']:.0%}, "
             f"doc_score {passage['doc_score']:.3f}, id {printable(passage['passage_id'])}"
         )
-        console.print(_titled(passage, numbers))
-        if source := source_of(passage):
-            console.print(Padding.indent(Text(source, style="dim"), 4))
-        console.print(Padding.indent(marked(passage, console), 4))
-        console.print()
-    # an earlier Openbook sends none
-    if answer.get("attribution"):
-        console.print(printable(answer["attribution"]), style="dim", markup=False)
-    console.print(_footer(answer), style="dim", markup=False)
+        _print_passage(passage, numbers, console)
+
+
+def _print_passage(passage: Body, numbers: str, console: Console) -> None:
+    console.print(_titled(passage, numbers))
+    if source := source_of(passage):
+        console.print(Padding.indent(Text(source, style="dim"), 4))
+    console.print(Padding.indent(marked(passage, console), 4))
+    console.print()
 
 
 def show_comparison(comparison: Body, console: Console) -> None:
@@ -129,11 +145,9 @@ def columns_that_fit(posteriors: Sequence[Sequence[float]], *, room: int) -> lis
 
 
 def _answered(answer: Body) -> Text:
-    # an earlier Openbook does not abstain
     if not answer.get("abstained"):
         return _said(answer["answer"], answer["log_prob"])
-    reason = f"   p(no answer) = {answer['no_answer']:.3f}"
-    return Text.assemble(("No answer: the passages do not seem to hold one.", "bold"), (reason, "dim"))
+    return Text.assemble(("I do not know", "bold"), (f"   p(no answer) = {answer['no_answer']:.3f}", "dim"))
 
 
 def _said(text: str, log_prob: float | None = None, style: str = "bold green") -> Text:

@@ -56,7 +56,8 @@ def world_facts(options: Options, checkpoint: str, started: float) -> dict[str, 
 
 
 def _fields(options: Options) -> calls.CompareOptions:
-    return {"n_docs": options.n_docs, "model": options.one_model, "num_beams": options.num_beams}
+    # an answer that is withheld could be neither right nor wrong
+    return {"n_docs": options.n_docs, "model": options.one_model, "num_beams": options.num_beams, "abstain": "never"}
 
 
 @contextmanager

@@ -60,7 +60,7 @@ VALUES: dict[str, tuple[object, ...]] = {
         {"operator": "NOT", "conditions": [{"field": "title", "operator": "in", "value": []}]},
     ),
     "index": ("tiny-2016", "tiny-1066", "..", "\u2028"),
-    "abstain": ("calibrated", {"max_no_answer": 0}, None),
+    "abstain": ("calibrated", "never", {"max_no_answer": 0}, None),
     "timeout_s": (1e-9, 5e-324, 60),
 }
 ANSWERING = ("num_beams", "max_new_tokens", "decoding", "abstain", "model")

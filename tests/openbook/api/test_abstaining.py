@@ -14,6 +14,7 @@ from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from tests.openbook.api.conftest import BODIES, BOTH_KINDS, PINNED, client_of, ended_with
+from tests.openbook.api.test_streaming import events_of
 
 ASKED = PINNED["/answer"]
 
@@ -46,11 +47,31 @@ def test_an_answer_is_withheld_above_the_limit_and_all_else_is_kept(reader: Test
     assert n_abstained(reader) - before == 2
 
 
-def test_the_checkpoints_own_threshold_is_taken_where_a_question_asks_for_it(doubting: TestClient) -> None:
+def test_a_calibrated_checkpoint_withholds_what_it_doubts_unless_a_question_says_otherwise(
+    doubting: TestClient, reader: TestClient
+) -> None:
     threshold = doubting.get("/index").json()["max_no_answer"]
     assert threshold > 0
-    for abstain, abstained in (("calibrated", True), (None, False), ({"max_no_answer": 3 * threshold}, False)):
-        assert doubting.post("/answer", json=ASKED | {"abstain": abstain}).json()["abstained"] == abstained
+    for client, asked, abstained in (
+        (doubting, {}, True),
+        (doubting, {"abstain": None}, True),
+        (doubting, {"abstain": "calibrated"}, True),
+        (doubting, {"abstain": "never"}, False),
+        (doubting, {"abstain": {"max_no_answer": 3 * threshold}}, False),
+        (reader, {}, False),
+        (reader, {"abstain": "never"}, False),
+    ):
+        body = ASKED | asked
+        answer = client.post("/answer", json=body).json()
+        assert answer["abstained"] == abstained
+        assert (answer["answer"] is None) == abstained
+        assert answer["answers"][0]["text"]
+        (one,) = client.post("/answers", json={"questions": [body]}).json()["results"]
+        compared = client.post("/compare", json=BODIES["/compare"] | asked).json()
+        streamed = events_of(client.post("/answer", json=body | {"stream": True}).text)
+        assert one["answer"]["abstained"] == streamed[-1][1]["abstained"] == abstained
+        assert compared["answers"][0]["abstained"] == abstained
+        assert ("token" in [name for name, _ in streamed]) != abstained
 
 
 @pytest.mark.parametrize("body", [{"messages": [{"role": "user", "content": ASKED["question"]}]}, {"input": "who ?"}])
@@ -60,7 +81,8 @@ def test_a_calibrated_checkpoint_says_in_a_chat_that_it_does_not_know(
     call = "/v1/chat/completions" if "messages" in body else "/v1/responses"
     for client, asked, abstained in (
         (doubting, {}, True),
-        (doubting, {"abstain": None}, False),
+        (doubting, {"abstain": None}, True),
+        (doubting, {"abstain": "never"}, False),
         (doubting, {"abstain": {"max_no_answer": 1}}, False),
         (reader, {}, False),
     ):

@@ -20,7 +20,7 @@ AT_LEAST_1 = "must be greater than or equal to 1"
 NO_STRING = "must be a valid string"
 NO_INTEGER = "must be a valid integer"
 NO_NUMBER = "must be a valid number"
-NO_LIMIT = 'must be "calibrated" or {"max_no_answer": a number from 0 to 1}'
+NO_LIMIT = 'must be "calibrated", "never" or {"max_no_answer": a number from 0 to 1}'
 NO_OBJECT = "must be a JSON object"
 LONG_NAME = "must have at most 64 characters"
 

@@ -104,15 +104,14 @@ def test_a_calibrated_checkpoint_begins_with_its_model_and_rather_without_an_ans
     app = create_app(settings, engine=RagEngine(replace(checkpoint, facts=facts)))
     with serving(app, settings) as address:
         page = open_page(address)
-        expect(page.locator("#chosen")).to_contain_text("rather no answer")
         expect(page.locator("#chosen")).to_contain_text("RAG-Sequence")
         ask(page, QUESTION)
         expect(page.locator(".answer")).to_contain_text("What it would have said")
-        assert "abstain=calibrated" in page.url
-        # a link says what was chosen, whatever the checkpoint
-        always = open_page(f"{address}{LINK}")
+        assert "abstain=" not in page.url
+        always = open_page(f"{address}{LINK}&abstain=never")
         expect(always.locator(".answer h2")).to_be_visible()
-        expect(always.locator("#chosen")).not_to_contain_text("rather no answer")
+        expect(always.locator(".answer")).not_to_contain_text("What it would have said")
+        expect(always.locator("#chosen")).to_contain_text("an answer always")
 
 
 def test_a_link_holds_the_question_and_its_options_and_opening_it_asks(server: str, open_page: OpenPage) -> None:

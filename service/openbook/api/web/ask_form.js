@@ -36,7 +36,7 @@ export function fillForm({ question, options }) {
 // The body of POST /answer; of POST /compare with the versions instead of one.
 export function bodyOf({ question, options, versions = [] }) {
   const { index, retriever, abstain, filter, ...rest } = options;
-  const limit = abstain && abstain !== "calibrated" ? { max_no_answer: Number(abstain) } : abstain || null;
+  const limit = Number(abstain) ? { max_no_answer: Number(abstain) } : abstain || null;
   const body = { question, ...rest, retriever: retriever || null, abstain: limit, filter: filterOf(filter) };
   return versions.length ? { ...body, versions } : { ...body, index: index || null };
 }
@@ -78,7 +78,7 @@ function settle() {
     Number(form.num_beams.value) === 1 ? "greedy" : many(form.num_beams.value, "beam")];
   if (Number(form.num_answers.value) > 1) words.push(many(form.num_answers.value, "answer"));
   for (const name of ["retriever", "index"]) if (form[name].value) words.push(form[name].value);
-  if (form.abstain.value) words.push("rather no answer");
+  if (form.abstain.value === "never") words.push("an answer always");
   if (form.filter.value.trim()) words.push("filtered");
   byId("chosen").textContent = words.join(", ");
 }
@@ -97,14 +97,9 @@ function many(number, noun) {
 // What the checkpoint names as its own, unless a link or somebody has said otherwise.
 const chosen = new Set();
 
-export function preselect({ model, max_no_answer: threshold }) {
-  fields().abstain.querySelector('[value="calibrated"]').disabled = threshold === null;
-  const own = { model, abstain: threshold === null ? "" : "calibrated" };
-  for (const [name, value] of Object.entries(own)) {
-    if (!value || chosen.has(name)) continue;
-    chosen.add(name);
-    fields()[name].value = value;
-  }
+export function preselect({ model }) {
+  if (!chosen.has("model")) fields().model.value = model;
+  chosen.add("model");
   settle();
 }
 
