@@ -47,7 +47,7 @@ def test_an_answer_is_withheld_above_the_limit_and_all_else_is_kept(reader: Test
     assert n_abstained(reader) - before == 2
 
 
-def test_a_calibrated_checkpoint_withholds_what_it_doubts_unless_a_question_says_otherwise(
+def test_a_calibrated_checkpoint_withholds_what_it_doubts_unless_told_otherwise(
     doubting: TestClient, reader: TestClient
 ) -> None:
     threshold = doubting.get("/index").json()["max_no_answer"]
