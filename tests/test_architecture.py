@@ -72,9 +72,9 @@ MOST_LINES = {
     "openbook": 1245,
     "openbook.api": 4074,
     "openbook.application": 2183,
-    "openbook.cli": 3411,
+    "openbook.cli": 3415,
     "openbook.indexing": 6914,
-    "openbook.rag": 7040,
+    "openbook.rag": 7096,
     "openbook.storage": 4095,
     "openbook_client": 1783,
     "openbook_lab": 1,
@@ -85,7 +85,7 @@ MOST_LINES = {
     "openbook_lab.training": 4614,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 18_224
+MOST_LINES_SERVED = 18_262
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

@@ -1,7 +1,7 @@
 """openbook checkpoint compose, show, export"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from openbook.cli.client import quieten_libraries
 from openbook.cli.consoles import messages, say
@@ -37,6 +37,9 @@ def compose(
     prior_scale: float | None = option(
         None, "Factor of the dense scores. Default: 20 for cosines, else 1.", min=1e-3, max=1e3
     ),
+    weights: Literal["int8"] | None = option(
+        None, "Store the span reader's weights quantized. Default: in the precision that they have."
+    ),
 ) -> None:
     """Make a checkpoint of a language model or a span reader, and encoders that are there already.
 
@@ -64,6 +67,7 @@ def compose(
             passage_encoder=named,
             prompt=own_prompt,
             prior_scale=prior_scale,
+            weights=weights,
         )
     say(f"wrote {composed} to {folder}")
 

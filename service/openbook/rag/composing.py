@@ -9,10 +9,11 @@ import shutil
 import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
 
 from openbook.entities import PriorWeights
 from openbook.errors import CheckpointInvalid, SettingInvalid
@@ -20,11 +21,12 @@ from openbook.extensions import checkpoint_folder
 from openbook.rag.checkpoint import FACTS_FILE, GENERATOR, QUESTION_ENCODER, READER, load_checkpoint
 from openbook.rag.encoder_head import QUESTION_PROMPTS, read_head, read_json
 from openbook.rag.hub import find_folder
+from openbook.rag.linear import round_weight
 from openbook.rag.open_generator import open_generator
 from openbook.rag.prompt import LONGEST_PASSAGE, SHORT_ANSWERS, CausalPrompt
 from openbook.rag.reader_wording import ReaderFacts
 from openbook.rag.retriever import QuestionEncoder
-from openbook.rag.weights import first_line, quiet, read_reader
+from openbook.rag.weights import SCALES, first_line, quiet, read_reader
 
 # Cosines lie between -1 and 1, mostly near each other: as logits of a prior they need a scale. Unfitted, this one.
 SCALE_OF_COSINES = 20.0
@@ -62,12 +64,14 @@ def compose(
     prompt: CausalPrompt | None = None,
     prior_scale: float | None = None,
     name: str | None = None,
+    weights: Literal["int8"] | None = None,
 ) -> str:
     """Write a checkpoint to `folder`, which is not there yet, and return its name.
 
     `generator` is a folder, a hub id or a GGUF file of a causal language model; or `reader` is a folder or hub id of a
     span reader, an AutoModelForQuestionAnswering. `question_encoder` is a RAG checkpoint,
     whose question encoder is taken, or a folder or hub id of a sentence-transformers model or a DPRQuestionEncoder.
+    With `weights` the reader's are stored in int8, a quarter of their size; without, in the precision that they have.
     Raises CheckpointInvalid or CheckpointNotFound for a part that cannot be used, and SettingInvalid for parts that do
     not belong together.
     """
@@ -78,13 +82,15 @@ def compose(
         )
     if reader is not None and prompt is not None:
         raise SettingInvalid(setting="--prompt", reason="a span reader takes no prompt.")
+    if reader is None and weights is not None:
+        raise SettingInvalid(setting="--weights", reason="the weights of a span reader alone are stored in int8.")
     folder.parent.mkdir(parents=True, exist_ok=True)
     # beside its place, so that a rename moves it
     made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
         positions = _write_generator(generator, made / GENERATOR) if generator is not None else None
         if reader is not None:
-            _write_reader(reader, made / READER)
+            _write_reader(reader, made / READER, weights)
         brought = _write_question_encoder(question_encoder, made / QUESTION_ENCODER)
         named = brought.passage_encoder
         if passage_encoder is not None:
@@ -179,14 +185,26 @@ def _write_generator(source: str, folder: Path) -> int | None:
     return positions
 
 
-def _write_reader(source: str, folder: Path) -> None:
-    """The model and its tokenizer, in the precision that it has."""
+def _write_reader(source: str, folder: Path, weights: Literal["int8"] | None) -> None:
+    """The model and its tokenizer."""
     found = _find(source)
-    read_reader(found, "auto").save_pretrained(folder)
+    model = read_reader(found, "auto")
+    model.save_pretrained(folder, state_dict=_in_int8(model) if weights == "int8" else None)
     try:
         AutoTokenizer.from_pretrained(found, local_files_only=True, trust_remote_code=False).save_pretrained(folder)
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise CheckpointInvalid(checkpoint=source, reason=f"as a reader: {first_line(error)}") from error
+
+
+def _in_int8(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Its tensors, with the products and the words below its head in int8, as `openbook.rag.weights` reads them."""
+    tensors: dict[str, Tensor] = model.state_dict()
+    below, words = set(model.base_model.modules()), model.get_input_embeddings()
+    for name, module in model.named_modules():
+        if module in below and (isinstance(module, nn.Linear) or module is words):
+            weight = f"{name}.weight"
+            tensors[weight], tensors[weight + SCALES] = round_weight(tensors[weight])
+    return tensors
 
 
 def _read_gguf(source: str, files: list[Path]) -> dict[str, Any]:

@@ -213,6 +213,15 @@ class _WidenedLinear:
         return self._product(x.float()).to(self._dtype)
 
 
+def round_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row in bytes, and what one of them stands for: (n_out, n_in) -> (n_out, n_in) int8, (n_out,) float32.
+
+    What they make together rounds to the same bytes again.
+    """
+    scales = (weight.float().abs().amax(dim=1) / LARGEST).clamp_min(SMALLEST_ROW)  # (n_out,)
+    return (weight.float() / scales[:, None]).round_().to(torch.int8), scales
+
+
 class Int8Linear:
     """One byte a weight, and half the time of bfloat16 on a processor that multiplies bytes.
 
@@ -224,8 +233,7 @@ class Int8Linear:
         self, weight: Tensor, bias: Tensor, rows: int, gelu: bool, output: torch.dtype, *, in_bytes: bool = True
     ) -> None:
         n_out, n_in = weight.shape
-        self._scales = (weight.float().abs().amax(dim=1) / LARGEST).clamp_min(SMALLEST_ROW)  # (n_out,)
-        rounded = (weight.float() / self._scales[:, None]).round_().to(torch.int8)  # (n_out, n_in)
+        rounded, self._scales = round_weight(weight)  # (n_out, n_in), (n_out,)
         self._in_float32: Linear | None = None
         if in_bytes:
             self._weight = torch.ops.onednn.qlinear_prepack(rounded, [rows, n_in])

@@ -1,4 +1,8 @@
-"""The weights of a checkpoint folder, and those that it leaves to a published package."""
+"""The weights of a checkpoint folder, and those that it leaves to a published package.
+
+A weight may be stored in int8 (`openbook.rag.linear.round_weight`): beside NAME, (rows, columns), then stands
+NAME.scale, (rows,) float32.
+"""
 
 import importlib.metadata
 import importlib.util
@@ -20,6 +24,7 @@ from openbook.errors import BaseWeightsMissing, CheckpointInvalid
 from openbook.rag.bare_models import Models, bare_models
 from openbook.storage.durable import sha256_of
 
+SCALES = ".scale"
 WEIGHT_PATTERNS = ("*.safetensors", "pytorch_model*.bin")
 
 
@@ -58,6 +63,12 @@ def read_model(
             checkpoint=str(folder), reason="it has no weights: neither *.safetensors nor pytorch_model.bin."
         )
     try:
+        if tensors is None and _holds_int8(folder):
+            tensors = partial(_read_tensors, folder)
+            if hasattr(kind, "from_config"):
+                # an Auto class reads files alone: its model's own takes tensors
+                with torch.device("meta"):
+                    kind = type(kind.from_config(config))
         with quiet():
             model, loading = kind.from_pretrained(
                 folder if tensors is None else None,
@@ -97,7 +108,7 @@ def read_bare_models(
     """The same without transformers' models, which take seconds to import; None where only they can read the folder."""
     try:
         tensors = _read_tensors(folder)
-    except (SafetensorError, OSError):
+    except (SafetensorError, OSError, ValueError):
         return None
     if base is not None:
         tensors |= _read_base(folder, base)
@@ -131,11 +142,30 @@ def _read_auto(kind: Any, folder: Path, dtype: torch.dtype | Literal["auto"]) ->
 
 
 def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:
-    """Every tensor of the folder's safetensors files."""
+    """Every tensor of the folder's safetensors files, what is stored in int8 as float32.
+
+    Raises ValueError for int8 without usable scales.
+    """
     tensors: dict[str, torch.Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         tensors |= load_file(path)
+    for name in [name for name, tensor in tensors.items() if tensor.dtype == torch.int8]:
+        rounded, scales = tensors[name], tensors.pop(name + SCALES, None)  # (rows, columns), (rows,)
+        if scales is None or scales.dtype != torch.float32 or rounded.ndim != 2 or scales.shape != rounded.shape[:1]:
+            raise ValueError(f"{name} is int8, and {name}{SCALES} holds no float32 number for each of its rows.")
+        if not bool(((scales > 0) & scales.isfinite()).all()):
+            raise ValueError(f"{name}{SCALES} holds a number that is not finite and above 0.")
+        tensors[name] = rounded.float().mul_(scales[:, None])
     return tensors
+
+
+def _holds_int8(folder: Path) -> bool:
+    """Whether a tensor of the folder's safetensors files is int8."""
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as tensors:
+            if any(tensors.get_slice(name).get_dtype() == "I8" for name in tensors.keys()):  # noqa: SIM118
+                return True
+    return False
 
 
 def _read_base(folder: Path, base: BaseTensors) -> dict[str, torch.Tensor]:

@@ -6,11 +6,12 @@ import shutil
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, MambaConfig, MambaForCausalLM
+from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, MambaConfig, MambaForCausalLM
 
 from openbook.entities import AnswerOptions, PriorWeights
 from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
@@ -23,6 +24,7 @@ from openbook.rag.description import describe
 from openbook.rag.engine import RagEngine
 from openbook.rag.open_generator import open_generator
 from openbook.rag.retriever import QuestionEncoder
+from openbook.rag.weights import read_reader
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.causal import PROMPT, causal_tokenizer, write_causal, write_question_encoder
 from tests.fixtures.readers import FAMILIES
@@ -117,6 +119,82 @@ def test_any_reader_answers_with_the_question_encoder_of_another_checkpoint(
     )
 
 
+@pytest.mark.parametrize("family", ["mpnet", "deberta-v3"])
+def test_weights_in_int8_answer_as_the_model_of_the_same_numbers(
+    family: str, tiny_readers: dict[str, Path], tiny_checkpoint: Path, snapshot: IndexSnapshot, tmp_path: Path
+) -> None:
+    def composed(reader: Path, folder: str, weights: Literal["int8"] | None) -> Path:
+        compose(tmp_path / folder, reader=str(reader), question_encoder=str(tiny_checkpoint), weights=weights)
+        return tmp_path / folder
+
+    small = composed(tiny_readers[family], "small", "int8")
+    stored = load_file(small / "reader" / "model.safetensors")
+    rounded = [name for name, tensor in stored.items() if tensor.dtype == torch.int8]
+    assert any("word_embeddings" in name for name in rounded)
+    assert any("layer.1.output.dense" in name for name in rounded)
+    assert not any("qa_outputs" in name or "LayerNorm" in name or "bias" in name for name in rounded)
+    assert all(stored[f"{name}.scale"].shape == stored[name].shape[:1] for name in rounded)
+    # the numbers that the bytes stand for, in a folder as transformers writes it
+    read_reader(small / "reader", torch.float32).save_pretrained(tmp_path / "wide")
+    AutoTokenizer.from_pretrained(small / "reader").save_pretrained(tmp_path / "wide")
+    wide = composed(tmp_path / "wide", "plain", None)
+    for dtype in ("float32", "bfloat16"):
+        one, other = (
+            RagEngine(load_checkpoint(folder, dtype=dtype)).answer([QUESTION], snapshot, AnswerOptions(num_answers=3))
+            for folder in (small, wide)
+        )
+        assert (one[0].answers, one[0].passages) == (other[0].answers, other[0].passages)
+    # rounded again they are the same
+    again = load_file(composed(wide / "reader", "again", "int8") / "reader" / "model.safetensors")
+    assert all(torch.equal(again[name], stored[name]) for name in rounded)
+
+
+def without_scales(tensors: dict[str, torch.Tensor], name: str) -> None:
+    del tensors[f"{name}.scale"]
+
+
+def too_few_scales(tensors: dict[str, torch.Tensor], name: str) -> None:
+    tensors[f"{name}.scale"] = tensors[f"{name}.scale"][1:].clone()
+
+
+def scales_of_another_type(tensors: dict[str, torch.Tensor], name: str) -> None:
+    tensors[f"{name}.scale"] = tensors[f"{name}.scale"].bfloat16()
+
+
+def scale_of_zero(tensors: dict[str, torch.Tensor], name: str) -> None:
+    tensors[f"{name}.scale"][0] = 0.0
+
+
+def scale_that_is_no_number(tensors: dict[str, torch.Tensor], name: str) -> None:
+    tensors[f"{name}.scale"][0] = torch.nan
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (without_scales, "holds no float32 number for each of its rows"),
+        (too_few_scales, "holds no float32 number for each of its rows"),
+        (scales_of_another_type, "holds no float32 number for each of its rows"),
+        (scale_of_zero, "not finite and above 0"),
+        (scale_that_is_no_number, "not finite and above 0"),
+    ],
+)
+def test_int8_without_usable_scales_is_refused(
+    change: Callable[[dict[str, torch.Tensor], str], None],
+    reason: str,
+    tiny_readers: dict[str, Path],
+    tiny_checkpoint: Path,
+    tmp_path: Path,
+) -> None:
+    compose(tmp_path / "mine", reader=str(tiny_readers["bert"]), question_encoder=str(tiny_checkpoint), weights="int8")
+    file = tmp_path / "mine" / "reader" / "model.safetensors"
+    tensors = load_file(file)
+    change(tensors, "bert.encoder.layer.0.output.dense.weight")
+    save_file(tensors, file, {"format": "pt"})
+    with pytest.raises(CheckpointInvalid, match=rf"layer\.0\.output\.dense\.weight.*{reason}"):
+        load_checkpoint(tmp_path / "mine")
+
+
 def add_prior(facts: dict[str, Any]) -> None:
     facts["prior"] = {"dense": 0.5, "bm25": 0.25}
 
@@ -127,6 +205,7 @@ def add_prior(facts: dict[str, Any]) -> None:
         ({}, "name a language model (--generator) or a span reader (--reader), not both"),
         ({"generator": "x/y", "reader": "x/z"}, "not both"),
         ({"reader": "x/z", "prompt": PROMPT}, "a span reader takes no prompt"),
+        ({"generator": "x/y", "weights": "int8"}, "the weights of a span reader alone are stored in int8"),
     ],
 )
 def test_a_checkpoint_has_one_generator_and_a_reader_no_prompt(
