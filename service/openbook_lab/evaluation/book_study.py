@@ -1,6 +1,7 @@
 """What a checkpoint makes of a version's questions: their candidates, read once and kept."""
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,9 +13,7 @@ from numpy.typing import NDArray
 
 from openbook.entities import Passage, PriorWeights, RetrievedPassages
 from openbook.indexing.index_builder import Progress
-from openbook.rag import decoding
 from openbook.rag.checkpoint import Checkpoint
-from openbook.rag.decoder import groups_of
 from openbook.rag.generator import Generator
 from openbook.rag.retriever import Bm25Retriever, DenseRetriever, QuestionEncoder
 from openbook.storage.durable import write_atomically
@@ -26,6 +25,8 @@ from openbook_lab.evaluation.answer_log import digest_of
 # The best of each search are a question's candidates.
 CANDIDATES = 10
 PASSAGES_A_SLICE = 1000
+# Of an answer that a span reader cannot read in a passage: a fit needs a finite one.
+LEAST_LOG_PROB = math.log(1e-6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Candidates:
 @dataclass(frozen=True, slots=True)
 class StudiedQuestion:
     """The candidates of a question with log p(y_i | x, z, y_<i) of its answer, and which of them hold an answer.
+
+    Of a span reader the answer is one step: log p(y | x, z), `LEAST_LOG_PROB` at least.
 
     `others` are its candidates once every article that holds an answer is taken away.
     """
@@ -110,6 +113,7 @@ class BookStudy:
         those that hold no answer: all that a known prior needs. Raises RetrieverUnavailable for a version without
         BM25."""
         self._encoder = QuestionEncoder(checkpoint)
+        self._device = checkpoint.device
         self._dense = DenseRetriever()
         self._bm25 = Bm25Retriever()
         self._snapshot = snapshot
@@ -168,14 +172,13 @@ class BookStudy:
         bm25 = of_all[rows].astype(np.float64)  # (R,)
         texts = [passage.text for passage in passages[: len(found)]]
         start = generator.start(generator.encode([question.text], [passages]))
-        certain = torch.zeros(len(rows), 1, dtype=torch.float64, device=start.logits.device)  # (R, 1), K = 1
-        empty = decoding.empty_log_prob(start, certain, generator.eos).tolist()  # R
+        certain = torch.zeros(len(rows), 1, dtype=torch.float64, device=self._device)  # (R, 1), K = 1
+        empty = generator.empty_log_prob(start, certain).tolist()  # R
         target = generator.target_ids([answer_to_read(question.answers, texts)])
-        log_probs = [
-            row
-            for group in groups_of(range(len(found)), decoding.MAX_FOLLOWED)
-            for row in start.branch(group).follow(target)[0].tolist()
-        ]  # (C, T)
+        scored = generator.score(start, certain, target, "sequence")[: len(found)]
+        log_probs = [one.token_log_probs for (one,) in scored]  # (C, T)
+        if generator.why_not is not None:
+            log_probs = [(max(one.log_prob, LEAST_LOG_PROB),) for (one,) in scored]  # (C, 1)
         place = {row: number for number, row in enumerate(rows)}
 
         def candidates(chosen: Sequence[int]) -> Candidates:
@@ -189,7 +192,7 @@ class BookStudy:
 
         return StudiedQuestion(
             candidates(found),
-            tuple(map(tuple, log_probs)),
+            tuple(log_probs),
             tuple(has_answer(text, question.answers) for text in texts),
             candidates(others),
         )

@@ -17,7 +17,7 @@ import torch
 from openbook.entities import ModelKind, PriorWeights
 from openbook.errors import NotCalibrated, SourceInvalid
 from openbook.indexing.index_builder import Progress
-from openbook.rag.checkpoint import FACTS_FILE, Checkpoint
+from openbook.rag.checkpoint import FACTS_FILE, GENERATOR, QUESTION_ENCODER, READER, Checkpoint
 from openbook.rag.no_answer import NoAnswerWeights
 from openbook.rag.open_generator import open_generator
 from openbook.storage.durable import sha256_of, write_atomically
@@ -53,6 +53,7 @@ SHOWN_COVERAGE = 0.8
 # What a calibration writes into openbook.json.
 CALIBRATED = ("prior", "model", "no_answer")
 ALL_BOOKS = "all"
+MODEL_FILES = ("*", "*_tokenizer/*", f"{GENERATOR}/*", f"{READER}/*", f"{QUESTION_ENCODER}/*")
 # Of all unanswerable questions, and by what the book lacks.
 AREAS = ("AUC", "AUC, no article", "AUC, no passage")
 ALONE = {"dense alone": DENSE_ALONE, "BM25 alone": BM25_ALONE}
@@ -268,7 +269,7 @@ def abstention_table(books: Mapping[str, AskedThrice], threshold: float) -> Tabl
 def model_digest(checkpoint: Checkpoint, folder: Path) -> str:
     """Names what the readings depend on: all of the checkpoint but a calibration, and the precision."""
     facts = {name: value for name, value in _facts(folder).items() if name not in CALIBRATED}
-    files = [path for pattern in ("*", "*_tokenizer/*") for path in sorted(folder.glob(pattern))]
+    files = [path for pattern in MODEL_FILES for path in sorted(folder.glob(pattern))]
     models = {".safetensors", ".bin", ".json", ".txt", ".model"}
     read = [path for path in files if path.is_file() and path.suffix in models and path.name != FACTS_FILE]
     precision = "int8" if checkpoint.int8 else str(checkpoint.generator.dtype)

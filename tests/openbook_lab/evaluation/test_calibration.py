@@ -19,11 +19,13 @@ from openbook.rag.checkpoint import Checkpoint, load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.engine import RagEngine
 from openbook.rag.no_answer import NoAnswerWeights
+from openbook.rag.pointer import Pointer
 from openbook.storage.index_store import IndexStore
 from openbook_lab.datasets.qa_metrics import has_answer
 from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.abstention import AskedThrice, Signs, SignsThrice, Undecided
 from openbook_lab.evaluation.book_study import (
+    LEAST_LOG_PROB,
     BookStudy,
     Candidates,
     StudiedQuestion,
@@ -130,6 +132,26 @@ def test_the_readings_are_what_the_engine_computes(
         assert list(one.held) == held
         assert one.others.rows
         assert not any(has_answer(passage.text, question.answers) for passage in snapshot.passages(one.others.rows))
+
+
+def test_the_readings_of_a_span_reader_are_what_the_engine_computes(
+    tiny_pointers: dict[str, Path], store: IndexStore, tmp_path: Path
+) -> None:
+    checkpoint = load_checkpoint(tiny_pointers["bert"])
+    options = AnswerOptions(n_docs=3, model="sequence", retriever="dense")
+    with closing(store.open("tiny-2016")) as snapshot:
+        answers = RagEngine(checkpoint).answer([question.text for question in ASKED], snapshot, options)
+        said = [Question(asked.text, (one.answers[0].text,)) for asked, one in zip(ASKED, answers, strict=True)]
+        unsaid = Question(ASKED[0].text, ("nobody",))
+        studied = BookStudy(checkpoint, snapshot, tmp_path, "tiny").study(
+            Pointer(checkpoint), [*said, unsaid], Silent()
+        )
+    *nlls, nothing = readings_of(studied).nll(DENSE_ALONE, 3)[1].tolist()
+    assert nlls == pytest.approx([-one.answers[0].log_prob for one in answers], rel=1e-3)
+    assert nothing == pytest.approx(-LEAST_LOG_PROB)
+    empties = asked_thrice(signs_thrice("tiny-2016", studied, DENSE_ALONE, 3), [False] * 4, None)
+    empty = [one.no_answer for one in empties.answerable]
+    assert empty[:3] == pytest.approx([one.no_answer for one in answers], rel=1e-4)
 
 
 def test_an_answer_is_taken_away_with_its_article_or_alone() -> None:
