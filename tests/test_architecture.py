@@ -78,7 +78,7 @@ MOST_LINES = {
     "openbook.errors": 527,
     "openbook.extensions": 27,
     "openbook.indexing": 6914,
-    "openbook.rag": 7096,
+    "openbook.rag": 7103,
     "openbook.settings": 240,
     "openbook.storage": 4095,
     "openbook_client": 22,
@@ -98,7 +98,7 @@ MOST_LINES = {
     "openbook_lab.training": 4614,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 18_262
+MOST_LINES_SERVED = 18_269
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

@@ -49,7 +49,7 @@ from openbook.entities import ModelKind, PriorWeights
 from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
 from openbook.extensions import checkpoint_folder
 from openbook.rag.adapter import AdapterBase, read_adapted
-from openbook.rag.encoder_head import Head, read_question_encoder
+from openbook.rag.encoder_head import Head, TextEncoder, read_question_encoder
 from openbook.rag.hub import find_folder
 from openbook.rag.linear import auto_type
 from openbook.rag.no_answer import NoAnswerWeights
@@ -83,7 +83,8 @@ class Facts:
     best with this checkpoint. An answer whose `no_answer` is above `max_no_answer` is more likely wrong than right;
     without the weights `no_answer` is p(empty answer | x) itself.
     `prior_scale` multiplies the inner products of the dense retriever. `prompt` is there for a causal checkpoint alone;
-    with `adapts` it is a trained difference to another one.
+    with `adapts` it is a trained difference to another one. A reader's folder may leave its `question_encoder` to an
+    installed checkpoint.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Facts:
     prompt: CausalPrompt | None = None
     adapts: AdapterBase | None = None
     reader: ReaderFacts | None = None
+    question_encoder: AdapterBase | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,11 @@ def _load_reader(
         raise SettingInvalid(setting="dtype", reason="int8 is there for BART generators alone.")
     kind = choose_dtype(dtype, device, products)
     reader = read_reader(folder / READER, kind).to(device)
-    encoder = read_question_encoder(folder / QUESTION_ENCODER, kind)
+    if facts.question_encoder is None:
+        encoder = read_question_encoder(folder / QUESTION_ENCODER, kind)
+    else:
+        named = load_checkpoint(facts.question_encoder.find(folder), device=device, dtype=dtype, bare=True)
+        encoder = TextEncoder(named.question_encoder, named.question_tokenizer, named.question_head)
     return Checkpoint(
         config=RagConfig(question_encoder=encoder.model.config.to_dict(), generator=reader.config.to_dict()),
         question_encoder=encoder.model.to(device),
@@ -396,6 +402,7 @@ def read_facts(folder: Path) -> Facts:
             prior_scale=_read_scale(content.get("prior_scale")),
             prompt=_read_causal_prompt(content),
             adapts=_read_base(content.get("adapts")),
+            question_encoder=_read_base(content.get("question_encoder")),
             reader=ReaderFacts.parse(content.get("reader")) if content.get("kind") == "reader" else None,
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -436,7 +443,7 @@ def _read_base(content: Any) -> AdapterBase | None:
         return None
     base = AdapterBase(**content)
     if not (isinstance(base.checkpoint, str) and base.sha256 and isinstance(base.sha256, dict)):
-        raise ValueError(f"adapts needs a checkpoint and the sha256 of its weights, and has {content}")
+        raise ValueError(f"a base needs a checkpoint and the sha256 of its weights, and has {content}")
     return base
 
 

@@ -1,23 +1,29 @@
 """A span reader under the marginal, held against transformers' own logits and a listing of every span."""
 
+import json
 import math
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from openbook.entities import Answer, AnswerOptions, AnswerToken, Hypothesis, ModelKind, Passage, Retrieval
 from openbook.errors import CheckpointInvalid, InvalidRequest
+from openbook.rag.adapter import pin
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.rag.listening import Listener
 from openbook.rag.marginal import doc_log_prior
 from openbook.rag.open_generator import open_generator
 from openbook.rag.pointer import Pointer
+from openbook.rag.retriever import QuestionEncoder
 from openbook.rag.spans import Normalisation
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.readers import FAMILIES, write_pointer
@@ -381,4 +387,21 @@ def test_a_reader_that_is_described_wrongly_is_refused(
 ) -> None:
     folder = write_pointer(tmp_path / "mine", tiny_readers["bert"], **facts)
     with pytest.raises(CheckpointInvalid, match=reason):
+        load_checkpoint(folder)
+
+
+def test_a_reader_leaves_its_question_encoder_to_another_checkpoint(
+    tiny_readers: dict[str, Path], tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    folder = write_pointer(tmp_path / "mine", tiny_readers["bert"])
+    shutil.rmtree(folder / "question_encoder")
+    facts = json.loads((folder / "openbook.json").read_text(encoding="utf-8"))
+    named = {"checkpoint": os.path.relpath(tiny_checkpoint, folder), "sha256": pin(tiny_checkpoint, (".",))}
+    (folder / "openbook.json").write_text(json.dumps(facts | {"question_encoder": named}), encoding="utf-8")
+    questions = ["who is the president of peru"]
+    vectors = [QuestionEncoder(load_checkpoint(one)).encode(questions) for one in (folder, tiny_checkpoint)]
+    assert np.array_equal(*vectors)
+    named["sha256"] = dict.fromkeys(named["sha256"], "0" * 64)
+    (folder / "openbook.json").write_text(json.dumps(facts | {"question_encoder": named}), encoding="utf-8")
+    with pytest.raises(CheckpointInvalid, match="other weights"):
         load_checkpoint(folder)
