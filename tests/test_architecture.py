@@ -69,12 +69,12 @@ CLIENTS_EXTRA = {"mcp", "starlette", "uvicorn"}
 # Lines of Python that a room may have. A number goes down by itself; it goes up only together with its reason, in the
 # commit that needs it.
 MOST_LINES = {
-    "openbook": 1245,
-    "openbook.api": 4074,
+    "openbook": 1240,
+    "openbook.api": 4068,
     "openbook.application": 2183,
     "openbook.cli": 3415,
     "openbook.indexing": 6914,
-    "openbook.rag": 7103,
+    "openbook.rag": 6908,
     "openbook.storage": 4095,
     "openbook_client": 1783,
     "openbook_lab": 1,
@@ -85,7 +85,7 @@ MOST_LINES = {
     "openbook_lab.training": 4614,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 18_269
+MOST_LINES_SERVED = 18_063
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

@@ -117,13 +117,8 @@ class Settings(BaseSettings):
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N. auto takes a GPU where there is one.")
     dtype: Literal["auto", "float32", "bfloat16", "int8"] = Field(
         "float32",
-        description="Precision of the two models. auto takes bfloat16 where it is faster than float32; int8 "
+        description="Precision of the two models. auto takes bfloat16 where the hardware multiplies it; int8 "
         "quantizes the generator on CPUs, and is the same as auto on other devices.",
-    )
-    try_products: bool = Field(
-        True,
-        description="Whether a start tries which way of multiplying is the fastest on this processor, for each shape "
-        "of weights. products.json in OPENBOOK_CACHE remembers the choice.",
     )
     threads: int = Field(
         0,

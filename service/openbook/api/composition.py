@@ -23,7 +23,7 @@ from openbook.errors import IndexUnreachable, OpenbookError, SettingInvalid, Sto
 from openbook.indexing.remote_store import store_of
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
-from openbook.rag.products import Products
+from openbook.rag.linear import describe_products
 from openbook.rag.reranker import load_reranker
 from openbook.settings import Settings
 from openbook.storage.current import NO_CURRENT, UNKNOWN_CURRENT, CurrentMark
@@ -37,8 +37,6 @@ from openbook.storage.verification import check_compatible
 SHUTDOWN_S = 20.0
 # Threads for the calls of administrators, for lists of versions, and for what readers say.
 ADMINISTRATORS, LISTS, READERS = 4, 2, 2
-# In OPENBOOK_CACHE: which way of multiplying was the fastest here.
-PRODUCTS_FILE = "products.json"
 
 logger = logging.getLogger(__name__)
 
@@ -208,13 +206,11 @@ def load_engine(settings: Settings) -> RagEngine:
 
     Raises RerankerInvalid and the errors of `load_checkpoint`.
     """
-    products = Products(settings.cache / PRODUCTS_FILE) if settings.try_products else None
     checkpoint = load_checkpoint(
         settings.checkpoint,
         device=settings.device,
         dtype=settings.dtype,
         prompt=settings.prompt,
-        products=products,
         bare=True,
     )
     reranker = None
@@ -222,10 +218,8 @@ def load_engine(settings: Settings) -> RagEngine:
         dtype = checkpoint.question_encoder.dtype
         reranker = load_reranker(settings.reranker, device=checkpoint.device, dtype=dtype)
     engine = RagEngine(checkpoint, reranker, passage_bytes=settings.passage_cache_mb << 20, keep_weights=False)
-    if products is not None:
-        logger.info("products of %s: %s", checkpoint.generator.dtype, products.summary() or "the usual ones")
-        for product, way in products.chosen.items():
-            logger.debug("product of %s: %s", product, way)
+    ways = describe_products(checkpoint.generator.dtype, checkpoint.device, int8=checkpoint.int8)
+    logger.info("products: %s", ways)
     return engine
 
 

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from openbook.rag.attention import hide, make_attention
+from openbook.rag.attention import attend, hide
 from openbook.rag.bare_models import BareBart
 from openbook.rag.decoder import (
     MAX_HYPOTHESES,
@@ -31,7 +31,6 @@ from openbook.rag.decoder import (
     slices,
 )
 from openbook.rag.linear import Linear, fill_up, make_linear
-from openbook.rag.products import Products
 from openbook.rag.target_tree import grow_trees
 
 TYPICAL_ROWS = 20
@@ -51,9 +50,9 @@ def can_step(model: Any) -> bool:
 class _Layer:
     """One layer's products; `norms` are the model's own."""
 
-    def __init__(self, layer: Any, gelu: bool, int8: bool, keep: bool, products: Products | None) -> None:
+    def __init__(self, layer: Any, gelu: bool, int8: bool, keep: bool) -> None:
         def packed(*layers: Any, rows: int = TYPICAL_ROWS, gelu: bool = False) -> Linear:
-            return make_linear(layers, rows=rows, gelu=gelu, int8=int8, keep=keep, products=products)
+            return make_linear(layers, rows=rows, gelu=gelu, int8=int8, keep=keep)
 
         own, cross = layer.self_attn, layer.encoder_attn
         self.own_queries_keys_values = packed(own.q_proj, own.k_proj, own.v_proj)
@@ -74,18 +73,14 @@ class _Layer:
 class BartDecoder:
     """The decoder of a BART, whole or bare, its weights rearranged once. Holds nothing of any decoding."""
 
-    def __init__(self, model: Any, *, int8: bool = False, keep: bool = True, products: Products | None = None) -> None:
+    def __init__(self, model: Any, *, int8: bool = False, keep: bool = True) -> None:
         decoder: Any = model.get_decoder()
         self.heads: int = model.config.decoder_attention_heads
         gelu = model.config.activation_function == "gelu"
-        of_heads = model.config.d_model // self.heads
-        self.attend = make_attention(self.heads, of_heads, model.dtype, model.device, products)
-        self.layers = [_Layer(layer, gelu, int8, keep, products) for layer in decoder.layers]
+        self.layers = [_Layer(layer, gelu, int8, keep) for layer in decoder.layers]
         # its weights are those of the word embeddings, which are looked up as they are
         bias: Tensor = model.final_logits_bias[0].detach().clone()  # (V,)
-        self.words = make_linear(
-            [model.lm_head], rows=TYPICAL_ROWS, int8=int8, output=torch.float32, bias=bias, products=products
-        )
+        self.words = make_linear([model.lm_head], rows=TYPICAL_ROWS, int8=int8, output=torch.float32, bias=bias)
         self._decoder = decoder
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -245,7 +240,7 @@ class BartState:
                 keys_values = flat[:, slots]  # (2, t + 1, N, d)
             keys, values = self._heads(keys_values).permute(0, 2, 3, 1, 4)  # (N, H, t + T, dh) each
             queries = self._heads(own[:, :, 0]).transpose(1, 2)  # (N, H, T, dh)
-            read = self._decoder.attend(queries, keys, values, hidden).transpose(1, 2).reshape(x.shape)
+            read = attend(queries, keys, values, hidden).transpose(1, 2).reshape(x.shape)
             x = layer.own_norm(layer.own_out(read).add_(x))
             x = layer.cross_norm(layer.cross_out(self._read_passage(layer, cross, some, x)).add_(x))
             inner = layer.fc1(x)  # (R', B * T, 4 d)
@@ -266,7 +261,7 @@ class BartState:
         keys, values = cross  # (R, H, L, dh)
         queries = self._heads(layer.cross_queries(x)).transpose(1, 2)  # (R', H, B * T, dh)
         hidden = None if self._hidden is None else self._hidden[some]  # (R', 1, 1, L)
-        read = self._decoder.attend(queries, keys[some], values[some], hidden)  # (R', H, B * T, dh)
+        read = attend(queries, keys[some], values[some], hidden)  # (R', H, B * T, dh)
         return read.transpose(1, 2).reshape(x.shape)
 
 

@@ -16,9 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from openbook.rag.attention import make_attention
+from openbook.rag.attention import attend
 from openbook.rag.linear import Linear, filled_rows, make_linear
-from openbook.rag.products import Products
 
 TYPICAL_TOKENS = 800
 
@@ -26,13 +25,13 @@ TYPICAL_TOKENS = 800
 class BartEncoder:
     """The encoder of a BART, whole or bare, its weights rearranged once. Holds nothing of any passage."""
 
-    def __init__(self, model: Any, *, int8: bool = False, keep: bool = True, products: Products | None = None) -> None:
+    def __init__(self, model: Any, *, int8: bool = False, keep: bool = True) -> None:
         self._encoder: Any = model.get_encoder()
         self._heads: int = model.config.encoder_attention_heads
         gelu = model.config.activation_function == "gelu"
 
         def packed(*layers: Any, gelu: bool = False) -> Linear:
-            return make_linear(layers, rows=TYPICAL_TOKENS, gelu=gelu, int8=int8, keep=keep, products=products)
+            return make_linear(layers, rows=TYPICAL_TOKENS, gelu=gelu, int8=int8, keep=keep)
 
         self._layers = [
             (
@@ -43,8 +42,6 @@ class BartEncoder:
             )
             for layer in self._encoder.layers
         ]
-        of_heads = model.config.d_model // self._heads
-        self._attend = make_attention(self._heads, of_heads, model.dtype, model.device, products)
         self._activation = None if gelu else self._encoder.layers[0].activation_fn
 
     def __call__(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
@@ -79,7 +76,7 @@ class BartEncoder:
         for count, length in groups:
             some = slice(first, first + count * length)
             split = projected[some].view(count, length, 3, self._heads, -1).permute(2, 0, 3, 1, 4)  # (3, R', H, L, dh)
-            of_group = self._attend(*split).transpose(1, 2)  # (R', L, H, dh)
+            of_group = attend(*split).transpose(1, 2)  # (R', L, H, dh)
             read[some].view(of_group.shape).copy_(of_group)
             first = some.stop
         return read

@@ -53,7 +53,6 @@ from openbook.rag.encoder_head import Head, TextEncoder, read_question_encoder
 from openbook.rag.hub import find_folder
 from openbook.rag.linear import auto_type
 from openbook.rag.no_answer import NoAnswerWeights
-from openbook.rag.products import Products
 from openbook.rag.prompt import CausalPrompt, read_prompt
 from openbook.rag.reader_wording import ReaderFacts
 from openbook.rag.weights import BaseTensors, first_line, read_bare_models, read_causal, read_models, read_reader
@@ -124,8 +123,6 @@ class Checkpoint:
     """The generator's products are to be made in int8; its other arithmetic is in the dtype of its weights."""
     prompt: CausalPrompt | None = None
     question_head: Head | None = None
-    products: Products | None = None
-    """Chooses how the generator's products are made."""
 
     @property
     def name(self) -> str:
@@ -150,14 +147,12 @@ def load_checkpoint(
     device: str = "cpu",
     dtype: Dtype = "float32",
     prompt: Path | None = None,
-    products: Products | None = None,
     bare: bool = False,
 ) -> Checkpoint:
     """Load a folder, a checkpoint that a package brings, or a hub id (`owner/name`; only then the network is asked).
 
-    `products` chooses how the generator multiplies on a processor; without it, the usual way is taken. With `bare`,
-    models that serve without transformers' own are loaded so where the folder allows it: in a fraction of the time, and
-    they can be neither trained nor saved.
+    With `bare`, models that serve without transformers' own are loaded so where the folder allows it: in a fraction of
+    the time, and they can be neither trained nor saved.
     A causal checkpoint takes the prompt of the file `prompt` in place of its own. Raises SettingInvalid,
     CheckpointNotFound, TokenizerMissing, BaseWeightsMissing, or CheckpointInvalid and why.
     """
@@ -165,13 +160,13 @@ def load_checkpoint(
     folder = locate(source)
     facts = read_facts(folder)
     if facts.prompt is not None:
-        return _load_causal(folder, facts, chosen, dtype, prompt, products)
+        return _load_causal(folder, facts, chosen, dtype, prompt)
     if prompt is not None:
         raise SettingInvalid(setting="prompt", reason=f"{source} is no causal checkpoint and reads no prompt.")
     if facts.reader is not None:
-        return _load_reader(folder, facts, chosen, dtype, products, bare)
+        return _load_reader(folder, facts, chosen, dtype, bare)
     config = _read_config(folder)
-    kind = choose_dtype(dtype, chosen, products)
+    kind = choose_dtype(dtype, chosen)
     # what else a generation_config.json is made of, transformers knows
     bare = bare and (folder / GENERATION_FILE).is_file()
     models = (read_bare_models(folder, config, facts.base, kind) if bare else None) or read_models(
@@ -187,17 +182,14 @@ def load_checkpoint(
         fingerprint=fingerprint_of(folder),
         generation=_read_generation(folder, models.generation),
         int8=dtype == "int8",
-        products=products,
     )
 
 
-def _load_causal(
-    folder: Path, facts: Facts, device: str, dtype: Dtype, prompt: Path | None, products: Products | None
-) -> Checkpoint:
+def _load_causal(folder: Path, facts: Facts, device: str, dtype: Dtype, prompt: Path | None) -> Checkpoint:
     """A folder that `openbook.rag.composing` wrote, or one that was trained from it."""
     if dtype == "int8":
         raise SettingInvalid(setting="dtype", reason="int8 is there for BART generators alone.")
-    kind = choose_dtype(dtype, device, products)
+    kind = choose_dtype(dtype, device)
     base = folder if facts.adapts is None else facts.adapts.find(folder)
     if (folder / ADAPTER).is_dir():
         generator = read_adapted(base / GENERATOR, folder / ADAPTER, kind).to(device)
@@ -220,17 +212,14 @@ def _load_causal(
         generation=_read_generation(folder, generator.generation_config),
         prompt=facts.prompt,
         question_head=encoder.head and encoder.head.to(device),
-        products=products,
     )
 
 
-def _load_reader(
-    folder: Path, facts: Facts, device: str, dtype: Dtype, products: Products | None, bare: bool
-) -> Checkpoint:
+def _load_reader(folder: Path, facts: Facts, device: str, dtype: Dtype, bare: bool) -> Checkpoint:
     """A folder with a span reader."""
     if dtype == "int8":
         raise SettingInvalid(setting="dtype", reason="int8 is there for BART generators alone.")
-    kind = choose_dtype(dtype, device, products)
+    kind = choose_dtype(dtype, device)
     reader = read_reader(folder / READER, kind).to(device)
     if facts.question_encoder is None:
         encoder = read_question_encoder(folder / QUESTION_ENCODER, kind)
@@ -247,7 +236,6 @@ def _load_reader(
         fingerprint=fingerprint_of(folder),
         generation=GenerationConfig(),
         question_head=encoder.head and encoder.head.to(device),
-        products=products,
     )
 
 
@@ -310,9 +298,8 @@ def choose_device(device: str) -> str:
     return device
 
 
-def choose_dtype(dtype: Dtype, device: str, products: Products | None = None) -> torch.dtype:
-    """`auto` is bfloat16 where the hardware multiplies it faster than float32, which is tried on a processor; float32
-    elsewhere. With `int8` the rest is as `auto` has it.
+def choose_dtype(dtype: Dtype, device: str) -> torch.dtype:
+    """`auto` is bfloat16 where the hardware multiplies it, float32 elsewhere. With `int8` the rest is as `auto` has it.
 
     Raises SettingInvalid for int8 on a GPU.
     """
@@ -324,7 +311,7 @@ def choose_dtype(dtype: Dtype, device: str, products: Products | None = None) ->
         return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}[dtype]
     if device.startswith("cuda"):
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
-    return auto_type(products)
+    return auto_type()
 
 
 def locate(source: str | Path) -> Path:

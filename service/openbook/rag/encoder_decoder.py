@@ -56,8 +56,8 @@ class EncoderDecoder(TokenGenerator):
         self._bart: tuple[BartEncoder, BartDecoder] | None = None
         if can_step(self.model):
             self._bart = (
-                BartEncoder(self.model, int8=checkpoint.int8, keep=keep_weights, products=checkpoint.products),
-                BartDecoder(self.model, int8=checkpoint.int8, keep=keep_weights, products=checkpoint.products),
+                BartEncoder(self.model, int8=checkpoint.int8, keep=keep_weights),
+                BartDecoder(self.model, int8=checkpoint.int8, keep=keep_weights),
             )
         elif checkpoint.int8:
             raise SettingInvalid(setting="dtype", reason="int8 is there for BART generators alone.")

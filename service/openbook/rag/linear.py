@@ -6,22 +6,19 @@ decoder's few rows that costs more than the product. Here each weight is rearran
     float32     packed: oneDNN's layout. plain: as it is
     bfloat16    the same, or widened: multiplied as float32 and rounded once, for a processor without such a unit
     int8        a scale for each output of the weight, and one for each row of the input: a row does not depend on its
-                batch. Multiplied in bytes, or as whole numbers in float32. Small weights for few rows keep their type,
-                and weights for many rows do where their type is multiplied faster
-    the rest    as it is: a GPU, float64
+                batch. Multiplied in bytes, or as whole numbers in float32. Small weights for few rows keep their type
+    the rest    as it is: a GPU, float64, a processor that is no x86
 
-`Products` chooses among the ways of a type by trying them; without it the first that the processor has is taken.
+The flags of the processor decide (`multiplies`). Whether bytes are summed exactly is checked for
+each weight.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from openbook.rag.products import Products
 
 LARGEST = 127  # of int8, the same on both sides of zero
 MIDDLE = 128  # oneDNN multiplies unsigned inputs: zero stands here
@@ -29,8 +26,12 @@ MIDDLE = 128  # oneDNN multiplies unsigned inputs: zero stands here
 FEW_WEIGHTS = 1 << 20
 SMALLEST_ROW = 1e-12
 FEW_ROWS = 64
-# More rows than these are multiplied at the same rate: trying them would only take longer.
-TRIED_ROWS = 128
+# What torch calls the instructions that multiply a type, of which a processor has some.
+UNITS = {
+    torch.float32: ("avx2",),
+    torch.bfloat16: ("avx512_bf16", "amx_bf16"),
+    torch.int8: ("avx512_vnni", "avx_vnni", "amx_int8"),
+}
 # A sum of bytes that is off by one pair that was cut off is off by this at least.
 ONE_CUT = 128
 
@@ -54,7 +55,6 @@ def make_linear(
     output: torch.dtype | None = None,
     bias: Tensor | None = None,
     keep: bool = True,
-    products: Products | None = None,
 ) -> Linear:
     """The layers side by side as one product: (..., n_in) -> (..., sum of n_out).
 
@@ -69,65 +69,44 @@ def make_linear(
         own = [zeros if layer.bias is None else layer.bias.detach() for layer, zeros in zip(layers, none, strict=True)]
         bias = torch.cat(own)  # (n_out,)
     if int8 and (output is not None or rows > FEW_ROWS or weight.numel() > FEW_WEIGHTS):
-        ways = _int8_ways(weight, bias, rows, gelu, output or weight.dtype)
-        name = "int8"
+        made = _int8(weight, bias, rows, gelu, output or weight.dtype)
     else:
-        ways = _ways(weight, bias, rows, gelu)
-        name = str(weight.dtype).removeprefix("torch.")
-    way = next(iter(ways))
-    if products is not None and weight.device.type == "cpu":
-        n_out, n_in = weight.shape
-        product = f"{name} {n_in}x{n_out}{' gelu' if gelu else ''}, {rows} rows"
-        tried = [min(rows, TRIED_ROWS)] if rows > FEW_ROWS else [-(-rows // 4), rows]
-        way = products.choose(product, ways, [torch.randn(count, n_in).to(weight.dtype) for count in tried])
-    made = ways[way]()
+        made = _product(weight, bias, rows, gelu)
     if not keep:
         for layer in layers:
             layer.weight.data = layer.weight.new_empty(0)
     return made
 
 
-def _ways(weight: Tensor, bias: Tensor, rows: int, gelu: bool) -> dict[str, Callable[[], Linear]]:
-    ways: dict[str, Callable[[], Linear]] = {}
+def _product(weight: Tensor, bias: Tensor, rows: int, gelu: bool) -> Linear:
     if multiplies(weight.dtype, weight.device):
-        ways["packed"] = partial(_PackedLinear, weight, bias, rows, gelu)
-    ways["plain"] = partial(_PlainLinear, weight, bias, gelu)
-    if weight.dtype == torch.bfloat16 and weight.device.type == "cpu":
-        ways["widened"] = partial(_WidenedLinear, weight, bias, rows, gelu)
-    return ways
+        return _PackedLinear(weight, bias, rows, gelu)
+    if weight.dtype == torch.bfloat16 and multiplies(torch.float32, weight.device):
+        return _WidenedLinear(weight, bias, rows, gelu)
+    return _PlainLinear(weight, bias, gelu)
 
 
-def _int8_ways(
-    weight: Tensor, bias: Tensor, rows: int, gelu: bool, output: torch.dtype
-) -> dict[str, Callable[[], Linear]]:
-    in_bytes = Int8Linear(weight, bias, rows, gelu, output)
-    ways: dict[str, Callable[[], Linear]] = {}
-    if in_bytes.is_exact(rows):
-        ways["bytes"] = lambda: in_bytes
-    ways["whole numbers"] = partial(Int8Linear, weight, bias, rows, gelu, output, in_bytes=False)
-    if rows > FEW_ROWS and output == weight.dtype == torch.bfloat16 and multiplies(weight.dtype, weight.device):
-        # rounding many rows to bytes can take longer than a processor with matrix instructions saves by bytes
-        ways["packed"] = partial(_PackedLinear, weight, bias, rows, gelu)
-    return ways
+def _int8(weight: Tensor, bias: Tensor, rows: int, gelu: bool, output: torch.dtype) -> Linear:
+    if multiplies(torch.int8, weight.device):
+        made = Int8Linear(weight, bias, rows, gelu, output)
+        if made.is_exact(rows):
+            return made
+    return Int8Linear(weight, bias, rows, gelu, output, in_bytes=False)
 
 
-def auto_type(products: Products | None = None) -> torch.dtype:
-    """The faster of float32 and bfloat16 on this processor."""
-    if not multiplies(torch.bfloat16, torch.device("cpu")):
-        return torch.float32
-    n = 1024
-    weight, bias = torch.randn(n, n), torch.zeros(n)
+def auto_type() -> torch.dtype:
+    """bfloat16 where this processor multiplies it, else float32."""
+    return torch.bfloat16 if multiplies(torch.bfloat16, torch.device("cpu")) else torch.float32
 
-    def made(dtype: torch.dtype) -> Linear:
-        return _PackedLinear(weight.to(dtype), bias.to(dtype), TRIED_ROWS, False)
 
-    def in_bfloat16() -> Linear:
-        product = made(torch.bfloat16)
-        return lambda x: product(x.bfloat16())
-
-    ways: dict[str, Callable[[], Linear]] = {"float32": partial(made, torch.float32), "bfloat16": in_bfloat16}
-    chosen = (products or Products()).choose("dtype auto", ways, [torch.randn(TRIED_ROWS, n)])
-    return torch.bfloat16 if chosen == "bfloat16" else torch.float32
+def describe_products(dtype: torch.dtype, device: torch.device, *, int8: bool) -> str:
+    """In which way products of this type are made here, for the log."""
+    ways = []
+    if int8:
+        ways.append("int8 in bytes" if multiplies(torch.int8, device) else "int8 as whole numbers in float32")
+    widened = dtype == torch.bfloat16 and multiplies(torch.float32, device)
+    way = "packed" if multiplies(dtype, device) else "widened" if widened else "plain"
+    return ", ".join([*ways, f"{str(dtype).removeprefix('torch.')} {way}"])
 
 
 @torch.no_grad()
@@ -167,7 +146,8 @@ def multiplies(dtype: torch.dtype, device: torch.device) -> bool:
     """True where oneDNN has this type in its own layout, and the processor multiplies it without converting it."""
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
+    flags = torch.cpu.get_capabilities()
+    return any(bool(flags.get(unit)) for unit in UNITS.get(dtype, ()))
 
 
 class _Rearranged(nn.Module):
@@ -206,7 +186,7 @@ class _WidenedLinear:
     """bfloat16 in, bfloat16 out, and float32 between."""
 
     def __init__(self, weight: Tensor, bias: Tensor, rows: int, gelu: bool) -> None:
-        self._product = next(iter(_ways(weight.float(), bias.float(), rows, gelu).values()))()
+        self._product = _PackedLinear(weight.float(), bias.float(), rows, gelu)
         self._dtype = weight.dtype
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -240,7 +220,7 @@ class Int8Linear:
             self._sums = rounded.sum(dim=1, dtype=torch.float64)  # (n_out,)
         else:
             scaled = rounded.float().mul_(self._scales[:, None])
-            self._in_float32 = next(iter(_ways(scaled, scaled.new_zeros(n_out), rows, False).values()))()
+            self._in_float32 = _product(scaled, scaled.new_zeros(n_out), rows, False)
         self._zeros = torch.zeros(n_out, dtype=torch.long)  # (n_out,)
         self._bias = bias.to(output)
         self._gelu = gelu

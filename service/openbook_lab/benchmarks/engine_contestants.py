@@ -20,8 +20,8 @@ from openbook.entities import AnswerOptions, Hypothesis
 from openbook.rag import decoding
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
+from openbook.rag.linear import describe_products
 from openbook.rag.marginal import doc_log_prior
-from openbook.rag.products import Products
 from openbook_lab.benchmarks.children import Child, Progress
 from openbook_lab.benchmarks.engine_work import Contestant, Work, WorkDone
 from openbook_lab.benchmarks.names import ContestantName, ModeName
@@ -59,7 +59,7 @@ def _load(
 
     def run(asked: tuple[ModeName, int] | None) -> tuple[WorkDone, int] | str | None:
         if asked is None:
-            return contestant.products.summary() if isinstance(contestant, Openbook) else None
+            return contestant.products if isinstance(contestant, Openbook) else None
         mode, threads = asked
         torch.set_num_threads(threads)
         return contestant.run(mode), peak_bytes()
@@ -77,8 +77,8 @@ class Openbook:
     """The generator of the service."""
 
     def __init__(self, folder: Path, dtype: Any, work: Work) -> None:
-        self.products = Products()
-        checkpoint = load_checkpoint(folder, dtype=dtype, products=self.products)
+        checkpoint = load_checkpoint(folder, dtype=dtype)
+        self.products = describe_products(checkpoint.generator.dtype, checkpoint.device, int8=checkpoint.int8)
         checkpoint.generator.final_logits_bias[0, checkpoint.generator.config.eos_token_id] = NEVER
         self._work = work
         self._generator = EncoderDecoder(checkpoint, keep_weights=False)

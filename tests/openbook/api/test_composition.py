@@ -40,14 +40,10 @@ def open_(settings: Settings, engine: RagEngine) -> Iterator[Open]:
         asyncio.run(close_services(services))
 
 
-@pytest.mark.parametrize("tried", [True, False])
-def test_a_start_remembers_how_products_are_made_where_the_setting_says_so(
-    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture, tried: bool
-) -> None:
+def test_a_start_says_how_products_are_made(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
-        composition.load_engine(settings.model_copy(update={"cache": tmp_path / "new", "try_products": tried}))
-    assert (tmp_path / "new" / "products.json").is_file() is tried
-    assert ("products of torch.float32: " in caplog.text) is tried
+        composition.load_engine(settings)
+    assert "products: float32 p" in caplog.text
 
 
 def test_serving_holds_each_weight_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

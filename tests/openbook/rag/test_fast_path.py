@@ -3,7 +3,6 @@
 That its answers are those of tests/reference is in test_decoding_*.py.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,12 @@ from transformers import BartForConditionalGeneration
 from openbook.entities import Hypothesis
 from openbook.errors import SettingInvalid
 from openbook.rag import linear
-from openbook.rag.attention import hide, make_attention
+from openbook.rag.attention import attend, hide
 from openbook.rag.bart_decoder import BartDecoder
 from openbook.rag.bart_encoder import BartEncoder
 from openbook.rag.checkpoint import choose_dtype, load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
-from openbook.rag.linear import Int8Linear, make_linear
-from openbook.rag.products import Products
+from openbook.rag.linear import Int8Linear
 from tests.openbook.rag.conftest import Case, Subject, make_case
 
 MODES: dict[str, dict[str, Any]] = {
@@ -103,27 +101,21 @@ def test_a_lower_precision_answers_in_every_mode(tiny: Subject, precision: str) 
                 assert sum(column) == pytest.approx(1.0, abs=1e-4)
 
 
-class Last(Products):
-    """Takes of each product a way that is not the usual one, and rounds as that does."""
-
-    def choose(self, product: str, ways: Mapping[str, Any], inputs: Sequence[torch.Tensor]) -> str:
-        kept = product.startswith("attention bfloat16")  # which rounds its scores in one way alone
-        last = "whole numbers" if "whole numbers" in ways else list(ways)[-1]
-        self.chosen[product] = next(iter(ways)) if kept else last
-        return self.chosen[product]
-
-
 # int8 rounds to bfloat16 between products, where a last digit of a sum may round otherwise
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("int8", 0.02)])
-def test_answers_are_the_same_whichever_way_products_are_made(tiny: Subject, precision: str, tolerance: float) -> None:
-    mode, products = "token beams", Last()
-    usual, other = (with_generator(tiny, dtype=precision, products=one) for one in (None, products))
+def test_answers_are_the_same_on_a_processor_without_units(
+    tiny: Subject, precision: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cases = [make_case(seed, 4, longest=longest) for seed, longest in ((1, 4), (2, 90))]
-    for one, another in zip(answers(usual, *cases, mode=mode), answers(other, *cases, mode=mode), strict=True):
+    # int8 leaves the rest to the type of `auto`: that stays
+    less = dict.fromkeys(("avx2", "avx512_bf16") if precision == "int8" else (), True)
+    found = []
+    for flags in (torch.cpu.get_capabilities(), less):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda flags=flags: flags)
+        found.append(answers(with_generator(tiny, dtype=precision), *cases, mode="token beams"))
+    for one, another in zip(*found, strict=True):
         assert one.token_ids == another.token_ids
         assert one.log_prob == pytest.approx(another.log_prob, abs=tolerance)
-    assert not {"packed", "bytes"} & set(products.chosen.values())
-    assert any(product.startswith("attention") for product in products.chosen)
 
 
 def test_in_int8_encoder_and_decoder_multiply_bytes(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,63 +158,33 @@ def test_another_activation_than_gelu_is_the_models_own(tiny: Subject) -> None:
     assert torch.allclose(states, expected, atol=1e-9)
 
 
-class Named(Products):
-    """Takes the way of this name wherever there is one."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self._name = name
-
-    def choose(self, product: str, ways: Mapping[str, Any], inputs: Sequence[torch.Tensor]) -> str:
-        self.chosen[product] = self._name if self._name in ways else next(iter(ways))
-        return self.chosen[product]
-
-
-@pytest.mark.parametrize("way", [None, "two products", "fused"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("n_queries", [1, 3, 80])
-def test_all_ways_of_attention_are_one(n_queries: int, dtype: torch.dtype, way: str | None) -> None:
+def test_both_ways_of_attention_are_one(n_queries: int, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    products = None if way is None else Named(way)
-    attention = make_attention(3, 16, dtype, torch.device("cpu"), products)
     together = torch.randn(2, n_queries, 3, 16).to(dtype).transpose(1, 2)  # as an encoder splits it
     queries, (keys, values) = together, torch.randn(2, 2, 3, 90, 16).to(dtype)
-    bias = hide(torch.arange(90)[None, None, None] < torch.tensor([90, 50])[:, None, None, None], dtype)
-    exact = torch.softmax(queries.double() @ keys.double().mT / 4 + bias.double(), dim=-1) @ values.double()
-    error = (attention(queries, keys, values, bias).double() - exact).abs().max()
-    assert float(error) < (1e-5 if dtype == torch.float32 else 0.03)
-    assert products is None or list(products.chosen.values()) == [way] * 3
+    hidden = hide(torch.arange(90)[None, None, None] < torch.tensor([90, 50])[:, None, None, None], dtype)
+    for bias in (hidden, hidden + torch.randn(1, 3, n_queries, 90).to(dtype)):
+        exact = torch.softmax(queries.double() @ keys.double().mT / 4 + bias.double(), dim=-1) @ values.double()
+        error = (attend(queries, keys, values, bias).double() - exact).abs().max()
+        assert float(error) < (1e-5 if dtype == torch.float32 else 0.03)
 
 
-def test_one_query_few_and_many_have_a_way_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Mixed(Products):
-        def choose(self, product: str, ways: Mapping[str, Any], inputs: Sequence[torch.Tensor]) -> str:
-            return "fused" if product.endswith(", 4 queries") else "two products"
-
+def test_few_queries_and_bfloat16_have_two_products(monkeypatch: pytest.MonkeyPatch) -> None:
     fused = []
     real = F.scaled_dot_product_attention
 
     def counted(queries: torch.Tensor, *rest: Any, **more: Any) -> torch.Tensor:
-        fused.append(queries.shape[2])
+        fused.append((queries.dtype, queries.shape[2]))
         return real(queries, *rest, **more)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", counted)
-    attention = make_attention(2, 8, torch.bfloat16, torch.device("cpu"), Mixed())
-    for n_queries in (1, 2, 63, 64, 200):
-        keys, values = torch.randn(2, 1, 2, 70, 8).bfloat16()
-        attention(torch.randn(1, 2, n_queries, 8).bfloat16(), keys, values)
-    assert fused == [2, 63]
-
-
-def test_int8_keeps_many_rows_in_bfloat16_where_that_is_faster() -> None:
-    layer = torch.nn.Linear(32, 16).bfloat16()
-    product = make_linear([layer], rows=800, int8=True, products=Named("packed"))
-    x = torch.randn(100, 32).bfloat16()
-    exact = F.linear(x.double(), layer.weight.detach().double(), layer.bias.detach().double())
-    assert not isinstance(product, Int8Linear)
-    assert float((product(x) - exact).abs().max()) < 0.02
-    whole = make_linear([layer.float()], rows=800, int8=True, products=Named("packed"))
-    assert isinstance(whole, Int8Linear), "float32 is never the faster type"
+    for dtype in (torch.float32, torch.bfloat16):
+        for n_queries in (1, 63, 64, 200):
+            keys, values = torch.randn(2, 1, 2, 70, 8).to(dtype)
+            attend(torch.randn(1, 2, n_queries, 8).to(dtype), keys, values)
+    assert fused == [(torch.float32, 64), (torch.float32, 200)]
 
 
 @pytest.mark.gpu

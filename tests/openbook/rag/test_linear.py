@@ -3,16 +3,21 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from openbook.rag.linear import Int8Linear, fill_up, make_linear, multiplies, rearrange
-from openbook.rag.products import Products
+from openbook.rag.linear import (
+    Int8Linear,
+    auto_type,
+    describe_products,
+    fill_up,
+    make_linear,
+    multiplies,
+    rearrange,
+)
 
 CPU = torch.device("cpu")
 
@@ -170,41 +175,45 @@ def test_a_model_computes_the_same_with_its_linear_layers_rearranged(dtype: torc
     assert (list(model.parameters()) == []) is linear_rearranged
 
 
-class Asked(Products):
-    """Chooses nothing: takes each way in turn, whether it is fast or not."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self._number = number
-
-    def choose(self, product: str, ways: Mapping[str, Any], inputs: Sequence[Tensor]) -> str:
-        way = list(ways)[min(self._number, len(ways) - 1)]
-        for x in inputs:
-            assert ways[way]()(x).shape[0] == x.shape[0]
-        self.chosen[product] = way
-        return way
-
-
-@pytest.mark.parametrize("gelu", [False, True])
-@pytest.mark.parametrize(
-    ("dtype", "int8", "tolerance"),
-    [(torch.float32, False, 1e-5), (torch.bfloat16, False, 0.02), (torch.float32, True, 1e-5)],
-    ids=["float32", "bfloat16", "int8"],
+ZEN5, SKYLAKE, HASWELL = (
+    ("avx2", "avx512_bf16", "avx512_vnni"),
+    ("avx2", "avx512_f"),
+    ("avx2",),
 )
-def test_all_ways_of_a_product_give_the_same(dtype: torch.dtype, int8: bool, gelu: bool, tolerance: float) -> None:
-    layers = [layer.to(dtype) for layer in some_layers(64, 32)]
-    x = torch.randn(2, 70, 48).to(dtype)
-    given = {}
-    for number in range(3):
-        products = Asked(number)
-        product = make_linear(layers, rows=800, gelu=gelu, int8=int8, products=products)
-        ((_, way),) = products.chosen.items()
-        given[way] = product(x)
-        assert given[way].dtype == dtype
-    assert len(given) > 1
-    usual = make_linear(layers, rows=800, gelu=gelu, int8=int8)(x)
-    for one in given.values():
-        assert torch.allclose(one.float(), usual.float(), atol=tolerance)
+AMX, ARM = ("avx2", "avx512_vnni", "amx_bf16", "amx_int8"), ("neon",)
+
+
+@pytest.mark.parametrize(
+    ("flags", "auto", "bfloat16", "int8"),
+    [
+        (ZEN5, torch.bfloat16, "bfloat16 packed", "int8 in bytes, float32 packed"),
+        (AMX, torch.bfloat16, "bfloat16 packed", "int8 in bytes, float32 packed"),
+        (SKYLAKE, torch.float32, "bfloat16 widened", "int8 as whole numbers in float32, float32 packed"),
+        (HASWELL, torch.float32, "bfloat16 widened", "int8 as whole numbers in float32, float32 packed"),
+        (ARM, torch.float32, "bfloat16 plain", "int8 as whole numbers in float32, float32 plain"),
+    ],
+    ids=["Zen 5", "AMX", "Skylake", "Haswell", "ARM"],
+)
+def test_the_flags_of_a_processor_decide(
+    flags: tuple[str, ...], auto: torch.dtype, bfloat16: str, int8: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(flags, True))
+    assert auto_type() == auto
+    assert describe_products(torch.bfloat16, CPU, int8=False) == bfloat16
+    assert describe_products(torch.float32, CPU, int8=True) == int8
+    # and all ways give the same
+    x = torch.randn(2, 70, 48)
+    for gelu in (False, True):
+        for dtype, in_int8, tolerance in (
+            (torch.float32, False, 1e-5),
+            (torch.bfloat16, False, 0.02),
+            (torch.float32, True, 0.03),
+        ):
+            layers = [layer.to(dtype) for layer in some_layers(64, 32)]
+            exact = expected([layer.double() for layer in some_layers(64, 32)], x.double())
+            product = make_linear(layers, rows=800, gelu=gelu, int8=in_int8)(x.to(dtype))
+            assert product.dtype == dtype
+            assert torch.allclose(product.double(), F.gelu(exact) if gelu else exact, atol=tolerance)
 
 
 def test_bytes_are_not_used_where_the_processor_cuts_off_their_sums(monkeypatch: pytest.MonkeyPatch) -> None:
