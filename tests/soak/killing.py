@@ -23,10 +23,10 @@ from typing import Any
 
 import openbook
 from openbook.application.swap_progress import SwapPolicy
-from openbook.indexing.publishing import delete_version, prune
 from openbook.storage.history import SwapHistory
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import MANIFEST
+from openbook.storage.placing import delete_version, prune
 from tests.soak.books import check_book, publish_book, swap_to
 
 PACKAGE = Path(openbook.__file__).parent

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from openbook.indexing.copying import push
+from openbook.storage.copying import push
 from openbook.storage.index_store import IndexStore
 from openbook.storage.object_store import ObjectStore
 from tests.fixtures.stores import Line

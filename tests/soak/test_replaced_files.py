@@ -13,9 +13,9 @@ import pytest
 from openbook.errors import OpenbookError
 from openbook.indexing.bm25_build import ANSERINIS
 from openbook.indexing.building.work_folder import unfinished
-from openbook.indexing.publishing import delete_version, prune
 from openbook.storage.history import SwapHistory, SwapRecord
 from openbook.storage.index_store import IndexStore
+from openbook.storage.placing import delete_version, prune
 from tests.fixtures.indexes import DIMENSION, publish_tiny
 from tests.fixtures.replicas import Replica
 from tests.soak.clients import COLOURS, QUESTIONS, body_of, mixture, publish_coloured

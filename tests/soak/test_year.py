@@ -18,10 +18,10 @@ from openbook.cli.index_follow import Follower, RunningService
 from openbook.cli.swap import Administration
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.indexing.publishing import prune
 from openbook.indexing.sources import open_source
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
+from openbook.storage.placing import prune
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.command_line import TOKEN
 from tests.fixtures.indexes import ENCODER

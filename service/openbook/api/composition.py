@@ -20,7 +20,6 @@ from openbook.application.swap_index import Fit, SwapIndex
 from openbook.application.telemetry import Telemetry
 from openbook.application.threads import Threads
 from openbook.errors import IndexUnreachable, OpenbookError, SettingInvalid, StoreUnreachable
-from openbook.indexing.remote_store import store_of
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.rag.linear import describe_products
@@ -30,6 +29,7 @@ from openbook.storage.current import NO_CURRENT, UNKNOWN_CURRENT, CurrentMark
 from openbook.storage.feedback import FeedbackFile
 from openbook.storage.history import SwapHistory
 from openbook.storage.index_store import IndexStore
+from openbook.storage.remote_store import store_of
 from openbook.storage.snapshot import IndexSnapshot
 from openbook.storage.verification import check_compatible
 

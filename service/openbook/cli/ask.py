@@ -15,9 +15,9 @@ from openbook.cli.options import URL, argument, file_to_write, option, svg_to_wr
 from openbook.cli.rendering import show_answer, show_comparison
 from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoice
 from openbook.errors import FilterInvalid, SettingInvalid
-from openbook.indexing.remote_store import store_of
 from openbook.settings import Settings
 from openbook.storage.filters import parse_filter
+from openbook.storage.remote_store import store_of
 from openbook_client import Answer, Comparison, Silent, Unreachable
 from openbook_client.calls import AbstainAbove
 

@@ -16,8 +16,8 @@ from openbook.cli.options import argument, option, with_options
 from openbook.entities import IndexInfo
 from openbook.errors import IndexCorrupt
 from openbook.indexing.building.work_folder import unfinished
-from openbook.indexing.remote_store import store_of
 from openbook.settings import Settings
+from openbook.storage.remote_store import store_of
 
 
 @with_options

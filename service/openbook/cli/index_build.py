@@ -13,11 +13,11 @@ from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building.estimating import BuildEstimate
 from openbook.indexing.building.progress import BuildReport
 from openbook.indexing.building.work_folder import work_place
-from openbook.indexing.publishing import check_free
-from openbook.indexing.remote_store import folder_of
 from openbook.indexing.sources import named_sources, open_source
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
+from openbook.storage.placing import check_free
+from openbook.storage.remote_store import folder_of
 
 # Making BM25 takes some 2.4 kB of memory a passage: more passages have it only where that is asked for.
 BM25_UNASKED = 1_000_000

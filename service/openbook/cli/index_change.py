@@ -14,12 +14,12 @@ from openbook.cli.progress import ProgressBar
 from openbook.errors import SettingInvalid, UnknownIndex
 from openbook.indexing.bm25_build import K1, B, Bm25Parameters
 from openbook.indexing.bm25_publish import add_bm25
-from openbook.indexing.building.work_folder import work_place
-from openbook.indexing.publishing import PRUNE_AFTER_S, delete_version
-from openbook.indexing.publishing import prune as prune_store
-from openbook.indexing.remote_store import RemoteStore, folder_of, store_of
-from openbook.indexing.retention import Retention, retire
+from openbook.indexing.building.work_folder import bases, work_place
 from openbook.settings import Settings
+from openbook.storage.placing import PRUNE_AFTER_S, delete_version
+from openbook.storage.placing import prune as prune_store
+from openbook.storage.remote_store import RemoteStore, folder_of, store_of
+from openbook.storage.retention import Retention, retire
 
 PERCENT = 100
 
@@ -244,7 +244,7 @@ def prune(
     machine too where the file system carries locks.
     """
     store = folder_of(settings, "openbook index prune")
-    retired = retire(store, Retention(keep, older_than_days), dry_run=dry_run)
+    retired = retire(store, Retention(keep, older_than_days), bases(store.folder), dry_run=dry_run)
     for version, reason in retired.spared:
         say(f"{version} stays: {reason}")
     for version in retired.removed:

@@ -6,12 +6,12 @@ from openbook.cli.consoles import say, size
 from openbook.cli.options import argument, option, with_options
 from openbook.cli.progress import StageBars
 from openbook.errors import SettingInvalid
-from openbook.indexing import copying
 from openbook.indexing.milvus_push import push_vectors
-from openbook.indexing.remote_store import RemoteStore, folder_of, store_of
 from openbook.settings import Settings
+from openbook.storage import copying
 from openbook.storage.milvus import Address, is_database
 from openbook.storage.object_store import ObjectStore
+from openbook.storage.remote_store import RemoteStore, folder_of, store_of
 
 
 @with_options

@@ -19,13 +19,13 @@ from openbook.cli.options import URL, argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.cli.swap import Administration
 from openbook.errors import BuildDiffers, FollowInProgress, NoLiveIndex, OpenbookError, SettingInvalid, SourceInvalid
-from openbook.indexing.building.work_folder import unfinished
-from openbook.indexing.remote_store import folder_of
-from openbook.indexing.retention import Retention, retire
+from openbook.indexing.building.work_folder import bases, unfinished
 from openbook.indexing.text_tree import stamp_of
 from openbook.settings import Settings
 from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
+from openbook.storage.remote_store import folder_of
+from openbook.storage.retention import Retention, retire
 from openbook_client import OpenbookError as ServiceError
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class Follower:
         live = self._serving.live()
         stem = stem_of(live)
         mine = Retention(keep=self._keep, among=lambda version: version != stem and stem_of(version) == stem)
-        for version in retire(self._store, mine).removed:
+        for version in retire(self._store, mine, bases(self._store.folder)).removed:
             say(f"deleted {version}: the newest {self._keep} stay")
 
 

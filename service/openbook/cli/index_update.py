@@ -17,8 +17,8 @@ from openbook.cli.index_build import Attempt, show_report, stopped
 from openbook.cli.options import REQUIRED, argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.errors import SourceInvalid
-from openbook.indexing.remote_store import folder_of
 from openbook.settings import Settings
+from openbook.storage.remote_store import folder_of
 from openbook.storage.snapshot import IndexSnapshot
 from openbook.storage.vectors import slices
 

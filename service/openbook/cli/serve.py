@@ -15,10 +15,10 @@ from openbook.cli.consoles import output, say
 from openbook.cli.options import environment_name, option, with_options
 from openbook.errors import SettingInvalid, StoreUnreachable
 from openbook.extensions import checkpoint_folder
-from openbook.indexing.publishing import publish_copy
-from openbook.indexing.remote_store import folder_of, store_of
 from openbook.settings import DEFAULT_CHECKPOINT, Settings
 from openbook.storage.index_store import IndexStore
+from openbook.storage.placing import place_copy
+from openbook.storage.remote_store import folder_of, store_of
 from openbook_client.wire import check_token
 
 # The first becomes CURRENT where there is none.
@@ -59,7 +59,7 @@ def provide(store: IndexStore) -> None:
     there = store.versions()
     for version in DEMO_VERSIONS:
         if version not in there:
-            publish_copy(store, _packaged(version))
+            place_copy(store, _packaged(version))
             say(f"copied {version} to {store.folder}")
     if store.current() is None:
         store.set_current(DEMO_VERSIONS[0])

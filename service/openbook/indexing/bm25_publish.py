@@ -6,13 +6,10 @@ from dataclasses import replace
 
 from openbook.entities import IndexInfo
 from openbook.errors import IndexUnreadable
-from openbook.indexing import workplace
 from openbook.indexing.bm25_build import ANSERINIS, Bm25Parameters, in_order, write_bm25
-from openbook.indexing.building.progress import Silence
-from openbook.indexing.publishing import check_sum, describe, link_files, prune, put_in_place
-from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import BM25_FILES, MANIFEST, PASSAGES_FILE
+from openbook.storage.placing import check_sum, describe, link_files, making, put_in_place
 
 
 def add_bm25(
@@ -28,21 +25,17 @@ def add_bm25(
     process that has the version open keeps reading it. Raises what `IndexStore.open` raises, IndexChecksumWrong for
     damaged passages, and IndexUnreadable where another process published the version meanwhile.
     """
-    with closing(store.open(version)) as snapshot:
-        prune(store)
-        with workplace.building(store.folder, version) as place:
-            info = snapshot.info
-            kept = {name: file for name, file in info.files.items() if name not in BM25_FILES}
-            link_files(store, info, kept, place)
-            # all its text is read now, so this finds damage before it reaches the scores
-            check_sum(place / PASSAGES_FILE, info)
-            passages = in_order(snapshot.passages, len(snapshot))
-            bm25 = write_bm25(place, passages, len(snapshot), parameters, report=report)
-            info = replace(info, bm25=bm25, files=kept | describe(place, BM25_FILES, Silence().update))
-            for name in info.files:
-                durable.sync_file(place / name)
-            with store.lock:
-                if store.check(version) != snapshot.identity:
-                    raise IndexUnreadable(version=version, file=MANIFEST, reason="it was published again meanwhile")
-                put_in_place(store, place, info, replace=True)
+    with closing(store.open(version)) as snapshot, making(store, version) as place:
+        info = snapshot.info
+        kept = {name: file for name, file in info.files.items() if name not in BM25_FILES}
+        link_files(store, info, kept, place)
+        # all its text is read now, so this finds damage before it reaches the scores
+        check_sum(place / PASSAGES_FILE, info)
+        passages = in_order(snapshot.passages, len(snapshot))
+        bm25 = write_bm25(place, passages, len(snapshot), parameters, report=report)
+        info = replace(info, bm25=bm25, files=kept | describe(place, BM25_FILES))
+        with store.lock:
+            if store.check(version) != snapshot.identity:
+                raise IndexUnreadable(version=version, file=MANIFEST, reason="it was published again meanwhile")
+            put_in_place(store, place, info, replace=True)
     return info

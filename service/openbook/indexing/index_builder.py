@@ -30,9 +30,10 @@ from openbook.indexing.faiss_adopting import Adoptable
 from openbook.indexing.faiss_building import Begun
 from openbook.indexing.index_spec import IndexSpec, choose_index, estimate
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.indexing.publishing import VersionContents, check_free, prune, publish
+from openbook.indexing.publishing import VersionContents, publish
 from openbook.indexing.sources import PassageSource
 from openbook.storage.index_store import IndexStore
+from openbook.storage.placing import check_free, prune
 
 __all__ = ["BuildOptions", "BuildReport", "Progress", "Silence", "build_index"]
 

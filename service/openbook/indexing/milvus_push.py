@@ -14,9 +14,6 @@ import numpy as np
 
 from openbook.entities import CollectionInfo, IndexInfo
 from openbook.errors import IndexUnreachable
-from openbook.indexing import workplace
-from openbook.indexing.publishing import check_free, link_files, prune, put_in_place
-from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import INDEX_FILE, MASKED_FILE, MILVUS, VECTORS_FILE, manifest_bytes
 from openbook.storage.milvus import (
@@ -30,6 +27,7 @@ from openbook.storage.milvus import (
     Address,
     Collection,
 )
+from openbook.storage.placing import check_free, link_files, making, put_in_place
 from openbook.storage.search_parameters import N_CANDIDATES
 from openbook.storage.snapshot import IndexSnapshot
 
@@ -52,8 +50,7 @@ def push_vectors(
     """
     check_free(store, name, replace=replace_version)
     store.check(version, verify="checksum", report=lambda share: report(share / 2))
-    prune(store)
-    with closing(store.open(version)) as snapshot, workplace.building(store.folder, name) as place:
+    with closing(store.open(version)) as snapshot, making(store, name) as place:
         source = snapshot.info
         content = hashlib.sha256(manifest_bytes(source)).hexdigest()[:8]
         address = replace(prefix, name=f"{prefix.name}_{_as_identifier(name)}_{content}")
@@ -74,8 +71,6 @@ def push_vectors(
             Collection(address, version=name, dimension=source.dimension, token=store.databases.token)
         ) as collection:
             info = _filled(collection, snapshot, info, lambda share: report(0.5 + share / 2))
-        for file in info.files:
-            durable.sync_file(place / file)
         put_in_place(store, place, info, replace=replace_version)
     return info
 

@@ -1,6 +1,4 @@
-"""The folder of index versions: what is there, opening one, and which one is current.
-
-`indexing.publishing` writes into it."""
+"""The folder of index versions: what is there, opening one, and which one is current; `placing` writes into it."""
 
 import re
 import threading

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from openbook.entities import Passage
 from openbook.errors import SettingInvalid
 from openbook.indexing.index_spec import choose_index
-from openbook.indexing.publishing import VersionContents, publish, put_in_place
+from openbook.indexing.publishing import VersionContents, publish
 from openbook.storage.faiss_index import IndexType
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import PASSAGES_FILE, VECTORS_FILE
+from openbook.storage.placing import put_in_place
 from openbook_lab.benchmarks.children import Progress
 
 VERSIONS = ("first", "second")

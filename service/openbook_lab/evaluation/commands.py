@@ -244,9 +244,9 @@ def calibrate(
     asked three times: as it is, without every article that holds an answer, and without every passage that does.
     The generator reads the candidates once; what it says is kept in --work.
     """
-    from openbook.indexing.remote_store import databases_of
     from openbook.rag.checkpoint import FACTS_FILE, load_checkpoint
     from openbook.storage.index_store import IndexStore
+    from openbook.storage.remote_store import databases_of
     from openbook_lab.evaluation.abstention import draw_risk
     from openbook_lab.evaluation.book_study import CANDIDATES
     from openbook_lab.evaluation.calibration import calibrate_checkpoint

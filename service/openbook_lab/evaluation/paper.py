@@ -8,11 +8,11 @@ from functools import partial
 
 from openbook.errors import SettingInvalid, TooManyDocs
 from openbook.indexing.index_builder import Progress
-from openbook.indexing.remote_store import databases_of
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.retriever import QuestionEncoder
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
+from openbook.storage.remote_store import databases_of
 from openbook.storage.snapshot import IndexSnapshot
 from openbook.storage.verification import check_compatible
 from openbook_lab.datasets.generation_files import read_prompts

@@ -14,10 +14,9 @@ from starlette.testclient import TestClient
 from openbook.api.app import create_app
 from openbook.application import first_index, follow_current
 from openbook.errors import StoreUnreachable
-from openbook.indexing import copying, remote_store
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
-from openbook.storage import object_store
+from openbook.storage import copying, object_store, remote_store
 from openbook.storage.object_store import ObjectStore
 from tests.fixtures.stores import Silence, push_all
 from tests.openbook.api.conftest import ADMIN, PINNED, client_of, ended_with, until

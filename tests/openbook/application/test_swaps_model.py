@@ -19,9 +19,9 @@ from openbook.application.live_index import Lease
 from openbook.application.swap_index import SwapReport
 from openbook.entities import Passage
 from openbook.errors import IndexNotResident, NoLiveIndex, OpenbookError, ShuttingDown, SwapInProgress
-from openbook.indexing.publishing import delete_version
 from openbook.storage.current import CurrentMark
 from openbook.storage.index_store import IndexStore
+from openbook.storage.placing import delete_version
 from tests.fixtures.replicas import Replica
 from tests.openbook.application.conftest import TIMEOUT, samples, soon
 from tests.openbook.storage.mappings import unmapped_soon

@@ -21,10 +21,10 @@ from openbook.errors import (
 from openbook.indexing import bm25_publish
 from openbook.indexing.bm25_build import Bm25Parameters, write_bm25
 from openbook.indexing.bm25_publish import add_bm25
-from openbook.indexing.publishing import prune
 from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import BM25_FILES, INDEX_FILE, MANIFEST, PASSAGES_FILE
+from openbook.storage.placing import prune
 from tests.fixtures.indexes import publish_tiny, tiny_passages
 
 VERSION = "tiny-2016"

@@ -27,11 +27,10 @@ from openbook.errors import (
     SourceInvalid,
     UnknownIndex,
 )
-from openbook.indexing import workplace
-from openbook.indexing.publishing import check_free, delete_version, prune
-from openbook.storage import current, durable, index_store
+from openbook.storage import current, durable, index_store, workplace
 from openbook.storage.faiss_index import IndexType
 from openbook.storage.index_store import IndexStore, check_version_name
+from openbook.storage.placing import check_free, delete_version, prune
 from tests.fixtures.indexes import DIMENSION, ENCODER, publish_tiny, tiny_passages, tiny_vectors
 from tests.fixtures.publishing import publish
 

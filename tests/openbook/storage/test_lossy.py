@@ -19,10 +19,10 @@ from openbook.errors import (
     SourceInvalid,
 )
 from openbook.indexing.index_spec import choose_index
-from openbook.indexing.publishing import delete_version
 from openbook.rag.retriever import DenseRetriever
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import resident_bytes, sealed
+from openbook.storage.placing import delete_version
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.publishing import publish
 from tests.openbook.storage.mappings import unmapped_soon

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from openbook.errors import CurrentConflict, ShuttingDown, StoreUnreachable, UnknownIndex
-from openbook.indexing import copying
-from openbook.indexing.copying import pull, push, verify_remote
-from openbook.storage import object_store
+from openbook.storage import copying, object_store
+from openbook.storage.copying import pull, push, verify_remote
 from openbook.storage.index_store import IndexStore
 from openbook.storage.object_store import ObjectStore
 from tests.fixtures.stores import SECRET, Line, ignore, push_all

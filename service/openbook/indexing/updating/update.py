@@ -14,7 +14,6 @@ from openbook.indexing.building.work_folder import work_place
 from openbook.indexing.faiss_building import Begun
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.indexing.publishing import check_free
 from openbook.indexing.sources import PassageSource
 from openbook.indexing.updating.plan import UpdatePlan, plan_update
 from openbook.indexing.updating.updated import Reusing, Updated
@@ -23,6 +22,7 @@ from openbook.storage.faiss_factory import layout_of
 from openbook.storage.faiss_snapshot import FaissSnapshot
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import MANIFEST, PASSAGES_FILE
+from openbook.storage.placing import check_free
 from openbook.storage.snapshot import IndexSnapshot
 
 # An index that has lost and gained more than this share of its vectors since it was made as a whole is made anew.

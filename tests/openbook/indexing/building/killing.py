@@ -24,13 +24,14 @@ from openbook.entities import Passage
 from openbook.errors import IndexExists
 from openbook.indexing.building import embedding, reading
 from openbook.indexing.building.reading import PlainSource
+from openbook.indexing.building.work_folder import bases
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.indexing.publishing import prune
-from openbook.indexing.retention import Retention, retire
 from openbook.indexing.updating import contents, updated
 from openbook.indexing.updating.update import Changes, update_index
 from openbook.storage.index_store import IndexStore
+from openbook.storage.placing import prune
+from openbook.storage.retention import Retention, retire
 from tests.openbook.indexing.builds import Given, Seen
 
 N_PASSAGES, SHARD = 50, 8
@@ -76,7 +77,7 @@ def update(folder: Path, encoder: Path, seen: Seen, work: str = "update") -> dic
 
 def prune_all(folder: Path, encoder: Path, seen: Seen) -> dict[str, Any]:
     store = IndexStore(folder)
-    retire(store, Retention(keep=1))
+    retire(store, Retention(keep=1), bases(store.folder))
     prune(store, older_than_s=-1)
     return {"articles": 0}
 

@@ -20,13 +20,12 @@ from openbook.errors import (
     StoreUnreachable,
     UnknownIndex,
 )
-from openbook.indexing import copying, remote_store
-from openbook.indexing.copying import push
-from openbook.indexing.remote_store import RemoteStore
-from openbook.storage import object_store
+from openbook.storage import copying, object_store, remote_store
+from openbook.storage.copying import push
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import SEAL
 from openbook.storage.object_store import ObjectStore
+from openbook.storage.remote_store import RemoteStore
 from tests.fixtures.indexes import publish_tiny
 from tests.fixtures.replicas import Replica
 from tests.fixtures.stores import Silence, ignore, push_all, remote

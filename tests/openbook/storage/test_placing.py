@@ -6,12 +6,17 @@ from pathlib import Path
 import pytest
 
 from openbook.errors import IndexChecksumWrong
-from openbook.indexing.publishing import publish_copy
 from openbook.storage.index_store import IndexStore
+from openbook.storage.placing import place_copy
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> IndexStore:
+    return IndexStore(tmp_path / "indexes")
 
 
 def test_a_copy_of_a_version_is_the_same_version(tiny_indexes: Path, store: IndexStore) -> None:
-    info = publish_copy(store, tiny_indexes / "tiny-2016")
+    info = place_copy(store, tiny_indexes / "tiny-2016")
     assert store.verify("tiny-2016") == info == IndexStore(tiny_indexes).info("tiny-2016")
 
 
@@ -23,5 +28,5 @@ def test_a_copy_that_changes_on_its_way_is_not_published(
 
     monkeypatch.setattr(shutil, "copyfile", copy_badly)
     with pytest.raises(IndexChecksumWrong, match=r"index\.faiss"):
-        publish_copy(store, tiny_indexes / "tiny-2016")
+        place_copy(store, tiny_indexes / "tiny-2016")
     assert list(store.folder.iterdir()) == []

@@ -9,11 +9,12 @@ import pytest
 
 from openbook.errors import CurrentUnreadable
 from openbook.indexing.building import reading
+from openbook.indexing.building.work_folder import bases
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.indexing.retention import Retention, Retired, retire
 from openbook.storage.history import SwapHistory, SwapRecord
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import MANIFEST, sealed
+from openbook.storage.retention import Retention, Retired, retire
 from tests.fixtures.command_line import Run
 from tests.fixtures.indexes import ENCODER, publish_tiny
 from tests.openbook.indexing.builds import interrupt
@@ -59,11 +60,11 @@ def swapped(store: IndexStore, previous: str, version: str) -> None:
 def test_versions_go_that_neither_number_nor_age_keeps(
     store: IndexStore, retention: Retention, removed: tuple[str, ...]
 ) -> None:
-    assert retire(store, retention, dry_run=True) == Retired(removed, ())
+    assert retire(store, retention, {}, dry_run=True) == Retired(removed, ())
     assert store.versions() == VERSIONS
-    assert retire(store, retention) == Retired(removed, ())
+    assert retire(store, retention, {}) == Retired(removed, ())
     assert store.versions() == tuple(one for one in VERSIONS if one not in removed)
-    assert retire(store, retention) == Retired((), ())
+    assert retire(store, retention, {}) == Retired((), ())
 
 
 def test_what_is_needed_is_never_deleted(store: IndexStore) -> None:
@@ -73,7 +74,7 @@ def test_what_is_needed_is_never_deleted(store: IndexStore) -> None:
     opened = store.open("v3")
     (store.folder / "v4" / MANIFEST).write_text("{")
     for dry_run in (True, False):
-        found = retire(store, Retention(days=1), dry_run=dry_run)
+        found = retire(store, Retention(days=1), {}, dry_run=dry_run)
         assert found.removed == ("v5", "v6")
         assert [version for version, _ in found.spared] == ["v4", "v1", "v2", "v3"]
         assert [reason.split(":")[0] for _, reason in found.spared] == [
@@ -83,7 +84,7 @@ def test_what_is_needed_is_never_deleted(store: IndexStore) -> None:
             "a process has it open",
         ]
     opened.close()
-    assert retire(store, Retention(days=1)).removed == ("v3",)
+    assert retire(store, Retention(days=1), {}).removed == ("v3",)
     assert store.versions() == ("v1", "v2", "v4")
 
 
@@ -113,14 +114,14 @@ def test_what_an_unfinished_version_is_made_from_stays(
     for command in making:
         ended = run(*command)
         assert ended.code == 0, ended.err
-    assert {*NEEDED} <= {*retire(store, Retention(keep=2)).removed}
+    assert {*NEEDED} <= {*retire(store, Retention(keep=2), bases(store.folder)).removed}
 
 
 def test_nothing_is_deleted_where_nobody_knows_what_is_live(store: IndexStore) -> None:
     (store.folder / "CURRENT").unlink()
     (store.folder / "CURRENT").mkdir()
     with pytest.raises(CurrentUnreadable):
-        retire(store, Retention(keep=1))
+        retire(store, Retention(keep=1), {})
     assert store.versions() == VERSIONS
 
 

@@ -20,15 +20,15 @@ from openbook.errors import (
     StoreUnreachable,
     UnknownIndex,
 )
-from openbook.indexing.copying import local_info, make_room, pull, read_remote, verify_remote
-from openbook.indexing.publishing import delete_version, prune
 from openbook.settings import Settings
+from openbook.storage.copying import local_info, make_room, pull, read_remote, verify_remote
 from openbook.storage.current import NO_CURRENT, CurrentMark, StoreMark
 from openbook.storage.durable import unread
 from openbook.storage.index_store import IndexStore, age, check_version_name
 from openbook.storage.manifest import open_manifest
 from openbook.storage.milvus import Databases
 from openbook.storage.object_store import ObjectStore
+from openbook.storage.placing import delete_version, prune
 
 # What a service shows of the store may be so old: anyone may ask for it, and each look costs a call.
 LOOK_S = 5.0

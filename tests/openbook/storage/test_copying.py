@@ -18,9 +18,8 @@ from openbook.errors import (
     StoreUnreachable,
     UnknownIndex,
 )
-from openbook.indexing import copying
-from openbook.indexing.copying import pull, push, read_remote, verify_remote
-from openbook.storage import object_store
+from openbook.storage import copying, object_store
+from openbook.storage.copying import pull, push, read_remote, verify_remote
 from openbook.storage.index_store import IndexStore
 from openbook.storage.object_store import ObjectStore
 from tests.fixtures.indexes import publish_tiny

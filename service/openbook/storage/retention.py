@@ -2,19 +2,17 @@
 
 import datetime
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from openbook.entities import IndexInfo
 from openbook.errors import IndexCorrupt, IndexInUse, UnknownIndex
-from openbook.indexing import workplace
-from openbook.indexing.building.work_folder import bases
-from openbook.indexing.publishing import delete_version
-from openbook.storage import durable
+from openbook.storage import durable, workplace
 from openbook.storage.history import SwapHistory
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import open_manifest
+from openbook.storage.placing import delete_version
 
 DAY_S = 86_400.0
 
@@ -39,20 +37,20 @@ class Retired:
     spared: tuple[tuple[str, str], ...]
 
 
-def retire(store: IndexStore, retention: Retention, *, dry_run: bool = False) -> Retired:
+def retire(store: IndexStore, retention: Retention, bases: Mapping[str, str], *, dry_run: bool = False) -> Retired:
     """Delete the versions that `retention` does not keep, the oldest first; their files go as `prune` says.
 
     Spares what services start on, what a rollback of it leads to, what a process on any machine has open, what is
-    being published, what an unfinished update or merge is made from, and what cannot be read. A kill leaves each
-    version whole or gone. Raises CurrentUnreadable and FolderUnreadable before anything is deleted: then nobody knows
-    what is live.
+    being published, what cannot be read, and what an unfinished update or merge is made from: `bases` names it and the
+    unfinished version. A kill leaves each version whole or gone. Raises CurrentUnreadable and FolderUnreadable before
+    anything is deleted: then nobody knows what is live.
     """
     live = store.default_version() if store.versions() else None
     before = SwapHistory(store.folder).version_before(live)
     removed: list[str] = []
     spared: list[tuple[str, str]] = []
     for version in _superfluous(store, retention, spared):
-        reason = _needed(store, version, live, before)
+        reason = _needed(store, version, live, before, bases)
         if reason is None and not dry_run:
             try:
                 delete_version(store, version)
@@ -86,7 +84,9 @@ def _superfluous(store: IndexStore, retention: Retention, spared: list[tuple[str
     return [info.version for info in older if _built_at(info) <= until]
 
 
-def _needed(store: IndexStore, version: str, live: str | None, before: str | None) -> str | None:
+def _needed(
+    store: IndexStore, version: str, live: str | None, before: str | None, bases: Mapping[str, str]
+) -> str | None:
     """Why a version must stay; None where it may go."""
     if version == live:
         return "services start on it"
@@ -94,7 +94,7 @@ def _needed(store: IndexStore, version: str, live: str | None, before: str | Non
         return f"a rollback of {live} leads to it"
     if workplace.is_being_built(store.folder, version):
         return "it is being published"
-    unfinished = bases(store.folder).get(version)
+    unfinished = bases.get(version)
     if unfinished is not None:
         return f"the unfinished {unfinished} is made from it: finish that, or openbook index delete {unfinished}"
     with suppress(IndexCorrupt, UnknownIndex):
