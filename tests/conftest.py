@@ -13,6 +13,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 pytest_plugins = [
     "tests.fixtures.checkpoints",
+    "tests.fixtures.clock",
     "tests.fixtures.command_line",
     "tests.fixtures.databases",
     "tests.fixtures.evaluation",

@@ -41,10 +41,10 @@ class Job(Generic[Q, T]):
     key: Hashable = None
     limit: int = 1
     future: Future[T] = field(default_factory=Future)
-    admitted: float = field(default_factory=time.monotonic)
+    admitted: float = field(default_factory=lambda: time.monotonic())
     begun: bool = False
     queue_seconds: float = 0.0
-    last_beat: float = field(default_factory=time.monotonic)
+    last_beat: float = field(default_factory=lambda: time.monotonic())
     abandoned: bool = False
     heard: bool = False
     _reason: BaseException | None = None

@@ -12,8 +12,6 @@ from openbook.errors import CurrentChanged, InvalidVersionName, ShuttingDown, Sw
 from openbook.storage.current import NO_CURRENT, UNKNOWN_CURRENT, CurrentMark
 from openbook.storage.index_store import IndexStore
 
-FIRST_PAUSE_S = 1.0
-LONGEST_PAUSE_S = 60.0
 # Between two looks at a CURRENT that is out of reach.
 LONGEST_AWAY_S = 10.0
 
@@ -36,9 +34,9 @@ class FollowCurrent:
     A CURRENT that differs from the live version is not enough: a swap that could not be made durable stands, and a
     service may be started on another version. A CURRENT that was out of reach and comes back as it was has not changed
     either. `seen` is the CURRENT that the start has taken into account.
-    A version that cannot be served leaves live what is live. `problem` says why, and it is tried again with growing
-    pauses and at CURRENT's next change. The swap opens the new index beside the live one: replicas that let theirs go
-    would all do so at once.
+    A version that cannot be served leaves live what is live. `problem` says why, and it is tried again at CURRENT's
+    next change, and after pauses that grow from the first of `pauses_s` to the second. The swap opens the new index
+    beside the live one: replicas that let theirs go would all do so at once.
     """
 
     def __init__(
@@ -49,6 +47,7 @@ class FollowCurrent:
         *,
         every_s: float,
         seen: CurrentMark | None = None,
+        pauses_s: tuple[float, float] = (1.0, 60.0),
     ) -> None:
         self._store = store
         self._swap_index = swap_index
@@ -58,7 +57,8 @@ class FollowCurrent:
         self._problem: FollowProblem | None = None
         # whether what `seen` names cannot be served; a problem without this is a CURRENT out of reach
         self._unserved = False
-        self._pause_s = FIRST_PAUSE_S
+        self._first_pause_s, self._longest_pause_s = pauses_s
+        self._pause_s = self._first_pause_s
         self._retry_at: float | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="follow-current", daemon=True)
@@ -88,7 +88,7 @@ class FollowCurrent:
             self._settle(self._seen)
             return
         if not again:
-            self._pause_s = FIRST_PAUSE_S
+            self._pause_s = self._first_pause_s
         wanted = "CURRENT"
         try:
             if mark not in (NO_CURRENT, self._swap_index.last_written()):
@@ -144,4 +144,4 @@ class FollowCurrent:
         # the log comes first: an operator who reads of the problem at /readyz finds it there
         self._problem = FollowProblem(wanted, code, str(error), since)
         self._retry_at = time.monotonic() + self._pause_s
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        self._pause_s = min(2 * self._pause_s, self._longest_pause_s)

@@ -123,13 +123,13 @@ def serve(settings: Settings, engine: RagEngine) -> Iterator[Serve]:
 
 
 @pytest.fixture
-def hasty_after(app: FastAPI, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], str]]:
+def hasty_after(app: FastAPI, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
     """A real server that waits so many seconds for a head or a body, and lets any number of tokens be guessed."""
     with ExitStack() as stack:
 
-        def serve(seconds: float) -> str:
+        def serve(seconds: float, body_s: float | None = None) -> str:
             monkeypatch.setattr(api_server.BoundedProtocol, "head_timeout_s", seconds)
-            monkeypatch.setattr(body, "BODY_TIMEOUT_S", seconds)
+            monkeypatch.setattr(body, "BODY_TIMEOUT_S", body_s or seconds)
             app.state.attempts = FailedAttempts(most=10**9)
             return stack.enter_context(serving(app, settings))
 
@@ -182,7 +182,7 @@ class SlowSearch:
 
     def wait(self, count: int) -> None:
         for _ in range(count):
-            assert self.begun.acquire(timeout=30)
+            assert self.begun.acquire(timeout=60)
 
     def ask(
         self, server: str, body: dict[str, object], path: str = "/answer", *, after: bytes = b"", **headers: object

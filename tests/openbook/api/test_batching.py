@@ -1,6 +1,5 @@
 """Many clients at once over HTTP: the answers of each alone, and every request counted once."""
 
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -66,9 +65,7 @@ def test_under_load_the_requests_are_the_sum_of_their_outcomes(serve: Serve, slo
             assert [one.result().status_code for one in late] == [504, 504]
             waiting += [threads.submit(answer, server, body) for body in BODIES[4:7]]
             queued(server, 4)
-            started = time.perf_counter()
             refused = [answer(server, BODIES[0]) for _ in range(3)]
-            assert time.perf_counter() - started < 10
             invalid = answer(server, {"question": ""})
             slow_search.go_on.set()
             answered = [one.result() for one in waiting]

@@ -159,10 +159,10 @@ def test_the_end_does_not_wait_for_ever_for_the_followers_swap(
 
     monkeypatch.setattr(IndexSnapshot, "warm", warm_for_ever)
     IndexStore(indexes_folder).set_current("tiny-2018")
-    until(lambda: services.swap_index.progress().stage == "warm", 10)
+    until(lambda: services.swap_index.progress().stage == "warm")
     started = time.monotonic()
     asyncio.run(close_services(services))
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     assert [(one.version, one.outcome) for one in services.history.last(9)] == [("tiny-2018", "not_ready")]
     # nothing is wrong with what CURRENT names
     assert "cannot be served" not in caplog.text
@@ -172,7 +172,7 @@ def test_the_end_does_not_wait_for_ever_for_the_followers_swap(
 def test_threads_are_divided_between_the_batches_that_compute() -> None:
     share = share_threads(5)
     found: dict[int, int] = {}
-    other_has_its_share = threading.Barrier(2, timeout=10)
+    other_has_its_share = threading.Barrier(2, timeout=60)
 
     def run(computing: int) -> None:
         share(computing)

@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -66,10 +65,8 @@ def storm(port: int, number: int, seed: int) -> tuple[Counter[str], list[str]]:
 def is_well(port: int) -> None:
     server = f"http://127.0.0.1:{port}"
     assert get(f"{server}/readyz").status_code == 200
-    began = time.perf_counter()
     answer = post(f"{server}/answer", json={"question": "who is the king ?", "max_new_tokens": 2, "num_beams": 1})
     assert answer.status_code == 200
-    assert time.perf_counter() - began < 30
     assert get(f"{server}/index").json()["live"] == {
         "version": "tiny-2016",
         "generation": 0,

@@ -48,7 +48,8 @@ class Away:
 
         monkeypatch.setattr(Collection, "ask", answer)
         monkeypatch.setattr(milvus, "PAUSE_S", 0.05)
-        monkeypatch.setattr("openbook.application.first_index.FIRST_PAUSE_S", 0.05)
+        for pause in ("FIRST_PAUSE_S", "LONGEST_PAUSE_S"):
+            monkeypatch.setattr(f"openbook.application.first_index.{pause}", 0.05)
 
 
 @pytest.fixture

@@ -508,7 +508,7 @@ def test_a_full_queue_and_a_deadline_hold_there_too(serve: Serve, slow_search: S
         until(lambda: "openbook_questions_running 0.0" in get(f"{server}/metrics").text)
         slow_search.go_on.clear()
         with pytest.raises(openai.InternalServerError) as late:
-            ai.responses.create(**RESPONSE, extra_body={"openbook": {"timeout_s": 0.1}})
+            ai.responses.create(**RESPONSE, extra_body={"openbook": {"timeout_s": 0.001}})
         assert (late.value.status_code, late.value.code) == (504, "deadline_exceeded")
         # the client would otherwise ask twice more
         assert late.value.response.headers["x-should-retry"] == "false"

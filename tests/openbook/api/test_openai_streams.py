@@ -20,6 +20,7 @@ from openbook.api.openai_streams import UNFINISHED, Deltas
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
+from tests.fixtures.clock import Clock
 from tests.fixtures.indexes import tiny_passages
 from tests.openbook.api.conftest import ADMIN, PERU, SlowSearch, get, post, serving, until
 from tests.openbook.api.test_openai import client_of, text_of, without_seconds
@@ -255,11 +256,12 @@ def test_an_error_before_the_first_part_has_its_status(
     assert refused.value.param == param
 
 
-def test_a_deadline_in_the_middle_is_the_clients_own_error(server: str, stepping: Stepping) -> None:
+def test_a_deadline_in_the_middle_is_the_clients_own_error(server: str, stepping: Stepping, clock: Clock) -> None:
     with client_of(server) as ai:
-        chat = iter(asked_of(ai, "chat", PERU, stream=True, openbook={"timeout_s": 0.7}))
+        chat = iter(asked_of(ai, "chat", PERU, stream=True, openbook={"timeout_s": 100.0}))
         assert next(chat).to_dict()["openbook"]["passages"]
-        with pytest.raises(openai.APIError, match=r"No answer within 0\.7 s") as ended:
+        clock.forward(100)
+        with pytest.raises(openai.APIError, match=r"No answer within 100\.0 s") as ended:
             list(chat)
         assert (ended.value.code, ended.value.type, ended.value.param) == ("deadline_exceeded", "server_error", None)
         route = 'openbook_requests_total{outcome="deadline_exceeded",route="/v1/chat/completions"}'
@@ -268,9 +270,13 @@ def test_a_deadline_in_the_middle_is_the_clients_own_error(server: str, stepping
         until(lambda: counted(server, "openbook_questions_running") == 0)
 
 
-def test_a_response_that_fails_says_why_and_that_it_has_failed(server: str, stepping: Stepping) -> None:
+def test_a_response_that_fails_says_why_and_that_it_has_failed(server: str, stepping: Stepping, clock: Clock) -> None:
     with client_of(server) as ai:
-        events = heard(ai, "responses", openbook={"timeout_s": 0.7})
+        events = []
+        for event in asked_of(ai, "responses", PERU, stream=True, openbook={"timeout_s": 100.0}):
+            events.append(event.to_dict())
+            if len(events) == len(OPENING):
+                clock.forward(100)
     assert [one["type"].removeprefix("response.") for one in events] == [*OPENING, "error", "failed"]
     assert [one["sequence_number"] for one in events] == list(range(6))
     assert (events[4]["code"], events[4]["param"]) == ("deadline_exceeded", None)

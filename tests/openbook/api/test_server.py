@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,6 +25,7 @@ from openbook.errors import CheckpointNotFound, IndexIncompatible, NoIndexes, Op
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.clock import Clock
 from tests.fixtures.indexes import publish_tiny, tiny_passages
 from tests.openbook.api.conftest import (
     ADMIN,
@@ -87,9 +87,7 @@ def test_a_full_queue_refuses_at_once_while_the_service_stays_quick(serve: Serve
         # asked before the first was begun, the second would be computed with it and never wait
         admitted.append(slow_search.ask(server, QUESTION))
         until(lambda: counted(server, "openbook_queue_depth") == 1)
-        started = time.perf_counter()
         refused = post(f"{server}/answer", json=QUESTION)
-        assert time.perf_counter() - started < 10
         assert ended_with(refused) == (503, "overloaded")
         assert refused.json()["detail"].startswith("All 2 places are taken. Try again in ")
         assert int(refused.headers["retry-after"]) >= 1
@@ -103,14 +101,17 @@ def test_a_full_queue_refuses_at_once_while_the_service_stays_quick(serve: Serve
         assert post(f"{server}/answer", json=QUESTION).status_code == 200
 
 
-def test_a_deadline_is_kept_and_the_slot_is_free_again_soon(serve: Serve, slow_search: SlowSearch) -> None:
-    server = serve(workers=1, max_queue=0, timeout_s=0.2)
-    with slow_search:
-        started = time.perf_counter()
-        late = post(f"{server}/answer", json=QUESTION)
-        assert 0.2 <= time.perf_counter() - started < 10
+def test_a_deadline_is_kept_and_the_slot_is_free_again_soon(
+    serve: Serve, slow_search: SlowSearch, clock: Clock
+) -> None:
+    server = serve(workers=1, max_queue=0, timeout_s=100.0)
+    with slow_search, ThreadPoolExecutor(1) as client:
+        asked = client.submit(post, f"{server}/answer", json=QUESTION)
+        slow_search.wait(1)
+        clock.forward(100)
+        late = asked.result()
         assert ended_with(late) == (504, "deadline_exceeded")
-        assert late.json()["detail"].startswith("No answer within 0.2 s.")
+        assert late.json()["detail"].startswith("No answer within 100.0 s.")
         assert post(f"{server}/answer", json=QUESTION).status_code == 503
         slow_search.go_on.set()
         until(lambda: counted(server, "openbook_questions_running") == 0)
@@ -119,27 +120,27 @@ def test_a_deadline_is_kept_and_the_slot_is_free_again_soon(serve: Serve, slow_s
 
 
 def test_questions_during_swaps_are_answered_from_the_version_that_they_name(server: str) -> None:
-    swapped = threading.Event()
+    swapped, seen = threading.Event(), set()
 
-    def versions_seen(_: int) -> set[str]:
-        seen = set()
+    def ask_on() -> None:
         while not swapped.is_set():
             body = {**QUESTION, "n_docs": 12, "num_beams": 1, "max_new_tokens": 3}
             answer = post(f"{server}/answer", json=body).raise_for_status().json()
             assert {one["text"] for one in answer["passages"]} == TEXTS[answer["index"]["version"]]
-            seen.add(answer["index"]["version"])
-        return seen
+            seen.add((answer["index"]["version"], answer["index"]["generation"]))
 
     with ThreadPoolExecutor(4) as clients:
-        seen = clients.map(versions_seen, range(4))
+        asking = [clients.submit(ask_on) for _ in range(4)]
         try:
-            for swap in range(20):
-                body = {"version": ("tiny-2018", "tiny-2016")[swap % 2]}
-                assert post(f"{server}/index/swap", json=body, headers=ADMIN).json()["generation"] == swap + 1
-                time.sleep(0.02)
+            for swap in range(10):
+                version = ("tiny-2018", "tiny-2016")[swap % 2]
+                swapped_to = post(f"{server}/index/swap", json={"version": version}, headers=ADMIN).json()
+                assert swapped_to["generation"] == swap + 1
+                until(lambda now=(version, swap + 1): now in seen)
         finally:
             swapped.set()
-    assert set.union(*seen) == {"tiny-2016", "tiny-2018"}
+    for one in asking:
+        one.result()
 
 
 def test_the_end_waits_for_questions_and_closes_the_index(

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from openbook.api.app import create_app
-from openbook.application import first_index, follow_current
+from openbook.application import first_index
 from openbook.errors import StoreUnreachable
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
@@ -33,8 +33,8 @@ def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(object_store, "LONGEST_PAUSE_S", 0.001)
     monkeypatch.setattr(remote_store, "AWAY_S", 0.05)
-    for module in (first_index, follow_current):
-        monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr(first_index, "FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr(first_index, "LONGEST_PAUSE_S", 0.02)
 
 
 @pytest.fixture

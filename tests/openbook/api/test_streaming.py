@@ -20,6 +20,7 @@ from openbook.api import streaming
 from openbook.api.streaming import asks_for_events
 from openbook.rag import decoding
 from openbook.settings import Settings
+from tests.fixtures.clock import Clock
 from tests.openbook.api.conftest import PERU, MakeClient, SlowSearch, connect, ended_with, get, until
 from tests.openbook.api.test_server import counted
 
@@ -160,12 +161,13 @@ def test_each_event_comes_when_it_is_known(server: str, stepping: Stepping) -> N
         assert [name for name, _ in events][-1] == "answer"
 
 
-def test_a_deadline_ends_a_stream_with_a_problem(server: str, stepping: Stepping) -> None:
-    with streaming_from(server, STREAM | {"timeout_s": 0.7}) as events:
+def test_a_deadline_ends_a_stream_with_a_problem(server: str, stepping: Stepping, clock: Clock) -> None:
+    with streaming_from(server, STREAM | {"timeout_s": 100.0}) as events:
         assert next(events)[0] == "passages"
+        clock.forward(100)
         ((name, problem),) = events
     assert (name, problem["code"], problem["status"]) == ("error", "deadline_exceeded", 504)
-    assert problem["detail"].startswith("No answer within 0.7 s.")
+    assert problem["detail"].startswith("No answer within 100.0 s.")
     assert problem["request_id"]
     assert counted(server, 'openbook_requests_total{outcome="deadline_exceeded",route="/answer"}') == 1
     stepping.go_on(1)
@@ -188,7 +190,7 @@ def test_a_client_that_hangs_up_before_the_first_event_is_seen_too(server: str, 
     client = slow_search.ask(server, STREAM)
     slow_search.wait(1)
     client.close()
-    until(lambda: counted(server, 'openbook_requests_total{outcome="cancelled",route="/answer"}') == 1, 10)
+    until(lambda: counted(server, 'openbook_requests_total{outcome="cancelled",route="/answer"}') == 1)
     slow_search.go_on.set()
     until(lambda: counted(server, "openbook_questions_running") == 0)
 
@@ -296,7 +298,7 @@ def test_a_client_that_stops_reading_is_cut_off(
         return "x" * (64 << 20)
 
     with api_server.serving(app, settings) as port, who_never_reads(port, "/large"):
-        assert lost.ended.wait(20)
+        assert lost.ended.wait(60)
 
 
 @pytest.mark.parametrize("header", ["connection: close", "connection: keep-alive"])
@@ -313,7 +315,7 @@ def test_a_client_that_leaves_the_last_bytes_unread_is_cut_off(
         return "x" * 60_000
 
     with api_server.serving(app, settings) as port, who_never_reads(port, "/rest", header):
-        assert lost.ended.wait(20)
+        assert lost.ended.wait(60)
 
 
 def test_a_client_that_reads_slowly_gets_all(app: FastAPI, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

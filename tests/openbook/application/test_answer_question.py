@@ -1,6 +1,5 @@
 import asyncio
 import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -73,18 +72,18 @@ def test_the_deadline_of_a_pinned_question_covers_the_look_at_the_store(
     answer_question: AnswerQuestion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
-    monkeypatch.setattr(IndexStore, "info", lambda self, version: go_on.wait(5))
+    monkeypatch.setattr(IndexStore, "info", lambda self, version: go_on.wait(120))
 
     async def main() -> None:
-        started = time.monotonic()
-        for ask in (
-            answer_question.retrieve(QUESTION, FOUR, timeout_s=0.05, index="tiny-2018"),
-            answer_question.compare(QUESTION, FOUR, ["tiny-2016", "tiny-2018"], timeout_s=0.05),
-        ):
-            with pytest.raises(DeadlineExceeded):
-                await ask
-        assert time.monotonic() - started < 4
-        go_on.set()
+        try:
+            for ask in (
+                answer_question.retrieve(QUESTION, FOUR, timeout_s=0.05, index="tiny-2018"),
+                answer_question.compare(QUESTION, FOUR, ["tiny-2016", "tiny-2018"], timeout_s=0.05),
+            ):
+                with pytest.raises(DeadlineExceeded):
+                    await asyncio.wait_for(ask, 60)
+        finally:
+            go_on.set()
 
     asyncio.run(main())
 
@@ -147,7 +146,7 @@ def test_a_client_that_hangs_up_does_not_end_the_lease_of_the_thread_that_search
 
     async def main() -> None:
         asked = asyncio.ensure_future(answer_question.answer(QUESTION, AnswerOptions(), timeout_s=LONG))
-        assert await asyncio.to_thread(searching.wait, 10)
+        assert await asyncio.to_thread(searching.wait, 60)
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
@@ -181,20 +180,20 @@ def test_every_answer_during_swaps_is_wholly_from_the_version_that_it_names(
             seen[answer.source.index.version].add(answer.source.index.generation)
 
     async def swaps() -> None:
-        for swap in range(16):
+        for swap in range(8):
             version = ("tiny-2018", "tiny-2016")[swap % 2]
-            await asyncio.wrap_future(swap_index.begin(version))
-            await asyncio.sleep(0.02)
+            report = await asyncio.wrap_future(swap_index.begin(version))
+            while report.generation not in seen[version]:
+                await asyncio.sleep(0.001)
 
     async def main() -> None:
         swapping = asyncio.ensure_future(swaps())
         await asyncio.gather(swapping, *(client(swapping) for _ in range(6)))
-        assert await pool.close(within_s=10)
+        assert await pool.close(within_s=60)
 
     asyncio.run(main())
-    assert len(seen["tiny-2016"]) > 3
-    assert len(seen["tiny-2018"]) > 3
-    assert [resident.index for resident in live.residents()] == [IndexVersion("tiny-2016", 16, "2016-12-21")]
+    assert seen["tiny-2016"] | seen["tiny-2018"] >= set(range(1, 9))
+    assert [resident.index for resident in live.residents()] == [IndexVersion("tiny-2016", 8, "2016-12-21")]
 
 
 def test_a_pinned_question_whose_version_is_replaced_while_it_waits_is_refused(

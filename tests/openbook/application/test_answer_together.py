@@ -55,7 +55,7 @@ class Crowd:
         go_on.set()
         found = await asyncio.gather(*tasks, return_exceptions=True)
         await busy
-        await self.pool.close(within_s=10)
+        await self.pool.close(within_s=60)
         return found
 
     def n_batches(self) -> int:

@@ -58,7 +58,7 @@ def test_deadlines_and_admission_do_not_change(pool: WorkPool) -> None:
         started = time.monotonic()
         with pytest.raises(DeadlineExceeded):
             await pool.run(compute, None, timeout_s=0.1)
-        assert 0.1 <= time.monotonic() - started < 5
+        assert 0.1 <= time.monotonic() - started < TIMEOUT
         second = asyncio.ensure_future(pool.run(compute, None, timeout_s=TIMEOUT))
         await asyncio.sleep(0)
         with pytest.raises(Overloaded) as refused:
@@ -67,7 +67,7 @@ def test_deadlines_and_admission_do_not_change(pool: WorkPool) -> None:
         closing = asyncio.ensure_future(pool.close(within_s=TIMEOUT))
         await asyncio.sleep(0.05)
         go_on.set()
-        assert all(0 <= waited < 5 for waited in await asyncio.gather(first, second))
+        assert all(0 <= waited < TIMEOUT for waited in await asyncio.gather(first, second))
         assert await closing
 
     asyncio.run(main())
@@ -79,25 +79,26 @@ def test_leases_drains_and_the_times_of_a_swap_do_not_change(start: Start) -> No
         started = time.monotonic()
         with pytest.raises(DrainTimedOut):
             replica.swap_index.begin("tiny-2018", policy="resource").result(TIMEOUT)
-        assert 0.2 <= time.monotonic() - started < 5
+        assert 0.2 <= time.monotonic() - started < TIMEOUT
         assert lease.snapshot.passages([0])
         assert replica.live.now() == OLD
-    assert 0 < replica.swap_index.begin("tiny-2018").result(TIMEOUT).seconds["total"] < 5
+    assert 0 < replica.swap_index.begin("tiny-2018").result(TIMEOUT).seconds["total"] < TIMEOUT
     assert replica.live.now() == NEW
 
 
 def test_following_does_not_change(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[float] = []
+
     def fail(self: IndexSnapshot, report: object = None) -> None:
+        tried.append(time.monotonic())
         raise IndexFileSizeWrong(version=self.info.version, file="index.faiss", found=1, expected=2)
 
-    replica = start(follow_every_s=0.01)
+    replica = start(follow_every_s=0.01, pauses_s=(0.2, 0.4))
     replica.store.set_current("tiny-2018")
     assert soon(lambda: replica.version() == "tiny-2018")
     with monkeypatch.context() as patch:
         patch.setattr(IndexSnapshot, "warm", fail)
         replica.store.set_current("tiny-2016")
-        assert soon(lambda: samples(replica.telemetry).get(FAILED))
-        # the first pause is of a second
-        time.sleep(0.2)
-        assert samples(replica.telemetry)[FAILED] == 1
+        assert soon(lambda: samples(replica.telemetry).get(FAILED) == 2)
+        assert tried[1] - tried[0] >= 0.2
     assert soon(lambda: replica.version() == "tiny-2016")

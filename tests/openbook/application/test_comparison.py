@@ -21,6 +21,7 @@ from openbook.entities import Answer, AnswerOptions, AnswerText, IndexVersion, S
 from openbook.errors import DeadlineExceeded, IndexNotResident, UnknownIndex
 from openbook.rag.engine import RagEngine
 from openbook.storage.snapshot import IndexSnapshot
+from tests.fixtures.clock import Clock
 from tests.fixtures.indexes import tiny_passages
 from tests.fixtures.replicas import Start
 from tests.openbook.application.conftest import TIMEOUT, samples
@@ -71,7 +72,7 @@ def test_a_version_that_is_not_open_refuses_the_whole(
 
 
 def test_a_comparison_takes_one_slot_all_its_leases_and_one_deadline(
-    answer_question: AnswerQuestion, live: LiveIndex, pool: WorkPool, monkeypatch: pytest.MonkeyPatch
+    answer_question: AnswerQuestion, live: LiveIndex, pool: WorkPool, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
     nearest = IndexSnapshot.nearest
@@ -83,14 +84,15 @@ def test_a_comparison_takes_one_slot_all_its_leases_and_one_deadline(
     monkeypatch.setattr(IndexSnapshot, "nearest", slow_search)
 
     async def main() -> None:
-        asked = [asyncio.ensure_future(answer_question.compare(QUESTION, OPTIONS, BOTH, timeout_s=0.4)) for _ in "ab"]
-        until = time.monotonic() + 10
+        asked = [asyncio.ensure_future(answer_question.compare(QUESTION, OPTIONS, BOTH, timeout_s=600)) for _ in "ab"]
+        until = time.monotonic() + TIMEOUT
         while sum(one.leases for one in live.residents()) < 4 and time.monotonic() < until:
             await asyncio.sleep(0.005)
         assert [one.leases for one in live.residents()] == [2, 2]
         assert pool.running() + pool.waiting() == 2
+        clock.forward(600)
         ended = await asyncio.gather(*asked, return_exceptions=True)
-        assert [str(one).partition(" s.")[0] for one in ended] == ["No answer within 0.4"] * 2
+        assert [str(one).partition(" s.")[0] for one in ended] == ["No answer within 600"] * 2
         assert [type(one) for one in ended] == [DeadlineExceeded] * 2
         # the leases belong to the work, which has not ended
         assert [one.leases for one in live.residents()] == [2, 2]

@@ -1,14 +1,15 @@
 """Replicas over one folder: what one makes current becomes live in the other, and what cannot be does no harm."""
 
+import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from openbook.application import follow_current
-from openbook.application.follow_current import FollowProblem
+from openbook.application.follow_current import FollowCurrent, FollowProblem
 from openbook.errors import IndexFileSizeWrong, OpenbookError
 from openbook.storage.current import NO_CURRENT, CurrentMark
 from openbook.storage.index_store import IndexStore
@@ -22,10 +23,9 @@ EVERY_S, NEVER_S = 0.01, 3600.0
 FAILURES = 'openbook_current_follow_failures_total{code="index_corrupt"}'
 
 
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow_current, "FIRST_PAUSE_S", 0.02)
-    monkeypatch.setattr(follow_current, "LONGEST_PAUSE_S", 0.04)
+@pytest.fixture
+def start(start: Start) -> Start:
+    return partial(start, pauses_s=(0.02, 0.04))
 
 
 def look(*replicas: Replica, times: int = 3) -> None:
@@ -198,10 +198,8 @@ def test_a_broken_version_is_tried_again_and_served_once_it_is_mended(start: Sta
     assert soon(lambda: replica.version() == "tiny-2018" and problem(replica) is None)
 
 
-def test_pauses_grow_to_the_longest(start: Start, monkeypatch: pytest.MonkeyPatch, tried: list[float]) -> None:
-    monkeypatch.setattr(follow_current, "FIRST_PAUSE_S", 0.03)
-    monkeypatch.setattr(follow_current, "LONGEST_PAUSE_S", 0.1)
-    replica = start(follow_every_s=EVERY_S)
+def test_pauses_grow_to_the_longest(start: Start, tried: list[float]) -> None:
+    replica = start(follow_every_s=EVERY_S, pauses_s=(0.03, 0.1))
     replica.store.set_current("tiny-2018")
     assert soon(lambda: len(tried) >= 5)
     # each at least so long, however busy the machine is
@@ -216,9 +214,8 @@ def test_an_unforeseen_error_is_not_tried_again_at_every_look(start: Start, monk
         tried.append(self.info.version)
         raise MemoryError
 
-    monkeypatch.setattr(follow_current, "FIRST_PAUSE_S", 3600.0)
     monkeypatch.setattr(IndexSnapshot, "warm", fail)
-    replica = start(follow_every_s=NEVER_S)
+    replica = start(follow_every_s=NEVER_S, pauses_s=(3600.0, 3600.0))
     replica.store.set_current("tiny-2018")
     look(replica)
     assert tried == ["tiny-2018"]
@@ -271,8 +268,25 @@ def test_a_current_that_cannot_be_read_is_told_and_comes_back(start: Start, inde
 
 
 @pytest.mark.parametrize("how", ["unreadable", "gone"])
-def test_a_folder_that_comes_back_as_it_was_is_no_change(start: Start, indexes_folder: Path, how: str) -> None:
+def test_a_folder_that_comes_back_as_it_was_is_no_change(
+    start: Start, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
     """A replica that was started on another version than CURRENT's, or whose swap was not durable, stays on it."""
+    looks: list[None] = []
+    look_once = FollowCurrent.look
+
+    def counted(self: FollowCurrent) -> None:
+        try:
+            look_once(self)
+        finally:
+            looks.append(None)
+
+    def looked_again() -> bool:
+        before = len(looks)
+        # one may have begun before
+        return soon(lambda: len(looks) >= before + 2)
+
+    monkeypatch.setattr(FollowCurrent, "look", counted)
     replica = start("tiny-2018", follow_every_s=EVERY_S)
     elsewhere = indexes_folder.with_name("elsewhere")
     indexes_folder.rename(elsewhere)
@@ -280,10 +294,10 @@ def test_a_folder_that_comes_back_as_it_was_is_no_change(start: Start, indexes_f
         indexes_folder.touch()
         assert soon(lambda: problem(replica))
         indexes_folder.unlink()
-    time.sleep(5 * EVERY_S)
+    assert looked_again()
     elsewhere.rename(indexes_folder)
     assert soon(lambda: problem(replica) is None)
-    time.sleep(5 * EVERY_S)
+    assert looked_again()
     assert (replica.store.current(), replica.version()) == ("tiny-2016", "tiny-2018")
 
 
@@ -292,6 +306,4 @@ def test_closing_ends_the_thread(start: Start) -> None:
     assert replica.follower is not None
     replica.follower.close()
     replica.follower.close()
-    replica.store.set_current("tiny-2018")
-    time.sleep(5 * EVERY_S)
-    assert replica.version() == "tiny-2016"
+    assert "follow-current" not in {thread.name for thread in threading.enumerate()}

@@ -101,10 +101,10 @@ def test_the_thread_that_ends_the_last_lease_closes_the_snapshot(live: LiveIndex
 
     thread = threading.Thread(target=read)
     thread.start()
-    assert leased.wait(10)
+    assert leased.wait(60)
     live.flip(four.open("v1"))
     go_on.set()
-    thread.join(10)
+    thread.join(60)
     [(snapshot, was_open)] = seen
     assert was_open
     assert not is_open(snapshot)
@@ -429,7 +429,7 @@ def test_threads_that_lease_during_flips_never_read_a_closed_snapshot(
             live.add_resident(four.open(VERSIONS[(swap + 2) % 4]))
     stop.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert failures == []
     assert set(read) == set(VERSIONS)
     assert len(live.residents()) == residents

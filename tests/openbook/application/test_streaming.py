@@ -19,6 +19,7 @@ from openbook.errors import DeadlineExceeded, InvalidRequest, Overloaded, TooMan
 from openbook.rag import decoding
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.clock import Clock
 from tests.openbook.application.conftest import samples, soon
 from tests.openbook.application.test_answer_together import LONG, QUESTIONS, Crowd
 
@@ -118,7 +119,7 @@ def test_closing_a_stream_frees_its_place_and_its_lease_at_the_next_step(
             assert pool.running() == 1
             began = time.monotonic()
         # it does not wait for the step that is being computed
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
         stepping.go_on(1)
 
     asyncio.run(main())
@@ -143,7 +144,9 @@ def test_a_stream_that_hangs_up_leaves_its_neighbours_theirs(crowd: Crowd) -> No
         assert_whole(one)
 
 
-def test_an_error_comes_when_it_happens(answer_question: AnswerQuestion, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_comes_when_it_happens(
+    answer_question: AnswerQuestion, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before the first event, as an answer's does; and after it."""
     with pytest.raises(TooManyDocs):
         asyncio.run(heard(answer_question.stream(QUESTIONS[0], AnswerOptions(n_docs=13), timeout_s=LONG)))
@@ -151,10 +154,12 @@ def test_an_error_comes_when_it_happens(answer_question: AnswerQuestion, monkeyp
     events: Events = []
 
     async def main() -> None:
-        async for event in answer_question.stream(QUESTIONS[0], GREEDY, timeout_s=1.0):
+        async for event in answer_question.stream(QUESTIONS[0], GREEDY, timeout_s=LONG):
             events.append(event)
             if len(events) < 3:
                 stepping.go_on(1)
+            else:
+                clock.forward(LONG)
 
     try:
         with pytest.raises(DeadlineExceeded):
@@ -267,7 +272,7 @@ def test_a_loop_that_is_gone_does_not_fail_the_batch_of_others(crowd: Crowd, mon
         await asyncio.gather(busy, leaving)
         stepping.go_on()
         answer = await asked
-        await crowd.pool.close(within_s=10)
+        await crowd.pool.close(within_s=60)
         return answer
 
     assert asyncio.run(main()).answers

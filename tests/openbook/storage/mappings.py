@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 def mapped(path: Path) -> int:

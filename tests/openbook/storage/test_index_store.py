@@ -617,9 +617,9 @@ def test_a_deletion_waits_for_current_and_current_for_a_deletion(
     calls = [(IndexStore(store.folder).set_current, "tiny-2018"), (delete_version, store, "tiny-2018")]
     late = threading.Thread(target=act, args=calls[first == "delete"])
     late.start()
-    assert checked.wait(10)
+    assert checked.wait(60)
     act(*calls[first != "delete"])
-    late.join(10)
+    late.join(60)
     assert errors == [IndexInUse if first == "set_current" else UnknownIndex]
     assert store.current() in store.versions()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from openbook.application import follow_current
+from openbook.application.follow_current import FollowCurrent
 from openbook.errors import (
     CurrentConflict,
     IndexIncompatible,
@@ -41,8 +41,6 @@ def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "LOOK_S", 0.005)
     monkeypatch.setattr(remote_store, "LOOK_S", 0.0)
     monkeypatch.setattr(remote_store, "AWAY_S", 0.0)
-    monkeypatch.setattr(follow_current, "FIRST_PAUSE_S", 0.02)
-    monkeypatch.setattr(follow_current, "LONGEST_PAUSE_S", 0.04)
 
 
 class Fleet:
@@ -59,7 +57,11 @@ class Fleet:
     def start(self, number: int, version: str | None = None, **changed: Any) -> Replica:
         store = changed.pop("store", None) or self.machine(number)
         replica = Replica.start(
-            store.folder, version, store=store, name=f"replica-{number}", **({"follow_every_s": EVERY_S} | changed)
+            store.folder,
+            version,
+            store=store,
+            name=f"replica-{number}",
+            **({"follow_every_s": EVERY_S, "pauses_s": (0.02, 0.04)} | changed),
         )
         self.replicas.append(replica)
         return replica
@@ -172,8 +174,16 @@ def test_a_store_without_conditions_says_so(fleet: Fleet, caplog: pytest.LogCapt
 
 
 def test_a_store_that_is_away_leaves_live_what_is_live(
-    fleet: Fleet, away: Away, caplog: pytest.LogCaptureFixture
+    fleet: Fleet, away: Away, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    looked: list[float] = []
+    look = FollowCurrent.look
+
+    def timed(self: FollowCurrent) -> None:
+        looked.append(time.monotonic())
+        look(self)
+
+    monkeypatch.setattr(FollowCurrent, "look", timed)
     replica = fleet.start(0)
     assert replica.follower is not None
     replica.store.fetch("tiny-2018", lambda share: None)
@@ -183,10 +193,10 @@ def test_a_store_that_is_away_leaves_live_what_is_live(
     assert problem is not None
     assert (problem.code, replica.version()) == ("store_unreachable", "tiny-2016")
     assert samples(replica.telemetry)["openbook_following_ok"] == 0
-    before = away.calls
-    time.sleep(0.2)
+    looked.clear()
+    assert soon(lambda: len(looked) > 4)
     # not every hundredth of a second, and said once
-    assert away.calls - before < 12
+    assert looked[4] - looked[0] > 0.06
     assert sum("CURRENT cannot be read" in one.message for one in caplog.records) == 1
     # what is on the disk can be swapped to, and the report says that nobody follows
     report = replica.swap_index.begin("tiny-2018").result(TIMEOUT)

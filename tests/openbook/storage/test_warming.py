@@ -65,7 +65,7 @@ def test_scattered_rows_are_brought_in_at_once_and_no_others(tmp_path: Path, mon
             whole = np.frombuffer(mapped, dtype=np.uint8)
             assert in_memory(whole) == 0
             read_ahead(array, rows)
-            until = time.monotonic() + 5
+            until = time.monotonic() + 60
             while in_memory(whole) < wanted and time.monotonic() < until:
                 time.sleep(0.001)
             assert in_memory(whole) == wanted
