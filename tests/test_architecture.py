@@ -69,14 +69,14 @@ CLIENTS_EXTRA = {"mcp", "starlette", "uvicorn"}
 # Lines of Python that a room may have. A number goes down by itself; it goes up only together with its reason, in the
 # commit that needs it.
 MOST_LINES = {
-    "openbook": 1240,
-    "openbook.api": 4068,
+    "openbook": 1258,
+    "openbook.api": 4081,
     "openbook.application": 2183,
-    "openbook.cli": 3415,
+    "openbook.cli": 3425,
     "openbook.indexing": 5854,
-    "openbook.rag": 6908,
+    "openbook.rag": 7085,
     "openbook.storage": 5160,
-    "openbook_client": 1783,
+    "openbook_client": 1803,
     "openbook_lab": 1,
     "openbook_lab.benchmarks": 2308,
     "openbook_lab.datasets": 633,
@@ -85,7 +85,7 @@ MOST_LINES = {
     "openbook_lab.training": 4614,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 17_086
+MOST_LINES_SERVED = 17_281
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

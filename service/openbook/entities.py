@@ -138,12 +138,14 @@ class AnswerOptions:
 class Quote:
     """An answer in the passages' own writing: as a whole, and by token, the end's name included.
 
-    `spans[k]` are the character ranges [start, end) of passage k's text that say it; a title has none.
+    `spans[k]` are the character ranges [start, end) of passage k's text that say it; a title has none. `weights[k]` are
+    their p(span | x, z).
     """
 
     text: str
     token_texts: tuple[str, ...]
     spans: tuple[tuple[tuple[int, int], ...], ...]
+    weights: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +227,21 @@ class AnswerPassage:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """A stretch of the passage of this rank: characters [start, end) of its text.
+
+    `share` is what the answer's spans in it have of the posterior.
+    """
+
+    rank: int
+    passage_id: str
+    text: str
+    start: int
+    end: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class StageSeconds:
     queue: float = 0.0
     encode: float = 0.0
@@ -290,7 +307,7 @@ class _Sourced:
 
 @dataclass(frozen=True, slots=True)
 class Answer(_Sourced):
-    """The best answers to a question; tokens, posteriors and spans are those of the first.
+    """The best answers to a question; tokens, posteriors, spans and evidence are those of the first.
 
     `no_answer` is the probability that none of the passages answers: p(empty answer | x), which a checkpoint is trained
     to give to such passages; and after calibration also what the best doc_score says of it. `n_read` counts the tokens
@@ -306,6 +323,7 @@ class Answer(_Sourced):
     source: Source
     abstained: bool = False
     n_read: int = 0
+    evidence: tuple[Evidence, ...] = ()
 
     @property
     def text(self) -> str | None:

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openbook_client.client import AsyncOpenbook
 from openbook_client.errors import OpenbookError, WrongUse
-from openbook_client.results import IndexVersion, Part, Passage, RetrievedPassage
+from openbook_client.results import Evidence, IndexVersion, Part, Passage, RetrievedPassage
 
 INSTRUCTIONS = (
     "Openbook answers questions from an index of passages, such as an encyclopedia of one date. Every result names the "
@@ -45,6 +45,10 @@ class SourcedAnswer(Part):
     log_prob: Annotated[float, Field(description="log p(answer | question).")]
     no_answer: Annotated[
         float, Field(description="The probability that no passage answers: near 1, do not trust the answer.")
+    ]
+    evidence: Annotated[
+        tuple[Evidence, ...],
+        Field(description="The sentences, list items or table rows that the answer stands on: quote them."),
     ]
     passages: Annotated[
         tuple[Passage, ...],
@@ -97,6 +101,8 @@ class Tools:
         except OpenbookError as error:
             return _failed(error)
         said = WITHHELD if found.answer is None else found.answer
+        if found.answer is not None:
+            said = "\n\n".join([said, *(f"[{one.rank}] {one.text}" for one in found.evidence)])
         sources = _quoted(found.passages, found.index, found.attribution, [one.posterior for one in found.passages])
         return _result(SourcedAnswer.model_validate(_fields(found, SourcedAnswer)), f"{said}\n\n{sources}")
 
@@ -229,8 +235,10 @@ def _quoted(
 
 def _source(passage: RetrievedPassage) -> list[str]:
     """A line that says where it is from, where that is known."""
-    said = [one for one in (passage.section, passage.published, passage.url) if one]
-    return [", ".join(said)] if said else []
+    page = passage.metadata.get("page")
+    said = [passage.section, passage.metadata.get("path"), f"page {page}" if page else None, passage.published]
+    known = [str(one) for one in (*said, passage.url) if one]
+    return [", ".join(known)] if known else []
 
 
 def _failed(error: OpenbookError) -> CallToolResult:

@@ -94,6 +94,17 @@ class Passage(RetrievedPassage):
     ]
 
 
+class Evidence(Part):
+    """A sentence, list item, table row or code block that the answer stands on."""
+
+    rank: Annotated[int, Field(description="Of its passage.")]
+    passage_id: str
+    text: str
+    start: Annotated[int, Field(description="Where it stands in the passage's text: characters [start, end).")]
+    end: int
+    share: Annotated[float, Field(description="Of the posterior: what the answer's spans in it carry.")]
+
+
 class AnswerText(Part):
     text: str
     log_prob: float
@@ -114,6 +125,7 @@ class Answer(Result):
     search: Search
     answers: tuple[AnswerText, ...]
     passages: tuple[Passage, ...]
+    evidence: Annotated[tuple[Evidence, ...], Field(description="At most three, the largest share first.")] = ()
     tokens: tuple[Token, ...]
     posterior_kind: Annotated[
         str,

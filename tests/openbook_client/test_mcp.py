@@ -51,7 +51,10 @@ def check_sourced(result: Any, library: str) -> None:
     assert [one["rank"] for one in found["passages"]] == [1, 2, 3]
     assert sum(one["posterior"] for one in found["passages"]) == pytest.approx(1.0)
     (block,) = result.content
-    assert block.text.startswith(f"{expected['answer']}\n\nPassages of tiny-2016 of 2016-12-21:\n\n[1] ")
+    stands_on = "".join(f"\n\n[{one['rank']}] {one['text']}" for one in expected["evidence"])
+    assert stands_on
+    said = f"{expected['answer']}{stands_on}\n\nPassages of tiny-2016 of 2016-12-21:\n\n[1] "
+    assert block.text.startswith(said)
     assert all(one["text"] in block.text for one in found["passages"])
 
 
@@ -214,8 +217,10 @@ def test_the_configuration_of_an_assistant_that_the_docs_show_is_json() -> None:
 def test_an_assistant_reads_where_a_passage_is_from() -> None:
     fields = {"rank": 1, "passage_id": "p", "title": "Peru", "text": "Text.", "doc_score": 1.0, "prior": 1.0}
     source = {"url": "https://a.example/", "section": "One", "published": "2018-12-20"}
+    source |= {"metadata": {"path": "a/b.pdf", "page": 3}}
     passages = [RetrievedPassage.model_validate(fields | source), RetrievedPassage.model_validate(fields)]
     index = IndexVersion(version="v", generation=0, snapshot_date=None)
     assert _quoted(passages, index, "", [0.75, 0.25]) == (
-        "Passages of v:\n\n[1] Peru (75%)\nOne, 2018-12-20, https://a.example/\nText.\n\n[1] Peru (25%)\nText."
+        "Passages of v:\n\n[1] Peru (75%)\nOne, a/b.pdf, page 3, 2018-12-20, https://a.example/\nText.\n\n"
+        "[1] Peru (25%)\nText."
     )

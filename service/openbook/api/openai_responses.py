@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import BaseModel, Field
 
 from openbook.api.openai_requests import ChatCompletionRequest, OpenAIBody, ResponsesRequest
-from openbook.entities import Answer, AnswerPassage, AnswerText, AnswerToken, ModelKind
+from openbook.entities import Answer, AnswerPassage, AnswerText, AnswerToken, Evidence, ModelKind
 from openbook_client.results import Answer as AnswerResponse
 from openbook_client.results import IndexVersion as Index
 
@@ -89,6 +89,19 @@ class FileCitation(BaseModel):
 def text_of(answer: AnswerText | None) -> str:
     """The text to show. `None` (withheld) and an empty answer give NO_ANSWER."""
     return (answer.text if answer is not None else "") or NO_ANSWER
+
+
+def shown(answer: Answer) -> str:
+    """The text, and below it what it stands on, each stretch quoted with where it is from."""
+    quotes = [] if best_of(answer) is None else [_quote(one, answer.passages[one.rank - 1]) for one in answer.evidence]
+    return "\n\n".join([text_of(best_of(answer)), *quotes])
+
+
+def _quote(evidence: Evidence, cited: AnswerPassage) -> str:
+    """In Markdown, in which chats show a text."""
+    where = f"{cited.title} > {cited.section}" if cited.section else cited.title
+    where = f"[{where}]({cited.url})" if cited.url else where
+    return "\n".join(f"> {line}".rstrip() for line in [*evidence.text.splitlines(), "", where])
 
 
 def best_of(answer: Answer) -> AnswerText | None:
@@ -177,7 +190,7 @@ class ChatCompletionResponse(BaseModel):
     ) -> Self:
         best = ChatChoice(
             index=0,
-            message=ChatMessage(content=text_of(best_of(answer)), annotations=chat_annotations(answer)),
+            message=ChatMessage(content=shown(answer), annotations=chat_annotations(answer)),
             logprobs=ChatLogprobs(content=logprobs(answer, body, special)) if body.wants_logprobs else None,
             finish_reason=finish_reason(best_of(answer)),
         )
@@ -306,7 +319,7 @@ class OpenAIResponse(BaseModel):
         whole = finish_reason(best_of(answer)) == "stop"
         n_said = sum(one.n_tokens for one in answer.answers)
         text = OutputText(
-            text=text_of(best_of(answer)),
+            text=shown(answer),
             annotations=citations(answer),
             logprobs=logprobs(answer, body, special) if body.wants_logprobs else [],
         )

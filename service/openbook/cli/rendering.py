@@ -46,6 +46,12 @@ def show_answer(answer: Body, console: Console) -> None:
 
 
 def _print_given(answer: Body, console: Console) -> None:
+    # an earlier Openbook sends none
+    for one in answer.get("evidence", ()):
+        passage = answer["passages"][one["rank"] - 1]
+        console.print()
+        console.print(Padding.indent(Text(_printable_lines(one["text"])), 4))
+        console.print(Padding.indent(_titled(passage, source_of(passage)), 4))
     for number, other in enumerate(answer["answers"][1:], start=2):
         console.print(Text.assemble((f"{number}. ", "dim"), _said(other["text"], other["log_prob"], style="")))
     console.print()
@@ -116,7 +122,7 @@ def dated(index: Body) -> str:
 
 def marked(passage: Body, console: Console) -> Text:
     """The text with the answer coloured on a terminal, and between asterisks where there is no colour."""
-    text, spans = printable(passage["text"]), passage["answer_spans"]
+    text, spans = _printable_lines(passage["text"]), passage["answer_spans"]
     if console.is_terminal and not console.no_color:
         coloured = Text(text)
         for start, end in spans:
@@ -125,6 +131,10 @@ def marked(passage: Body, console: Console) -> Text:
     for start, end in sorted(map(tuple, spans), reverse=True):
         text = f"{text[:start]}*{text[start:end]}*{text[end:]}"
     return Text(text)
+
+
+def _printable_lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def bar(share: float, *, ascii_only: bool = False) -> str:

@@ -47,6 +47,7 @@ from openbook.rag import provenance
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.decoding import document_posterior
+from openbook.rag.evidence import evidence
 from openbook.rag.generator import Generator
 from openbook.rag.listening import NO_LISTENERS, Listeners, ToldTokens
 from openbook.rag.marginal import doc_log_prior
@@ -347,17 +348,19 @@ class RagEngine:
             )
             for one in best
         )
-        token_texts = self._token_texts(best[0])
+        token_texts, quote = self._token_texts(best[0]), best[0].quote
+        passages = _passages(retrieved, log_prior, posterior, answers[0].text, quote)
         return Answer(
             answers=answers,
             tokens=tuple(
                 starmap(AnswerToken, zip(token_texts, best[0].token_log_probs, best[0].posterior, strict=True))
             ),
-            passages=_passages(retrieved, log_prior, posterior, answers[0].text, best[0].quote),
+            passages=passages,
             model=options.model,
             posterior_kind="per_token" if options.model == "token" else "running",
             no_answer=no_answer,
             source=source,
+            evidence=evidence(question, answers[0].text, passages, quote.weights if quote else ()),
         )
 
     def _token_texts(self, hypothesis: Hypothesis) -> Sequence[str]:

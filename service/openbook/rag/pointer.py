@@ -197,20 +197,22 @@ class Pointer(Generator):
         if beginning is None:
             ids, quote = (self.eos,), Quote("", (end,), ((),) * len(asked))
         else:
-            rows = tree.rows(beginning, weights)
-            places = list(zip(tree.passages[rows].tolist(), tree.places[rows].tolist(), strict=True))
-            z, first = places[0]
+            rows, likely = tree.rows(beginning, weights)
+            places = list(zip(tree.passages[rows].tolist(), tree.places[rows].tolist(), likely.tolist(), strict=True))
+            z, first, _ = places[0]
             tokens = slice(first, first + beginning.length)
             ids, words = asked[z].ids[tokens], _words(asked[z], tokens)
             if beginning.ended:
                 ids = (*ids, self.eos)
+            spans = [
+                _spans(one, {place: share for of_row, place, share in places if of_row == k}, beginning.length)
+                for k, one in enumerate(asked)
+            ]
             quote = Quote(
                 "".join(words).strip(),
                 (*words, end) if beginning.ended else words,
-                tuple(
-                    _spans(one, [place for of_row, place in places if of_row == k], beginning.length)
-                    for k, one in enumerate(asked)
-                ),
+                tuple(tuple(of_passage) for of_passage in spans),
+                tuple(tuple(of_passage.values()) for of_passage in spans),
             )
         return Hypothesis(
             ids, float(log_probs.sum()), tuple(log_probs.tolist()), tuple(map(tuple, posterior.T.tolist())), quote
@@ -240,11 +242,14 @@ def _words(asked: AskedPassage, tokens: slice) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _spans(asked: AskedPassage, places: Sequence[int], length: int) -> tuple[tuple[int, int], ...]:
-    """The characters of the passage's text that spans of so many tokens stand on, first to last, none overlapping."""
-    spans: list[tuple[int, int]] = []
+def _spans(asked: AskedPassage, places: Mapping[int, float], length: int) -> dict[tuple[int, int], float]:
+    """The characters of the passage's text that spans of so many tokens stand on, first to last, none overlapping; with
+    the share of each."""
+    spans: dict[tuple[int, int], float] = {}
+    last = 0
     for place in sorted(places):
         start, end = asked.offsets[place][0] - asked.text_start, asked.offsets[place + length - 1][1] - asked.text_start
-        if start >= (spans[-1][1] if spans else 0):
-            spans.append((start, end))
-    return tuple(spans)
+        if start >= last:
+            spans[start, end] = places[place]
+            last = end
+    return spans

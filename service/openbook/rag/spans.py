@@ -131,13 +131,17 @@ class SpanTree:
         same = (self._windows[:, : len(keys)] == torch.tensor(list(keys))).all(dim=1)  # (N,)
         return Beginning(int(same.nonzero()[0]), len(keys)) if bool(same.any()) else None
 
-    def rows(self, beginning: Beginning, weights: Tensor) -> Tensor:
-        """The rows whose spans begin so, the likeliest first: where the answer stands. weights (K,)."""
+    def rows(self, beginning: Beginning, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows whose spans begin so, the likeliest first, and their p(span | x, z): where the answer stands.
+
+        (K,) -> (N',), (N',)
+        """
         column = beginning.length - 1
         rows = (self._nodes[:, column] == self._nodes[beginning.row, column]).nonzero()[:, 0]  # (N',)
         of_spans = self._shares if beginning.ended else self._begins
         joint = weights[self.passages[rows]] * of_spans[rows, column]  # (N',)
-        return rows[joint.argsort(descending=True, stable=True)]
+        rows = rows[joint.argsort(descending=True, stable=True)]
+        return rows, of_spans[rows, column]
 
     def shares(self, beginning: Beginning | None) -> Shares:
         """What each passage gives to the tokens of an answer and to its end; None is the empty one."""

@@ -16,9 +16,9 @@ from starlette.testclient import TestClient
 
 from openbook.api.app import create_app
 from openbook.api.openai_requests import ChatCompletionRequest, ResponsesRequest
-from openbook.api.openai_responses import NO_ANSWER, chat_annotations, citations
+from openbook.api.openai_responses import NO_ANSWER, chat_annotations, citations, shown
 from openbook.api.schemas import OpenbookOptions
-from openbook.entities import Answer, AnswerOptions
+from openbook.entities import Answer, AnswerOptions, Evidence
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
@@ -215,7 +215,9 @@ def test_an_answer_is_the_one_that_the_call_answer_gives(ai: openai.OpenAI, addr
     plain = post(f"{address}/answer", json={"question": PERU, "n_docs": 4}).json()
     answered = ask(ai, call)
     assert without_seconds(answered.openbook) == without_seconds(plain)
-    assert text_of(call, answered) == plain["answer"]
+    text, _, quoted = text_of(call, answered).partition("\n\n> ")
+    assert text == plain["answer"]
+    assert quoted.startswith(plain["evidence"][0]["text"].partition("\n")[0])
     assert answered.model == "openbook:tiny-2016"
     n_said = len(plain["tokens"])
     usage = answered.usage.model_dump()
@@ -273,7 +275,9 @@ def test_several_answers_are_several_choices(ai: openai.OpenAI, address: str) ->
     plain = post(f"{address}/answer", json={"question": PERU, "n_docs": 4, "num_answers": 3}).json()
     found = ask(ai, "chat", n=3, logprobs=True)
     assert len(plain["answers"]) == 3
-    assert [one.message.content for one in found.choices] == [one["text"] or NO_ANSWER for one in plain["answers"]]
+    best, *others = (one.message.content for one in found.choices)
+    # evidence is that of the first
+    assert [best.partition("\n\n> ")[0], *others] == [one["text"] or NO_ANSWER for one in plain["answers"]]
     assert [one.index for one in found.choices] == [0, 1, 2]
     assert [one.logprobs is not None for one in found.choices] == [True, False, False]
     alone = len(plain["tokens"])
@@ -337,6 +341,19 @@ def test_passages_that_hold_the_answer_are_cited_or_the_one_it_owes_most_to(answ
     assert citations(replace(with_spans(answer, 1), abstained=True)) == []
 
 
+def test_an_answer_is_shown_with_what_it_stands_on_and_where_that_is_from(answer: Answer) -> None:
+    stretch = Evidence(2, "p", "1. Pull.\n\n2. Push.", 0, 18, 0.9)
+    found = replace(with_spans(answer, 2), evidence=(stretch, replace(stretch, rank=1, text="Pull.")))
+    titles = [one.passage.title for one in found.passages]
+    quoted = f"> 1. Pull.\n>\n> 2. Push.\n>\n> {titles[1]}\n\n> Pull.\n>\n> {titles[0]}"
+    assert shown(found) == f"{found.text}\n\n{quoted}"
+    assert shown(replace(found, abstained=True)) == NO_ANSWER
+    linked = with_spans(found, 2, urls=True)
+    placed = replace(linked.passages[1], passage=replace(linked.passages[1].passage, section="Doors"))
+    linked = replace(linked, passages=(linked.passages[0], placed, *linked.passages[2:]))
+    assert f"> [{titles[1]} > Doors](https://a.example/2)\n\n> Pull." in shown(linked)
+
+
 def test_a_passage_with_a_url_is_cited_by_it(answer: Answer) -> None:
     found = with_spans(answer, 1, 3, urls=True)
     titles = {one.rank: one.passage.title for one in found.passages}
@@ -356,7 +373,8 @@ def test_the_cited_passages_of_a_response_hold_its_text(ai: openai.OpenAI) -> No
     (part,) = found.output[0].content
     assert part.annotations
     for one in part.annotations:
-        assert (one.type, one.index) == ("file_citation", len(part.text))
+        # the evidence stands below
+        assert (one.type, one.index) == ("file_citation", len(part.text.partition("\n\n> ")[0]))
         assert passages[one.file_id]["title"] == one.filename
 
 

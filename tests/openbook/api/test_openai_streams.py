@@ -183,7 +183,8 @@ def test_what_its_tokens_say_is_sent_token_by_token(cased: openai.OpenAI, call: 
         whole = asked_of(cased, call, question, stream=False)
         deltas = [delta for delta in deltas_of(call, heard(cased, call, question)) if delta]
         assert "".join(deltas) == text_of(call, whole)
-        assert deltas == [one["text"] for one in whole.to_dict()["openbook"]["tokens"] if one["text"] != "[SEP]"]
+        # the evidence comes at the end
+        assert deltas[:-1] == [one["text"] for one in whole.to_dict()["openbook"]["tokens"] if one["text"] != "[SEP]"]
         assert len(deltas) > 2
 
 

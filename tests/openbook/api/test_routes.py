@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import httpx
@@ -67,6 +67,7 @@ def test_an_answer_has_the_documented_body(
             {"text": token.text, "log_prob": token.log_prob, "posterior": list(token.posterior)}
             for token in expected.tokens
         ],
+        "evidence": [asdict(one) for one in expected.evidence],
         "posterior_kind": "per_token" if model == "token" else "running",
         "no_answer": expected.no_answer,
         "index": LIVE,

@@ -33,6 +33,7 @@ ANSWER = {
             (2, "Martín Vizcarra: the President is Martín Vizcarra.", [[0, 15], [34, 49]]),
         )
     ],
+    "evidence": [{"rank": 2, "passage_id": "peru-2", "text": "Martín Vizcarra: the\nPresident.", "share": 1.0}],
     "index": {"version": "wiki-2018", "generation": 1, "snapshot_date": "2018-12-20"},
     "checkpoint": "openbook-mini@0123456789ab",
     "seconds": {"queue": 0.0, "encode": 0.01, "retrieve": 0.001, "generate": 0.05, "total": 0.061},
@@ -40,6 +41,10 @@ ANSWER = {
 
 PLAIN = """\
 Martín Vizcarra   log p = -0.420
+
+    Martín Vizcarra: the
+    President.
+    [2] President of Peru [office]
 2. (an empty answer)   log p = -3.000
 
 RAG-Token: p(passage | question, this token, the tokens before)

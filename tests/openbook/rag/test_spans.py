@@ -167,7 +167,7 @@ def test_the_places_of_an_answer_come_likeliest_first() -> None:
     tree, weights = tree_of(three())
     beginning = tree.find([0, 1])
     assert beginning is not None
-    places = [(int(tree.passages[row]), int(tree.places[row])) for row in tree.rows(beginning, weights)]
+    places = [(int(tree.passages[row]), int(tree.places[row])) for row in tree.rows(beginning, weights)[0]]
     assert places[0] == (0, 0)
     assert sorted(places[1:]) == [(1, 1), (1, 3)]  # behind the token that is in neither title nor text
 

@@ -3,7 +3,7 @@
 import { element, small } from "./dom.js";
 import { decimals, duration, named, percent, probability } from "./format.js";
 import { heatMap } from "./heat_map.js";
-import { passageList } from "./passages.js";
+import { linkedTitle, passageList } from "./passages.js";
 import { plain, tokenRow } from "./tokens.js";
 
 const MODELS = { token: "RAG-Token", sequence: "RAG-Sequence" };
@@ -35,6 +35,7 @@ export function answerView(question, answer, link) {
   return element("article", { className: "answer" },
     element("p", { className: "asked" }, question),
     element("h2", { className: "says" }, answerText(answer)),
+    ...evidence(answer),
     element("p", { className: "small" }, `From ${named(answer.index)}. `,
       link && element("a", { href: link }, "Link to this question")),
     figures(answer),
@@ -44,6 +45,17 @@ export function answerView(question, answer, link) {
     element("h3", {}, "Passages"),
     passages.list,
     attribution(answer));
+}
+
+// What the answer stands on, as it stands there.
+function evidence(answer) {
+  if (answer.abstained) return [];
+  return answer.evidence.map((one) => {
+    const passage = answer.passages[one.rank - 1];
+    return element("figure", { className: "evidence" },
+      element("blockquote", { className: "text" }, one.text),
+      element("figcaption", { className: "small" }, linkedTitle(passage), passage.section ? `, ${passage.section}` : ""));
+  });
 }
 
 // What the terms of the text ask to be shown with it, if anything.
