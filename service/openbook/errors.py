@@ -124,16 +124,6 @@ class UnknownIndex(OpenbookError):
         super().__init__(version=version, available=", ".join(available) or "none")
 
 
-class ModelNotFound(InvalidRequest):
-    """To clients of OpenAI's API a model is an open version: one that is only on the disk is none."""
-
-    code = "model_not_found"
-    message = "model: there is no model {model!r:.100}. Models: {known}."
-
-    def __init__(self, *, model: str, known: tuple[str, ...]) -> None:
-        super().__init__(field="model", model=model, known=", ".join(known) or "none")
-
-
 class InvalidVersionName(UnknownIndex):
     message = (
         "{version!r} cannot name an index version: use 1 to 64 letters, digits, '.', '_' or '-', "

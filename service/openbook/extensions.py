@@ -5,6 +5,7 @@
 | `openbook.commands` | `train`, or `checkpoint.average` below a group | a function or a `typer.Typer` |
 | `openbook.sources` | `wiki-2016` | makes the passage source of that name: called with the name |
 | `openbook.checkpoints` | `openbook-mini` | a package that is a checkpoint folder, with ready versions in `indexes/` |
+| `openbook.routers` | `openai` | an `openbook.api.calls.Routes` |
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 COMMANDS, SOURCES, CHECKPOINTS = "openbook.commands", "openbook.sources", "openbook.checkpoints"
+ROUTERS = "openbook.routers"
 
 
 def extensions(group: str) -> Mapping[str, EntryPoint]:

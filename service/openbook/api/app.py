@@ -11,8 +11,9 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from openbook import __version__
-from openbook.api import feedback, indexes, openai_api, openapi, operations, questions
+from openbook.api import feedback, indexes, openapi, operations, questions
 from openbook.api.access import FailedAttempts
+from openbook.api.calls import add_routes
 from openbook.api.composition import end_work, open_services
 from openbook.api.hosts import AllowedHosts
 from openbook.api.middleware import RequestContext
@@ -77,9 +78,10 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
     app.state.settings = settings
     app.state.telemetry = telemetry
     app.state.attempts = FailedAttempts()
-    for calls in (questions, openai_api, feedback, indexes, operations):
+    for calls in (questions, feedback, indexes, operations):
         app.include_router(calls.router)
     app.include_router(page_router())
+    add_routes(app)
     for error in (OpenbookError, HTTPException, RequestValidationError):
         app.add_exception_handler(error, handle_error)
     app.add_middleware(RequestContext, telemetry=telemetry, hosts=AllowedHosts(settings), traces=traces)

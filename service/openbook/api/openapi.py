@@ -7,35 +7,42 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from openbook.api import problems
-from openbook.api.openai_responses import OpenAIErrorResponse
+from openbook.api.problems import PROBLEM_JSON, ProblemWords
 from openbook.api.schemas import limits
-from openbook.errors import HostRefused, OpenbookError, OriginRefused
+from openbook.api.streaming import EVENTS
+from openbook.errors import (
+    FilterFieldUnknown,
+    FilterInvalid,
+    FilterMatchesNothing,
+    FilterTypeWrong,
+    HostRefused,
+    OpenbookError,
+    OriginRefused,
+)
 from openbook.settings import Settings
-from openbook_client import results
 
-SCHEMA = "Problem"
-OPENAI_SCHEMA = "OpenAIErrorResponse"
 BODY_PROBLEMS = (400, 408, 413, 415)
+FILTER_PROBLEMS = (FilterInvalid, FilterFieldUnknown, FilterTypeWrong, FilterMatchesNothing)
+STREAMED: dict[str, Any] = {
+    "description": "The answer; or the events of a stream, of which the last is `answer` or `error`.",
+    "content": {EVENTS: {"schema": {"type": "string"}}},
+}
 
 
 def problem_responses(
-    *errors: type[OpenbookError], http: tuple[int, ...] = (), openai: bool = False
+    *errors: type[OpenbookError], http: tuple[int, ...] = (), words: ProblemWords = PROBLEM_JSON
 ) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route that can raise these errors. A route that reads a body adds the statuses in `http`.
-
-    With `openai` as OpenAI's API words them.
-    """
+    """The `responses` of a route that can raise these errors. A route that reads a body adds the statuses in `http`."""
     raised: list[type[OpenbookError]] = [*errors, HostRefused, OpenbookError]
     if http:
         raised.append(OriginRefused)
     codes: dict[int, list[str]] = {}
     for error in raised:
         status = problems.status_of(error)
-        codes.setdefault(problems.openai_status(status) if openai else status, []).append(error.code)
+        codes.setdefault(words.status(status), []).append(error.code)
     for status in http:
         codes.setdefault(status, []).append(problems.HTTP_CODES[status])
-    media_type, schema = ("application/json", OPENAI_SCHEMA) if openai else (problems.MEDIA_TYPE, SCHEMA)
-    content = {media_type: {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    content = {words.media_type: {"schema": {"$ref": f"#/components/schemas/{words.schema.__name__}"}}}
     return {
         status: {"description": ", ".join(f"`{code}`" for code in dict.fromkeys(names)), "content": content}
         for status, names in sorted(codes.items())
@@ -51,10 +58,10 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
     schemas = openapi["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    for name, model in ((SCHEMA, results.Problem), (OPENAI_SCHEMA, OpenAIErrorResponse)):
-        problem = model.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas |= problem.pop("$defs")
-        schemas[name] = problem
+    for words in (PROBLEM_JSON, *app.state.problem_words.values()):
+        problem = words.schema.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= problem.pop("$defs", {})
+        schemas[words.schema.__name__] = problem
     for schema in schemas.values():
         properties = schema.get("properties", {})
         for name, most in limits(settings).items():

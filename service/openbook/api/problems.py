@@ -1,22 +1,21 @@
 """One body for every error, RFC 9457 `application/problem+json`, and one table from error class to status.
 
 A class that is not in the table has the status of its nearest parent there; a test walks every child of OpenbookError
-to see that each has one. Clients of OpenAI's API read errors as that API writes them: below /v1/ the same problem has
-that body, and a status that they understand.
+to see that each has one. A plug-in may say the same problem in other words below its own prefix: see `ProblemWords`.
 """
 
 import json
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -24,6 +23,7 @@ from openbook import errors
 from openbook.api.logs import FACTS
 from openbook.api.schemas import HALF_A_PAIR
 from openbook.errors import InvalidRequest, NoLiveIndex, OpenbookError, Overloaded, TooManyAttempts, Unauthorized
+from openbook_client import results
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -32,7 +32,6 @@ STATUSES: Mapping[type[OpenbookError], int] = {
     errors.FilterMatchesNothing: 422,
     errors.ResponseTooLarge: 422,
     errors.UnknownIndex: 404,
-    errors.ModelNotFound: 404,
     errors.IndexNotResident: 409,
     errors.RetrieverUnavailable: 409,
     errors.NotCalibrated: 409,
@@ -92,13 +91,6 @@ PATHS = (
     re.compile(r"""(?<![^\s(=,;:])/(?:[^\s'"/]+/)+([^\s'"/]*)"""),
 )
 MAX_ERRORS = 20
-
-OPENAI_PATHS = "/v1/"
-# That API has no 422; its clients repeat what got a 409.
-OPENAI_STATUSES: Mapping[int, int] = {409: 400, 422: 400}
-OPENAI_TYPES: Mapping[int, str] = {403: "permission_error", 429: "rate_limit_error"}
-# Its clients repeat what got a 5xx. A question that had no time would have none again.
-DO_NOT_REPEAT: Mapping[int, Mapping[str, str]] = {504: {"x-should-retry": "false"}}
 
 logger = logging.getLogger(__name__)
 
@@ -189,27 +181,35 @@ def content(problem: Problem, request: Request) -> bytes:
     return _json(body(problem, request))
 
 
+@dataclass(frozen=True, slots=True)
+class ProblemWords:
+    """How problems are said: `said` is the body of `schema`. A plug-in has its own below the prefix of its router."""
+
+    media_type: str
+    schema: type[BaseModel]
+    said: Callable[[Problem, Request], Mapping[str, Any]]
+    # in place of a status of ours
+    statuses: Mapping[int, int] = field(default_factory=dict)
+    # beside the problem's own, by the status that is sent
+    headers: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+
+    def status(self, status: int) -> int:
+        """The status that stands for one of ours."""
+        return self.statuses.get(status, status)
+
+
+PROBLEM_JSON = ProblemWords(MEDIA_TYPE, results.Problem, body)
+
+
 def respond(problem: Problem, request: Request) -> Response:
-    """The problem as a response. Leaves its code in `request.state.outcome`, as `content` does."""
-    if request.scope.get("path", "").startswith(OPENAI_PATHS):
-        request.state.outcome = problem.code
-        status = openai_status(problem.status)
-        headers = {**problem.headers, **DO_NOT_REPEAT.get(status, {})}
-        return Response(_json({"error": openai_error(problem)}), status, headers, "application/json")
-    return Response(content(problem, request), problem.status, dict(problem.headers), MEDIA_TYPE)
-
-
-def openai_status(status: int) -> int:
-    """The status that stands for `status` below /v1/."""
-    return OPENAI_STATUSES.get(status, status)
-
-
-def openai_error(problem: Problem) -> dict[str, str | None]:
-    """The problem as OpenAI's API words it: `param` is the first field at fault."""
-    status = openai_status(problem.status)
-    kind = OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    param = shown(problem.errors[0]["field"]) if problem.errors else None
-    return {"message": shown(problem.detail), "type": kind, "param": param, "code": problem.code}
+    """The problem as a response, in the words of its path. Leaves its code in `request.state.outcome`."""
+    request.state.outcome = problem.code
+    path = request.scope.get("path", "")
+    problem_words: Mapping[str, ProblemWords] = request.app.state.problem_words
+    words = next((one for prefix, one in problem_words.items() if path.startswith(prefix)), PROBLEM_JSON)
+    status = words.status(problem.status)
+    headers = {**problem.headers, **words.headers.get(status, {})}
+    return Response(_json(words.said(problem, request)), status, headers, words.media_type)
 
 
 async def handle_error(request: Request, error: Exception) -> Response:

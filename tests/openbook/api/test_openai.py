@@ -15,10 +15,10 @@ from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from openbook.api.app import create_app
-from openbook.api.openai_requests import ChatCompletionRequest, ResponsesRequest
-from openbook.api.openai_responses import NO_ANSWER, chat_annotations, citations, shown
 from openbook.api.schemas import OpenbookOptions
 from openbook.entities import Answer, AnswerOptions, Evidence
+from openbook.plugins.openai.requests import ChatCompletionRequest, ResponsesRequest
+from openbook.plugins.openai.responses import NO_ANSWER, chat_annotations, citations, shown
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore

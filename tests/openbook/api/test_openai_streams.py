@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from openbook.api import streaming
 from openbook.api.app import create_app
-from openbook.api.openai_streams import UNFINISHED, Deltas
+from openbook.plugins.openai.streams import UNFINISHED, Deltas
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings

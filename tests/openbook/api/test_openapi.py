@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from openbook.api import openai_requests, schemas
+from openbook.api import schemas
 from openbook.api.problems import MEDIA_TYPE
+from openbook.plugins.openai import requests as openai_requests
 from openbook.settings import Settings
 from tests.places import ROOT
 

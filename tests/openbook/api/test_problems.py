@@ -9,9 +9,12 @@ from starlette.testclient import TestClient
 
 from openbook import errors
 from openbook.api import problems
+from openbook.api.app import create_app
 from openbook.api.schemas import AnswerRequest, SearchParameters, SwapRequest
 from openbook.entities import IndexInfo
 from openbook.errors import InvalidRequest, OpenbookError
+from openbook.plugins.openai.problems import ModelNotFound
+from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.openbook.api.conftest import ADMIN, MakeClient, until
 from tests.places import ROOT
@@ -29,7 +32,8 @@ def children(parent: type[OpenbookError]) -> list[type[OpenbookError]]:
     return found
 
 
-ERRORS = children(OpenbookError)
+# one is a child of two
+ERRORS = list(dict.fromkeys([*children(OpenbookError), ModelNotFound]))
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
@@ -95,7 +99,7 @@ def test_a_long_name_is_not_repeated_at_length(reader: TestClient) -> None:
 
 
 def test_a_problem_can_say_anything_in_utf8() -> None:
-    request = Request({"type": "http", "headers": []})
+    request = Request({"type": "http", "headers": [], "app": create_app(Settings())})
     response = problems.respond(problems.of_error(InvalidRequest(field="x", reason="half of \ud83d")), request)
     assert json.loads(response.body)["errors"] == [{"field": "x", "reason": "half of \\ud83d"}]
 

@@ -6,16 +6,20 @@ part of the body of POST /answer, first the passages, then each token, at last a
 """
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from typing import Any, TypeAlias
 
 from fastapi import Request
 from fastapi.sse import format_sse_event
 from pydantic import TypeAdapter
 
-from openbook.api import problems
-from openbook.api.openai_requests import ChatCompletionRequest, ResponsesRequest
-from openbook.api.openai_responses import (
+from openbook.api.problems import Problem
+from openbook.api.streaming import Event, EventStream
+from openbook.api.writing import Writer
+from openbook.entities import Answer, AnswerToken, Retrieval
+from openbook.plugins.openai.problems import openai_error
+from openbook.plugins.openai.requests import ChatCompletionRequest, ResponsesRequest
+from openbook.plugins.openai.responses import (
     ChatChoice,
     ChatCompletionResponse,
     ChatLogprobs,
@@ -28,11 +32,7 @@ from openbook.api.openai_responses import (
     model_name,
     token_logprob,
 )
-from openbook.api.problems import Problem
-from openbook.api.streaming import Event, EventStream
-from openbook.api.writing import Writer
-from openbook.entities import Answer, AnswerToken, Retrieval
-from openbook.rag.engine import RagEngine
+from openbook.rag.engine import EngineFacts
 from openbook_client.results import Retrieval as RetrieveResponse
 from openbook_client.results import Token
 
@@ -75,16 +75,15 @@ class OpenAIStream(EventStream):
         request: Request,
         events: AsyncGenerator[Event],
         writer: Writer,
-        answered: Callable[[Answer], None],
         body: ChatCompletionRequest | ResponsesRequest,
-        engine: RagEngine,
+        facts: EngineFacts,
     ) -> None:
-        super().__init__(request, events, writer, answered)
+        super().__init__(request, events, writer)
         self._asked = body
         self._request_id: str = request.state.request_id
         self._created = int(time.time())
-        self._special = engine.facts.special_tokens
-        self._deltas = Deltas(joined=engine.facts.joins_tokens)
+        self._special = facts.special_tokens
+        self._deltas = Deltas(joined=facts.joins_tokens)
         self._n_sent = 0
 
     def _token(self, token: AnswerToken) -> tuple[str, list[TokenLogprob]]:
@@ -115,7 +114,7 @@ class ChatStream(OpenAIStream):
         return b"".join(format_sse_event(data_str=_text(chunk)) for chunk in self._chunks(event))
 
     def failed(self, problem: Problem) -> bytes:
-        return format_sse_event(data_str=_text({"error": problems.openai_error(problem)}))
+        return format_sse_event(data_str=_text({"error": openai_error(problem)}))
 
     def ended(self) -> bytes:
         return DONE
@@ -178,7 +177,7 @@ class ResponsesStream(OpenAIStream):
         return b"".join(self._numbered(kind, fields) for kind, fields in self._typed(event))
 
     def failed(self, problem: Problem) -> bytes:
-        error = problems.openai_error(problem)
+        error = openai_error(problem)
         events = [] if self._response is not None else [self._created_with(self._asked.model)]
         # the response itself can name few codes, and none of ours
         failure = ResponseFailure(message=error["message"] or "")

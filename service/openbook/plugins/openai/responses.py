@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from openbook.api.openai_requests import ChatCompletionRequest, OpenAIBody, ResponsesRequest
 from openbook.entities import Answer, AnswerPassage, AnswerText, AnswerToken, Evidence, ModelKind
+from openbook.plugins.openai.requests import ChatCompletionRequest, OpenAIBody, ResponsesRequest
 from openbook_client.results import Answer as AnswerResponse
 from openbook_client.results import IndexVersion as Index
 
@@ -19,19 +19,6 @@ NO_ANSWER = "I do not know: no passage that was found answers this question."
 
 FinishReason: TypeAlias = Literal["stop", "length"]
 Status: TypeAlias = Literal["in_progress", "completed", "incomplete", "failed"]
-
-
-class OpenAIErrorDetail(BaseModel):
-    message: Annotated[str, Field(description="What is wrong with this request, for people.")]
-    type: str
-    param: Annotated[str | None, Field(description="The first field that is at fault.")]
-    code: Annotated[str, Field(description="What is wrong, for programs. Stable, and the same as in the other calls.")]
-
-
-class OpenAIErrorResponse(BaseModel):
-    """Every error below /v1/ has this body."""
-
-    error: OpenAIErrorDetail
 
 
 # --- GET /v1/models ----------------------------------------------------------------------------------------

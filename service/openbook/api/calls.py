@@ -1,0 +1,114 @@
+"""What routers share: a request that is answered by the service. A plug-in of the group `openbook.routers` begins here.
+
+Its entry point is a `Routes`. Below the prefix of its router every problem is said in its words, whoever found it.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from starlette.responses import Response
+
+from openbook.api.access import TheServices, TheSettings, TheWriter
+from openbook.api.body import JSON
+from openbook.api.logs import FACTS
+from openbook.api.middleware import while_connected
+from openbook.api.problems import PROBLEM_JSON, ProblemWords
+from openbook.api.schemas import AnswerRequest, QuestionBody
+from openbook.api.streaming import Event
+from openbook.api.writing import Found
+from openbook.application.comparison import Comparison
+from openbook.application.live_index import Resident
+from openbook.entities import Answer, Retrieval, Scores
+from openbook.extensions import ROUTERS, extensions
+from openbook.rag.engine import EngineFacts
+
+F = TypeVar("F", Answer, Scores, Retrieval, Comparison)
+
+COMPUTED = ("encode", "retrieve", "generate")
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """What a plug-in adds to the service: a router with a prefix, and how errors are written below it."""
+
+    router: APIRouter
+    words: ProblemWords = PROBLEM_JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, and what its route needs of the service. A route takes `call: TheCall`."""
+
+    request: Request
+    services: TheServices
+    settings: TheSettings
+    writer: TheWriter
+
+    @property
+    def facts(self) -> EngineFacts:
+        """What the checkpoint says of itself."""
+        return self.services.engine.facts
+
+    def residents(self) -> tuple[Resident, ...]:
+        """The open versions, the live one among them."""
+        return self.services.live.residents()
+
+    async def answer(self, asked: AnswerRequest) -> Answer:
+        """The answer, after admission and within the operator's limits.
+
+        Raises InvalidRequest for an option above a limit, Overloaded, DeadlineExceeded, UnknownIndex, IndexNotResident,
+        NoLiveIndex and the errors of a search; ClientGone once the client has hung up.
+        """
+        options, timeout_s = asked.options(self.settings, self.services.engine), asked.timeout(self.settings)
+        coming = self.services.answer_question.answer(asked.question, options, timeout_s=timeout_s, index=asked.index)
+        return await self.finished(asked, coming)
+
+    async def stream(self, asked: AnswerRequest) -> AsyncGenerator[Event]:
+        """The answer while it is made: the passages, each token, the whole answer. Raises what `answer` raises."""
+        options, timeout_s = asked.options(self.settings, self.services.engine), asked.timeout(self.settings)
+        coming = self.services.answer_question.stream(asked.question, options, timeout_s=timeout_s, index=asked.index)
+        async with aclosing(coming):
+            async for event in coming:
+                if isinstance(event, Answer):
+                    self.leave_facts(asked, event)
+                yield event
+
+    async def finished(self, asked: QuestionBody, coming: Coroutine[Any, Any, F]) -> F:
+        """What `coming` gives, unless the client hangs up first. Leaves its facts for the access log."""
+        found = await while_connected(self.request, coming)
+        self.leave_facts(asked, found)
+        return found
+
+    async def written(self, make: Callable[[], str], found: Found) -> Response:
+        """The response whose JSON `make` makes of `found`. Raises ResponseTooLarge."""
+        return Response(await self.writer.write(make, found), media_type=JSON)
+
+    def leave_facts(self, asked: QuestionBody, found: Answer | Scores | Retrieval | Comparison) -> None:
+        """Leave for the access log which versions answered, and the seconds of each stage."""
+        sources = [one.source for one in found.answers] if isinstance(found, Comparison) else [found.source]
+        seconds = [source.seconds for source in sources]
+        facts: dict[str, object] = {
+            "index": ",".join(source.index.version for source in sources),
+            "generation": sources[0].index.generation,
+            "queue_s": round(seconds[0].queue, 6),
+            **{f"{stage}_s": round(sum(getattr(one, stage) for one in seconds), 6) for stage in COMPUTED},
+        }
+        if self.settings.log_questions:
+            facts["question"] = asked.question
+        setattr(self.request.state, FACTS, facts)
+
+
+TheCall = Annotated[Call, Depends(Call)]
+
+
+def add_routes(app: FastAPI) -> None:
+    """Add the routers of all plug-ins, behind the service's own calls."""
+    problem_words: dict[str, ProblemWords] = {}
+    for found in extensions(ROUTERS).values():
+        routes: Routes = found.load()
+        app.include_router(routes.router)
+        problem_words[f"{routes.router.prefix}/"] = routes.words
+    app.state.problem_words = problem_words

@@ -1,0 +1,1 @@
+"""Plug-ins that come in the same wheel: found by their entry points, as those of any other package."""

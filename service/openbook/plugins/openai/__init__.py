@@ -1,0 +1,1 @@
+"""OpenAI's API, so that the clients that people have can ask."""
