@@ -80,7 +80,7 @@ MOST_LINES = {
     "openbook.cli": 3425,
     "openbook.indexing": 5854,
     "openbook.plugins": 1082,
-    "openbook.rag": 7085,
+    "openbook.rag": 7292,
     "openbook.storage": 5160,
     "openbook_client": 1803,
     "openbook_lab": 1,
@@ -91,7 +91,7 @@ MOST_LINES = {
     "openbook_lab.training": 4614,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 19_844
+MOST_LINES_SERVED = 20_051
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

@@ -45,7 +45,7 @@ class CausalGenerator(TokenGenerator):
         if checkpoint.prompt is None:
             raise CheckpointInvalid(checkpoint=checkpoint.facts.name, reason="it has no prompt.")
         if checkpoint.int8:
-            raise SettingInvalid(setting="dtype", reason="int8 is there for BART generators alone.")
+            raise SettingInvalid(setting="dtype", reason="int8 is there for BART and for span readers alone.")
         self.tokenizer = checkpoint.generator_tokenizer
         kind = LlamaNetwork if can_step(checkpoint.generator) else CausalNetwork
         self._network = kind(checkpoint.generator, checkpoint.facts.name)

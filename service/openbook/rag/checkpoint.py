@@ -188,7 +188,7 @@ def load_checkpoint(
 def _load_causal(folder: Path, facts: Facts, device: str, dtype: Dtype, prompt: Path | None) -> Checkpoint:
     """A folder that `openbook.rag.composing` wrote, or one that was trained from it."""
     if dtype == "int8":
-        raise SettingInvalid(setting="dtype", reason="int8 is there for BART generators alone.")
+        raise SettingInvalid(setting="dtype", reason="int8 is there for BART and for span readers alone.")
     kind = choose_dtype(dtype, device)
     base = folder if facts.adapts is None else facts.adapts.find(folder)
     if (folder / ADAPTER).is_dir():
@@ -217,10 +217,9 @@ def _load_causal(folder: Path, facts: Facts, device: str, dtype: Dtype, prompt: 
 
 def _load_reader(folder: Path, facts: Facts, device: str, dtype: Dtype, bare: bool) -> Checkpoint:
     """A folder with a span reader."""
-    if dtype == "int8":
-        raise SettingInvalid(setting="dtype", reason="int8 is there for BART generators alone.")
     kind = choose_dtype(dtype, device)
-    reader = read_reader(folder / READER, kind).to(device)
+    # weights that are stored in int8 are float32 to the digit
+    reader = read_reader(folder / READER, torch.float32 if dtype == "int8" else kind).to(device)
     if facts.question_encoder is None:
         encoder = read_question_encoder(folder / QUESTION_ENCODER, kind)
     else:
@@ -235,6 +234,7 @@ def _load_reader(folder: Path, facts: Facts, device: str, dtype: Dtype, bare: bo
         facts=facts,
         fingerprint=fingerprint_of(folder),
         generation=GenerationConfig(),
+        int8=dtype == "int8",
         question_head=encoder.head and encoder.head.to(device),
     )
 

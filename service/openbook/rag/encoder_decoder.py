@@ -12,9 +12,9 @@ from torch import Tensor
 from openbook.entities import Passage
 from openbook.errors import CheckpointInvalid, InvalidRequest, SettingInvalid
 from openbook.rag.bart_decoder import BartDecoder, BartState, can_step
-from openbook.rag.bart_encoder import BartEncoder
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoder import DecoderState
+from openbook.rag.packed_encoder import PackedEncoder, pad_states
 from openbook.rag.token_generator import TokenGenerator
 from openbook.rag.wording import Wording
 
@@ -53,14 +53,14 @@ class EncoderDecoder(TokenGenerator):
         self._longest_input: int = min(
             config.max_combined_length, self.wording.longest_input or config.max_combined_length
         )
-        self._bart: tuple[BartEncoder, BartDecoder] | None = None
+        self._bart: tuple[PackedEncoder, BartDecoder] | None = None
         if can_step(self.model):
             self._bart = (
-                BartEncoder(self.model, int8=checkpoint.int8, keep=keep_weights),
+                PackedEncoder(self.model, int8=checkpoint.int8, keep=keep_weights),
                 BartDecoder(self.model, int8=checkpoint.int8, keep=keep_weights),
             )
         elif checkpoint.int8:
-            raise SettingInvalid(setting="dtype", reason="int8 is there for BART generators alone.")
+            raise SettingInvalid(setting="dtype", reason="int8 is there for BART and for span readers alone.")
 
     def input_ids(self, question: str, passage: Passage) -> list[int]:
         """The tokens of title / text // question, at most max_combined_length, or the generator's positions where they
@@ -117,7 +117,7 @@ class EncoderDecoder(TokenGenerator):
     def encode_ids(self, rows: Sequence[Sequence[int]]) -> EncodedPassages:
         """The same from the tokens of R rows."""
         if self._bart is not None:
-            return EncodedPassages(*self._bart[0](rows), rows)  # (R, L, d), (R, L)
+            return EncodedPassages(*pad_states(self._bart[0](rows)), rows)  # (R, L, d), (R, L)
         length = max(len(row) for row in rows)
         device = self.model.device
         pad = self.wording.pad

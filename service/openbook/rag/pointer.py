@@ -9,7 +9,7 @@ The empty answer is the null. It is never given: `no_answer` says how likely it 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +21,8 @@ from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.encoder_head import PADDING_POSITIONS
 from openbook.rag.generator import Generator
 from openbook.rag.listening import NOBODY, Certain
-from openbook.rag.reader_wording import AskedPassage, ReaderWording, Window
+from openbook.rag.reader_wording import AskedPassage, ReaderWording
+from openbook.rag.span_networks import open_network
 from openbook.rag.spans import (
     Beginning,
     ScoredPassage,
@@ -30,13 +31,6 @@ from openbook.rag.spans import (
     steps_of_sequence,
     steps_of_token,
 )
-from openbook.rag.transformers_reader import TransformersReader
-
-
-class SpanNetwork(Protocol):
-    """The start and the end of each token of each window: (len, 2) each, float32 at least, on the processor."""
-
-    def __call__(self, windows: Sequence[Window]) -> list[Tensor]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +60,7 @@ class Pointer(Generator):
     """Answers with spans of the passages, as any AutoModelForQuestionAnswering finds them."""
 
     def __init__(self, checkpoint: Checkpoint, *, keep_weights: bool = True) -> None:
-        """Raises CheckpointInvalid for a reader that cannot be used."""
+        """Raises CheckpointInvalid for a reader that cannot be used, SettingInvalid for a precision that it has not."""
         if checkpoint.facts.reader is None:
             raise CheckpointInvalid(checkpoint=checkpoint.facts.name, reason="it has no reader.")
         name = checkpoint.facts.name
@@ -80,7 +74,7 @@ class Pointer(Generator):
         self.longest_answer = None
         self.quotes = True
         self._normalisation = checkpoint.facts.reader.normalisation
-        self._network: SpanNetwork = TransformersReader(name, checkpoint.generator, self.tokenizer)
+        self._network = open_network(checkpoint, keep_weights=keep_weights)
         positions = positions_of(checkpoint.generator, self.tokenizer)
         self.wording = ReaderWording(name, self.tokenizer, checkpoint.facts.reader, positions)
         self.why_not = f"No passage holds these words as one span of {self.wording.longest_span} tokens or fewer."

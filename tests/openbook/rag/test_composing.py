@@ -345,7 +345,7 @@ def test_a_folder_with_something_missing_is_refused(broken: Path) -> None:
 
 
 def test_int8_and_an_export_are_for_other_checkpoints(tiny_causal_checkpoint: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingInvalid, match="int8 is there for BART generators alone"):
+    with pytest.raises(SettingInvalid, match="int8 is there for BART and for span readers alone"):
         load_checkpoint(tiny_causal_checkpoint, dtype="int8")
     with pytest.raises(SettingInvalid, match="copy it"):
         save_checkpoint(load_checkpoint(tiny_causal_checkpoint), tmp_path / "whole")

@@ -17,10 +17,10 @@ from openbook.errors import SettingInvalid
 from openbook.rag import linear
 from openbook.rag.attention import attend, hide
 from openbook.rag.bart_decoder import BartDecoder
-from openbook.rag.bart_encoder import BartEncoder
 from openbook.rag.checkpoint import choose_dtype, load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.linear import Int8Linear
+from openbook.rag.packed_encoder import PackedEncoder, pad_states
 from tests.openbook.rag.conftest import Case, Subject, make_case
 
 MODES: dict[str, dict[str, Any]] = {
@@ -51,7 +51,7 @@ def test_the_encoder_gives_transformers_states_without_its_padding(request: pyte
     rows = [subject.generator.input_ids("who is it", p) for p in make_case(3, 6, longest=60).passages]
     rows.append(rows[2])  # two of one length
     model = subject.exact
-    states, mask = BartEncoder(model)(rows)
+    states, mask = pad_states(PackedEncoder(model)(rows))
     assert mask.sum(dim=1).tolist() == [len(row) for row in rows]
     with torch.no_grad():
         for row, of_row in zip(rows, states, strict=True):
@@ -121,7 +121,7 @@ def test_answers_are_the_same_on_a_processor_without_units(
 def test_in_int8_encoder_and_decoder_multiply_bytes(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "FEW_WEIGHTS", 0)
     model = load_checkpoint(tiny_checkpoint).generator
-    encoder, decoder = BartEncoder(model, int8=True), BartDecoder(model, int8=True)
+    encoder, decoder = PackedEncoder(model, int8=True), BartDecoder(model, int8=True)
     products = [product for layer in encoder._layers for product in layer]
     products += [value for layer in decoder.layers for value in vars(layer).values() if callable(value)]
     products = [one for one in products if not isinstance(one, torch.nn.Module)]
@@ -152,10 +152,10 @@ def test_another_activation_than_gelu_is_the_models_own(tiny: Subject) -> None:
     config = type(tiny.exact.config)(**{**tiny.exact.config.to_dict(), "activation_function": "relu"})
     torch.manual_seed(0)
     model = BartForConditionalGeneration(config).eval().double()
-    states, _ = BartEncoder(model)([[5, 6, 7, 8]])
+    (states,) = PackedEncoder(model)([[5, 6, 7, 8]])
     with torch.no_grad():
         expected = model.get_encoder()(input_ids=torch.tensor([[5, 6, 7, 8]])).last_hidden_state
-    assert torch.allclose(states, expected, atol=1e-9)
+    assert torch.allclose(states, expected[0], atol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
