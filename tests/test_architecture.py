@@ -78,10 +78,10 @@ MOST_LINES = {
     "openbook.api": 3102,
     "openbook.application": 2183,
     "openbook.cli": 3425,
-    "openbook.indexing": 5854,
+    "openbook.indexing": 6203,
     "openbook.plugins": 1082,
     "openbook.rag": 7292,
-    "openbook.storage": 5160,
+    "openbook.storage": 4853,
     "openbook_client": 1803,
     "openbook_lab": 1,
     "openbook_lab.benchmarks": 2308,
@@ -91,7 +91,7 @@ MOST_LINES = {
     "openbook_lab.training": 4614,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 20_051
+MOST_LINES_SERVED = 19_744
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

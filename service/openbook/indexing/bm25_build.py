@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from openbook.entities import Bm25Info, Passage
 from openbook.errors import SettingInvalid
+from openbook.indexing.array_writing import save_array
 from openbook.storage.bm25_analysis import Analyser
 from openbook.storage.bm25_index import Postings
 from openbook.storage.manifest import BM25_MOST_K1, BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
-from openbook.storage.vectors import save_array, slices
+from openbook.storage.vectors import slices
 
 # Anserini's defaults, which it found best for passages of this length.
 K1 = 0.9

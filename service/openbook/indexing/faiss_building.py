@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openbook.indexing.building.progress import Report, Silence
+from openbook.indexing.faiss_layout import new_index
 from openbook.indexing.index_spec import IndexSpec
 from openbook.storage import durable
-from openbook.storage.faiss_factory import LISTS, core_of, new_index, transforms_of
+from openbook.storage.faiss_factory import LISTS, core_of, transforms_of
 from openbook.storage.faiss_index import allowed_threads
 from openbook.storage.vectors import slices
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from openbook.errors import SettingInvalid
 from openbook.indexing.bm25_build import estimated_bytes
-from openbook.storage.faiss_factory import layout_of
+from openbook.indexing.faiss_layout import layout_of
 from openbook.storage.search_parameters import CANDIDATES, HNSW_EF_SEARCH
 
 GIGABYTE = 1e9

@@ -11,19 +11,21 @@ from numpy.typing import NDArray
 
 from openbook.entities import Bm25Info, IndexInfo, Lineage, Passage
 from openbook.errors import SourceInvalid
+from openbook.indexing.array_writing import save_array, write_vectors
 from openbook.indexing.bm25_build import Bm25Parameters, in_order, write_bm25
 from openbook.indexing.building.progress import Report, Silence
 from openbook.indexing.faiss_adopting import adopt
 from openbook.indexing.faiss_building import Begun, build_index, forget, write_index
 from openbook.indexing.index_spec import IndexSpec
+from openbook.indexing.passage_fields import fields_of
+from openbook.indexing.passage_writing import write_passages
 from openbook.indexing.unique_ids import UniqueIds
 from openbook.storage.faiss_index import FaissIndex
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import INDEX_FILE, MASKED_FILE, PASSAGES_FILE, VECTORS_FILE, is_date
-from openbook.storage.passage_fields import PassageFields
-from openbook.storage.passages import PassageFile, write_passages
+from openbook.storage.passages import PassageFields, PassageFile
 from openbook.storage.placing import check_free, describe, making, put_in_place
-from openbook.storage.vectors import save_array, slices, write_vectors
+from openbook.storage.vectors import slices
 
 REPORT_EVERY = 10_000
 
@@ -82,7 +84,7 @@ def publish(
     if vectors.ndim != 2 or vectors.shape[1] < 1:
         raise SourceInvalid(source=version, reason=f"vectors of shape {vectors.shape} do not fit passages")
     if fields is None:
-        fields = PassageFields.of(passages if isinstance(passages, Sequence) else ())
+        fields = fields_of(passages if isinstance(passages, Sequence) else ())
     told = report or Silence().update
     with making(store, version) as place:
         _check_finite(version, vectors)

@@ -18,7 +18,7 @@ import regex
 import sentencex
 
 from openbook.entities import Metadata, Passage
-from openbook.storage.passage_fields import MOST_TITLE
+from openbook.indexing.passage_fields import MOST_TITLE
 
 Split = Literal["words", "sentences"]
 

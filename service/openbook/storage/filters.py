@@ -25,7 +25,7 @@ from openbook.entities import (
     MetadataType,
 )
 from openbook.errors import FilterFieldUnknown, FilterInvalid, FilterTypeWrong
-from openbook.storage.passages import META, PassageFile
+from openbook.storage.passages import ARROW_TYPES, META, PassageFile
 
 # A filter holds no more than these, all conditions within others counted, so that one costs a bounded time.
 MOST_CONDITIONS, MOST_DEPTH, MOST_VALUES, MOST_CHARACTERS = 64, 8, 1000, 2048
@@ -33,11 +33,6 @@ MOST_CONDITIONS, MOST_DEPTH, MOST_VALUES, MOST_CHARACTERS = 64, 8, 1000, 2048
 LARGEST_NUMBER = 1e308
 LISTED: Final = ("in", "not in")
 ORDERED: Final[tuple[MetadataType, ...]] = ("integer", "number", "date")
-ARROW_TYPES: Final[Mapping[MetadataType, pa.DataType]] = {
-    "integer": pa.int64(),
-    "number": pa.float64(),
-    "boolean": pa.bool_(),
-}
 TAKES: Final[Mapping[MetadataType, str]] = {
     "string": "a string",
     "strings": "a string, which one of its strings must be",
@@ -221,7 +216,7 @@ class Filtering:
 def _among(column: pa.ChunkedArray, values: Sequence[FilterValue], kind: MetadataType) -> NDArray[np.bool_]:
     """Where a column has one of `values`; of lists of strings, where one of them is one of `values`."""
     if kind != "strings":
-        return _numpy(pc.is_in(column, value_set=pa.array(values, ARROW_TYPES.get(kind, pa.string()))))
+        return _numpy(pc.is_in(column, value_set=pa.array(values, ARROW_TYPES[kind])))
     found = _numpy(pc.is_null(column)) if None in values else np.zeros(len(column), dtype=bool)  # (N,)
     wanted = pa.array([value for value in values if value is not None], pa.string())
     start = 0

@@ -15,7 +15,6 @@ from pydantic import TypeAdapter, ValidationError
 from openbook.entities import IndexInfo
 from openbook.errors import IndexUnreadable, ManifestInvalid, ManifestMissing
 from openbook.storage.durable import FileMark, read_small
-from openbook.storage.passage_fields import PLAIN_FORMAT
 
 # 1 and 2 are of builds before the first release.
 FORMAT = 3
@@ -24,6 +23,8 @@ MOST_BYTES = 1_000_000
 MOST_SAID = 200
 INDEX_FILE = "index.faiss"
 PASSAGES_FILE = "passages.arrow"
+# Its columns: id, title and text alone; or with url, section, published and declared metadata.
+PLAIN_FORMAT, RICH_FORMAT = 1, 2
 # Beside an index that cannot give its vectors back.
 VECTORS_FILE = "vectors.npy"
 # Beside a graph of which an update masks vectors: their places in it.

@@ -1,6 +1,7 @@
 """The passages of an index by row: an Arrow file, mapped rather than read."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from openbook.entities import Metadata, MetadataType, MetadataValue, Passage
-from openbook.errors import IndexUnreadable, SourceInvalid
-from openbook.storage.manifest import PASSAGES_FILE
-from openbook.storage.mapped import Mapped, reason_of
-from openbook.storage.passage_fields import PLAIN, RICH_FORMAT, PassageFields, defect_of
+from openbook.errors import IndexUnreadable
+from openbook.storage.manifest import PASSAGES_FILE, PLAIN_FORMAT, RICH_FORMAT
+from openbook.storage.mapped import Mapped, checked_rows, reason_of
 from openbook.storage.warming import touch
 
 _TEXTS = {name: pa.string() for name in ("id", "title", "text")}
-_SOURCES = {name: pa.string() for name in ("url", "section", "published")}
-_ARROW_TYPES: dict[MetadataType, pa.DataType] = {
+SOURCES = {name: pa.string() for name in ("url", "section", "published")}
+ARROW_TYPES: dict[MetadataType, pa.DataType] = {
     "string": pa.string(),
     "integer": pa.int64(),
     "number": pa.float64(),
@@ -25,83 +25,42 @@ _ARROW_TYPES: dict[MetadataType, pa.DataType] = {
     "strings": pa.list_(pa.string()),
 }
 META = "meta."
-# A batch of strings holds at most 2 GiB in Arrow's format; this many passages of 100 words take about 45 MB.
-BATCH_ROWS = 65_536
-# Beyond so many characters a batch ends sooner: four bytes each are still far below 2 GiB.
-BATCH_CHARACTERS = 64 << 20
-RUN_ROWS = 1024
+# Rows are read as a run where it is at most so many times as long.
+DENSE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PassageFields:
+    """The format of a file of passages, and the type of each metadata field by its name, in the order of names."""
+
+    passages_format: int = PLAIN_FORMAT
+    metadata: Mapping[str, MetadataType] = field(default_factory=dict)
+
+
+PLAIN = PassageFields()
 
 
 def schema_of(fields: PassageFields) -> pa.Schema:
     """The columns of a file of passages that have these fields."""
     columns = [pa.field(name, kind, nullable=False) for name, kind in _TEXTS.items()]
     if fields.passages_format == RICH_FORMAT:
-        columns += [pa.field(name, kind) for name, kind in _SOURCES.items()]
-        columns += [pa.field(f"{META}{name}", _ARROW_TYPES[kind]) for name, kind in sorted(fields.metadata.items())]
+        columns += [pa.field(name, kind) for name, kind in SOURCES.items()]
+        columns += [pa.field(f"{META}{name}", ARROW_TYPES[kind]) for name, kind in sorted(fields.metadata.items())]
     return pa.schema(columns)
 
 
-def write_passages(path: Path, passages: Iterable[Passage], fields: PassageFields = PLAIN) -> None:
-    """Write an Arrow IPC file with a column for each field; row i is passage i. Holds a batch at a time.
+def passages_of(table: pa.Table, rows: Sequence[int] | None = None) -> list[Passage]:
+    """The passages of a table with the columns of `schema_of`, of these rows or of all.
 
-    Raises SourceInvalid for a passage with a field that `fields` lacks or that no index can hold, and
-    UnicodeEncodeError for text that UTF-8 cannot hold, which is a lone surrogate.
+    Raises ValueError for a value that is none.
     """
-    schema = schema_of(fields)
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        remaining = iter(passages)
-        while rows := _batch(remaining):
-            names = ("passage_id", "title", "text")
-            columns = [[getattr(passage, name) for passage in rows] for name in names]
-            columns += _rich_columns(rows, fields)
-            arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
-            writer.write_batch(pa.record_batch(arrays, schema=schema))
-
-
-def _batch(passages: Iterator[Passage]) -> list[Passage]:
-    """The next passages that fit into a batch; a single one always does."""
-    rows: list[Passage] = []
-    n_characters = 0
-    for passage in passages:
-        rows.append(passage)
-        n_characters += len(passage.passage_id) + len(passage.title) + len(passage.text)
-        n_characters += sum(len(str(value)) for _, value in passage.metadata)
-        if len(rows) == BATCH_ROWS or n_characters >= BATCH_CHARACTERS:
-            break
-    return rows
-
-
-def _rich_columns(rows: Sequence[Passage], fields: PassageFields) -> list[list[Any]]:
-    """The columns after the text; none in format 1."""
-    found = PassageFields.of(rows)
-    if found != PLAIN:
-        for passage in rows:
-            if (defect := defect_of(passage)) is not None:
-                raise SourceInvalid(source=f"passage {passage.passage_id!r}", reason=defect)
-        if fields.united(found, "the passages") != fields:
-            raise SourceInvalid(
-                source="the passages", reason="one has a field that is not declared, or not of its type"
-            )
-    if fields.passages_format != RICH_FORMAT:
-        return []
-    metadata = [dict(passage.metadata) for passage in rows]
-    return [
-        *([getattr(passage, name) for passage in rows] for name in _SOURCES),
-        *([_stored(one.get(name), kind) for one in metadata] for name, kind in sorted(fields.metadata.items())),
-    ]
-
-
-def _stored(value: MetadataValue | None, kind: MetadataType) -> MetadataValue | None:
-    # Arrow takes no integer above 2^53 for a float by itself
-    return float(value) if kind == "number" and isinstance(value, int) else value
-
-
-def passages_of(table: pa.Table) -> list[Passage]:
-    """The passages of a table with the columns of `schema_of`. Raises ValueError for a value that is none."""
-    columns = [column.to_pylist() for column in table.columns]
+    if rows is None:
+        columns = [column.to_pylist() for column in table.columns]
+    else:
+        columns = [[column[row].as_py() for row in rows] for column in table.columns]
     if len(columns) == len(_TEXTS):
         return [Passage(*row) for row in zip(*columns, strict=True)]
-    n_fixed = len(_TEXTS) + len(_SOURCES)
+    n_fixed = len(_TEXTS) + len(SOURCES)
     names = [name.removeprefix(META) for name in table.schema.names[n_fixed:]]
     return [Passage(*(*row[:n_fixed], _metadata(names, row[n_fixed:]))) for row in zip(*columns, strict=True)]
 
@@ -164,16 +123,18 @@ class PassageFile(Mapped[pa.Table]):
         after close.
         """
         table = self._whole()
-        passages: list[Passage] = []
-        for run in _runs(rows):
-            if not (run.start >= 0 and run.stop <= self._n_rows):
-                raise IndexError(f"row {run.start if run.start < 0 else run.stop - 1} of {self._n_rows}")
-            try:
-                passages += passages_of(table.slice(run.start, len(run)))
-            except ValueError as error:
-                reason = f"rows {run.start} to {run.stop - 1}: {reason_of(error, Path())}"
-                raise self._unreadable(reason) from error
-        return tuple(passages)
+        wanted = checked_rows(rows, len(self)).tolist()  # (n,)
+        if not wanted:
+            return ()
+        first, last = min(wanted), max(wanted)
+        try:
+            if last - first < DENSE * len(wanted):
+                # of neighbours, which a build or an update reads, a row costs a third
+                run = passages_of(table.slice(first, last - first + 1))
+                return tuple(run[row - first] for row in wanted)
+            return tuple(passages_of(table, wanted))
+        except ValueError as error:
+            raise self._unreadable(f"rows {first} to {last}: {reason_of(error, Path())}") from error
 
     def column(self, name: str) -> pa.ChunkedArray:
         """A whole column, by one of the names of `columns`: `meta.<name>` for a metadata field.
@@ -209,20 +170,6 @@ class PassageFile(Mapped[pa.Table]):
 
     def _unreadable(self, reason: str) -> IndexUnreadable:
         return IndexUnreadable(version=self._version, file=PASSAGES_FILE, reason=reason)
-
-
-def _runs(rows: Sequence[int]) -> Iterator[range]:
-    """The rows as runs of neighbours: reading a run costs little more than reading a row."""
-    run = range(0)
-    for row in rows:
-        if run and row == run.stop and len(run) < RUN_ROWS:
-            run = range(run.start, run.stop + 1)
-            continue
-        if run:
-            yield run
-        run = range(int(row), int(row) + 1)
-    if run:
-        yield run
 
 
 def _in_order(array: pa.Array) -> bool:

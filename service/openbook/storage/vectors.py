@@ -5,20 +5,19 @@ An inner product with them is exact for what is stored.
 
 import mmap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.errors import IndexUnreadable, SourceInvalid
+from openbook.errors import IndexUnreadable
 from openbook.storage.manifest import VECTORS_FILE
 from openbook.storage.mapped import Mapped, checked_rows, reason_of
 from openbook.storage.warming import advise, read_ahead
 
 SLICE_ROWS = 1 << 14
-LARGEST = float(np.finfo(np.float16).max)
 HEAD_BYTES = 256
 # More rows than a search proposes come in order, which the system reads ahead by itself.
 READ_AHEAD_ROWS = 1 << 12
@@ -46,28 +45,6 @@ def map_array(path: Path, dtype: str, version: str) -> NDArray[Any]:
     return np.asarray(array)
 
 
-def write_vectors(
-    path: Path, vectors: NDArray[np.float32], version: str, report: Callable[[int], None] | None = None
-) -> None:
-    """Write `vectors` (N, d), rounded to float16, as a NumPy array file. `report` receives the rows written so far.
-
-    Raises SourceInvalid for a vector with a number that float16 does not reach.
-    """
-    n_rows, dimension = vectors.shape
-    with path.open("wb") as file:
-        head = {"descr": "<f2", "fortran_order": False, "shape": (n_rows, dimension)}
-        np.lib.format.write_array_header_1_0(file, head)
-        for part in slices(n_rows):
-            block = np.asarray(vectors[part])  # (b, d)
-            outside = np.flatnonzero(~(np.abs(block) <= LARGEST).all(axis=1))
-            if outside.size:
-                row = part.start + outside[0]
-                raise SourceInvalid(source=version, reason=f"the vector of row {row} is too long for float16")
-            file.write(np.ascontiguousarray(block, dtype="<f2").tobytes())
-            if report is not None:
-                report(part.stop)
-
-
 class VectorFile(Mapped[NDArray[np.float16]]):
     """An opened vectors.npy of N rows of d numbers, mapped rather than read."""
 
@@ -78,7 +55,7 @@ class VectorFile(Mapped[NDArray[np.float16]]):
 
     @classmethod
     def open(cls, path: Path, *, shape: tuple[int, int], version: str) -> "VectorFile":
-        """Map the file. Raises IndexUnreadable for anything but an array of this shape that `write_vectors` wrote."""
+        """Map the file. Raises IndexUnreadable for anything but an array of this shape in float16."""
         array = map_array(path, "<f2", version)
         if array.shape != shape:
             raise IndexUnreadable(
@@ -104,10 +81,3 @@ class VectorFile(Mapped[NDArray[np.float16]]):
         block = self._still_open()[part]
         advise(block, mmap.MADV_WILLNEED)
         return block.astype(np.float32)
-
-
-def save_array(path: Path, content: NDArray[Any]) -> None:
-    """As `numpy.save`, which does not notice that the disk is full when it writes the last bytes of a file."""
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(content))
-        file.write(np.ascontiguousarray(content).reshape(-1).view(np.uint8).data)

@@ -30,8 +30,7 @@ from openbook.storage.faiss_snapshot import FaissSnapshot
 from openbook.storage.manifest import INDEX_FILE, MANIFEST, MASKED_FILE, PASSAGES_FILE, VECTORS_FILE, Manifest, is_lossy
 from openbook.storage.milvus import Address, Collection, Databases
 from openbook.storage.milvus_snapshot import MilvusSnapshot
-from openbook.storage.passage_fields import PassageFields
-from openbook.storage.passages import PassageFile
+from openbook.storage.passages import PassageFields, PassageFile
 from openbook.storage.snapshot import Identity, IndexSnapshot
 from openbook.storage.vectors import VectorFile, map_array, slices
 

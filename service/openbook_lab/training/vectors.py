@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from openbook.indexing.array_writing import save_array
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.storage.vectors import save_array
 from openbook_lab.training.stage import Progress, no_progress
 
 # of a slice; progress is reported between slices

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from openbook.indexing.faiss_building import build_index
+from openbook.indexing.faiss_layout import layout_of
 from openbook.indexing.index_spec import choose_index
-from openbook.storage.faiss_factory import core_of, layout_of, not_served
+from openbook.storage.faiss_factory import core_of, not_served
 from openbook.storage.faiss_parts import defect_of, mapped_parts
 
 N, DIMENSION = 400, 8

@@ -22,8 +22,8 @@ from openbook.errors import (
 )
 from openbook.storage.filters import MOST_DEPTH, Filtering, as_json, parse_filter
 from openbook.storage.index_store import IndexStore
-from openbook.storage.passage_fields import RICH_FORMAT, PassageFields
-from openbook.storage.passages import PassageFile, schema_of
+from openbook.storage.manifest import RICH_FORMAT
+from openbook.storage.passages import PassageFields, PassageFile, schema_of
 
 TYPES: dict[str, MetadataType] = {
     "colour": "string",

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from openbook.entities import MetadataType, Passage
 from openbook.errors import IndexNotResident, IndexUnreadable, SourceInvalid
-from openbook.storage.passage_fields import PassageFields
-from openbook.storage.passages import PassageFile, write_passages
+from openbook.indexing.passage_fields import fields_of
+from openbook.indexing.passage_writing import write_passages
+from openbook.storage.passages import PassageFields, PassageFile
 from tests.openbook.storage.mappings import unmapped_soon
 
 PASSAGES = [Passage(f"p{row}", f"Title {row}", f"text of passage {row}" + " and more" * row) for row in range(40)]
@@ -34,6 +35,8 @@ def test_rows_come_back_in_the_order_asked_for(path: Path) -> None:
     file = opened(path)
     assert len(file) == 40
     assert file.take([39, 0, 7, 0]) == (PASSAGES[39], PASSAGES[0], PASSAGES[7], PASSAGES[0])
+    # neighbours are read as a run
+    assert file.take([8, 6, 9, 6]) == (PASSAGES[8], PASSAGES[6], PASSAGES[9], PASSAGES[6])
     assert file.take([]) == ()
 
 
@@ -48,18 +51,18 @@ def test_any_text_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory,
 def test_long_passages_make_smaller_batches_so_that_no_column_overflows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openbook.storage.passages.BATCH_CHARACTERS", 1000)
+    monkeypatch.setattr("openbook.indexing.passage_writing.BATCH_CHARACTERS", 1000)
     long = [Passage(str(row), "t", "a" * 600, metadata=(("path", "b" * 300),)) for row in range(5)]
-    write_passages(tmp_path / "long.arrow", long, PassageFields.of(long))
+    write_passages(tmp_path / "long.arrow", long, fields_of(long))
     with pa.memory_map(str(tmp_path / "long.arrow"), "r") as source:
         file = pa.ipc.open_file(source)
         assert [file.get_batch(number).num_rows for number in range(file.num_record_batches)] == [2, 2, 1]
-    written = PassageFile.open(tmp_path / "long.arrow", version="v", fields=PassageFields.of(long))
+    written = PassageFile.open(tmp_path / "long.arrow", version="v", fields=fields_of(long))
     assert list(written.take(range(5))) == long
 
 
 def test_a_file_of_several_batches_is_one_row_of_passages(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openbook.storage.passages.BATCH_ROWS", 7)
+    monkeypatch.setattr("openbook.indexing.passage_writing.BATCH_ROWS", 7)
     write_passages(path, PASSAGES)
     with pa.memory_map(str(path)) as source:
         reader = pa.ipc.open_file(source)
@@ -186,7 +189,7 @@ TYPES: dict[str, MetadataType] = {"day": "date", "n": "number", "ok": "boolean",
 
 @pytest.fixture
 def rich_path(tmp_path: Path) -> Path:
-    write_passages(tmp_path / "passages.arrow", RICH, PassageFields.of(RICH))
+    write_passages(tmp_path / "passages.arrow", RICH, fields_of(RICH))
     return tmp_path / "passages.arrow"
 
 
@@ -197,7 +200,7 @@ def opened_rich(path: Path, **changed: MetadataType) -> PassageFile:
 def test_url_section_date_and_metadata_come_back_as_they_were(rich_path: Path) -> None:
     file = opened_rich(rich_path)
     assert list(file.take([0, 1, 2])) == RICH
-    assert PassageFields.of(RICH) == PassageFields(2, TYPES)
+    assert fields_of(RICH) == PassageFields(2, TYPES)
     file.touch()
 
 
@@ -217,7 +220,7 @@ def test_a_column_is_had_whole_by_its_name_in_a_filter(rich_path: Path) -> None:
 def test_passages_without_new_fields_are_written_as_they_always_were(tmp_path: Path) -> None:
     """The bytes of format 1, made by the writer of before format 2."""
     passages = [Passage("1", "Zürich", "text one"), Passage("2", "東京", "text two")]
-    write_passages(tmp_path / "now", passages, PassageFields.of(passages))
+    write_passages(tmp_path / "now", passages, fields_of(passages))
     columns = [[getattr(one, name) for one in passages] for name in ("passage_id", "title", "text")]
     schema = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("id", "title", "text")])
     with pa.OSFile(str(tmp_path / "then"), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
@@ -302,4 +305,4 @@ def test_a_passage_with_a_field_that_is_not_declared_is_not_written(tmp_path: Pa
 def test_a_field_that_no_index_can_hold_is_not_written(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
     passage = replace(PASSAGES[0], **changed)
     with pytest.raises(SourceInvalid, match=f"passage 'p0': .*{said}"):
-        write_passages(tmp_path / "passages.arrow", [passage], PassageFields.of([passage]))
+        write_passages(tmp_path / "passages.arrow", [passage], fields_of([passage]))

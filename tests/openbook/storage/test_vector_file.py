@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from openbook.indexing.array_writing import write_vectors
 from openbook.storage import vectors
-from openbook.storage.vectors import VectorFile, write_vectors
+from openbook.storage.vectors import VectorFile
 
 
 @pytest.mark.parametrize(("row_s", "times"), [(0.0, 4), (1e9, 1)])

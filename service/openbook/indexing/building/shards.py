@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
-from openbook.storage.passage_fields import PLAIN, PassageFields
-from openbook.storage.passages import passages_of
+from openbook.storage.passages import PLAIN, PassageFields, passages_of
 
 Precision = Literal["float32", "float16"]
 

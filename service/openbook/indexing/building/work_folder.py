@@ -23,9 +23,10 @@ from openbook.entities import Passage
 from openbook.errors import BuildDiffers, BuildInProgress, SourceInvalid, TextChanged
 from openbook.indexing.building.journal import Entry, Journal
 from openbook.indexing.building.shards import Shard, VectorRows, read_shard, text_bytes
+from openbook.indexing.passage_fields import fields_of, too_long, united
+from openbook.indexing.passage_writing import write_passages
 from openbook.storage import durable
-from openbook.storage.passage_fields import PLAIN, PassageFields, too_long
-from openbook.storage.passages import write_passages
+from openbook.storage.passages import PLAIN, PassageFields
 
 RECIPE = "recipe.json"
 JOURNAL = "journal.jsonl"
@@ -77,7 +78,7 @@ class WorkFolder:
     @property
     def fields(self) -> PassageFields:
         """What holds the passages of all shards."""
-        return reduce(lambda one, shard: one.united(shard.fields, self.version), self.shards, PLAIN)
+        return reduce(lambda one, shard: united(one, shard.fields, self.version), self.shards, PLAIN)
 
     def n_bytes(self) -> int:
         """Bytes that the folder takes on the disk by now."""
@@ -107,8 +108,8 @@ class WorkFolder:
                 raise SourceInvalid(source=f"passage {passage.passage_id!r:.80}", reason=defect)
         number = len(self.shards)
         path = self.shard_path(number)
-        fields = PassageFields.of(passages)
-        self.fields.united(fields, self.version)
+        fields = fields_of(passages)
+        united(self.fields, fields, self.version)
         try:
             write_passages(path, passages, fields)
         except UnicodeEncodeError as error:

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from openbook.errors import IndexIncompatible
 from openbook.indexing.building.ready import Block, NamedEncoder
+from openbook.indexing.passage_fields import united
 from openbook.indexing.sources.source import PassageBatch, PassageSource, rows_before
-from openbook.storage.passage_fields import PLAIN, PassageFields
+from openbook.storage.passages import PLAIN, PassageFields
 from openbook.storage.snapshot import IndexSnapshot
 from openbook.storage.vectors import slices
 
@@ -39,7 +40,7 @@ class Merged(PassageSource):
         fields = PLAIN
         for info in infos:
             # found now, and not after hours of reading
-            fields = fields.united(PassageFields(info.passages_format, info.metadata), info.version)
+            fields = united(fields, PassageFields(info.passages_format, info.metadata), info.version)
         self._snapshots = snapshots
         self._prefix = prefix
         self.encoder = NamedEncoder(first.encoder_name, first.encoder_fingerprint, first.dimension)

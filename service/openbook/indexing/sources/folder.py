@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from openbook.entities import Metadata, Passage
 from openbook.errors import SourceInvalid
+from openbook.indexing.passage_fields import MOST_URL, is_url
 from openbook.indexing.sources.folder_file import LARGEST_TEXT, TOO_LARGE, FolderFile
 from openbook.indexing.sources.front_fields import FrontFields
 from openbook.indexing.sources.guarded import Guarded
@@ -20,7 +21,6 @@ from openbook.indexing.sources.source import PassageBatch, PassageSource, no_mar
 from openbook.indexing.sources.url_template import UrlTemplate
 from openbook.indexing.splitting import Section, SourceArticle, Split, split_article
 from openbook.indexing.text_tree import MOST_PATH, TextTree
-from openbook.storage.passage_fields import MOST_URL, is_url
 
 MARKDOWN, PLAIN_TEXT = ".md", ".txt"
 # What reads a file of this kind, the extra that brings it, and its packages.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import date
 
 from openbook.entities import Metadata, MetadataType, MetadataValue
+from openbook.indexing.passage_fields import MOST_FIELDS, MOST_METADATA, type_of, wider
 from openbook.indexing.sources.moments import as_moment
-from openbook.storage.passage_fields import MOST_FIELDS, MOST_METADATA, type_of, wider
 
 # `path` and `page` are the source's own.
 OWN = ("path", "page")

@@ -1,6 +1,6 @@
 """The headings above a text, one within the other."""
 
-from openbook.storage.passage_fields import MOST_SECTION
+from openbook.indexing.passage_fields import MOST_SECTION
 
 BETWEEN = " > "
 

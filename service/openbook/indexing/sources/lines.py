@@ -13,11 +13,12 @@ from typing import Any
 
 from openbook.entities import Metadata, MetadataValue, Passage
 from openbook.errors import SourceInvalid
+from openbook.indexing.passage_fields import MOST_TITLE, defect_of, fields_of, too_long, united
 from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.sources.source import PassageBatch, PassageSource, no_mark
 from openbook.indexing.sources.url_template import UrlTemplate
 from openbook.indexing.splitting import Section, SourceArticle, Split, split_article
-from openbook.storage.passage_fields import MOST_TITLE, PLAIN, PassageFields, defect_of, too_long
+from openbook.storage.passages import PLAIN
 
 PASSAGE_FIELDS = {"id", "title", "text"}
 ARTICLE_FIELDS = {"title", "text"}
@@ -70,7 +71,7 @@ class FileSource(PassageSource):
                     raise self._invalid(position.line, "text is empty")
                 if (defect := too_long(passage) or defect_of(passage)) is not None:
                     raise self._invalid(position.line, defect)
-            fields = fields.united(PassageFields.of(passages[:1]), f"{self._path}:{position.line}")
+            fields = united(fields, fields_of(passages[:1]), f"{self._path}:{position.line}")
             if position.line > start.line:
                 yield PassageBatch(passages, mark=str(position), read=self._read)
 

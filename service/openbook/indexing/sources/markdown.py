@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import yaml
 
+from openbook.indexing.passage_fields import is_url
 from openbook.indexing.sources.folder_file import FolderFile
 from openbook.indexing.sources.headings import Headings
 from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.splitting import Section
-from openbook.storage.passage_fields import is_url
 
 # Of front matter, in characters.
 MOST_FRONT = 16_384

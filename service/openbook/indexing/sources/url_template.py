@@ -5,7 +5,7 @@ from string import Formatter
 from urllib.parse import quote
 
 from openbook.errors import SettingInvalid
-from openbook.storage.passage_fields import MOST_URL, is_url
+from openbook.indexing.passage_fields import MOST_URL, is_url
 
 NAMES = ("title", "id", "path")
 SETTING = "--url-template"

@@ -12,13 +12,13 @@ from openbook.indexing.building.estimating import SourceSize
 from openbook.indexing.building.progress import BuildReport, Progress, Silence
 from openbook.indexing.building.work_folder import work_place
 from openbook.indexing.faiss_building import Begun
+from openbook.indexing.faiss_layout import layout_of
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.sources import PassageSource
 from openbook.indexing.updating.plan import UpdatePlan, plan_update
 from openbook.indexing.updating.updated import Reusing, Updated
 from openbook.storage import durable
-from openbook.storage.faiss_factory import layout_of
 from openbook.storage.faiss_snapshot import FaissSnapshot
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import MANIFEST, PASSAGES_FILE

@@ -9,11 +9,11 @@ import pytest
 
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
+from openbook.indexing.passage_fields import MOST_TITLE, fields_of
 from openbook.indexing.sources import open_source
 from openbook.indexing.sources.folder import LARGEST_FILE, FolderSource
 from openbook.indexing.sources.folder_file import LARGEST_TEXT
 from openbook.indexing.sources.markdown import MOST_ALIASES, MOST_DEPTH
-from openbook.storage.passage_fields import MOST_TITLE, PassageFields
 from tests.openbook.indexing.sources.marks import check_marks
 
 
@@ -166,7 +166,7 @@ def test_a_field_of_several_types_is_text_in_every_file(tmp_path: Path) -> None:
 def test_the_fields_that_most_files_have_are_declared(tmp_path: Path) -> None:
     many = "\n".join(f"f{n}: {n}" for n in range(100))
     written(tmp_path, a__md=f"---\n{many}\n---\nText.", b__md="---\nf99: 1\n---\nText.")
-    fields = PassageFields.of(open_source(str(tmp_path)).passages())
+    fields = fields_of(open_source(str(tmp_path)).passages())
     assert len(fields.metadata) == 63
     assert {"f99", "path"} <= fields.metadata.keys()
 

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openbook.entities import Passage
+from openbook.indexing.passage_fields import MOST_SECTION, defect_of, fields_of, too_long
+from openbook.indexing.passage_writing import write_passages
 from openbook.indexing.sources import open_source
 from openbook.indexing.sources.folder import CONVERTERS, convert
 from openbook.indexing.sources.folder_file import FolderFile
 from openbook.indexing.sources.headings import Headings
 from openbook.indexing.sources.markdown import FRONT_MATTER, read_markdown
-from openbook.storage.passage_fields import MOST_SECTION, PassageFields, defect_of, too_long
-from openbook.storage.passages import write_passages
 from tests.openbook.indexing.sources.test_folder import pdf
 
 # Pieces of which front matter is made, sound and odd.
@@ -73,7 +73,7 @@ def check(folder: Path) -> list[Passage]:
     """The passages of a folder, each of which an index holds, together with all others."""
     found = list(open_source(str(folder)).passages())
     assert [reason for one in found for reason in (defect_of(one), too_long(one)) if reason is not None] == []
-    write_passages(folder / ".passages", found, PassageFields.of(found))
+    write_passages(folder / ".passages", found, fields_of(found))
     return found
 
 

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlsplit
 
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
+from openbook.indexing.passage_fields import MOST_URL, is_url
 from openbook.indexing.sources.dump.cutting import OPEN, PageCutter
 from openbook.indexing.sources.dump.page import DumpArticle
 from openbook.indexing.sources.dump.pieces import Piece, read_pieces
@@ -17,7 +18,6 @@ from openbook.indexing.sources.dump.wikitext import FILE_NAMESPACES
 from openbook.indexing.sources.dump.workers import PageReader
 from openbook.indexing.sources.source import PassageBatch, PassageSource, no_mark, unreadable
 from openbook.indexing.splitting import SourceArticle, Split, split_article
-from openbook.storage.passage_fields import MOST_URL, is_url
 
 HEADER_BYTES = 1 << 20
 FILE_NAME = re.compile(r"(?P<wiki>[a-z_]+)-(?P<date>\d{8})-pages-")

@@ -4,7 +4,8 @@ import pytest
 
 from openbook.entities import MetadataType, MetadataValue, Passage
 from openbook.errors import SourceInvalid
-from openbook.storage.passage_fields import PLAIN, PassageFields, is_moment, is_url
+from openbook.indexing.passage_fields import fields_of, is_moment, is_url
+from openbook.storage.passages import PLAIN, PassageFields
 
 
 def having(**metadata: MetadataValue) -> Passage:
@@ -12,12 +13,12 @@ def having(**metadata: MetadataValue) -> Passage:
 
 
 def test_passages_without_fields_need_format_1() -> None:
-    assert PassageFields.of([Passage("p", "t", "x")] * 3) == PLAIN == PassageFields(1, {})
+    assert fields_of([Passage("p", "t", "x")] * 3) == PLAIN == PassageFields(1, {})
 
 
 @pytest.mark.parametrize("passage", [Passage("p", "t", "x", url="https://a.org"), Passage("p", "t", "x", section="S")])
 def test_one_passage_with_a_source_needs_format_2(passage: Passage) -> None:
-    assert PassageFields.of([Passage("q", "t", "x"), passage, Passage("r", "t", "x")]) == PassageFields(2, {})
+    assert fields_of([Passage("q", "t", "x"), passage, Passage("r", "t", "x")]) == PassageFields(2, {})
 
 
 def test_the_narrowest_type_that_holds_all_values_is_declared() -> None:
@@ -33,7 +34,7 @@ def test_the_narrowest_type_that_holds_all_values_is_declared() -> None:
     }
     wanted |= {"g": "string", "h": "integer"}
     for passages in ([first, second], [second, first], [second, first, second]):
-        assert PassageFields.of(passages) == PassageFields(2, wanted)
+        assert fields_of(passages) == PassageFields(2, wanted)
     assert set(wanted.values()) == set(get_args(MetadataType))
 
 
@@ -41,14 +42,14 @@ def test_the_narrowest_type_that_holds_all_values_is_declared() -> None:
 def test_two_types_of_one_field_are_a_conflict(one: MetadataValue, other: MetadataValue) -> None:
     for values in ((one, other), (other, one)):
         with pytest.raises(SourceInvalid, match=r"passage 'p': metadata field 'a' has values of type \w+ and of type"):
-            PassageFields.of([having(a=value) for value in values])
+            fields_of([having(a=value) for value in values])
 
 
 def test_a_version_has_64_metadata_fields_at_most() -> None:
     most = having(**{f"f{n}": n for n in range(64)})
-    assert len(PassageFields.of([most]).metadata) == 64
+    assert len(fields_of([most]).metadata) == 64
     with pytest.raises(SourceInvalid, match="65 metadata fields"):
-        PassageFields.of([most, having(one_more=1)])
+        fields_of([most, having(one_more=1)])
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
-"""What the passages of a version have beside id, title and text: which format their file has, and declared types."""
+"""What passages have beside id, title and text: the types of their fields, and what no index holds."""
 
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import reduce
 from typing import Final
@@ -11,9 +10,9 @@ from urllib.parse import urlsplit
 
 from openbook.entities import MetadataType, MetadataValue, Passage
 from openbook.errors import SourceInvalid
+from openbook.storage.manifest import RICH_FORMAT
+from openbook.storage.passages import PLAIN, PassageFields
 
-# The columns of passages.arrow: id, title and text alone; or with url, section, published and declared metadata.
-PLAIN_FORMAT, RICH_FORMAT = 1, 2
 METADATA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 MOST_FIELDS = 64
 # An answer carries the fields of each of its passages.
@@ -26,46 +25,37 @@ _URL = re.compile(r"https?://[^\s\x00-\x20\x7f<>\"]+", re.IGNORECASE)
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class PassageFields:
-    """The format of a file of passages, and the type of each metadata field by its name, in the order of names."""
+def fields_of(passages: Iterable[Passage]) -> PassageFields:
+    """What these passages need. Raises SourceInvalid for a field with values of two types, and for too many."""
+    return reduce(_with, passages, PLAIN)
 
-    passages_format: int = PLAIN_FORMAT
-    metadata: Mapping[str, MetadataType] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, passages: Iterable[Passage]) -> "PassageFields":
-        """What these passages need. Raises SourceInvalid for a field with values of two types, and for too many."""
-        return reduce(cls._with, passages, cls())
-
-    def united(self, other: "PassageFields", source: str) -> "PassageFields":
-        """What holds the passages of both. Raises SourceInvalid, on `source`, where one field has two types."""
-        types = dict(self.metadata)
-        for name, second in other.metadata.items():
-            first = types.get(name, second)
-            common = wider(first, second)
-            if common is None:
-                reason = f"metadata field {name!r} has values of type {first} and of type {second}"
-                raise SourceInvalid(source=source, reason=reason)
-            types[name] = common
-        if len(types) > MOST_FIELDS:
-            reason = f"{len(types)} metadata fields; a version has at most {MOST_FIELDS}"
+def united(one: PassageFields, other: PassageFields, source: str) -> PassageFields:
+    """What holds the passages of both. Raises SourceInvalid, on `source`, where one field has two types."""
+    types = dict(one.metadata)
+    for name, second in other.metadata.items():
+        first = types.get(name, second)
+        common = wider(first, second)
+        if common is None:
+            reason = f"metadata field {name!r} has values of type {first} and of type {second}"
             raise SourceInvalid(source=source, reason=reason)
-        return PassageFields(max(self.passages_format, other.passages_format), dict(sorted(types.items())))
-
-    def _with(self, passage: Passage) -> "PassageFields":
-        if (passage.url, passage.section, passage.published, passage.metadata) == (None, None, None, ()):
-            return self
-        types = {name: type_of(value) for name, value in passage.metadata}
-        if self.passages_format == RICH_FORMAT and all(
-            name in self.metadata and wider(self.metadata[name], kind) == self.metadata[name]
-            for name, kind in types.items()
-        ):
-            return self
-        return self.united(PassageFields(RICH_FORMAT, types), f"passage {passage.passage_id!r}")
+        types[name] = common
+    if len(types) > MOST_FIELDS:
+        reason = f"{len(types)} metadata fields; a version has at most {MOST_FIELDS}"
+        raise SourceInvalid(source=source, reason=reason)
+    return PassageFields(max(one.passages_format, other.passages_format), dict(sorted(types.items())))
 
 
-PLAIN = PassageFields()
+def _with(fields: PassageFields, passage: Passage) -> PassageFields:
+    if (passage.url, passage.section, passage.published, passage.metadata) == (None, None, None, ()):
+        return fields
+    types = {name: type_of(value) for name, value in passage.metadata}
+    if fields.passages_format == RICH_FORMAT and all(
+        name in fields.metadata and wider(fields.metadata[name], kind) == fields.metadata[name]
+        for name, kind in types.items()
+    ):
+        return fields
+    return united(fields, PassageFields(RICH_FORMAT, types), f"passage {passage.passage_id!r}")
 
 
 def wider(first: MetadataType, second: MetadataType) -> MetadataType | None:
