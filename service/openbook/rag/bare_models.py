@@ -1,44 +1,26 @@
 """BART and DPR's question encoder as bare modules: what serving multiplies with, and nothing else.
 
 transformers' own models take longer to import than all else at the start of a service, and serving does not need them:
-`bart_encoder` and `bart_decoder` do BART's arithmetic, and BERT's is below. Bare models can be neither trained nor
-saved. A folder of any other kind is read by transformers.
-
-    B questions, S tokens, H heads of dh dimensions, d = H * dh
+`packed_encoder` and `bart_decoder` do the arithmetic. Bare models can be neither trained nor saved. A folder of any
+other kind is read by transformers.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import BartConfig, DPRConfig, GenerationConfig, RagConfig
 
+from openbook.rag.packed_encoder import BERT
+
 GENERATOR = "rag.generator."
-QUESTION_ENCODER = "rag.question_encoder.question_encoder."
+QUESTION_ENCODER = "rag.question_encoder."
 # One tensor, under one of these names or several.
 WORDS = tuple(
     f"{GENERATOR}{name}.weight"
     for name in ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
 )
-# What a module of `BareDpr` is called in a folder of transformers.
-BERT_NAMES = {
-    "proj": "encode_proj",
-    "words": "bert_model.embeddings.word_embeddings",
-    "positions": "bert_model.embeddings.position_embeddings",
-    "kinds": "bert_model.embeddings.token_type_embeddings",
-    "norm": "bert_model.embeddings.LayerNorm",
-    "query": "attention.self.query",
-    "key": "attention.self.key",
-    "value": "attention.self.value",
-    "attended": "attention.output.dense",
-    "attended_norm": "attention.output.LayerNorm",
-    "fc1": "intermediate.dense",
-    "fc2": "output.dense",
-    "fc2_norm": "output.LayerNorm",
-}
 
 
 class Models(NamedTuple):
@@ -120,49 +102,44 @@ class _BartAttention(nn.Module):
 
 
 class BareDpr(_Bare):
-    """A DPRQuestionEncoder: BERT, whose state of the first token is the vector."""
+    """The weights of a DPRQuestionEncoder under its names; it computes nothing by itself."""
 
     def __init__(self, config: DPRConfig) -> None:
         super().__init__()
         self.config = config
-        d = config.hidden_size
-        self.words = _EmptyEmbedding(config.vocab_size, d)
-        self.positions = _EmptyEmbedding(config.max_position_embeddings, d)
-        self.kinds = _EmptyEmbedding(config.type_vocab_size, d)
-        self.norm = nn.LayerNorm(d, eps=config.layer_norm_eps)
-        self.layers = nn.ModuleList(_BertLayer(config) for _ in range(config.num_hidden_layers))
-        self.proj = _EmptyLinear(d, config.projection_dim) if config.projection_dim else None
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor]:
-        """Tokens (B, S), padded on the right, and their mask (B, S) -> vectors (B, d), as transformers hands them."""
-        places = self.positions.weight[: input_ids.shape[1]]  # (S, d)
-        # in transformers' order of sums
-        x = self.norm(self.words(input_ids) + self.kinds.weight[0] + places)  # (B, S, d)
-        visible = None if bool(attention_mask.all()) else attention_mask.bool()[:, None, None]  # (B, 1, 1, S)
-        for layer in self.layers:
-            x = layer(x, visible)
-        first = x[:, 0]  # (B, d)
-        return (first if self.proj is None else self.proj(first),)
-
-
-class _BertLayer(nn.Module):
-    def __init__(self, config: DPRConfig) -> None:
-        super().__init__()
         d, inner, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
-        self._heads = config.num_attention_heads
-        self.query, self.key, self.value = _EmptyLinear(d, d), _EmptyLinear(d, d), _EmptyLinear(d, d)
-        self.attended, self.attended_norm = _EmptyLinear(d, d), nn.LayerNorm(d, eps=eps)
-        self.fc1, self.fc2, self.fc2_norm = _EmptyLinear(d, inner), _EmptyLinear(inner, d), nn.LayerNorm(d, eps=eps)
+        modules: dict[str, nn.Module] = {
+            BERT.words: _EmptyEmbedding(config.vocab_size, d),
+            BERT.places: _EmptyEmbedding(config.max_position_embeddings, d),
+            str(BERT.kinds): _EmptyEmbedding(config.type_vocab_size, d),
+            BERT.norm: nn.LayerNorm(d, eps=eps),
+        }
+        for number in range(config.num_hidden_layers):
+            layer = f"{BERT.layers}.{number}"
+            for name in (BERT.queries, BERT.keys, BERT.values, BERT.attended):
+                modules[f"{layer}.{name}"] = _EmptyLinear(d, d)
+            modules[f"{layer}.{BERT.fc1}"], modules[f"{layer}.{BERT.fc2}"] = (
+                _EmptyLinear(d, inner),
+                _EmptyLinear(inner, d),
+            )
+            for name in (BERT.attended_norm, BERT.last_norm):
+                modules[f"{layer}.{name}"] = nn.LayerNorm(d, eps=eps)
+        self.question_encoder = nn.Module()
+        self.question_encoder.bert_model = nn.Module()
+        for path, module in modules.items():
+            _put(self.question_encoder.bert_model, path, module)
+        if config.projection_dim:
+            self.question_encoder.encode_proj = _EmptyLinear(d, config.projection_dim)
 
-    def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
-        """(B, S, d) -> (B, S, d)."""
-        queries, keys, values = (
-            made(x).view(*x.shape[:2], self._heads, -1).transpose(1, 2) for made in (self.query, self.key, self.value)
-        )  # (B, H, S, dh) each
-        read = F.scaled_dot_product_attention(queries, keys, values, attn_mask=visible)  # (B, H, S, dh)
-        read = read.transpose(1, 2).reshape(x.shape)  # (B, S, d)
-        x = self.attended_norm(self.attended(read) + x)
-        return self.fc2_norm(self.fc2(F.gelu(self.fc1(x))) + x)  # type: ignore[no-any-return]
+
+def _put(root: nn.Module, path: str, module: nn.Module) -> None:
+    """Let `root.path` be the module."""
+    *parents, name = path.split(".")
+    for parent in parents:
+        if parent not in dict(root.named_children()):
+            root.add_module(parent, nn.Module())
+        root = root.get_submodule(parent)
+    root.add_module(name, module)
 
 
 def bare_models(config: RagConfig, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> Models | None:
@@ -194,10 +171,7 @@ def bare_models(config: RagConfig, tensors: Mapping[str, Tensor], dtype: torch.d
 
 
 def _name_in_dpr(name: str) -> str:
-    path, _, kind = name.rpartition(".")
-    layer = re.fullmatch(r"layers\.(\d+)\.(\w+)", path)
-    own = BERT_NAMES[layer[2]] if layer else BERT_NAMES[path]
-    return QUESTION_ENCODER + (f"bert_model.encoder.layer.{layer[1]}." if layer else "") + f"{own}.{kind}"
+    return QUESTION_ENCODER + name
 
 
 def _name_in_bart(name: str) -> str:

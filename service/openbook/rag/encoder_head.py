@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers.utils import logging as hf_logging
 
 from openbook.errors import CheckpointInvalid
+from openbook.rag.packed_encoder import PackedEncoder, PaddedEncoder, can_pack, dpr_of, pad_states
 from openbook.rag.weights import first_line
 from openbook.storage.durable import sha256_of
 
@@ -105,6 +106,28 @@ class Head:
         if self.prompt or self.lower_case:
             parts.append({"prompt": self.prompt, "lower_case": self.lower_case})
         return json.dumps(parts).encode()
+
+
+class TextVectors:
+    """The tokens of texts -> their vectors, for a question encoder or a passage encoder."""
+
+    def __init__(self, model: Any, head: Head | None, pad: int, *, keep: bool) -> None:
+        """`head` is None for a DPRQuestionEncoder. Without `keep` the model gives its weights away."""
+        self._encoder = PackedEncoder(model, keep=keep) if can_pack(model) else PaddedEncoder(model, pad, keep=keep)
+        self._head = None if head is None or head.pooling == "pooler" else head
+        # DPR may project the state of the first token
+        self._project = getattr(dpr_of(model), "encode_proj", None) if self._head is None else None
+
+    @torch.inference_mode()
+    def __call__(self, rows: Sequence[Sequence[int]], kinds: Sequence[Sequence[int]] = ()) -> Tensor:
+        """(R, o) float32. `kinds`, of the tokens of each, are 0 where none are given."""
+        states = self._encoder(rows, kinds)
+        if self._head is not None:
+            hidden, mask = pad_states(states)  # (R, L, d), (R, L)
+            return self._head(hidden.float(), mask)
+        first = torch.stack([of_row[0] for of_row in states])  # (R, d)
+        vectors: Tensor = first if self._project is None else self._project(first)  # (R, o)
+        return vectors.float()
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:

@@ -122,7 +122,7 @@ class RagEngine:
         no other engine, and no weight is in memory twice."""
         self._checkpoint = checkpoint
         facts = checkpoint.facts
-        self._question_encoder = QuestionEncoder(checkpoint)
+        self._question_encoder = QuestionEncoder(checkpoint, keep_weights=keep_weights)
         self._retrievers: dict[RetrieverKind, Retriever] = {
             "dense": DenseRetriever(facts.prior_scale),
             "bm25": Bm25Retriever(),

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from openbook.rag.attention import attend
-from openbook.rag.linear import Linear, filled_rows, make_linear
+from openbook.rag.linear import Linear, filled_rows, make_linear, rearrange
 
 TYPICAL_TOKENS = 800
 # Tokens that are read at a time, or one text, and numbers that their attention holds: texts come from outside, and must
@@ -196,6 +196,38 @@ class PackedEncoder:
                 read[some].view(of_group.shape).copy_(of_group)
                 first = some.stop
         return read
+
+
+class PaddedEncoder:
+    """Any other encoder of transformers, by its own forward."""
+
+    def __init__(self, model: Any, pad: int, *, keep: bool = True) -> None:
+        """`pad` is the token behind the end of a text. Without `keep` the model's weights are rearranged: it can then
+        neither be saved nor trained."""
+        if not keep:
+            rearrange(model, rows=TYPICAL_TOKENS)
+        self._model, self._pad = model, pad
+
+    @torch.inference_mode()
+    def __call__(self, rows: Sequence[Sequence[int]], kinds: Sequence[Sequence[int]] = ()) -> list[Tensor]:
+        """As `PackedEncoder` does; all rows are read at a time."""
+        inputs = pad_inputs(rows, kinds, self._pad, self._model.device)
+        states = self._model(**inputs).last_hidden_state  # (R, L, d)
+        return [of_row[: len(row)] for row, of_row in zip(rows, states, strict=True)]
+
+
+def pad_inputs(
+    rows: Sequence[Sequence[int]], kinds: Sequence[Sequence[int]], pad: int, device: torch.device
+) -> dict[str, Tensor]:
+    """What the models of transformers take of R texts: (R, L) each. Without `kinds` none are among them."""
+    parts = {"input_ids": (rows, pad), "attention_mask": ([[1] * len(row) for row in rows], 0)}
+    if kinds:
+        parts["token_type_ids"] = (kinds, 0)
+    longest = max(len(row) for row in rows)
+    return {
+        name: torch.tensor([[*row, *([fill] * (longest - len(row)))] for row in values], device=device)
+        for name, (values, fill) in parts.items()
+    }
 
 
 def pad_states(states: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ tokenizer. A pair is cut as there: where it is too long, the longer of its two t
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
+from torch import Tensor
 
 from openbook.entities import Passage
 from openbook.errors import CheckpointInvalid, CheckpointNotFound, RerankerInvalid
@@ -21,6 +22,7 @@ from openbook.rag.checkpoint import fingerprint_of
 from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.hub import find_folder
 from openbook.rag.linear import rearrange
+from openbook.rag.packed_encoder import PackedEncoder, can_pack, pad_inputs
 from openbook.rag.weights import first_line, read_model
 
 # Padding included. At most as many tokens are in memory at a time, or one pair of them.
@@ -31,13 +33,16 @@ TOKENIZER_PATTERNS = ("tokenizer.json", "vocab.*", "*.model")
 # Files of sentence-transformers that may say how a score is made beyond the model's logit.
 MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
 
+INPUTS = ("input_ids", "token_type_ids")
+Rows = Sequence[Sequence[int]]
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reranker:
     """A model in evaluation mode and its tokenizer. `name` is name@fingerprint, as a checkpoint's."""
 
     name: str
-    _model: Any
+    _score: Callable[[Rows, Rows], Tensor]
     _tokenizer: Any
     _longest: int
 
@@ -56,9 +61,8 @@ class Reranker:
         logits = np.empty(len(texts))  # (n,)
         for rows in batches([len(ids) for ids in pairs["input_ids"]]):
             between_steps()
-            some = {name: [values[row] for row in rows] for name, values in pairs.items()}
-            inputs = self._tokenizer.pad(some, return_tensors="pt").to(self._model.device)  # (B, S) each
-            logits[rows] = self._model(**inputs).logits[:, 0].double().cpu().numpy()  # (B,)
+            ids, kinds = ([pairs.get(name, ())[row] for row in rows if name in pairs] for name in INPUTS)
+            logits[rows] = self._score(ids, kinds).double().cpu().numpy()  # (B,)
         return logits
 
 
@@ -102,12 +106,34 @@ def _load(folder: Path, source: str, device: torch.device, dtype: torch.dtype) -
         reason = f"its tokenizer has {len(tokenizer)} tokens, its model knows {known}"
         raise CheckpointInvalid(checkpoint=source, reason=reason)
     longest = _longest(model, tokenizer)
-    rearrange(model, rows=TOKENS_A_BATCH)
     name = folder.resolve().name if Path(source).is_dir() else source
-    reranker = Reranker(f"{name}@{fingerprint_of(folder)}", model, tokenizer, longest)
+    reranker = Reranker(
+        f"{name}@{fingerprint_of(folder)}", _scorer(model, tokenizer.pad_token_id or 0), tokenizer, longest
+    )
     # a model that cannot score pairs of two lengths together is found now, and not by a question
     reranker.logits("who", [Passage("", "", "a"), Passage("", "", "a b c")])
     return reranker
+
+
+def _scorer(model: Any, pad: int) -> Callable[[Rows, Rows], Tensor]:
+    """What gives each of B pairs its logit, by its tokens and their kinds: (B,). The model gives its weights away."""
+    if not can_pack(model) or not hasattr(model, "classifier"):
+        rearrange(model, rows=TOKENS_A_BATCH)
+
+        def padded(rows: Rows, kinds: Rows) -> Tensor:
+            logits: Tensor = model(**pad_inputs(rows, kinds, pad, model.device)).logits  # (B, 1)
+            return logits[:, 0]
+
+        return padded
+    encoder = PackedEncoder(model, keep=False)
+    pooler = getattr(model.base_model, "pooler", None)
+
+    def packed(rows: Rows, kinds: Rows) -> Tensor:
+        first = torch.stack([of_row[:1] for of_row in encoder(rows, kinds)])  # (B, 1, d), which heads read alone
+        logits: Tensor = model.classifier(first if pooler is None else pooler(first))  # (B, 1)
+        return logits[:, 0]
+
+    return packed
 
 
 def _check_settings(folder: Path) -> None:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from openbook.entities import PriorWeights, RetrievedPassages, SearchChanges
 from openbook.errors import IndexCorrupt, TooManyDocs
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoder import BetweenSteps, nothing
+from openbook.rag.encoder_head import TextVectors
 from openbook.rag.reranker import Reranker
 from openbook.storage.bm25_index import best_rows
 from openbook.storage.readable_index import ReadableIndex
@@ -27,30 +27,27 @@ class QuestionEncoder:
     """BERT over the question, as DPR has it (section 2.2), or a sentence-transformers model: texts -> vectors whose
     inner product with a passage's vector is its doc_score."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self._model = checkpoint.question_encoder
+    def __init__(self, checkpoint: Checkpoint, *, keep_weights: bool = True) -> None:
+        """Without `keep_weights` the checkpoint's question encoder gives its weights away."""
+        config = checkpoint.question_encoder.config
         self._tokenizer = checkpoint.question_tokenizer
         self._head = head = checkpoint.question_head
+        pad = self._tokenizer.pad_token_id or 0
+        self._vectors = TextVectors(checkpoint.question_encoder, head, pad, keep=keep_weights)
         if head is None:
-            self._max_length = int(self._model.config.max_position_embeddings)
-            self.dimension = int(self._model.config.projection_dim or self._model.config.hidden_size)
+            self._max_length = int(config.max_position_embeddings)
+            self.dimension = int(config.projection_dim or config.hidden_size)
         else:
             self._max_length = head.max_length
-            self.dimension = int(head.dense[-1].weight.shape[0] if head.dense else self._model.config.hidden_size)
+            self.dimension = int(head.dense[-1].weight.shape[0] if head.dense else config.hidden_size)
 
-    @torch.inference_mode()
     def encode(self, questions: Sequence[str]) -> NDArray[np.float32]:
         """(Q, d) float32."""
         texts = list(questions)
         if self._head is not None:
             texts = [self._head.prompt + (text.lower() if self._head.lower_case else text) for text in texts]
-        batch = self._tokenizer(
-            texts, padding=True, padding_side="right", truncation=True, max_length=self._max_length, return_tensors="pt"
-        ).to(self._model.device)
-        output = self._model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])[0]
-        # DPR's first output is the vector, another model's the states of all tokens
-        vectors = output if self._head is None else self._head(output.float(), batch["attention_mask"])  # (Q, d)
-        return np.asarray(vectors.float().cpu().numpy())
+        rows = self._tokenizer(texts, truncation=True, max_length=self._max_length, verbose=False)["input_ids"]
+        return np.asarray(self._vectors(rows).cpu().numpy())  # (Q, d)
 
 
 class Retriever(Protocol):

@@ -10,7 +10,7 @@ from torch import Tensor
 from openbook.errors import CheckpointInvalid, SettingInvalid
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.linear import auto_type
-from openbook.rag.packed_encoder import PackedEncoder, can_pack
+from openbook.rag.packed_encoder import PackedEncoder, can_pack, pad_inputs
 from openbook.rag.reader_wording import Window
 
 # Padded tokens that are read at a time: passages come from outside, and must not decide how much memory they take.
@@ -69,9 +69,9 @@ class TransformersReader:
         self._model = model
         self._pad = tokenizer.pad_token_id or 0
         self._has_kinds = "token_type_ids" in tokenizer.model_input_names
-        ids = torch.tensor([[self._pad, self._pad]], device=model.device)  # (1, 2)
+        rows = [[self._pad, self._pad]]
         with torch.inference_mode():
-            tried = self._read(ids, torch.ones_like(ids), torch.zeros_like(ids))
+            tried = self._read(pad_inputs(rows, [[0, 0]] if self._has_kinds else (), self._pad, model.device))
         if tried is None:
             raise CheckpointInvalid(
                 checkpoint=name, reason="its reader gives no start and end for each token, so it is no span reader."
@@ -88,26 +88,18 @@ class TransformersReader:
             some = order[-max(1, MAX_TOKENS // longest) :]
             del order[-len(some) :]
             batch = [windows[number] for number in some]
-            ids, kinds, mask = (
-                torch.tensor([[*row, *([fill] * (longest - len(row)))] for row in rows], device=self._model.device)
-                for fill, rows in (
-                    (self._pad, [one.ids for one in batch]),
-                    (0, [one.kinds for one in batch]),
-                    (0, [[1] * len(one.ids) for one in batch]),
-                )
-            )  # (W, S) each
-            logits = self._read(ids, mask, kinds)  # (W, S, 2)
+            kinds = [one.kinds for one in batch] if self._has_kinds else ()
+            logits = self._read(pad_inputs([one.ids for one in batch], kinds, self._pad, self._model.device))
             assert logits is not None, "tried when the model was loaded"
             for number, of_window in zip(some, logits, strict=True):
                 read[number] = of_window[: len(windows[number].ids)].cpu()
         return [read[number] for number in range(len(windows))]
 
-    def _read(self, ids: Tensor, mask: Tensor, kinds: Tensor) -> Tensor | None:
+    def _read(self, inputs: dict[str, Tensor]) -> Tensor | None:
         """(W, S) each -> (W, S, 2); None where the model gives something else."""
-        more = {"token_type_ids": kinds} if self._has_kinds else {}
-        output = self._model(input_ids=ids, attention_mask=mask, **more)
+        output = self._model(**inputs)
         starts, ends = getattr(output, "start_logits", None), getattr(output, "end_logits", None)
-        if starts is None or ends is None or starts.shape != ids.shape:
+        if starts is None or ends is None or starts.shape != inputs["input_ids"].shape:
             return None
         both = torch.stack([starts, ends], dim=-1)  # (W, S, 2)
         return both if both.dtype == torch.float64 else both.float()

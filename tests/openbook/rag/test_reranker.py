@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from openbook.entities import AnswerOptions, Passage, RetrievedPassages
 from openbook.errors import DeadlineExceeded, RerankerInvalid, RetrieverUnavailable, TooManyDocs
@@ -19,8 +20,14 @@ from openbook.rag.reranker import TOKENS_A_BATCH, Reranker, batches, load_rerank
 from openbook.rag.retriever import CANDIDATES, QuestionEncoder, RerankedRetriever
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
-from tests.fixtures.checkpoints import WORDS, byte_pair_tokenizer, write_reranker
+from tests.fixtures.checkpoints import (
+    WORDS,
+    byte_pair_tokenizer,
+    diversify,
+    write_reranker,
+)
 from tests.fixtures.indexes import publish_tiny, tiny_vectors
+from tests.fixtures.readers import tokenizer_of
 from tests.openbook.rag.conftest import Subject
 
 N_ROWS = 150
@@ -111,6 +118,27 @@ def test_a_model_that_keeps_positions_for_padding_reads_no_further(tmp_path: Pat
     RobertaForSequenceClassification(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     assert np.isfinite(load(tmp_path).logits("who " * 50, passages)).all()
+
+
+@pytest.mark.parametrize("kind", ["mpnet", "roberta", "distilbert"])
+def test_other_families_have_the_logits_of_transformers(kind: str, tmp_path: Path, passages: list[Passage]) -> None:
+    """MPNet and RoBERTa are read without padding, DistilBERT by transformers."""
+    tokenizer = tokenizer_of(kind)
+    config = AutoConfig.for_model(
+        kind, vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=32, max_position_embeddings=258, pad_token_id=tokenizer.pad_token_id, num_labels=1,
+    )  # fmt: skip
+    model = AutoModelForSequenceClassification.from_config(config).eval()
+    diversify(model, seed=3)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    found = load(tmp_path).logits(QUESTIONS[0], passages[:20])
+    for passage, logit in zip(passages[:20], found, strict=True):
+        text = f"{passage.title} {passage.text}".strip()
+        inputs = tokenizer(QUESTIONS[0], text, truncation="longest_first", max_length=256, return_tensors="pt")
+        with torch.no_grad():
+            assert logit == pytest.approx(float(model(**inputs).logits), abs=1e-4)
 
 
 def test_it_computes_in_the_precision_that_is_asked_for(tiny_reranker: Path, passages: list[Passage]) -> None:
@@ -229,11 +257,6 @@ def headless(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
 
-def unpadded(folder: Path) -> None:
-    config = json.loads((folder / "tokenizer_config.json").read_text()) | {"pad_token": None}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-
-
 @pytest.mark.parametrize(
     ("break_it", "reason"),
     [
@@ -246,7 +269,6 @@ def unpadded(folder: Path) -> None:
         (lambda folder: write_reranker(folder, vocab_size=100), "its tokenizer has 236 tokens, its model knows 100"),
         (lambda folder: write_reranker(folder, num_labels=3), r"its model has 3 labels\. OPENBOOK"),
         (headless, r"lack 2 tensors, classifier\.bias"),
-        (unpadded, "pad"),
         (edited("modules.json", [{}, {}]), "modules.json has 2 modules"),
         (edited("config_sentence_transformers.json", {"default_prompt_name": "query"}), "has the prompt 'query'"),
     ],
