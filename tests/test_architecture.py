@@ -78,9 +78,9 @@ MOST_LINES = {
     "openbook.api": 3102,
     "openbook.application": 2183,
     "openbook.cli": 3425,
-    "openbook.indexing": 6187,
+    "openbook.indexing": 6425,
     "openbook.plugins": 1082,
-    "openbook.rag": 7336,
+    "openbook.rag": 7349,
     "openbook.storage": 4853,
     "openbook_client": 1803,
     "openbook_lab": 1,
@@ -91,7 +91,7 @@ MOST_LINES = {
     "openbook_lab.training": 4614,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 19_788
+MOST_LINES_SERVED = 19_801
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

@@ -6,6 +6,8 @@ passages. Here the last passage is left short instead, and a tail too short to b
 `shortest_tail` words) joins the passage before it, which then has up to `words + shortest_tail - 1` words.
 
 "sentences" fills a passage with whole sentences of one section, up to `words` words; only a longer sentence is cut.
+A section that has lines keeps them: its list items, table rows and code blocks are cut as sentences are, and its
+heading stays with what comes first below.
 
 Where an article is written without spaces, as Chinese, Japanese and Thai are, two characters count as a word.
 """
@@ -18,7 +20,8 @@ import regex
 import sentencex
 
 from openbook.entities import Metadata, Passage
-from openbook.indexing.passage_fields import MOST_TITLE
+from openbook.indexing.passage_fields import MOST_TEXT, MOST_TITLE, MOST_URL
+from openbook.rag.blocks import Stretch, blocks_of, sentences_of
 
 Split = Literal["words", "sentences"]
 
@@ -37,6 +40,8 @@ WORD_CHARACTERS = 2
 # passage has 124 words of 257 characters, less than MOST_TEXT.
 _LONGEST_WORD = 256
 _PIECE_CHARACTERS = 10
+# Of a section that has lines, in characters; a longer one is cut as text without them.
+MOST_LINES = 1 << 20
 _EMPTY_LINE = regex.compile(r"\n\s*\n")
 # The time of sentencex grows with the square of the quotation marks in a text: it is given parts, whole words each.
 _AT_ONCE = regex.compile(r".{1,10000} |.{1,10000}")
@@ -44,11 +49,17 @@ _AT_ONCE = regex.compile(r".{1,10000} |.{1,10000}")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The text below a heading: the headings above it joined with " > ", and metadata of its own."""
+    """The text below a heading: the headings above it joined with " > ", and metadata of its own.
+
+    `fragment` is what finds it behind the # of the article's url. Where it `has_lines`, the text has the lines of
+    `openbook.rag.blocks`, a paragraph has one, and the first paragraph is the heading's own words, if it has any.
+    """
 
     text: str
     heading: str | None = None
     metadata: Metadata = ()
+    fragment: str | None = None
+    has_lines: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +112,19 @@ def split_article(
             f"{article.name}#{position}",
             title,
             text,
-            article.url,
+            _url(article.url, section.fragment),
             section.heading,
             article.published,
             tuple(sorted({**dict(article.metadata), **dict(section.metadata)}.items())),
         )
         for position, (text, section) in enumerate(found)
     )
+
+
+def _url(url: str | None, fragment: str | None) -> str | None:
+    if url is None or fragment is None or "#" in url or len(url) + len(fragment) >= MOST_URL:
+        return url
+    return f"{url}#{fragment}"
 
 
 def passages(articles: Iterable[HasText], words: int = PASSAGE_WORDS) -> Iterator[Passage]:
@@ -130,6 +147,9 @@ def _by_words(article: SourceArticle, words: int) -> Iterator[tuple[str, Section
 def _by_sentences(article: SourceArticle, words: int, language: str) -> Iterator[tuple[str, Section]]:
     spaceless = _is_spaceless([section.text for section in article.sections])
     for section in article.sections:
+        if section.has_lines and len(section.text) <= MOST_LINES:
+            yield from ((text, section) for text in _by_lines(section, words, language, spaceless))
+            continue
         passage: list[str] = []
         for sentence in _sentences(section.text, language):
             units = _units(sentence, spaceless)
@@ -145,6 +165,54 @@ def _by_sentences(article: SourceArticle, words: int, language: str) -> Iterator
             passage += units
         if passage:
             yield _joined(passage), section
+
+
+def _by_lines(section: Section, words: int, language: str, spaceless: bool) -> Iterator[str]:
+    """What a section says, as it stands, in passages of whole blocks and sentences."""
+    text = section.text
+    parts = [
+        part
+        for block in blocks_of(text)
+        for stretch in sentences_of(text, block, language)
+        for part in _parts(text, stretch, words, spaceless)
+    ]
+    begun = count = 0
+    for number, (_, _, n_words) in enumerate(parts):
+        # a heading stays with what it heads
+        headed = number == 1 and begun == 0 and section.heading is not None
+        if number > begun and count + n_words > words and not headed:
+            yield _verbatim(text[parts[begun][0] : parts[number - 1][1]])
+            begun, count = number, 0
+        count += n_words
+    if parts:
+        yield _verbatim(text[parts[begun][0] : parts[-1][1]])
+
+
+def _parts(text: str, stretch: Stretch, words: int, spaceless: bool) -> Iterator[tuple[int, int, int]]:
+    """A stretch [start, end) with its number of words; one that is too long by itself in lines, and these in words."""
+    start, end = stretch
+    units = _units(text[start:end], spaceless)
+    if len(units) <= words:
+        yield start, end, len(units)
+    elif "\n" in text[start:end]:
+        at = start
+        for line in text[start:end].splitlines(keepends=True):
+            if line.strip():
+                yield from _parts(text, (at, at + len(line.rstrip())), words, spaceless)
+            at += len(line)
+    else:
+        at, places = start, []
+        for unit in units:
+            at = text.index(unit.rstrip(" "), at)
+            places.append((at, at + len(unit.rstrip(" "))))
+            at = places[-1][1]
+        for first, last in _cuts(len(units), words, SHORTEST_TAIL):
+            yield places[first][0], places[last - 1][1], last - first
+
+
+def _verbatim(text: str) -> str:
+    """The text; without its white space where that makes it longer than a passage may be."""
+    return text if len(text) <= MOST_TEXT else " ".join(text.split())
 
 
 def _sentences(text: str, language: str) -> Iterator[str]:

@@ -7,11 +7,9 @@ the answer, in their order.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
-import sentencex
 
 from openbook.entities import AnswerPassage, Evidence
+from openbook.rag.blocks import Block, Stretch, blocks_of, sentences_of
 
 MOST_EVIDENCE = 3
 # What carries less happens to say the same words.
@@ -20,8 +18,6 @@ LEAST_SHARE = 0.05
 MOST_SPANS = 20
 # Characters on either side of a span: passages of others may be of any length.
 MOST_AROUND = 600
-# Of a list, in characters.
-LONGEST_ITEM = 400
 # Sentences around an answer to a question that asks how.
 BEFORE, AFTER = 1, 2
 
@@ -30,29 +26,7 @@ _EXPLAINS = re.compile(
     r"what (?:happens|happened|should|must|do|can|steps))\b",
     re.IGNORECASE,
 )
-_FENCE = r" {0,3}(?:`{3}|~{3})"
-_ITEM = r"[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]"
-# Of Markdown, or with its column names: code: F307 | meaning: the index is damaged
-_ROW = r"[ \t]*(?:\||[^|:\n]+: [^|\n]*\| )"
-_MORE = rf"(?:\n(?!{_FENCE}|{_ITEM}|{_ROW})[^\n]*\S[^\n]*)*"
-_BLOCK = re.compile(
-    r"^(?:(?P<code> {0,3}(?P<fence>`{3,}|~{3,})[^\n]*(?:\n(?! {0,3}(?P=fence))[^\n]*)*(?:\n[^\n]*)?)"
-    rf"|(?P<item>{_ITEM}[^\n]*{_MORE})|(?P<row>{_ROW}[^\n]*)|(?P<prose>[^\n]*\S[^\n]*{_MORE}))",
-    re.MULTILINE,
-)
-_NUMBER = re.compile(r"\d{1,3}[.)]\s*")
 _WORD = re.compile(r"\w{4,}|\d+")
-
-Stretch = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Characters [start, end) that are `prose`, an `item` of a list, a `row` of a table or `code`."""
-
-    kind: str
-    start: int
-    end: int
 
 
 def evidence(
@@ -73,8 +47,8 @@ def evidence(
         found += _of_passage(passage, weights[k] if weights else None, asked, explains)
     if not found:
         likeliest = max(passages, key=lambda one: one.posterior)
-        blocks, sought = _blocks(likeliest.text), asked | _words(answer)
-        units = [unit for block in blocks for unit in _sentences(likeliest.text, block)]
+        blocks, sought = blocks_of(likeliest.text), asked | _words(answer)
+        units = [unit for block in blocks for unit in sentences_of(likeliest.text, block)]
         closest = max(units, key=lambda unit: len(_words(likeliest.text[slice(*unit)]) & sought), default=(0, 0))
         stretch = _around(likeliest.text, blocks, closest, explains)
         return (_evidence(likeliest, stretch, likeliest.posterior),)
@@ -86,7 +60,7 @@ def _of_passage(
     passage: AnswerPassage, weights: Sequence[float] | None, asked: set[str], explains: bool
 ) -> Iterator[Evidence]:
     """The stretches around the answer's spans in one passage, which part its posterior among them."""
-    text, blocks = passage.text, _blocks(passage.text)
+    text, blocks = passage.text, blocks_of(passage.text)
     found: dict[Stretch, float] = {}
     for number, span in enumerate(passage.answer_spans[:MOST_SPANS]):
         held = (one for one in found if one[0] <= span[0] and span[1] <= one[1])
@@ -107,7 +81,7 @@ def _words(text: str) -> set[str]:
     return set(_WORD.findall(text.casefold()))
 
 
-def _around(text: str, blocks: Sequence[_Block], span: Stretch, explains: bool) -> Stretch:
+def _around(text: str, blocks: Sequence[Block], span: Stretch, explains: bool) -> Stretch:
     """What to read around a span: its sentence, item, row or code block; or, of an explanation, all that belongs to it.
 
     Nothing is further from the span than MOST_AROUND characters.
@@ -130,36 +104,9 @@ def _around(text: str, blocks: Sequence[_Block], span: Stretch, explains: bool) 
     return max(start, near[0]), min(end, near[1])
 
 
-def _sentence(text: str, block: _Block, at: int, around: int) -> Stretch:
+def _sentence(text: str, block: Block, at: int, around: int) -> Stretch:
     """The sentence of a paragraph that holds the character `at`, with so many around it; else the whole block."""
-    sentences = _sentences(text, block)
+    sentences = sentences_of(text, block)
     place = next((number for number, (_, end) in enumerate(sentences) if at < end), len(sentences) - 1)
     first, last = max(0, place - around), min(len(sentences) - 1, place + around)
     return sentences[first][0], sentences[last][1]
-
-
-def _sentences(text: str, block: _Block) -> list[Stretch]:
-    """The sentences of a paragraph, at least one; any other block as it is. A number belongs to what comes after it."""
-    if block.kind != "prose":
-        return [(block.start, block.end)]
-    found: list[Stretch] = []
-    at, begun = block.start, block.start
-    for sentence in sentencex.segment("en", text[block.start : block.end]):
-        at += len(sentence)
-        if sentence.strip() and not _NUMBER.fullmatch(sentence):
-            found.append((begun, at - len(sentence) + len(sentence.rstrip())))
-            begun = at
-    return found or [(block.start, block.end)]
-
-
-def _blocks(text: str) -> list[_Block]:
-    """The blocks of a text, in order. What follows an item's first line belongs to it, up to an empty line."""
-    found = []
-    for block in _BLOCK.finditer(text):
-        words = block.group()
-        start = block.start() + len(words) - len(words.lstrip())
-        end = start + len(words.strip())
-        kind = block.lastgroup or "prose"
-        # a number at the beginning of a text without lines makes no list
-        found.append(_Block("prose" if kind == "item" and end - start > LONGEST_ITEM else kind, start, end))
-    return found

@@ -143,3 +143,60 @@ def test_quotation_marks_without_end_take_no_time_without_end() -> None:
     began = time.process_time()
     assert split_article(SourceArticle("a", "A", (Section('"(«' * 100_000 + "a. b. " * 1000),)), "sentences")
     assert time.process_time() - began < 4
+
+
+LINED = f"""Doors
+
+{"A long beginning of a section. " * 2}The second sentence.
+
+1. Open the door and
+   go in.
+2. Close the door.
+
+name: oak | height: {"tall " * 6}| price: high
+name: fir | height: {"low " * 6}| price: low
+
+```
+open
+
+close
+```"""
+
+
+def lined(text: str, words: int, heading: str | None = "Doors") -> list[str]:
+    section = Section(text, heading, has_lines=True)
+    return [one.text for one in split_article(SourceArticle("a", "A", (section,)), "sentences", words=words)]
+
+
+@pytest.mark.parametrize("words", range(2, 70))
+def test_text_with_lines_is_cut_between_its_blocks_and_sentences(words: int) -> None:
+    found = lined(LINED, words)
+    assert "".join("".join(found).split()) == "".join(LINED.split())
+    at = 0
+    for text in found:
+        # verbatim, in order
+        at = LINED.index(text, at) + len(text)
+    assert found[0].startswith("Doors\n\nA long")
+    if words >= 12:
+        for whole in (
+            "1. Open the door and\n   go in.",
+            "name: fir |",
+            "```\nopen\n\nclose\n```",
+            "A long beginning of a section.",
+        ):
+            assert any(whole in text for text in found)
+        assert not any(text.endswith("|") for text in found)
+
+
+def test_text_with_lines_that_is_too_long_is_cut_at_its_lines_and_then_its_words() -> None:
+    code = "```\n" + "\n".join(f"line {number}" for number in range(60)) + "\n```"
+    found = lined(code, 50, None)
+    assert len(found) == 3
+    assert all(line in (*code.split("\n"),) for text in found for line in text.split("\n"))
+    sentence = " ".join(f"w{number}" for number in range(120))
+    assert lined(sentence, 50, None) == [" ".join(sentence.split()[a:b]) for a, b in ((0, 50), (50, 120))]
+    chinese = "中文" * 110
+    assert [len(text) for text in lined(chinese, 50, None)] == [100, 120]
+    wide = f"a{' ' * 40_000}b"
+    assert lined(f"```\n{wide}\n```", 50, None) == ["``` a b ```"]
+    assert lined("", 50) == []

@@ -124,7 +124,7 @@ def test_an_empty_answer_and_no_passages_have_none() -> None:
 
 
 def test_a_text_without_an_end_is_cut_around_the_answer() -> None:
-    text = "a " * 10_000 + "peru " + "b " * 10_000
+    text = "a " * 10_400 + "peru " + "b " * 10_000
     (one,) = evidence("which country ?", "peru", passages("peru", text))
     assert len(one.text) == 2 * MOST_AROUND + len("peru")
     assert one.text == text[one.start : one.end]

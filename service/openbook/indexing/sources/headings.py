@@ -1,8 +1,15 @@
 """The headings above a text, one within the other."""
 
+from urllib.parse import quote
+
 from openbook.indexing.passage_fields import MOST_SECTION
 
 BETWEEN = " > "
+
+
+def as_fragment(name: str) -> str:
+    """The id of a heading as it stands behind the # of an address."""
+    return quote(name, safe="-._~!$&'()*+,;=:@/?")
 
 
 class Headings:

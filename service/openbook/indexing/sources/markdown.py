@@ -8,7 +8,8 @@ import yaml
 
 from openbook.indexing.passage_fields import is_url
 from openbook.indexing.sources.folder_file import FolderFile
-from openbook.indexing.sources.headings import Headings
+from openbook.indexing.sources.headings import Headings, as_fragment
+from openbook.indexing.sources.lined_text import from_markdown
 from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.splitting import Section
 
@@ -20,6 +21,7 @@ FRONT_MATTER = re.compile(
 # YAML of this size takes seconds where it is nested deeply, and for ever where aliases merge aliases.
 MOST_DEPTH, MOST_ALIASES = 16, 8
 HEADING = re.compile(r" {0,3}(?P<level>#{1,6})(?:[ \t]+(?P<words>.*))?\r?$")
+HEADING_ID = re.compile(r"\{#(?P<id>[^\s{}]{1,200})[^{}]*\}$")
 FENCE = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})")
 # The names by which generators of sites know them, the first one that fits is taken.
 TITLES, URLS, DATES = ("title",), ("url", "canonical_url", "source"), ("published", "date", "pubdate", "created")
@@ -34,7 +36,7 @@ def read_markdown(text: str) -> FolderFile:
     title, url, published = _first(fields, TITLES, _words), _first(fields, URLS, _url), _first(fields, DATES, as_moment)
     lines = body.lstrip().split("\n")
     heading = HEADING.match(lines[0])
-    words = _heading_words(heading) if heading else ""
+    words = _heading_words(heading)[0] if heading else ""
     if words and title in (None, words):
         title, lines = words, lines[1:]
     return FolderFile(_sections(lines), title, url, published, _free(fields), noted)
@@ -94,7 +96,8 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 def _sections(lines: list[str]) -> tuple[Section, ...]:
     """What stands below each heading, with the heading's own words before it: an encoder reads the text alone."""
     headings = Headings()
-    parts: list[tuple[str | None, str, list[str]]] = [(None, "", [])]
+    # the section, its heading's words and id, and the lines below
+    parts: list[tuple[str | None, str, str | None, list[str]]] = [(None, "", None, [])]
     fence = ""
     for line in lines:
         fenced = FENCE.match(line)
@@ -104,21 +107,25 @@ def _sections(lines: list[str]) -> tuple[Section, ...]:
         elif fenced and fenced["fence"].startswith(fence):
             fence = ""
         if heading:
-            words = _heading_words(heading)
-            parts.append((headings.below(len(heading["level"]), words), words, []))
+            words, name = _heading_words(heading)
+            parts.append((headings.below(len(heading["level"]), words), words, name, []))
         else:
-            parts[-1][2].append(line)
-    texts = [(section, words, "\n".join(below)) for section, words, below in parts]
+            parts[-1][3].append(line)
+    texts = [(section, words, name, from_markdown(below)) for section, words, name, below in parts]
     return tuple(
-        Section(f"{words}\n\n{text}" if words else text, section) for section, words, text in texts if text.strip()
+        Section(f"{words}\n\n{text}" if words else text, section, fragment=name, has_lines=True)
+        for section, words, name, text in texts
+        if text.strip()
     )
 
 
-def _heading_words(heading: re.Match[str]) -> str:
-    """What a heading says, without the # that may close it."""
+def _heading_words(heading: re.Match[str]) -> tuple[str, str | None]:
+    """What a heading says, without the # that may close it; and the id that it has, as in `## Limits {#limits}`."""
     words = (heading["words"] or "").rstrip()
     open_end = words.rstrip("#")
-    return words if open_end and open_end[-1] not in " \t" else open_end.rstrip()
+    words = words if open_end and open_end[-1] not in " \t" else open_end.rstrip()
+    named = HEADING_ID.search(words)
+    return (words[: named.start()].rstrip(), as_fragment(named["id"])) if named else (words, None)
 
 
 def _first(fields: Mapping[str, Any], names: tuple[str, ...], read: Any) -> Any:

@@ -30,7 +30,7 @@ def read_pdf(content: bytes) -> FolderFile | str:
             if n_characters > LARGEST_TEXT:
                 return TOO_LARGE
             if text.strip():
-                sections.append(Section(_whole(text), metadata=(("page", number),)))
+                sections.append(Section(_whole(text), metadata=(("page", number),), fragment=f"page={number}"))
         title = reader.metadata.title if reader.metadata is not None else None
     except MemoryError:
         raise

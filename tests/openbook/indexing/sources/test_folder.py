@@ -49,7 +49,7 @@ def test_every_text_below_a_folder_is_an_article_in_the_order_of_paths(folder: P
         passage("deep/a.TXT", 0, "a", " ".join(["w"] * 100)),
         passage("deep/a.TXT", 1, "a", " ".join(["w"] * 30)),
         passage("deep/er/c.md", 0, "The *sea*", "Is deep."),
-        passage("deep/er/c.md", 1, "The *sea*", "More Words.", section="More"),
+        passage("deep/er/c.md", 1, "The *sea*", "More\n\nWords.", section="More"),
         passage("deep.txt", 0, "deep", "beside the folder"),
     ]
     assert source.skipped() == {"empty": 1, "undecodable": 1}
@@ -145,13 +145,13 @@ def test_front_matter_says_title_address_date_and_metadata(tmp_path: Path) -> No
     assert first == Passage(
         "sea.md#0",
         "The sea: a story",
-        "A heading Is deep.",
+        "A heading\n\nIs deep.",
         "https://example.org/sea",
         "A heading",
         "2018-12-20T08:00:00Z",
         said,
     )
-    assert (life.section, life.text, life.metadata) == ("A heading > Life", "Life Fish live there.", said)
+    assert (life.section, life.text, life.metadata) == ("A heading > Life", "Life\n\nFish live there.", said)
 
 
 def test_a_field_of_several_types_is_text_in_every_file(tmp_path: Path) -> None:
@@ -239,6 +239,97 @@ def test_a_comment_in_a_listing_is_no_heading(tmp_path: Path) -> None:
     assert "# no heading" in found[0].text
 
 
+MANUAL = """---
+url: https://docs.example/manual
+---
+# Manual
+
+A paragraph that is
+wrapped, but\\
+broken here.  
+And here.
+
+> - An item that
+>   goes on
+> - Another
+
+| code | what *it* means | |
+|:-----|----|---|
+| F307 | a \\| b | now |
+| F410 | | |
+Not a row.
+
+```
+# a | b
+  kept
+
+
+as it is
+```
+***
+## Limits {#the-limits .x}
+120 a minute.
+"""
+
+
+def test_markdown_keeps_its_lists_tables_and_code(tmp_path: Path) -> None:
+    first, limits = open_source(str(written(tmp_path, a__md=MANUAL))).passages()
+    assert first.text.split("\n\n") == [
+        "A paragraph that is wrapped, but\nbroken here.\nAnd here.",
+        "- An item that goes on\n- Another",
+        "code: F307 | what *it* means: a | b | now\n- code: F410\nNot a row.",
+        "```\n# a | b\n  kept",
+        "as it is\n```",
+        "***",
+    ]
+    assert (first.url, limits.url) == ("https://docs.example/manual", "https://docs.example/manual#the-limits")
+    assert (limits.section, limits.text) == ("Limits", "Limits\n\n120 a minute.")
+
+
+SPHINX = """<html><head><title>Pages</title><link rel="canonical" href="https://docs.example/p"></head><body><article>
+<h1>Pages<a class="headerlink" href="#pages">¶</a></h1><p>All that is said here is said of pages, and nothing else.</p>
+<section id="one two"><h2>Lists</h2><p>First<br>second <code>code</code>.</p>
+<ol><li>Pull it.<ul><li>Gently</li></ul></li><li><p>Push it.</p></li></ol>
+<dl><dt>book</dt><dd>has pages</dd></dl></section>
+<h2 id="t">Tables<a href="#t" title="link">#</a></h2>
+<table><tr><th>name</th><th>size</th></tr><tr><td>A4</td><td>210 mm</td></tr></table>
+<table><tr><td>A5</td><td>148 mm</td></tr></table>
+<div class="highlight"><pre>cut <b>it</b>
+  twice</pre></div>
+<h3>Pages</h3><p>Here the heading of the page stands once more, below the tables.</p>
+</article></body></html>"""
+
+
+def test_a_web_page_keeps_its_lists_tables_and_code_and_its_headings_are_addresses(tmp_path: Path) -> None:
+    pytest.importorskip("lxml_html_clean")
+    found = list(open_source(str(written(tmp_path, a__html=SPHINX))).passages())
+    assert {one.title for one in found} == {"Pages"}
+    assert [(one.section, (one.url or "").partition("#")[2]) for one in found] == [
+        (None, "pages"),
+        ("Lists", "one%20two"),
+        ("Tables", "t"),
+        ("Tables", ""),
+    ]
+    assert found[1].text.split("\n\n") == [
+        "Lists",
+        "First\nsecond code.",
+        "1. Pull it.\n  - Gently\n2. Push it.",
+        "- book: has pages",
+    ]
+    assert found[2].text.split("\n\n") == [
+        "Tables",
+        "name: A4 | size: 210 mm",
+        "| A5 | 148 mm |",
+        "```\ncut it\n  twice\n```",
+    ]
+
+
+def test_a_page_of_a_pdf_is_found_behind_its_address(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(pdf("First page.", "Second page."))
+    source = open_source(str(tmp_path), url_template="https://files.example/{path}")
+    assert [one.url for one in source.passages()] == [f"https://files.example/a.pdf#page={page}" for page in (1, 2)]
+
+
 def test_a_folder_is_split_at_words_when_asked_for(tmp_path: Path) -> None:
     written(tmp_path, a__md="# T\n" + " ".join(["one."] * 60) + "\n## S\n" + " ".join(["two."] * 80))
     found = list(open_source(str(tmp_path), split="words").passages())
@@ -265,7 +356,7 @@ def test_a_web_page_is_its_text_by_its_headings(tmp_path: Path) -> None:
     )
     assert first.text == "The sea is deep, and most of it has never been seen by anybody."
     assert (life.section, life.metadata) == ("Life", (("path", "a.html"),))
-    assert life.text.endswith("nobody has counted. whale crab")
+    assert life.text.endswith("nobody has counted.\n\n- whale\n- crab")
     assert source.skipped() == {"empty": 2}
 
 

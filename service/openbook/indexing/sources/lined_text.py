@@ -1,0 +1,89 @@
+"""Text as it stands: paragraphs, lists, tables and code of Markdown, in lines that `openbook.rag.blocks` reads.
+
+A paragraph and a list item have one line each, code stands between fences, and a row of a table is read with the names
+of its columns: a passage may begin between any two rows.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+_FENCE = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})")
+_ITEM = re.compile(r"[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]")
+_RULE = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})$")
+_CELL = re.compile(r"(?<!\\)\|")
+_QUOTED = re.compile(r" {0,3}> ?")
+_EMPTY_LINES = re.compile(r"\n{3,}")
+# What stands below the names of columns.
+_BELOW_NAMES = frozenset("|:- \t")
+
+
+def from_markdown(lines: Sequence[str]) -> str:
+    """The text of these lines of Markdown."""
+    text = "\n".join(_lines([_QUOTED.sub("", line.rstrip("\r")) for line in lines]))
+    return _EMPTY_LINES.sub("\n\n", text).strip("\n")
+
+
+def row_text(names: Sequence[str], cells: Sequence[str]) -> str:
+    """A row of a table in one line: `code: F307 | meaning: the index is damaged`."""
+    named = [
+        f"{name}: {cell}" if name else cell
+        for name, cell in zip([*names, *[""] * len(cells)], cells, strict=False)
+        if cell
+    ]
+    if len(named) > 1 and any(names):
+        return " | ".join(named)
+    return f"| {' | '.join(named)} |" if len(named) > 1 else f"- {named[0]}" if named else ""
+
+
+def fenced(code: str) -> str:
+    """Code between fences that it does not hold itself."""
+    fence = "~~~" if "```" in code else "```"
+    return f"{fence}\n{code.strip()}\n{fence}"
+
+
+def _lines(given: Sequence[str]) -> Iterator[str]:
+    names: list[str] | None = None
+    fence = ""
+    # the lines of a paragraph or item, which the next one may continue
+    begun: list[str] = []
+    for number, line in enumerate(given):
+        found = _FENCE.match(line)
+        if fence:
+            yield line.rstrip()
+            fence = "" if found and found["fence"].startswith(fence) else fence
+            continue
+        is_row = "|" in line and (names is not None or _is_below_names(given[number + 1 : number + 2]))
+        is_rule = _RULE.match(line) is not None
+        if begun and (found or is_row or is_rule or not line.strip() or _ITEM.match(line)):
+            yield _joined(begun)
+            begun = []
+        if is_row:
+            cells = [cell.strip().replace("\\|", "|") for cell in _CELL.split(line.strip().strip("|"))]
+            if names is None:
+                names = cells
+            elif not _is_below_names([line]):
+                yield row_text(names, cells)
+            continue
+        names = None
+        if found:
+            fence = found["fence"]
+            yield line.rstrip()
+        elif is_rule or not line.strip():
+            yield f"\n{line.strip()}\n"
+        else:
+            begun.append(line)
+    if begun:
+        yield _joined(begun)
+
+
+def _joined(lines: Sequence[str]) -> str:
+    """A paragraph in one line, but where two spaces at its end or a backslash break one."""
+    joined = lines[0].rstrip(" \t\\")
+    for before, line in pairwise(lines):
+        joined += ("\n" if before.endswith(("  ", "\\")) else " ") + line.strip(" \t\\")
+    return joined
+
+
+def _is_below_names(lines: Sequence[str]) -> bool:
+    return any("-" in line and "|" in line and _BELOW_NAMES.issuperset(line) for line in lines)
