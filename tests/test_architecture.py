@@ -74,20 +74,20 @@ CLIENTS_EXTRA = {"mcp", "starlette", "uvicorn"}
 # Lines of Python that a room may have. A number goes down by itself; it goes up only together with its reason, in the
 # commit that needs it.
 MOST_LINES = {
-    "openbook": 1250,
+    "openbook": 1173,
     "openbook.api": 3102,
     "openbook.application": 2183,
-    "openbook.cli": 3425,
-    "openbook.indexing": 6425,
+    "openbook.cli": 3427,
+    "openbook.indexing": 6443,
     "openbook.plugins": 1082,
-    "openbook.rag": 7349,
-    "openbook.storage": 4853,
+    "openbook.rag": 7354,
+    "openbook.storage": 4862,
     "openbook_client": 1803,
     "openbook_lab": 1,
     "openbook_lab.benchmarks": 2308,
     "openbook_lab.datasets": 633,
     "openbook_lab.encyclopedia": 1346,
-    "openbook_lab.evaluation": 4180,
+    "openbook_lab.evaluation": 4182,
     "openbook_lab.training": 4614,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.

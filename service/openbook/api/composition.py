@@ -204,7 +204,7 @@ def open_first(
 def load_engine(settings: Settings) -> RagEngine:
     """The checkpoint, and the reranker on its device and in its precision.
 
-    Raises RerankerInvalid and the errors of `load_checkpoint`.
+    Raises CheckpointInvalid and the errors of `load_checkpoint`.
     """
     checkpoint = load_checkpoint(
         settings.checkpoint,

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoice
-from openbook.errors import InvalidRequest, NotCalibrated, TooMuchWork
+from openbook.errors import InvalidRequest, NotCalibrated
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.feedback import Rating
@@ -161,8 +161,8 @@ class _Searching(_Body):
     def options(self, settings: Settings, engine: RagEngine) -> AnswerOptions:
         """What `engine` is asked for.
 
-        Raises InvalidRequest for a number above what the settings allow, TooMuchWork for their product, FilterInvalid
-        for what is no filter.
+        Raises InvalidRequest for a number above what the settings allow, or their product, and FilterInvalid for what
+        is no filter.
         """
         for field, most in limits(settings).items():
             value = getattr(self, field, None)
@@ -183,7 +183,7 @@ class _Searching(_Body):
             **given,
         )
         if (work := self.work(options)) > settings.max_work:
-            raise TooMuchWork(work=work, most=settings.max_work)
+            raise InvalidRequest("work", field="n_docs", work=work, most=settings.max_work)
         return options
 
     def work(self, options: AnswerOptions) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from openbook.application.swap_index import SwapIndex
 from openbook.application.swap_progress import utc_now
 from openbook.application.telemetry import Telemetry
-from openbook.errors import CurrentChanged, InvalidVersionName, ShuttingDown, SwapInProgress, code_of
+from openbook.errors import CurrentChanged, ShuttingDown, SwapInProgress, UnknownIndex, code_of
 from openbook.storage.current import NO_CURRENT, UNKNOWN_CURRENT, CurrentMark
 from openbook.storage.index_store import IndexStore
 
@@ -100,7 +100,7 @@ class FollowCurrent:
             return
         except Exception as error:
             self._seen, self._unserved = mark, True
-            if isinstance(error, InvalidVersionName):
+            if isinstance(error, UnknownIndex):
                 wanted = str(error.data["version"])
             self._fail(wanted, error, again=again)
         else:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from openbook.entities import IndexVersion
-from openbook.errors import IndexNotResident, NoLiveIndex, ResidentsLimited
+from openbook.errors import IndexNotResident, IndexTooLarge, NoLiveIndex
 from openbook.storage.snapshot import Identity, IndexSnapshot
 
 logger = logging.getLogger(__name__)
@@ -155,14 +155,14 @@ class LiveIndex:
             return self._generation
 
     def check_room(self, version: str) -> None:
-        """Raise ResidentsLimited where `add_resident` would, before anything is read."""
+        """Raise IndexTooLarge where `add_resident` would, before anything is read."""
         if self._limit < 2:
-            raise ResidentsLimited(version=version, limit=self._limit)
+            raise IndexTooLarge("residents", version=version, limit=self._limit)
 
     def add_resident(self, snapshot: IndexSnapshot) -> None:
         """Add a resident that is not live. Where there is no room, the one least recently leased retires.
 
-        A version that is live stays as it is, and `snapshot` is closed. Raises ResidentsLimited where there is room
+        A version that is live stays as it is, and `snapshot` is closed. Raises IndexTooLarge where there is room
         for the live one alone.
         """
         self.check_room(snapshot.info.version)

@@ -19,8 +19,8 @@ from openbook.entities import IndexInfo, RetrieverChoice
 from openbook.errors import (
     CurrentConflict,
     DrainTimedOut,
+    IndexCorrupt,
     IndexTooLarge,
-    IndexUnreadable,
     OpenbookError,
     RetrieverUnavailable,
     ShuttingDown,
@@ -197,7 +197,7 @@ class SwapAttempt:
             snapshot = self._open(version)
             if snapshot.identity != identity:
                 snapshot.close()
-                raise IndexUnreadable(version=version, file=MANIFEST, reason="it was published again meanwhile")
+                raise IndexCorrupt("file", version=version, file=MANIFEST, reason="it was published again meanwhile")
         try:
             if self.errand == "resource":
                 with self._stage("drain"):

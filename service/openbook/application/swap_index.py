@@ -114,7 +114,7 @@ class SwapIndex:
     def load(self, version: str, *, verify: Verification = "manifest", actor: str = "") -> Future[LoadReport]:
         """Open a version beside the live one, as a resident: questions may name it, and a swap to it is a flip.
 
-        Raises what `begin` raises, and ResidentsLimited where the live one alone may be open. Residents stay as they
+        Raises what `begin` raises, and IndexTooLarge where the live one alone may be open. Residents stay as they
         are.
         """
         attempt = self._claim(version, "load", actor)

@@ -8,7 +8,7 @@ from openbook.cli.client import quieten_libraries
 from openbook.cli.consoles import duration, say, size
 from openbook.cli.options import argument, option, with_options
 from openbook.cli.progress import ProgressBar
-from openbook.errors import SettingInvalid, TextChanged
+from openbook.errors import BuildDiffers, SettingInvalid
 from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building.estimating import BuildEstimate
 from openbook.indexing.building.progress import BuildReport
@@ -170,7 +170,9 @@ def build(
     with ProgressBar(stopped=stopped(version)) as progress:
         try:
             built = build_index(store, version, opened, loaded, options, report=progress)
-        except TextChanged:
+        except BuildDiffers as differs:
+            if differs.case != "text":
+                raise
             say(f"{source} has changed since {version} was stopped: reading it again, embedding only new text")
             built = build_index(store, version, opened, loaded, replace(options, read_again=True), report=progress)
     show_report(store, built)

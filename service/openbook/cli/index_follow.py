@@ -18,7 +18,7 @@ from openbook.cli.index_update import Embedding, load_encoder, show_plan
 from openbook.cli.options import URL, argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.cli.swap import Administration
-from openbook.errors import BuildDiffers, FollowInProgress, NoLiveIndex, OpenbookError, SettingInvalid, SourceInvalid
+from openbook.errors import BuildDiffers, IndexInUse, NoLiveIndex, OpenbookError, SettingInvalid, SourceInvalid
 from openbook.indexing.building.work_folder import bases, unfinished
 from openbook.indexing.text_tree import stamp_of
 from openbook.settings import Settings
@@ -106,7 +106,7 @@ class SeriesLock:
         self._held: tuple[str, int] | None = None
 
     def take(self, stem: str) -> None:
-        """Take the lock of this stem in place of another. Raises FollowInProgress, which names who has it."""
+        """Take the lock of this stem in place of another. Raises IndexInUse, which names who has it."""
         if self._held is not None and self._held[0] == stem:
             return
         path = self._store.folder / f".following-{stem}"
@@ -115,7 +115,7 @@ class SeriesLock:
         if not durable.lock(descriptor, path, unsupported=True):
             holder = os.pread(descriptor, MOST_HOLDER, 0).decode(errors="replace").strip()
             os.close(descriptor)
-            raise FollowInProgress(version=stem, holder=holder or "another process has them")
+            raise IndexInUse("followed", version=stem, holder=holder or "another process has them")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{self._holder}\n".encode(), 0)
         self.release()

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from openbook.entities import IndexInfo
-from openbook.errors import IndexUnreadable
+from openbook.errors import IndexCorrupt
 from openbook.indexing.bm25_build import ANSERINIS, Bm25Parameters, in_order, write_bm25
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import BM25_FILES, MANIFEST, PASSAGES_FILE
@@ -22,8 +22,8 @@ def add_bm25(
     """Publish `version` again with BM25 scores of its passages; they replace those that it has. Returns the manifest.
 
     The other files stay the same: each gets a second name, or a copy where the file system has no second names. A
-    process that has the version open keeps reading it. Raises what `IndexStore.open` raises, IndexChecksumWrong for
-    damaged passages, and IndexUnreadable where another process published the version meanwhile.
+    process that has the version open keeps reading it. Raises what `IndexStore.open` raises, IndexCorrupt for
+    damaged passages, and IndexCorrupt where another process published the version meanwhile.
     """
     with closing(store.open(version)) as snapshot, making(store, version) as place:
         info = snapshot.info
@@ -36,6 +36,6 @@ def add_bm25(
         info = replace(info, bm25=bm25, files=kept | describe(place, BM25_FILES))
         with store.lock:
             if store.check(version) != snapshot.identity:
-                raise IndexUnreadable(version=version, file=MANIFEST, reason="it was published again meanwhile")
+                raise IndexCorrupt("file", version=version, file=MANIFEST, reason="it was published again meanwhile")
             put_in_place(store, place, info, replace=True)
     return info

@@ -15,7 +15,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.errors import FaissFileRefused, SettingInvalid
+from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.indexing.building.progress import Report
 from openbook.indexing.index_spec import IndexSpec, choose_index
 from openbook.storage.faiss_factory import FAISS, GRAPHS, essence
@@ -42,27 +42,29 @@ class Adoptable:
     n_vectors: int
 
     def check_rows(self, n_passages: int) -> None:
-        """Raise FaissFileRefused unless it has a row for each passage."""
+        """Raise SourceInvalid unless it has a row for each passage."""
         if self.n_vectors != n_passages:
-            raise FaissFileRefused(
-                source=self.path, reason=f"it has {self.n_vectors:,} rows where there are {n_passages:,} passages"
+            raise SourceInvalid(
+                "faiss",
+                source=self.path,
+                reason=f"it has {self.n_vectors:,} rows where there are {n_passages:,} passages",
             )
 
 
 def adoptable(path: Path, dimension: int, numbers: Mapping[str, int | None] | None = None) -> Adoptable:
     """Check whether a FAISS file can be the index of vectors of so many dimensions. Reads its lists and links once.
 
-    `numbers` are ef_search, nprobe and candidates for later searches. Raises FaissFileRefused with the first defect,
+    `numbers` are ef_search, nprobe and candidates for later searches. Raises SourceInvalid with the first defect,
     SettingInvalid for a number that means nothing to this kind of index.
     """
     index = _read(path)
     reason = _defect(index, dimension)
     factory = _factory_of(index) if reason is None else None
     if factory is None:
-        raise FaissFileRefused(source=path, reason=reason or "its codes are of a kind that is not known")
+        raise SourceInvalid("faiss", source=path, reason=reason or "its codes are of a kind that is not known")
     reason = defect_of(index)
     if reason is not None:
-        raise FaissFileRefused(source=path, reason=reason)
+        raise SourceInvalid("faiss", source=path, reason=reason)
     given = dict(numbers or {})
     if given.get("ef_construction") is not None:
         raise SettingInvalid(setting="ef_construction", reason="means nothing to an index that is made already")
@@ -74,19 +76,19 @@ def adoptable(path: Path, dimension: int, numbers: Mapping[str, int | None] | No
 def adopt(path: Path, target: Path, vectors: NDArray[np.float32], spec: IndexSpec, report: Report) -> str:
     """Copy the file to `target` and try it as the index of `vectors` (N, d). Returns how much of them it finds.
 
-    Raises FaissFileRefused for a file that has changed since `spec` was made, and for one of other vectors.
+    Raises SourceInvalid for a file that has changed since `spec` was made, and for one of other vectors.
     """
     shutil.copyfile(path, target)
     index = _read(target, said=path)
     same = (index.ntotal, index.d) == vectors.shape and _factory_of(index) == spec.factory
     if not same or defect_of(index) is not None:
-        raise FaissFileRefused(source=path, reason="it has changed since it was looked at")
+        raise SourceInvalid("faiss", source=path, reason="it has changed since it was looked at")
     opened = FaissIndex(index, version=target.parent.name)
     recall, n_probes = _recall(opened, vectors, spec, report)
     found = f"of the {min(TOP, len(vectors))} best for each of {n_probes} of its own vectors it finds {recall:.0%}"
     if recall < LEAST_RECALL:
-        raise FaissFileRefused(
-            source=path, reason=f"it is not of these vectors, or of its rows in another order: {found}"
+        raise SourceInvalid(
+            "faiss", source=path, reason=f"it is not of these vectors, or of its rows in another order: {found}"
         )
     return f"{spec.reason}; {found}"
 
@@ -95,7 +97,7 @@ def _read(path: Path, said: Path | None = None) -> Any:
     try:
         return read_mapped(path)
     except (RuntimeError, MemoryError, OSError) as error:
-        raise FaissFileRefused(source=said or path, reason=f"FAISS cannot read it ({essence(error)})") from error
+        raise SourceInvalid("faiss", source=said or path, reason=f"FAISS cannot read it ({essence(error)})") from error
 
 
 def _defect(index: Any, dimension: int) -> str | None:

@@ -86,7 +86,7 @@ def build_index(
     call continues from there: it reads or embeds at most one shard of 4096 passages again, and makes the same bytes
     (of a flat index; the links of HNSW depend on the order of its threads).
 
-    Raises IndexExists before any work is done; BuildInProgress, BuildDiffers, TextChanged; DiskTooSmall before anything
+    Raises IndexExists before any work is done; IndexExists, BuildDiffers; IndexTooLarge before anything
     is embedded; SourceInvalid for the first passage that cannot be indexed, and then nothing is kept.
     """
     options = options or BuildOptions()

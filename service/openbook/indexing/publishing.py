@@ -74,7 +74,7 @@ def publish(
     `report` receives done, total and what: "passages", "vectors", "train", "add", "compare", "probe", "bm25",
     "checksum".
 
-    Raises IndexExists, InvalidVersionName, and SourceInvalid for passages that no index can hold, or a file of other
+    Raises IndexExists, UnknownIndex, and SourceInvalid for passages that no index can hold, or a file of other
     vectors.
     """
     check_free(store, version, replace=replace)

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from openbook.errors import BaseMissing, CheckpointInvalid
+from openbook.errors import CheckpointInvalid
 from openbook.extensions import checkpoint_folder
 from openbook.rag.weights import WEIGHT_PATTERNS, first_line, read_causal
 from openbook.storage.durable import sha256_of
@@ -52,14 +52,14 @@ class AdapterBase:
     sha256: Mapping[str, str]
 
     def find(self, folder: Path) -> Path:
-        """The base of the checkpoint in `folder`. Raises BaseMissing, and CheckpointInvalid for another base."""
+        """The base of the checkpoint in `folder`. Raises CheckpointInvalid, and CheckpointInvalid for another base."""
         place = folder / self.checkpoint
         found = place if place.is_dir() else checkpoint_folder(self.checkpoint)
         if found is None:
-            raise BaseMissing(checkpoint=str(folder), base=self.checkpoint, place=str(place))
+            raise CheckpointInvalid("base", checkpoint=str(folder), base=self.checkpoint, place=str(place))
         for name, sha256 in self.sha256.items():
             if not (found / name).is_file():
-                raise BaseMissing(checkpoint=str(folder), base=self.checkpoint, place=str(found / name))
+                raise CheckpointInvalid("base", checkpoint=str(folder), base=self.checkpoint, place=str(found / name))
             if sha256_of(found / name) != sha256:
                 raise CheckpointInvalid(
                     checkpoint=str(folder),

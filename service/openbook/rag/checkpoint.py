@@ -46,7 +46,7 @@ import transformers
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase, RagConfig
 
 from openbook.entities import ModelKind, PriorWeights
-from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, TokenizerMissing
+from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid
 from openbook.extensions import checkpoint_folder
 from openbook.rag.adapter import AdapterBase, read_adapted
 from openbook.rag.encoder_head import Head, TextEncoder, read_question_encoder
@@ -154,7 +154,7 @@ def load_checkpoint(
     With `bare`, models that serve without transformers' own are loaded so where the folder allows it: in a fraction of
     the time, and they can be neither trained nor saved.
     A causal checkpoint takes the prompt of the file `prompt` in place of its own. Raises SettingInvalid,
-    CheckpointNotFound, TokenizerMissing, BaseWeightsMissing, or CheckpointInvalid and why.
+    CheckpointNotFound, CheckpointInvalid, or CheckpointInvalid and why.
     """
     chosen = choose_device(device)
     folder = locate(source)
@@ -471,12 +471,12 @@ def _is_number(value: Any) -> bool:
 def _read_tokenizer(folder: Path, name: str, config: Any) -> PreTrainedTokenizerBase:
     path = folder / name
     if not path.is_dir():
-        raise TokenizerMissing(checkpoint=str(folder), folder=name, reason="it is not there")
+        raise CheckpointInvalid("tokenizer", checkpoint=str(folder), folder=name, reason="it is not there")
     try:
         # the model's configuration tells the class of tokenizers saved before tokenizer_config.json said it
         return AutoTokenizer.from_pretrained(path, config=config, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # tokenizers raise anything, bare Exception included
-        raise TokenizerMissing(checkpoint=str(folder), folder=name, reason=first_line(error)) from error
+        raise CheckpointInvalid("tokenizer", checkpoint=str(folder), folder=name, reason=first_line(error)) from error
 
 
 def fingerprint_of(folder: Path) -> str:

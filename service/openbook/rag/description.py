@@ -19,7 +19,7 @@ from openbook.rag.encoder_head import read_json
 def describe(source: str | Path) -> dict[str, str]:
     """By name, what `openbook checkpoint show` says of a checkpoint.
 
-    Raises CheckpointNotFound, CheckpointInvalid, and BaseMissing for an adapter whose base is not there.
+    Raises CheckpointNotFound, CheckpointInvalid, and CheckpointInvalid for an adapter whose base is not there.
     """
     folder = locate(source)
     facts = read_facts(folder)

@@ -42,7 +42,7 @@ from openbook.entities import (
     StageSeconds,
     TargetScore,
 )
-from openbook.errors import NotCalibrated, RerankerMissing, RetrieverUnavailable, SearchParameterUnknown
+from openbook.errors import InvalidRequest, NotCalibrated, RetrieverUnavailable
 from openbook.rag import provenance
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoder import BetweenSteps, nothing
@@ -158,7 +158,7 @@ class RagEngine:
     def retriever(self, choice: RetrieverChoice, snapshot: ReadableIndex) -> RetrieverKind:
         """The retriever that `choice` means for this version.
 
-        Raises RetrieverUnavailable where the version lacks BM25, RerankerMissing, and NotCalibrated where the
+        Raises RetrieverUnavailable where the version lacks BM25, RetrieverUnavailable, and NotCalibrated where the
         checkpoint lacks a prior.
         """
         has_bm25 = snapshot.info.bm25 is not None
@@ -170,7 +170,7 @@ class RagEngine:
             return choice
         if choice == "hybrid":
             raise NotCalibrated(checkpoint=self.facts.checkpoint, asked="retriever 'hybrid'", fact="prior")
-        raise RerankerMissing()
+        raise RetrieverUnavailable("reranker", version=snapshot.info.version)
 
     def answer(
         self,
@@ -292,7 +292,8 @@ class RagEngine:
         self, questions: Sequence[str], snapshot: ReadableIndex, options: AnswerOptions, between_steps: BetweenSteps
     ) -> Searched:
         if options.retriever == "bm25" and options.search:
-            raise SearchParameterUnknown(name=options.search[0][0], searched="retriever bm25")
+            field = f"search.{options.search[0][0]}"
+            raise InvalidRequest("search", field=field, searched="retriever bm25", known="none")
         chosen = self.retriever(options.retriever, snapshot)
         retriever = self._retrievers[chosen]
         n_docs = min(options.n_docs, len(snapshot)) if options.or_all else options.n_docs

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from openbook.entities import Passage
-from openbook.errors import CheckpointInvalid, CheckpointNotFound, RerankerInvalid
+from openbook.errors import CheckpointInvalid, CheckpointNotFound
 from openbook.rag.checkpoint import fingerprint_of
 from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.hub import find_folder
@@ -79,7 +79,7 @@ def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def load_reranker(source: str, *, device: torch.device, dtype: torch.dtype) -> Reranker:
-    """Load a folder or a hub id (`owner/name`; only then the network is asked). Raises RerankerInvalid and why."""
+    """Load a folder or a hub id (`owner/name`; only then the network is asked). Raises CheckpointInvalid and why."""
     try:
         return _load(find_folder(source), source, device, dtype)
     except CheckpointNotFound as error:
@@ -88,7 +88,7 @@ def load_reranker(source: str, *, device: torch.device, dtype: torch.dtype) -> R
         reason = str(error.data["reason"])
     except Exception as error:  # tokenizers raise anything, bare Exception included
         reason = first_line(error)
-    raise RerankerInvalid(reranker=source, reason=f"{reason.rstrip('.')}.")
+    raise CheckpointInvalid("reranker", reranker=source, reason=f"{reason.rstrip('.')}.")
 
 
 def _load(folder: Path, source: str, device: torch.device, dtype: torch.dtype) -> Reranker:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openbook.entities import PriorWeights, RetrievedPassages, SearchChanges
-from openbook.errors import IndexCorrupt, TooManyDocs
+from openbook.errors import IndexCorrupt, InvalidRequest
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.encoder_head import TextVectors
@@ -69,9 +69,9 @@ class Retriever(Protocol):
         """The best passages of each question, whose vectors are (Q, d), with `changes` in place of the manifest's
         parameters of the dense search.
 
-        Calls `between_steps` before each step of long work. Raises what IndexSnapshot.search raises, TooManyDocs where
-        the index holds fewer than n_docs passages, RetrieverUnavailable where the snapshot lacks what is searched, and
-        IndexCorrupt for a doc_score that is not finite.
+        Calls `between_steps` before each step of long work. Raises what IndexSnapshot.search raises, InvalidRequest
+        where the index holds fewer than n_docs passages, RetrieverUnavailable where the snapshot lacks what is
+        searched, and IndexCorrupt for a doc_score that is not finite.
         """
         ...
 
@@ -131,7 +131,9 @@ class Bm25Retriever:
         """See `Retriever`."""
         bm25 = snapshot.bm25()
         if n_docs > len(snapshot):
-            raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
+            raise InvalidRequest(
+                "too_many_docs", field="n_docs", n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot)
+            )
         n_docs = n_docs if allowed is None else min(n_docs, int(np.count_nonzero(allowed)))  # K
         retrieved = []
         for rows, scores in zip(*bm25.search(questions, n_docs, allowed=allowed), strict=True):  # (K,) each
@@ -262,7 +264,9 @@ def _check_finite(snapshot: ReadableIndex, rows: NDArray[np.int64], doc_scores: 
 
 
 def _n_candidates(snapshot: ReadableIndex, n_docs: int) -> int:
-    """C, the rows that each search proposes. Raises TooManyDocs."""
+    """C, the rows that each search proposes. Raises InvalidRequest."""
     if n_docs > len(snapshot):
-        raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
+        raise InvalidRequest(
+            "too_many_docs", field="n_docs", n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot)
+        )
     return min(max(n_docs, CANDIDATES), len(snapshot))

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from transformers.utils import logging as hf_logging
 
-from openbook.errors import BaseWeightsMissing, CheckpointInvalid
+from openbook.errors import CheckpointInvalid
 from openbook.rag.bare_models import Models, bare_models
 from openbook.storage.durable import sha256_of
 
@@ -40,7 +40,7 @@ class BaseTensors:
 
 
 def read_models(folder: Path, config: transformers.RagConfig, base: BaseTensors | None, dtype: torch.dtype) -> Models:
-    """Both models in evaluation mode, no tensor missing. Raises BaseWeightsMissing, or CheckpointInvalid and why."""
+    """Both models in evaluation mode, no tensor missing. Raises CheckpointInvalid, or CheckpointInvalid and why."""
     # with tensors from a package, all are handed over at once, so that tied ones are tied once
     tensors = None if base is None else partial(_read_with_base, folder, base)
     model = read_model(transformers.RagTokenForGeneration, folder, config, dtype, tensors)
@@ -172,10 +172,10 @@ def _read_base(folder: Path, base: BaseTensors) -> dict[str, torch.Tensor]:
     """The tensors that the folder leaves to a package, by their names in this model."""
     root = importlib.util.find_spec(base.package.replace("-", "_"))
     if root is None or root.origin is None:
-        raise BaseWeightsMissing(checkpoint=str(folder), package=base.package, version=base.version)
+        raise CheckpointInvalid("base_weights", checkpoint=str(folder), package=base.package, version=base.version)
     path = Path(root.origin).parent.parent / base.weights
     if not path.is_file():
-        raise BaseWeightsMissing(checkpoint=str(folder), package=base.package, version=base.version)
+        raise CheckpointInvalid("base_weights", checkpoint=str(folder), package=base.package, version=base.version)
     if sha256_of(path) != base.sha256:
         raise CheckpointInvalid(
             checkpoint=str(folder),

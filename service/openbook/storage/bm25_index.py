@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openbook.entities import Bm25Info
-from openbook.errors import IndexUnreadable
+from openbook.errors import IndexCorrupt
 from openbook.storage.bm25_analysis import Analyser
 from openbook.storage.manifest import BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
 from openbook.storage.mapped import Mapped
@@ -52,7 +52,7 @@ class Bm25Index(Mapped[Postings]):
 
     @classmethod
     def open(cls, folder: Path, info: Bm25Info, *, n_passages: int, version: str) -> "Bm25Index":
-        """Map the files; nothing but their heads is read. Raises IndexUnreadable for what is no such array."""
+        """Map the files; nothing but their heads is read. Raises IndexCorrupt for what is no such array."""
         letters, offsets, rows, scores = (map_array(folder / name, dtype, version) for name, dtype in TYPES.items())
         for name, fits in (
             (BM25_TERMS, letters.ndim == 1),
@@ -61,7 +61,7 @@ class Bm25Index(Mapped[Postings]):
             (BM25_SCORES, scores.shape == rows.shape),
         ):
             if not fits:
-                raise IndexUnreadable(version=version, file=name, reason="its shape is not that of its index")
+                raise IndexCorrupt("file", version=version, file=name, reason="its shape is not that of its index")
         return cls(Postings(letters, offsets, rows, scores), n_passages=n_passages, version=version)
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class Bm25Index(Mapped[Postings]):
     def scores(self, question: str) -> NDArray[np.float32]:
         """The score of every passage, 0 where it holds no word of the question: (N,).
 
-        A word that stands twice in the question counts twice, as in Lucene. Raises IndexUnreadable where the bytes
+        A word that stands twice in the question counts twice, as in Lucene. Raises IndexCorrupt where the bytes
         that are read are damaged.
         """
         postings = self._still_open()
@@ -104,7 +104,7 @@ class Bm25Index(Mapped[Postings]):
         touch(self._still_open().parts(), report)
 
     def check_offsets(self) -> None:
-        """Raise IndexUnreadable where the words or their passages do not lie one behind the other, up to the end."""
+        """Raise IndexCorrupt where the words or their passages do not lie one behind the other, up to the end."""
         postings = self._still_open()
         ends = [len(postings.letters), len(postings.rows)]
         offsets = postings.offsets  # (V + 1, 2)
@@ -122,8 +122,8 @@ class Bm25Index(Mapped[Postings]):
         if not (np.isfinite(scores).all() and scores.min(initial=0) >= 0):
             raise self._damaged(BM25_SCORES, f"word {term} has a score that is none")
 
-    def _damaged(self, file: str, reason: str) -> IndexUnreadable:
-        return IndexUnreadable(version=self._version, file=file, reason=reason)
+    def _damaged(self, file: str, reason: str) -> IndexCorrupt:
+        return IndexCorrupt("file", version=self._version, file=file, reason=reason)
 
 
 def _find(postings: Postings, word: str) -> int | None:

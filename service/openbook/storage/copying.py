@@ -21,11 +21,9 @@ from typing import NamedTuple
 
 from openbook.entities import IndexInfo
 from openbook.errors import (
-    CacheTooSmall,
-    IndexChecksumWrong,
     IndexCorrupt,
     IndexExists,
-    IndexFileMissing,
+    IndexTooLarge,
     OpenbookError,
     UnknownIndex,
 )
@@ -60,7 +58,7 @@ class Range(NamedTuple):
 
 
 def read_remote(objects: ObjectStore, version: str) -> tuple[IndexInfo, str]:
-    """What the manifest in the store says, and where its files lie there. Raises UnknownIndex, ManifestInvalid."""
+    """What the manifest in the store says, and where its files lie there. Raises UnknownIndex, IndexCorrupt."""
     found = objects.manifest(version)
     if found is None:
         raise UnknownIndex(version=version, available=objects.versions())
@@ -72,7 +70,7 @@ def pull(objects: ObjectStore, store: IndexStore, version: str, report: Report, 
     """Bring what the store has under this name to the folder, whole and compared with its checksums.
 
     Goes on where an earlier pull was stopped. Two processes that pull the same version into one folder pull it once.
-    `count` receives the bytes that have come. Raises UnknownIndex, a child of IndexCorrupt, CacheTooSmall,
+    `count` receives the bytes that have come. Raises UnknownIndex, a child of IndexCorrupt, IndexTooLarge,
     StoreUnreachable, and what `report` raises; then the folder has what it had.
     """
     store.folder.mkdir(parents=True, exist_ok=True)
@@ -88,13 +86,13 @@ def pull(objects: ObjectStore, store: IndexStore, version: str, report: Report, 
                 _fetch(objects, info, where, place, report, count)
                 put_in_place(store, place, info, replace=True)
                 return
-        except (IndexFileMissing, IndexChecksumWrong, IndexExists):
+        except (IndexCorrupt, IndexExists):
             changed = read_remote(objects, version) != (info, where) or local_info(store, version) == info
             if attempt + 1 == MOST_CHANGES or not changed:
                 raise
         except OSError as error:
             if error.errno in FULL:
-                raise CacheTooSmall(version=version, needed=_size(info), free=_free(store.folder)) from error
+                raise IndexTooLarge("cache", version=version, needed=_size(info), free=_free(store.folder)) from error
             raise
 
 
@@ -147,7 +145,7 @@ def verify_remote(objects: ObjectStore, version: str, report: Callable[[str], No
         for content in _in_order(objects, _ranges(name, where, 0, file.bytes), lambda: None, version):
             digest.update(content)
         if digest.hexdigest() != file.sha256:
-            raise IndexChecksumWrong(version=version, file=name)
+            raise IndexCorrupt("checksum", version=version, file=name)
         if report is not None:
             report(f"{name}: {file.bytes} bytes, sha256 {file.sha256}")
     return info
@@ -203,7 +201,7 @@ def _fetch(
     done = sum(path.stat().st_size for path in place.iterdir())
     needed, free = _size(info) - done, _free(place)
     if needed > free:
-        raise CacheTooSmall(version=info.version, needed=needed, free=free)
+        raise IndexTooLarge("cache", version=info.version, needed=needed, free=free)
     total = max(1, _size(info))
 
     def told(n_bytes: int) -> None:
@@ -226,7 +224,7 @@ def _fetch(
                 break
             if not start:
                 part.unlink()
-                raise IndexChecksumWrong(version=info.version, file=name)
+                raise IndexCorrupt("checksum", version=info.version, file=name)
         durable.sync_file(part)
         part.rename(whole)
 
@@ -282,7 +280,7 @@ def _in_order(
             try:
                 yield answer.result()
             except FileNotFoundError:
-                raise IndexFileMissing(version=version, file=one.name) from None
+                raise IndexCorrupt("missing", version=version, file=one.name) from None
             asked.popleft()
     finally:
         ending.set()

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from openbook.errors import CurrentUnreadable
+from openbook.errors import IndexCorrupt
 from openbook.storage import durable
 from openbook.storage.durable import FileMark
 
@@ -43,13 +43,13 @@ def mark(folder: Path) -> FileMark | None:
 
 
 def read(folder: Path) -> str | None:
-    """The line as it stands, which may be no version's name; None without a CURRENT. Raises CurrentUnreadable."""
+    """The line as it stands, which may be no version's name; None without a CURRENT. Raises IndexCorrupt."""
     try:
         content, _ = durable.read_small(folder / CURRENT, MOST_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise CurrentUnreadable(reason=error.strerror) from error
+        raise IndexCorrupt("current", reason=error.strerror) from error
     return content.decode(errors="replace").strip()
 
 

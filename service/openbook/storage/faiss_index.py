@@ -14,7 +14,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.errors import IndexUnreadable
+from openbook.errors import IndexCorrupt
 from openbook.storage.faiss_factory import FAISS, LISTS, core_of, essence, not_served, type_of
 from openbook.storage.faiss_factory import IndexType as IndexType
 from openbook.storage.faiss_parts import defect_of, mapped_parts
@@ -105,7 +105,7 @@ class FaissIndex(Mapped[Any]):
 
     @classmethod
     def open(cls, path: Path, *, version: str, masked: NDArray[np.int64] | None = None) -> "FaissIndex":
-        """Map the file. Raises IndexUnreadable for what FAISS cannot read, and for an index that is not served.
+        """Map the file. Raises IndexCorrupt for what FAISS cannot read, and for an index that is not served.
 
         Centres, rotations and codewords are read; they are small.
         """
@@ -113,17 +113,19 @@ class FaissIndex(Mapped[Any]):
             index = read_mapped(path)
         except (RuntimeError, MemoryError, OSError) as error:
             # OSError: the file may have gone since it was looked at, where its version is published again
-            raise IndexUnreadable(version=version, file=INDEX_FILE, reason=essence(error, path)) from error
+            raise IndexCorrupt("file", version=version, file=INDEX_FILE, reason=essence(error, path)) from error
         defect = not_served(index)
         if defect is not None:
-            raise IndexUnreadable(version=version, file=INDEX_FILE, reason=defect)
+            raise IndexCorrupt("file", version=version, file=INDEX_FILE, reason=defect)
         if masked is not None and not (np.diff(masked, prepend=-1, append=index.ntotal) > 0).all():
-            raise IndexUnreadable(version=version, file=MASKED_FILE, reason="its places are not those of an index")
+            raise IndexCorrupt("file", version=version, file=MASKED_FILE, reason="its places are not those of an index")
         try:
             return cls(index, version=version, masked=masked)
         except MemoryError as error:
             # a damaged count, which nothing has compared yet
-            raise IndexUnreadable(version=version, file=INDEX_FILE, reason=f"it has {index.ntotal} rows") from error
+            raise IndexCorrupt(
+                "file", version=version, file=INDEX_FILE, reason=f"it has {index.ntotal} rows"
+            ) from error
 
     def search(
         self,
@@ -201,10 +203,10 @@ class FaissIndex(Mapped[Any]):
         touch(mapped_parts(index), report)
 
     def check_links(self) -> None:
-        """Raise IndexUnreadable where a search could be led out of the index, which would end the process."""
+        """Raise IndexCorrupt where a search could be led out of the index, which would end the process."""
         defect = defect_of(self._still_open())
         if defect is not None:
-            raise IndexUnreadable(version=self._version, file=INDEX_FILE, reason=defect)
+            raise IndexCorrupt("file", version=self._version, file=INDEX_FILE, reason=defect)
 
     def _walk(
         self,

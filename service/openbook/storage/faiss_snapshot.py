@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.errors import IndexUnreadable
+from openbook.errors import IndexCorrupt
 from openbook.storage.faiss_index import FaissIndex, read_whole
 from openbook.storage.manifest import INDEX_FILE, is_lossy
 from openbook.storage.readable_index import Nearest
@@ -30,7 +30,7 @@ class FaissSnapshot(IndexSnapshot):
         return self._index.ef_construction
 
     def index(self) -> Any:
-        """The FAISS index in memory, to be added to. Raises IndexUnreadable for a damaged one."""
+        """The FAISS index in memory, to be added to. Raises IndexCorrupt for a damaged one."""
         self.check_whole()
         self._index.check_links()
         return read_whole(self._folder / INDEX_FILE)
@@ -66,7 +66,7 @@ class FaissSnapshot(IndexSnapshot):
             found = self._index.search(queries, k, parameters=chosen, threads=threads, allowed=allowed)  # (Q, k)
             if (found < 0).any():
                 # FAISS compares products, and no comparison with NaN holds
-                raise IndexUnreadable(version=self.info.version, file=INDEX_FILE, reason="a vector is not finite.")
+                raise IndexCorrupt("file", version=self.info.version, file=INDEX_FILE, reason="a vector is not finite.")
             return found
         n_rows = len(self) if allowed is None else int(np.count_nonzero(allowed))
         n_proposed = min(n_rows, max(k, chosen[N_CANDIDATES]))

@@ -9,7 +9,7 @@ from typing import TypeVar
 from filelock import FileLock
 
 from openbook.entities import IndexInfo
-from openbook.errors import FolderUnreadable, IndexCorrupt, IndexUnreadable, InvalidVersionName, NoIndexes, UnknownIndex
+from openbook.errors import IndexCorrupt, NoIndexes, UnknownIndex
 from openbook.storage import current
 from openbook.storage.current import CurrentMark
 from openbook.storage.manifest import MANIFEST, Manifest, open_manifest, read_manifest
@@ -31,9 +31,9 @@ LOCK_S = 60.0
 
 
 def check_version_name(version: str) -> str:
-    """`version` itself; raises InvalidVersionName for what could not be, or could leave, a folder of versions."""
+    """`version` itself; raises UnknownIndex for what could not be, or could leave, a folder of versions."""
     if not VERSION_NAME.fullmatch(version):
-        raise InvalidVersionName(version=version)
+        raise UnknownIndex("name", version=version)
     return version
 
 
@@ -55,17 +55,17 @@ class IndexStore:
     def versions(self) -> tuple[str, ...]:
         """Names of the published versions, sorted: no half-written one, and none that may not be looked into.
 
-        Raises FolderUnreadable.
+        Raises IndexCorrupt.
         """
         try:
             if not self.folder.is_dir():
                 return ()
             return tuple(sorted(path.name for path in self.folder.iterdir() if _is_version(path)))
         except OSError as error:
-            raise FolderUnreadable(reason=error.strerror) from error
+            raise IndexCorrupt("folder", reason=error.strerror) from error
 
     def info(self, version: str) -> IndexInfo:
-        """The manifest. Raises InvalidVersionName, UnknownIndex, ManifestMissing, ManifestInvalid, IndexUnreadable."""
+        """The manifest. Raises UnknownIndex, IndexCorrupt."""
         return read_manifest(self.find(version), version)
 
     def info_now(self, version: str) -> IndexInfo:
@@ -127,19 +127,19 @@ class IndexStore:
     def find(self, version: str) -> Path:
         """The folder of a version. A symbolic link is none: it could lead anywhere.
 
-        Raises UnknownIndex, and IndexUnreadable where the system does not say.
+        Raises UnknownIndex, and IndexCorrupt where the system does not say.
         """
         path = self.folder / check_version_name(version)
         try:
             is_version = path.is_dir() and not path.is_symlink()
         except OSError as error:
-            raise IndexUnreadable(version=version, file=version, reason=error.strerror) from error
+            raise IndexCorrupt("file", version=version, file=version, reason=error.strerror) from error
         if not is_version:
             raise UnknownIndex(version=version, available=self.versions())
         return path
 
     def current(self) -> str | None:
-        """The version that CURRENT names; None without one. Raises InvalidVersionName, CurrentUnreadable."""
+        """The version that CURRENT names; None without one. Raises UnknownIndex, IndexCorrupt."""
         name = current.read(self.folder)
         return check_version_name(name) if name is not None else None
 

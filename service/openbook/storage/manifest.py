@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from openbook.entities import IndexInfo
-from openbook.errors import IndexUnreadable, ManifestInvalid, ManifestMissing
+from openbook.errors import IndexCorrupt
 from openbook.storage.durable import FileMark, read_small
 
 # 1 and 2 are of builds before the first release.
@@ -85,25 +85,25 @@ def read_manifest(place: Path, version: str) -> IndexInfo:
 def open_manifest(place: Path, version: str) -> Manifest:
     """The manifest in `place`, which must be the one of `version`. Skips unknown fields.
 
-    Raises ManifestMissing; ManifestInvalid with the first defect; IndexUnreadable where the file is there and cannot be
+    Raises IndexCorrupt; IndexCorrupt with the first defect; IndexCorrupt where the file is there and cannot be
     read.
     """
     try:
         content, mark = read_small(place / MANIFEST, MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ManifestMissing(version=version) from error
+        raise IndexCorrupt("no_manifest", version=version) from error
     except OSError as error:
-        raise IndexUnreadable(version=version, file=MANIFEST, reason=error.strerror) from error
+        raise IndexCorrupt("file", version=version, file=MANIFEST, reason=error.strerror) from error
     info, folder = parse_manifest(content, version)
     return Manifest(info, place / folder, mark)
 
 
 def parse_manifest(content: bytes, version: str) -> tuple[IndexInfo, str]:
-    """What these bytes say, and the folder of the files below the version's own. Raises ManifestInvalid."""
+    """What these bytes say, and the folder of the files below the version's own. Raises IndexCorrupt."""
     try:
         return _parse(content, version)
     except (ValueError, RecursionError) as error:
-        raise ManifestInvalid(version=version, reason=str(error)[:MOST_SAID]) from error
+        raise IndexCorrupt("manifest", version=version, reason=str(error)[:MOST_SAID]) from error
 
 
 def is_lossy(index_type: str) -> bool:

@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.errors import IndexNotResident, IndexUnreachable, IndexUnreadable, OpenbookError, SettingInvalid
+from openbook.errors import IndexCorrupt, IndexNotResident, IndexUnreachable, OpenbookError, SettingInvalid
 from openbook.storage.vectors import slices
 
 # What pymilvus is asked with; a file is a database of milvus-lite, in the process that asks.
@@ -263,8 +263,8 @@ class Collection:
             raise self._damaged("what it gives are no vectors of this version")
         return vectors
 
-    def _damaged(self, reason: str) -> IndexUnreadable:
-        return IndexUnreadable(version=self._version, file=self.address.name, reason=reason)
+    def _damaged(self, reason: str) -> IndexCorrupt:
+        return IndexCorrupt("file", version=self._version, file=self.address.name, reason=reason)
 
 
 def _has_port(parts: SplitResult) -> bool:

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from filelock import FileLock
 
-from openbook.errors import CurrentConflict, ManifestInvalid, OpenbookError, SettingInvalid, StoreUnreachable
+from openbook.errors import CurrentConflict, IndexCorrupt, OpenbookError, SettingInvalid, StoreUnreachable
 from openbook.storage import durable
 from openbook.storage.current import CURRENT, StoreMark
 from openbook.storage.current import MOST_BYTES as MOST_CURRENT_BYTES
@@ -93,10 +93,10 @@ class ObjectStore:
         return tuple(sorted(name for name in names if VERSION_NAME.fullmatch(name)))
 
     def manifest(self, version: str) -> bytes | None:
-        """The bytes of a manifest; None where there is none. Raises ManifestInvalid for too many."""
+        """The bytes of a manifest; None where there is none. Raises IndexCorrupt for too many."""
         content = self._small(f"{version}/{MANIFEST}", MOST_BYTES)
         if content is not None and len(content) > MOST_BYTES:
-            raise ManifestInvalid(version=version, reason=f"it has more than {MOST_BYTES:,} bytes")
+            raise IndexCorrupt("manifest", version=version, reason=f"it has more than {MOST_BYTES:,} bytes")
         return content
 
     def manifest_mark(self, version: str) -> StoreMark | None:

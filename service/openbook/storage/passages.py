@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from openbook.entities import Metadata, MetadataType, MetadataValue, Passage
-from openbook.errors import IndexUnreadable
+from openbook.errors import IndexCorrupt
 from openbook.storage.manifest import PASSAGES_FILE, PLAIN_FORMAT, RICH_FORMAT
 from openbook.storage.mapped import Mapped, checked_rows, reason_of
 from openbook.storage.warming import touch
@@ -95,7 +95,7 @@ class PassageFile(Mapped[pa.Table]):
     def open(cls, path: Path, *, version: str, fields: PassageFields = PLAIN) -> "PassageFile":
         """Map the file; nothing but its footer and the heads of its batches is read.
 
-        `fields` are those of the manifest. Raises IndexUnreadable for what is no Arrow file, is cut, has other
+        `fields` are those of the manifest. Raises IndexCorrupt for what is no Arrow file, is cut, has other
         columns.
         """
         try:
@@ -104,13 +104,15 @@ class PassageFile(Mapped[pa.Table]):
                 table = pa.ipc.open_file(source).read_all()
             table.validate()
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise IndexUnreadable(version=version, file=PASSAGES_FILE, reason=reason_of(error, path)) from error
+            raise IndexCorrupt("file", version=version, file=PASSAGES_FILE, reason=reason_of(error, path)) from error
         wanted = schema_of(fields)
         if [(field.name, field.type) for field in table.schema] != [(field.name, field.type) for field in wanted]:
             columns = ", ".join(f"{field.name}: {field.type}" for field in table.schema)
-            raise IndexUnreadable(version=version, file=PASSAGES_FILE, reason=f"its columns are {columns:.1000}")
+            raise IndexCorrupt("file", version=version, file=PASSAGES_FILE, reason=f"its columns are {columns:.1000}")
         if any(table.column(name).null_count for name in _TEXTS):
-            raise IndexUnreadable(version=version, file=PASSAGES_FILE, reason="a passage lacks its id, title or text")
+            raise IndexCorrupt(
+                "file", version=version, file=PASSAGES_FILE, reason="a passage lacks its id, title or text"
+            )
         return cls(table, version=version, fields=fields)
 
     def __len__(self) -> int:
@@ -119,7 +121,7 @@ class PassageFile(Mapped[pa.Table]):
     def take(self, rows: Sequence[int]) -> tuple[Passage, ...]:
         """The passages of these rows, in this order.
 
-        Raises IndexError for a row that is not there, IndexUnreadable where its bytes are damaged, IndexNotResident
+        Raises IndexError for a row that is not there, IndexCorrupt where its bytes are damaged, IndexNotResident
         after close.
         """
         table = self._whole()
@@ -139,7 +141,7 @@ class PassageFile(Mapped[pa.Table]):
     def column(self, name: str) -> pa.ChunkedArray:
         """A whole column, by one of the names of `columns`: `meta.<name>` for a metadata field.
 
-        Raises KeyError for a column that is not there, IndexUnreadable where its bytes are damaged, IndexNotResident
+        Raises KeyError for a column that is not there, IndexCorrupt where its bytes are damaged, IndexNotResident
         after close.
         """
         table = self._whole()
@@ -168,8 +170,8 @@ class PassageFile(Mapped[pa.Table]):
         ]
         touch([np.frombuffer(buffer, dtype=np.uint8) for buffer in buffers], report)
 
-    def _unreadable(self, reason: str) -> IndexUnreadable:
-        return IndexUnreadable(version=self._version, file=PASSAGES_FILE, reason=reason)
+    def _unreadable(self, reason: str) -> IndexCorrupt:
+        return IndexCorrupt("file", version=self._version, file=PASSAGES_FILE, reason=reason)
 
 
 def _in_order(array: pa.Array) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from openbook.entities import FileInfo, IndexInfo
-from openbook.errors import IndexChecksumWrong, IndexCorrupt, IndexExists, IndexInUse
+from openbook.errors import IndexCorrupt, IndexExists, IndexInUse
 from openbook.storage import current, durable, workplace
 from openbook.storage.index_store import IndexStore, check_version_name
 from openbook.storage.manifest import DATA_FILES, FOLDER_NAME, MANIFEST, open_manifest, write_manifest
@@ -59,7 +59,7 @@ def describe(
 def link_files(store: IndexStore, info: IndexInfo, names: Iterable[str], place: Path) -> None:
     """Give files of a version a second name in `place`, on the disk; a copy where the file system has no second names.
 
-    Raises IndexChecksumWrong for a copy of damaged bytes.
+    Raises IndexCorrupt for a copy of damaged bytes.
     """
     for name in names:
         source = store.file(info.version, name)
@@ -71,9 +71,9 @@ def link_files(store: IndexStore, info: IndexInfo, names: Iterable[str], place: 
 
 
 def check_sum(path: Path, info: IndexInfo) -> None:
-    """Raise IndexChecksumWrong unless the file is the one of this name in the manifest."""
+    """Raise IndexCorrupt unless the file is the one of this name in the manifest."""
     if durable.sha256_of(path) != info.files[path.name].sha256:
-        raise IndexChecksumWrong(version=info.version, file=path.name)
+        raise IndexCorrupt("checksum", version=info.version, file=path.name)
 
 
 def put_in_place(store: IndexStore, place: Path, info: IndexInfo, *, replace: bool = False) -> None:

@@ -11,12 +11,12 @@ from typing import TypeVar
 
 from openbook.entities import IndexInfo
 from openbook.errors import (
-    CacheTooSmall,
     IndexCorrupt,
     IndexInUse,
+    IndexTooLarge,
+    NoIndexes,
     OpenbookError,
     SettingInvalid,
-    StoreEmpty,
     StoreUnreachable,
     UnknownIndex,
 )
@@ -230,7 +230,7 @@ class RemoteStore(IndexStore):
             logger.warning("%s The copy of %s is served meanwhile.", error, version)
             return version
         if not found:
-            raise StoreEmpty(folder=self.objects.url)
+            raise NoIndexes("store", folder=self.objects.url)
         return max(found, key=age).version
 
     # --- CURRENT -------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ class RemoteStore(IndexStore):
         """Bring a copy here, as `copying.pull` does; older copies give way where the disk is too small for both."""
         try:
             pull(self.objects, self.copies, version, report, self._count)
-        except CacheTooSmall:
+        except IndexTooLarge:
             make_room(self.folder, version)
             self._tidy(0, ())
             pull(self.objects, self.copies, version, report, self._count)

@@ -42,7 +42,7 @@ def retire(store: IndexStore, retention: Retention, bases: Mapping[str, str], *,
 
     Spares what services start on, what a rollback of it leads to, what a process on any machine has open, what is
     being published, what cannot be read, and what an unfinished update or merge is made from: `bases` names it and the
-    unfinished version. A kill leaves each version whole or gone. Raises CurrentUnreadable and FolderUnreadable before
+    unfinished version. A kill leaves each version whole or gone. Raises IndexCorrupt before
     anything is deleted: then nobody knows what is live.
     """
     live = store.default_version() if store.versions() else None

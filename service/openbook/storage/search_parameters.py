@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from openbook.entities import IndexInfo
-from openbook.errors import InvalidRequest, SearchParameterUnknown
+from openbook.errors import InvalidRequest
 from openbook.storage.manifest import is_lossy
 
 EF_SEARCH, NPROBE, N_CANDIDATES = "efSearch", "nprobe", "candidates"
@@ -21,7 +21,7 @@ def search_parameters(
     """The manifest's parameters with those of one call in their place.
 
     efSearch is for graphs, nprobe for lists, candidates for an index whose rows are scored again. Raises
-    SearchParameterUnknown for one that means nothing to this index, InvalidRequest for one out of its bounds.
+    InvalidRequest for one that means nothing to this index, InvalidRequest for one out of its bounds.
     """
     bounds = {
         EF_SEARCH: MOST_EF_SEARCH if has_graph else 0,
@@ -31,10 +31,11 @@ def search_parameters(
     for name, value in (changed or {}).items():
         most = bounds.get(name, 0)
         if not most:
-            raise SearchParameterUnknown(
-                name=name,
+            raise InvalidRequest(
+                "search",
+                field=f"search.{name}",
                 searched=f"the index {info.version!r} of type {info.index_type}",
-                known=tuple(one for one, bound in bounds.items() if bound),
+                known=", ".join(one for one, bound in bounds.items() if bound) or "none",
             )
         if not 1 <= value <= most:
             raise InvalidRequest(

@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 
 from openbook.entities import Filter, IndexInfo, Passage
 from openbook.errors import (
-    CanaryFailed,
-    DimensionIncompatible,
     FilterMatchesNothing,
-    IndexFileSizeWrong,
+    IndexCorrupt,
+    IndexIncompatible,
     InvalidRequest,
     RetrieverUnavailable,
-    TooManyDocs,
 )
 from openbook.storage.bm25_index import Bm25Index
 from openbook.storage.durable import FileMark
@@ -85,8 +83,8 @@ class IndexSnapshot(ABC):
         are fewer than k. `parameters` are efSearch, nprobe or candidates for this call in place of
         the manifest's. A lossy index proposes `candidates` rows; their order, and which k of them are kept, is that
         of the exact inner products with the stored vectors. One thread by default: answering is parallel over
-        questions, not within a search. Raises TooManyDocs for k above the number of passages, InvalidRequest for a
-        parameter that the index does not have, DimensionIncompatible for vectors of another length.
+        questions, not within a search. Raises InvalidRequest for k above the number of passages, InvalidRequest for a
+        parameter that the index does not have, IndexIncompatible for vectors of another length.
         """
         k, chosen = self._checked(queries, k, parameters, allowed)
         if not k:
@@ -159,7 +157,7 @@ class IndexSnapshot(ABC):
         `report` is told the share of the pages that have been touched. What it raises ends the warm-up.
 
         Where vectors are not normalised, another passage may rightly come first: then its inner product is at least
-        that of the vector with itself. Raises CanaryFailed when it is less, IndexUnreadable for a damaged graph.
+        that of the vector with itself. Raises IndexCorrupt when it is less, IndexCorrupt for a damaged graph.
         """
         self._touch(report)
         if self._bm25 is not None:
@@ -169,7 +167,7 @@ class IndexSnapshot(ABC):
         self.passages([0, len(self) - 1])
 
     def check_whole(self) -> None:
-        """Raise IndexFileSizeWrong where a file has become shorter since it was mapped.
+        """Raise IndexCorrupt where a file has become shorter since it was mapped.
 
         To read behind the end of a mapped file ends the process (SIGBUS). This look makes that an error in all cases
         but one: the file shrinks between the look and the reading. A file that was removed or replaced keeps its
@@ -181,10 +179,12 @@ class IndexSnapshot(ABC):
             except OSError:
                 continue
             if state.st_ino == mark.inode and state.st_size < mark.size:
-                raise IndexFileSizeWrong(version=self.info.version, file=name, found=state.st_size, expected=mark.size)
+                raise IndexCorrupt(
+                    "size", version=self.info.version, file=name, found=state.st_size, expected=mark.size
+                )
 
     def check_ready(self) -> None:
-        """Raise what the next question would end with: IndexFileSizeWrong, or IndexUnreachable."""
+        """Raise what the next question would end with: IndexCorrupt, or IndexUnreachable."""
         self.check_whole()
 
     def close(self) -> None:
@@ -235,11 +235,13 @@ class IndexSnapshot(ABC):
         if k < 1:
             raise InvalidRequest(field="n_docs", reason=f"at least 1 is needed, not {k}")
         if k > len(self):
-            raise TooManyDocs(n_docs=k, version=self.info.version, n_passages=len(self))
+            raise InvalidRequest(
+                "too_many_docs", field="n_docs", n_docs=k, version=self.info.version, n_passages=len(self)
+            )
         found = queries.shape[-1] if queries.ndim == 2 else 0
         if found != self.info.dimension:
-            raise DimensionIncompatible(
-                version=self.info.version, index_dimension=self.info.dimension, encoder_dimension=found
+            raise IndexIncompatible(
+                "dimension", version=self.info.version, index_dimension=self.info.dimension, encoder_dimension=found
             )
         self.check_whole()
         n_lists, has_graph = self._knobs
@@ -254,7 +256,7 @@ class IndexSnapshot(ABC):
         norm = float((own * own).sum())
         tolerance = LOSSY_TOLERANCE if self._lossy else CANARY_TOLERANCE
         if float((own * best).sum()) < norm - tolerance * norm:
-            raise CanaryFailed(version=self.info.version, row=row, found=found)
+            raise IndexCorrupt("canary", version=self.info.version, row=row, found=found)
 
     def _touch(self, report: Callable[[float], None] | None) -> None:
         touched = 0

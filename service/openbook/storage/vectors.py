@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.errors import IndexUnreadable
+from openbook.errors import IndexCorrupt
 from openbook.storage.manifest import VECTORS_FILE
 from openbook.storage.mapped import Mapped, checked_rows, reason_of
 from openbook.storage.warming import advise, read_ahead
@@ -32,16 +32,18 @@ def slices(n_rows: int, slice_rows: int = SLICE_ROWS) -> Iterator[slice]:
 
 
 def map_array(path: Path, dtype: str, version: str) -> NDArray[Any]:
-    """Map an array that numpy.save wrote row by row. Raises IndexUnreadable for anything else."""
+    """Map an array that numpy.save wrote row by row. Raises IndexCorrupt for anything else."""
     try:
         array = np.lib.format.open_memmap(path, mode="r", max_header_size=HEAD_BYTES)
     except OSError as error:
-        raise IndexUnreadable(version=version, file=path.name, reason=reason_of(error, path)) from error
+        raise IndexCorrupt("file", version=version, file=path.name, reason=reason_of(error, path)) from error
     except Exception as error:
         # NumPy's parser raises anything for a damaged head
-        raise IndexUnreadable(version=version, file=path.name, reason="it is no array of NumPy's") from error
+        raise IndexCorrupt("file", version=version, file=path.name, reason="it is no array of NumPy's") from error
     if array.dtype.str != dtype or not array.flags.c_contiguous:
-        raise IndexUnreadable(version=version, file=path.name, reason=f"it is no array of {np.dtype(dtype)} in rows")
+        raise IndexCorrupt(
+            "file", version=version, file=path.name, reason=f"it is no array of {np.dtype(dtype)} in rows"
+        )
     return np.asarray(array)
 
 
@@ -55,11 +57,14 @@ class VectorFile(Mapped[NDArray[np.float16]]):
 
     @classmethod
     def open(cls, path: Path, *, shape: tuple[int, int], version: str) -> "VectorFile":
-        """Map the file. Raises IndexUnreadable for anything but an array of this shape in float16."""
+        """Map the file. Raises IndexCorrupt for anything but an array of this shape in float16."""
         array = map_array(path, "<f2", version)
         if array.shape != shape:
-            raise IndexUnreadable(
-                version=version, file=VECTORS_FILE, reason=f"it is no array of {shape[0]} x {shape[1]} in float16"
+            raise IndexCorrupt(
+                "file",
+                version=version,
+                file=VECTORS_FILE,
+                reason=f"it is no array of {shape[0]} x {shape[1]} in float16",
             )
         # questions read single rows, so pages around them are of no use
         advise(array, mmap.MADV_RANDOM)

@@ -12,14 +12,8 @@ import numpy as np
 
 from openbook.entities import CollectionInfo, IndexInfo
 from openbook.errors import (
-    DimensionIncompatible,
-    IndexChecksumWrong,
-    IndexCountWrong,
-    IndexDimensionWrong,
-    IndexFileMissing,
-    IndexFileSizeWrong,
+    IndexCorrupt,
     IndexIncompatible,
-    IndexUnreadable,
     SettingInvalid,
 )
 from openbook.storage import durable
@@ -41,7 +35,9 @@ Verification = Literal["manifest", "checksum"]
 def check_compatible(info: IndexInfo, encoder_fingerprint: str | None, dimension: int | None) -> None:
     """Raise IndexIncompatible where the index was built with another passage encoder than the checkpoint expects."""
     if dimension is not None and dimension != info.dimension:
-        raise DimensionIncompatible(version=info.version, index_dimension=info.dimension, encoder_dimension=dimension)
+        raise IndexIncompatible(
+            "dimension", version=info.version, index_dimension=info.dimension, encoder_dimension=dimension
+        )
     if encoder_fingerprint is not None and encoder_fingerprint != info.encoder_fingerprint:
         raise IndexIncompatible(
             version=info.version, index_encoder=info.encoder_fingerprint, checkpoint_encoder=encoder_fingerprint
@@ -75,16 +71,16 @@ def check_files(
 
     try:
         if folder.is_symlink():
-            raise IndexUnreadable(version=info.version, file=folder.name, reason="it is a symbolic link")
+            raise IndexCorrupt("file", version=info.version, file=folder.name, reason="it is a symbolic link")
         marks = [_check_file(folder / name, info) for name in info.files]
         for name, file in info.files.items():
             if verify == "checksum" and durable.sha256_of(folder / name, count) != file.sha256:
-                raise IndexChecksumWrong(version=info.version, file=name)
+                raise IndexCorrupt("checksum", version=info.version, file=name)
             if in_order is not None:
                 in_order(f"{name}: {file.bytes} bytes, sha256 {file.sha256}")
     except OSError as error:
         file_name = Path(error.filename).name if error.filename else MANIFEST
-        raise IndexUnreadable(version=info.version, file=file_name, reason=error.strerror) from error
+        raise IndexCorrupt("file", version=info.version, file=file_name, reason=error.strerror) from error
     if info.collection is not None and verify == "checksum":
         _check_vectors(info, info.collection, databases, count)
         if in_order is not None:
@@ -140,7 +136,7 @@ def open_checked(
 
 
 def check_finite(manifest: Manifest) -> None:
-    """Raise IndexUnreadable for a vector that is not finite. A database refuses such by itself."""
+    """Raise IndexCorrupt for a vector that is not finite. A database refuses such by itself."""
     if manifest.info.collection is None:
         with closing(open_checked(manifest, "manifest")) as snapshot:
             _check_finite(snapshot)
@@ -153,21 +149,21 @@ def _check_finite(snapshot: IndexSnapshot) -> None:
         if strange.size:
             file = VECTORS_FILE if VECTORS_FILE in snapshot.info.files else INDEX_FILE
             reason = f"the vector of row {first + strange[0]} is not finite"
-            raise IndexUnreadable(version=snapshot.info.version, file=file, reason=reason)
+            raise IndexCorrupt("file", version=snapshot.info.version, file=file, reason=reason)
         first += len(vectors)
 
 
 def _collection(info: IndexInfo, named: CollectionInfo, databases: Databases) -> Collection:
-    """The collection, open and loaded. Raises IndexUnreachable, and IndexUnreadable for one that is another."""
+    """The collection, open and loaded. Raises IndexUnreachable, and IndexCorrupt for one that is another."""
     try:
         address = Address.parse(named.url)
     except SettingInvalid as error:
-        raise IndexUnreadable(version=info.version, file=MANIFEST, reason=error.data["reason"]) from None
+        raise IndexCorrupt("file", version=info.version, file=MANIFEST, reason=error.data["reason"]) from None
     collection = databases.open(address, version=info.version, dimension=info.dimension)
     try:
         if collection.sealed(info.n_passages) != named.vectors_sha256:
             reason = "the database does not have the vectors of this version there; push it again"
-            raise IndexUnreadable(version=info.version, file=address.name, reason=reason)
+            raise IndexCorrupt("file", version=info.version, file=address.name, reason=reason)
     except BaseException:
         collection.close()
         raise
@@ -175,7 +171,7 @@ def _collection(info: IndexInfo, named: CollectionInfo, databases: Databases) ->
 
 
 def _check_vectors(info: IndexInfo, named: CollectionInfo, databases: Databases, count: Callable[[int], None]) -> None:
-    """Read all vectors in the database. Raises IndexChecksumWrong where they are not those that were pushed."""
+    """Read all vectors in the database. Raises IndexCorrupt where they are not those that were pushed."""
     digest = hashlib.sha256()
     with closing(_collection(info, named, databases)) as collection:
         for part in slices(info.n_passages):
@@ -183,7 +179,7 @@ def _check_vectors(info: IndexInfo, named: CollectionInfo, databases: Databases,
             digest.update(vectors.tobytes())
             count(vectors.nbytes)
     if digest.hexdigest() != named.vectors_sha256:
-        raise IndexChecksumWrong(version=info.version, file=collection.address.name)
+        raise IndexCorrupt("checksum", version=info.version, file=collection.address.name)
 
 
 def _hold(folder: Path, info: IndexInfo) -> ExitStack:
@@ -193,9 +189,9 @@ def _hold(folder: Path, info: IndexInfo) -> ExitStack:
             try:
                 descriptor = durable.hold(folder / name)
             except FileNotFoundError:
-                raise IndexFileMissing(version=info.version, file=name) from None
+                raise IndexCorrupt("missing", version=info.version, file=name) from None
             except OSError as error:
-                raise IndexUnreadable(version=info.version, file=name, reason=error.strerror) from error
+                raise IndexCorrupt("file", version=info.version, file=name, reason=error.strerror) from error
             if descriptor is not None:
                 held.callback(os.close, descriptor)
         return held.pop_all()
@@ -203,15 +199,18 @@ def _hold(folder: Path, info: IndexInfo) -> ExitStack:
 
 def _check_count(info: IndexInfo, name: str, found: int) -> None:
     if found != info.n_passages:
-        raise IndexCountWrong(version=info.version, file=name, found=found, expected=info.n_passages)
+        raise IndexCorrupt("count", version=info.version, file=name, found=found, expected=info.n_passages)
 
 
 def _check_index(info: IndexInfo, index: FaissIndex) -> None:
     _check_count(info, INDEX_FILE, index.n_vectors)
     if index.dimension != info.dimension:
-        raise IndexDimensionWrong(version=info.version, file=INDEX_FILE, found=index.dimension, expected=info.dimension)
+        raise IndexCorrupt(
+            "dimension", version=info.version, file=INDEX_FILE, found=index.dimension, expected=info.dimension
+        )
     if index.index_type != info.index_type:
-        raise IndexUnreadable(
+        raise IndexCorrupt(
+            "file",
             version=info.version,
             file=INDEX_FILE,
             reason=f"it is of type {index.index_type} where its manifest says {info.index_type}",
@@ -222,12 +221,12 @@ def _check_file(path: Path, info: IndexInfo) -> FileMark:
     try:
         state = path.lstat()
     except FileNotFoundError:
-        raise IndexFileMissing(version=info.version, file=path.name) from None
+        raise IndexCorrupt("missing", version=info.version, file=path.name) from None
     if stat.S_ISLNK(state.st_mode):
-        raise IndexUnreadable(version=info.version, file=path.name, reason="it is a symbolic link")
+        raise IndexCorrupt("file", version=info.version, file=path.name, reason="it is a symbolic link")
     if not stat.S_ISREG(state.st_mode):
-        raise IndexFileMissing(version=info.version, file=path.name)
+        raise IndexCorrupt("missing", version=info.version, file=path.name)
     expected = info.files[path.name].bytes
     if state.st_size != expected:
-        raise IndexFileSizeWrong(version=info.version, file=path.name, found=state.st_size, expected=expected)
+        raise IndexCorrupt("size", version=info.version, file=path.name, found=state.st_size, expected=expected)
     return FileMark.of(state)

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass, field
 from functools import partial
 
-from openbook.errors import SettingInvalid, TooManyDocs
+from openbook.errors import InvalidRequest, SettingInvalid
 from openbook.indexing.index_builder import Progress
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.retriever import QuestionEncoder
@@ -35,7 +35,7 @@ RECALL_AT = (1, 5, 10, 20, 50)
 def open_index(settings: Settings, n_docs: int, *asking: Checkpoint) -> Iterator[IndexSnapshot]:
     """The version that the settings name, or the live one.
 
-    Raises IndexIncompatible where its vectors are not those that a checkpoint `asking` searches, TooManyDocs.
+    Raises IndexIncompatible where its vectors are not those that a checkpoint `asking` searches, InvalidRequest.
     """
     store = IndexStore(settings.indexes_folder, databases_of(settings))
     with closing(store.open(settings.index or store.default_version())) as snapshot:
@@ -43,7 +43,9 @@ def open_index(settings: Settings, n_docs: int, *asking: Checkpoint) -> Iterator
             dimension = QuestionEncoder(checkpoint).dimension
             check_compatible(snapshot.info, checkpoint.facts.encoder_fingerprint, dimension)
         if n_docs > len(snapshot):
-            raise TooManyDocs(n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot))
+            raise InvalidRequest(
+                "too_many_docs", field="n_docs", n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot)
+            )
         yield snapshot
 
 
@@ -153,7 +155,7 @@ def swept_over(settings: Settings, options: Options, checkpoint: Checkpoint) -> 
 def measure_qa(settings: Settings, options: Options) -> Report:
     """Exact match, F1, recall, and exact match where no passage holds an answer, of each file; again for each K.
 
-    Answers are kept and not asked again. Raises TooManyDocs for an index with fewer than K passages,
+    Answers are kept and not asked again. Raises InvalidRequest for an index with fewer than K passages,
     RetrieverUnavailable for "bm25" without its files.
     """
     asked = options.read(options.files, partial(read_qa, patterns=options.patterns))

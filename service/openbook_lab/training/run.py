@@ -52,7 +52,7 @@ RESULTS = {
 def run(config: TrainingConfig, report: Report, progress: Progress = no_progress) -> Path:
     """Train, and return the folder that was written. `report` receives one line at a time.
 
-    Raises SourceInvalid for what cannot be read, written or trained, before anything long begins; BaseWeightsMissing
+    Raises SourceInvalid for what cannot be read, written or trained, before anything long begins; CheckpointInvalid
     without the passage encoder's package, SettingInvalid for a number or a device that cannot be.
     """
     config = config.seeded()

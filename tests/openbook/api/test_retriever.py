@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from openbook.api.app import create_app
 from openbook.entities import Passage, PriorWeights
-from openbook.errors import NotCalibrated, RerankerInvalid, RerankerMissing, RetrieverUnavailable
+from openbook.errors import CheckpointInvalid, NotCalibrated, RetrieverUnavailable
 from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.rag.checkpoint import load_checkpoint
@@ -190,10 +190,10 @@ def test_a_service_without_a_reranker_refuses_such_questions(reader: TestClient,
 def test_a_service_does_not_start_without_the_reranker_of_its_settings(
     settings: Settings, make_client: MakeClient
 ) -> None:
-    with pytest.raises(RerankerMissing, match="OPENBOOK_RERANKER"):
+    with pytest.raises(RetrieverUnavailable, match="OPENBOOK_RERANKER"):
         make_client(retriever="reranked")
     wrong = settings.model_copy(update={"reranker": settings.checkpoint})
-    with pytest.raises(RerankerInvalid, match=r"cannot be used.*one label"), client_of(create_app(wrong)):
+    with pytest.raises(CheckpointInvalid, match=r"cannot be used.*one label"), client_of(create_app(wrong)):
         pass
 
 

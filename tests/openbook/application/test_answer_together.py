@@ -14,7 +14,7 @@ from openbook.application.answer_question import AnswerQuestion
 from openbook.application.live_index import LiveIndex
 from openbook.application.telemetry import Telemetry
 from openbook.entities import Answer, AnswerOptions, Retrieval
-from openbook.errors import InvalidRequest, SearchParameterUnknown, TooManyDocs
+from openbook.errors import InvalidRequest
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
 from tests.openbook.application.conftest import samples
@@ -130,7 +130,7 @@ def test_a_question_that_fails_leaves_its_neighbours_answered(crowd: Crowd, answ
 def test_passages_are_found_together_too(crowd: Crowd, engine: RagEngine, live: LiveIndex) -> None:
     asked = [crowd.ask.retrieve(text, FOUR, timeout_s=LONG) for text in QUESTIONS]
     *found, too_many = crowd.gather(*asked, crowd.ask.retrieve(QUESTIONS[0], AnswerOptions(n_docs=13), timeout_s=LONG))
-    assert isinstance(too_many, TooManyDocs)
+    assert isinstance(too_many, InvalidRequest)
     for one, text in zip(found, QUESTIONS, strict=True):
         assert isinstance(one, Retrieval)
         with live.lease() as lease:
@@ -146,6 +146,6 @@ def test_questions_that_search_otherwise_are_not_searched_together(crowd: Crowd)
         *(crowd.ask.retrieve(QUESTIONS[0], options, timeout_s=LONG) for options in asked),
         *(crowd.ask.answer(QUESTIONS[0], options, timeout_s=LONG) for options in asked),
     )
-    kinds = [Retrieval, SearchParameterUnknown, Retrieval, Answer, SearchParameterUnknown, Answer]
+    kinds = [Retrieval, InvalidRequest, Retrieval, Answer, InvalidRequest, Answer]
     assert [type(one) for one in found] == kinds
     assert crowd.n_batches() == 4

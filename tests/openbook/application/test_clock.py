@@ -12,7 +12,7 @@ import pytest
 
 from openbook.application.admission import WorkPool
 from openbook.application.batching import Batch
-from openbook.errors import DeadlineExceeded, DrainTimedOut, IndexFileSizeWrong, Overloaded
+from openbook.errors import DeadlineExceeded, DrainTimedOut, IndexCorrupt, Overloaded
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.replicas import Start
 from tests.openbook.application.conftest import NEW, OLD, TIMEOUT, samples, soon
@@ -91,7 +91,7 @@ def test_following_does_not_change(start: Start, monkeypatch: pytest.MonkeyPatch
 
     def fail(self: IndexSnapshot, report: object = None) -> None:
         tried.append(time.monotonic())
-        raise IndexFileSizeWrong(version=self.info.version, file="index.faiss", found=1, expected=2)
+        raise IndexCorrupt("size", version=self.info.version, file="index.faiss", found=1, expected=2)
 
     replica = start(follow_every_s=0.01, pauses_s=(0.2, 0.4))
     replica.store.set_current("tiny-2018")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from openbook.application.follow_current import FollowCurrent, FollowProblem
-from openbook.errors import IndexFileSizeWrong, OpenbookError
+from openbook.errors import IndexCorrupt, OpenbookError
 from openbook.storage.current import NO_CURRENT, CurrentMark
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
@@ -54,7 +54,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     def fail(self: IndexSnapshot, report: object = None) -> None:
         times.append(time.monotonic())
-        raise IndexFileSizeWrong(version=self.info.version, file="index.faiss", found=1, expected=2)
+        raise IndexCorrupt("size", version=self.info.version, file="index.faiss", found=1, expected=2)
 
     monkeypatch.setattr(IndexSnapshot, "warm", fail)
     return times

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from openbook.application.live_index import Lease, LiveIndex
 from openbook.entities import IndexVersion
-from openbook.errors import IndexNotResident, NoLiveIndex, ResidentsLimited
+from openbook.errors import IndexNotResident, IndexTooLarge, NoLiveIndex
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from tests.openbook.storage.mappings import unmapped_soon
@@ -217,7 +217,7 @@ def test_adding_the_live_version_again_changes_nothing(live: LiveIndex, four: In
 
 def test_no_resident_is_added_where_the_live_one_alone_may_be_open(live: LiveIndex, four: IndexStore) -> None:
     refused = four.open("v1")
-    with pytest.raises(ResidentsLimited, match="OPENBOOK_RESIDENTS allows 1 open") as raised:
+    with pytest.raises(IndexTooLarge, match="OPENBOOK_RESIDENTS allows 1 open") as raised:
         live.add_resident(refused)
     assert raised.value.code == "index_too_large"
     refused.close()
@@ -361,7 +361,7 @@ def test_whatever_happens_leases_are_on_open_snapshots_and_each_closes_once(
                     snapshot = open_(which)
                     try:
                         live.add_resident(snapshot)
-                    except ResidentsLimited:
+                    except IndexTooLarge:
                         snapshot.close()
                 case "retire":
                     live.retire_residents(str(which))

@@ -15,7 +15,7 @@ from openbook.application.live_index import LiveIndex
 from openbook.application.swap_index import SwapIndex
 from openbook.application.telemetry import Telemetry
 from openbook.entities import Answer, AnswerOptions, AnswerToken, Retrieval
-from openbook.errors import DeadlineExceeded, InvalidRequest, Overloaded, TooManyDocs
+from openbook.errors import DeadlineExceeded, InvalidRequest, Overloaded
 from openbook.rag import decoding
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
@@ -148,7 +148,7 @@ def test_an_error_comes_when_it_happens(
     answer_question: AnswerQuestion, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the first event, as an answer's does; and after it."""
-    with pytest.raises(TooManyDocs):
+    with pytest.raises(InvalidRequest, match="passages were asked for"):
         asyncio.run(heard(answer_question.stream(QUESTIONS[0], AnswerOptions(n_docs=13), timeout_s=LONG)))
     stepping = Stepping(monkeypatch)
     events: Events = []

@@ -7,7 +7,7 @@ import pytest
 
 from openbook import extensions
 from openbook.cli.serve import DEMO_VERSIONS, provide
-from openbook.errors import IndexChecksumWrong, SettingInvalid
+from openbook.errors import IndexCorrupt, SettingInvalid
 from openbook.settings import default_indexes
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import read_manifest, write_manifest
@@ -65,7 +65,7 @@ def test_a_damaged_package_is_refused_and_nothing_is_published(package: Path, tm
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
     store = IndexStore(tmp_path / "indexes")
-    with pytest.raises(IndexChecksumWrong):
+    with pytest.raises(IndexCorrupt, match="does not match the sha256"):
         provide(store)
     assert store.versions() == ()
 

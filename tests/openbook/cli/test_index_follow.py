@@ -14,7 +14,7 @@ import pytest
 
 from openbook.cli import index_follow
 from openbook.cli.index_follow import CurrentLine, Follower, SeriesLock, keep_looking, seconds_of, state_of, stem_of
-from openbook.errors import FollowInProgress, NoLiveIndex, SettingInvalid, UnknownIndex
+from openbook.errors import IndexInUse, NoLiveIndex, SettingInvalid, UnknownIndex
 from openbook.indexing.index_builder import build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.sources import open_source
@@ -128,7 +128,7 @@ def test_a_second_follower_waits_and_says_who_follows(
     first, second = (follower(store, notes, encoder) for _ in range(2))
     first.look()
     (notes / "four.txt").write_text("the text of number four")
-    with pytest.raises(FollowInProgress) as refused:
+    with pytest.raises(IndexInUse, match="already follows") as refused:
         second.look()
     assert refused.value.code == "index_in_use"
     assert f"follows the versions 'notes': process {os.getpid()} on " in str(refused.value)
@@ -174,7 +174,7 @@ def test_a_killed_follower_leaves_no_lock(store: IndexStore) -> None:
     with subprocess.Popen([*command, store.folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(FollowInProgress, match=f"process {other.pid} on "):
+        with pytest.raises(IndexInUse, match=f"process {other.pid} on "):
             lock.take("notes")
         other.kill()
         other.wait()

@@ -11,9 +11,7 @@ import pytest
 
 from openbook.entities import Passage
 from openbook.errors import (
-    IndexChecksumWrong,
     IndexCorrupt,
-    IndexUnreadable,
     RetrieverUnavailable,
     SettingInvalid,
     UnknownIndex,
@@ -151,7 +149,7 @@ def test_damaged_files_get_no_scores(store: IndexStore, name: str) -> None:
     content = bytearray(path.read_bytes())
     content[content.find(b"president") if name == PASSAGES_FILE else -1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(IndexChecksumWrong, match=name):
+    with pytest.raises(IndexCorrupt, match=name):
         add_bm25(store, VERSION)
     assert store.info(VERSION).bm25 is None
     assert names(store.folder) == NAMES
@@ -160,7 +158,7 @@ def test_damaged_files_get_no_scores(store: IndexStore, name: str) -> None:
 def test_damaged_passages_with_a_second_name_get_no_scores(store: IndexStore) -> None:
     path = store.folder / VERSION / PASSAGES_FILE
     path.write_bytes(path.read_bytes().replace(b"president", b"resident!", 1))
-    with pytest.raises(IndexChecksumWrong, match=PASSAGES_FILE):
+    with pytest.raises(IndexCorrupt, match=PASSAGES_FILE):
         add_bm25(store, VERSION)
 
 
@@ -173,7 +171,7 @@ def test_a_version_that_is_published_again_meanwhile_is_not_put_back(
 
     write = bm25_publish.write_bm25
     monkeypatch.setattr(bm25_publish, "write_bm25", and_somebody_publishes)
-    with pytest.raises(IndexUnreadable, match="published again meanwhile"):
+    with pytest.raises(IndexCorrupt, match="published again meanwhile"):
         add_bm25(store, VERSION)
     assert store.info(VERSION).source == "somebody else"
 

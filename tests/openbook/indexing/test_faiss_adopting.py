@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from openbook.entities import IndexInfo, Passage
-from openbook.errors import FaissFileRefused, SettingInvalid
+from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.indexing.faiss_adopting import Adoptable, adoptable
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import cut_links
@@ -94,7 +94,7 @@ def test_a_file_is_adopted_as_it_is_and_searched_as_any_index(indexes: Path, fil
 
 
 def refused(indexes: Path, file: Path, said: str, vectors: NDArray[np.float32] = VECTORS) -> None:
-    with pytest.raises(FaissFileRefused, match=said) as refusal:
+    with pytest.raises(SourceInvalid, match=said) as refusal:
         publish_adopted(indexes, file, vectors)
     assert str(refusal.value).startswith(f"{file} cannot be adopted: ")
     assert str(refusal.value).endswith(". Import without --faiss (and with --restart): one is made then.")
@@ -141,7 +141,7 @@ def test_a_graph_that_leads_nowhere_is_refused(indexes: Path, file: Path) -> Non
     links[7] = N + 5
     faiss.copy_array_to_vector(links, index.hnsw.neighbors)
     faiss.write_index(index, str(file))
-    with pytest.raises(FaissFileRefused, match=f"leads to none of its {N} rows|FAISS cannot read it"):
+    with pytest.raises(SourceInvalid, match=f"leads to none of its {N} rows|FAISS cannot read it"):
         adoptable(file, D)
 
 
@@ -175,7 +175,7 @@ def test_no_cut_or_flipped_file_ends_the_process(indexes: Path, file: Path, fact
         try:
             publish_adopted(indexes / str(turn), file)
             taken += 1
-        except FaissFileRefused:
+        except SourceInvalid:
             pass
     assert taken < 20
 
@@ -191,5 +191,5 @@ def test_numbers_of_a_search_are_taken_and_others_refused(file: Path) -> None:
 def test_a_file_that_changes_after_it_was_looked_at_is_refused(indexes: Path, file: Path) -> None:
     adopted = adoptable(write(file), D)
     write(file, "HNSW8,SQ4")
-    with pytest.raises(FaissFileRefused, match="it has changed since it was looked at"):
+    with pytest.raises(SourceInvalid, match="it has changed since it was looked at"):
         publish_adopted(indexes, file, adopted=adopted)

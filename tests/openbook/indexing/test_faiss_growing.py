@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from openbook.errors import IndexUnreadable
+from openbook.errors import IndexCorrupt
 from openbook.indexing.faiss_building import Begun, build_index, write_index
 from openbook.indexing.index_spec import choose_index
 from openbook.storage.faiss_index import FaissIndex, read_whole
@@ -83,7 +83,7 @@ def test_a_filter_over_masked_rows_counts_the_rows_of_the_passages(dice: np.rand
 def test_masked_places_that_are_not_in_the_index_are_refused(tmp_path: Path, masked: list[int]) -> None:
     path = tmp_path / "index.faiss"
     write_index(path, build_index(vectors(np.random.default_rng(1), N), SPEC, n_threads=1))
-    with pytest.raises(IndexUnreadable, match=r"masked\.npy"):
+    with pytest.raises(IndexCorrupt, match=r"masked\.npy"):
         FaissIndex.open(path, version="v", masked=np.array(masked))
 
 

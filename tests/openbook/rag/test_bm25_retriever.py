@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from openbook.entities import AnswerOptions
-from openbook.errors import RetrieverUnavailable, TooManyDocs
+from openbook.errors import InvalidRequest, RetrieverUnavailable
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.rag.engine import RagEngine
 from openbook.rag.retriever import Bm25Retriever
@@ -85,7 +85,7 @@ def test_a_question_of_unknown_words_has_a_flat_prior(engine: RagEngine, snapsho
 
 
 def test_more_passages_than_the_index_holds_are_refused(snapshot: IndexSnapshot) -> None:
-    with pytest.raises(TooManyDocs):
+    with pytest.raises(InvalidRequest, match="passages were asked for"):
         Bm25Retriever().search([QUESTION], NO_VECTORS, snapshot, 13)
 
 

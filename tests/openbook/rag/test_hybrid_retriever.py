@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from openbook.entities import AnswerOptions, Passage, PriorWeights
-from openbook.errors import NotCalibrated, RetrieverUnavailable, TooManyDocs
+from openbook.errors import InvalidRequest, NotCalibrated, RetrieverUnavailable
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
@@ -189,7 +189,7 @@ def test_what_lacks_a_part_of_it_is_refused_with_the_command_that_makes_it(
         engine.retrieve(["who"], small, HYBRID)
     with pytest.raises(RetrieverUnavailable, match=r"'hybrid'.*openbook index bm25 tiny-2016"):
         calibrated.retrieve(["who"], snapshot, HYBRID)
-    with pytest.raises(TooManyDocs, match="13 passages"):
+    with pytest.raises(InvalidRequest, match="13 passages"):
         calibrated.retrieve(["who"], small, replace(HYBRID, n_docs=13))
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from openbook.entities import AnswerOptions, Passage, RetrievedPassages
-from openbook.errors import DeadlineExceeded, RerankerInvalid, RetrieverUnavailable, TooManyDocs
+from openbook.errors import CheckpointInvalid, DeadlineExceeded, InvalidRequest, RetrieverUnavailable
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.rag.engine import RagEngine
 from openbook.rag.reranker import TOKENS_A_BATCH, Reranker, batches, load_reranker
@@ -241,7 +241,7 @@ def test_a_deadline_ends_it_before_the_next_batch(
 def test_what_cannot_be_asked_is_refused(tiny: Subject, reranker: Reranker, snapshot: IndexSnapshot) -> None:
     with pytest.raises(RetrieverUnavailable, match=r"no reranker.*--reranker FOLDER, or OPENBOOK_RERANKER"):
         RagEngine(tiny.checkpoint).retrieve(["who"], snapshot, RERANKED)
-    with pytest.raises(TooManyDocs, match="151 passages"):
+    with pytest.raises(InvalidRequest, match="151 passages"):
         RagEngine(tiny.checkpoint, reranker).retrieve(["who"], snapshot, replace(RERANKED, n_docs=N_ROWS + 1))
 
 
@@ -278,5 +278,5 @@ def test_a_folder_that_is_no_such_model_is_refused_with_what_to_do(
 ) -> None:
     folder = Path(shutil.copytree(tiny_reranker, tmp_path / "broken"))
     break_it(folder)
-    with pytest.raises(RerankerInvalid, match=rf"(?s)The reranker .*{reason}.*takes a cross-encoder with one label"):
+    with pytest.raises(CheckpointInvalid, match=rf"(?s)The reranker .*{reason}.*takes a cross-encoder with one label"):
         load(folder)

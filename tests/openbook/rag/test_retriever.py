@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from openbook.errors import TooManyDocs
+from openbook.errors import InvalidRequest
 from openbook.rag.retriever import DenseRetriever, QuestionEncoder
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
@@ -94,7 +94,7 @@ def test_the_order_is_that_of_the_exact_products_where_the_index_rounds(
 
 
 def test_more_passages_than_the_index_holds_are_refused(encoder: QuestionEncoder, snapshot: IndexSnapshot) -> None:
-    with pytest.raises(TooManyDocs, match="13 passages") as refused:
+    with pytest.raises(InvalidRequest, match="13 passages") as refused:
         DenseRetriever().search(["who"], encoder.encode(["who"]), snapshot, 13)
     assert refused.value.data["n_passages"] == 12
 

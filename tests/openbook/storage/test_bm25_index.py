@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from openbook.entities import Bm25Info, Passage
-from openbook.errors import IndexNotResident, IndexUnreadable, SettingInvalid
+from openbook.errors import IndexCorrupt, IndexNotResident, SettingInvalid
 from openbook.indexing import bm25_build
 from openbook.indexing.bm25_build import Bm25Parameters, bm25_words, write_bm25
 from openbook.storage.bm25_analysis import Analyser
@@ -225,7 +225,7 @@ def pickled(path: Path) -> None:
 def test_a_file_that_is_no_such_array_is_not_opened(tmp_path: Path, name: str, damage: Callable[[Path], None]) -> None:
     info = write_bm25(tmp_path, PASSAGES, len(PASSAGES))
     damage(tmp_path / name)
-    with pytest.raises(IndexUnreadable) as refused:
+    with pytest.raises(IndexCorrupt, match="cannot be read") as refused:
         Bm25Index.open(tmp_path, info, n_passages=len(PASSAGES), version="tiny")
     # scores that do not fit rows may be the fault of either
     assert refused.value.data["file"] in {name, *([BM25_SCORES] if name == BM25_ROWS else [])}
@@ -250,7 +250,7 @@ def test_a_damaged_number_is_an_error_and_never_a_row_that_is_not_there(
     info = write_bm25(tmp_path, PASSAGES, len(PASSAGES))
     changed(change)(tmp_path / name)
     index = Bm25Index.open(tmp_path, info, n_passages=len(PASSAGES), version="tiny")
-    with pytest.raises(IndexUnreadable, match=reason) as refused:
+    with pytest.raises(IndexCorrupt, match=reason) as refused:
         index.search(["the president of peru"], 3)
     assert refused.value.data["file"] == name
 
@@ -272,7 +272,7 @@ def test_the_check_before_serving_finds_offsets_out_of_order(
     Bm25Index.open(tmp_path, info, n_passages=len(PASSAGES), version="tiny").check_offsets()
     changed(change)(tmp_path / BM25_OFFSETS)
     index = Bm25Index.open(tmp_path, info, n_passages=len(PASSAGES), version="tiny")
-    with pytest.raises(IndexUnreadable, match="not in order"):
+    with pytest.raises(IndexCorrupt, match="not in order"):
         index.check_offsets()
 
 
@@ -290,7 +290,7 @@ def test_any_damaged_byte_leaves_rows_of_this_index_or_an_error(
     for _ in range(data.draw(st.integers(1, 8))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(content)
-    with suppress(IndexUnreadable):
+    with suppress(IndexCorrupt):
         index = Bm25Index.open(folder, info, n_passages=len(PASSAGES), version="tiny")
         rows, scores = index.search(["the president of peru", "a river in the north and the king's island"], 12)
         assert np.array_equal(np.sort(rows), [range(12)] * 2)
@@ -299,7 +299,7 @@ def test_any_damaged_byte_leaves_rows_of_this_index_or_an_error(
 
 def test_a_manifest_that_promises_other_words_is_found_out(tmp_path: Path) -> None:
     info = write_bm25(tmp_path, PASSAGES, len(PASSAGES))
-    with pytest.raises(IndexUnreadable, match=BM25_OFFSETS):
+    with pytest.raises(IndexCorrupt, match=BM25_OFFSETS):
         Bm25Index.open(
             tmp_path, Bm25Info(info.k1, info.b, info.analyser, info.n_terms + 1), n_passages=12, version="tiny"
         )

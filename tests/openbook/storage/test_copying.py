@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from openbook.errors import (
-    CacheTooSmall,
-    IndexChecksumWrong,
+    IndexCorrupt,
     IndexExists,
-    IndexFileMissing,
+    IndexTooLarge,
     ShuttingDown,
     StoreUnreachable,
     UnknownIndex,
@@ -155,12 +154,12 @@ def test_damage_in_the_store_is_found_and_nothing_of_it_counts(
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with pytest.raises(IndexChecksumWrong):
+    with pytest.raises(IndexCorrupt, match="does not match the sha256"):
         pull(objects, cache, "tiny-2018", QUIET, lambda n: None)
-    with pytest.raises(IndexChecksumWrong):
+    with pytest.raises(IndexCorrupt, match="does not match the sha256"):
         verify_remote(objects, "tiny-2018")
     file.unlink()
-    with pytest.raises(IndexFileMissing):
+    with pytest.raises(IndexCorrupt, match="lacks its file"):
         pull(objects, cache, "tiny-2018", QUIET, lambda n: None)
     assert cache.versions() == ()
     verify_remote(objects, "tiny-2016")
@@ -192,7 +191,7 @@ def test_a_damaged_version_is_not_pushed(store_url: str, indexes_folder: Path) -
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with pytest.raises(IndexChecksumWrong):
+    with pytest.raises(IndexCorrupt, match="does not match the sha256"):
         push(objects, IndexStore(indexes_folder), "tiny-2018", QUIET)
     assert objects.versions() == ()
 
@@ -204,14 +203,14 @@ def test_a_full_disk_is_said_before_and_during_the_pull(
     with monkeypatch.context() as small:
         small.setattr(shutil, "disk_usage", lambda path: usage)
         meter = Meter()
-        with pytest.raises(CacheTooSmall, match="100 free"):
+        with pytest.raises(IndexTooLarge, match="100 free"):
             pull(objects, cache, "tiny-2018", meter.report, meter.count)
         assert meter.bytes == 0
 
     def full(n_bytes: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(CacheTooSmall):
+    with pytest.raises(IndexTooLarge, match="the disk of OPENBOOK_CACHE"):
         pull(objects, cache, "tiny-2018", QUIET, full)
     assert cache.versions() == ()
 

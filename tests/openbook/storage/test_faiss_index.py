@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from openbook.errors import IndexNotResident, IndexUnreadable
+from openbook.errors import IndexCorrupt, IndexNotResident
 from openbook.storage.faiss_index import FaissIndex, IndexType
 from tests.fixtures.indexes import cut_links, write_faiss
 
@@ -176,7 +176,7 @@ def test_the_number_of_threads_belongs_to_the_calling_thread() -> None:
 def test_garbage_is_unreadable(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "index.faiss"
     path.write_bytes(content)
-    with pytest.raises(IndexUnreadable, match=r"index\.faiss"):
+    with pytest.raises(IndexCorrupt, match=r"index\.faiss"):
         FaissIndex.open(path, version="v")
 
 
@@ -186,7 +186,7 @@ def test_a_cut_file_is_unreadable(tmp_path: Path, index_type: IndexType, share: 
     opened(tmp_path, index_type, drawn()).close()
     path = tmp_path / "index.faiss"
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
-    with pytest.raises(IndexUnreadable):
+    with pytest.raises(IndexCorrupt, match="cannot be read"):
         FaissIndex.open(path, version="v")
 
 
@@ -202,10 +202,10 @@ def test_a_cut_file_is_unreadable(tmp_path: Path, index_type: IndexType, share: 
 def test_an_index_of_another_kind_is_refused(tmp_path: Path, index: faiss.Index, said: str) -> None:
     index.add(drawn())
     faiss.write_index(index, str(tmp_path / "index.faiss"))
-    with pytest.raises(IndexUnreadable, match=said):
+    with pytest.raises(IndexCorrupt, match=said):
         FaissIndex.open(tmp_path / "index.faiss", version="v")
 
 
 def test_a_file_that_has_gone_is_unreadable(tmp_path: Path) -> None:
-    with pytest.raises(IndexUnreadable, match="No such file"):
+    with pytest.raises(IndexCorrupt, match="No such file"):
         FaissIndex.open(tmp_path / "index.faiss", version="v")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from openbook.errors import IndexUnreadable
+from openbook.errors import IndexCorrupt
 from openbook.storage.faiss_index import FaissIndex
 from tests.fixtures.indexes import write_faiss
 
@@ -30,7 +30,7 @@ def copied(vector: object) -> NDArray[np.int64]:
 
 
 def defect_of(index: object) -> str:
-    with pytest.raises(IndexUnreadable) as raised:
+    with pytest.raises(IndexCorrupt, match="cannot be read") as raised:
         FaissIndex(index, version="v").check_links()
     return str(raised.value.data["reason"])
 
@@ -122,6 +122,6 @@ def test_a_damaged_length_is_refused_before_as_much_memory_is_asked_for(path: Pa
     place = content.index(N.to_bytes(8, "little"), 64)
     content[place + 3] ^= 0x0F
     path.write_bytes(content)
-    with pytest.raises(IndexUnreadable, match="byte_limit"):
+    with pytest.raises(IndexCorrupt, match="byte_limit"):
         FaissIndex.open(path, version="v")
     assert faiss.get_deserialization_vector_byte_limit() == limit

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from openbook.entities import FileInfo, IndexInfo
-from openbook.errors import IndexUnreadable, ManifestInvalid, ManifestMissing
+from openbook.errors import IndexCorrupt
 from openbook.storage.manifest import MANIFEST, is_date, open_manifest, read_manifest, sealed, write_manifest
 
 INFO = IndexInfo(
@@ -48,7 +48,7 @@ def test_a_manifest_names_the_folder_of_its_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["..", "r-0123abcd/..", "/r-0123abcd", "r-0123ABCD", 7, None])
 def test_a_folder_that_could_lead_elsewhere_is_refused(tmp_path: Path, folder: object) -> None:
-    with pytest.raises(ManifestInvalid, match="is no folder of a version"):
+    with pytest.raises(IndexCorrupt, match="is no folder of a version"):
         read_manifest(written(tmp_path, folder=folder), "wiki-2018")
 
 
@@ -69,13 +69,13 @@ def test_fields_with_a_default_may_be_absent(tmp_path: Path) -> None:
 
 
 def test_a_missing_manifest_is_said_to_be_missing(tmp_path: Path) -> None:
-    with pytest.raises(ManifestMissing):
+    with pytest.raises(IndexCorrupt, match="has no manifest"):
         read_manifest(tmp_path, "wiki-2018")
 
 
 def test_a_manifest_that_the_system_refuses_is_unreadable(tmp_path: Path) -> None:
     (tmp_path / MANIFEST).mkdir()
-    with pytest.raises(IndexUnreadable):
+    with pytest.raises(IndexCorrupt, match="cannot be read"):
         read_manifest(tmp_path, "wiki-2018")
 
 
@@ -84,13 +84,13 @@ def test_a_manifest_that_the_system_refuses_is_unreadable(tmp_path: Path) -> Non
 )
 def test_what_is_no_json_object_is_invalid(tmp_path: Path, content: bytes) -> None:
     (tmp_path / MANIFEST).write_bytes(content)
-    with pytest.raises(ManifestInvalid):
+    with pytest.raises(IndexCorrupt, match="The manifest of index"):
         read_manifest(tmp_path, "wiki-2018")
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, "3", True, None, ...])
 def test_another_format_is_refused_and_says_what_to_do(tmp_path: Path, number: Any) -> None:
-    with pytest.raises(ManifestInvalid, match="reads format 3: build the version again"):
+    with pytest.raises(IndexCorrupt, match="reads format 3: build the version again"):
         read_manifest(written(tmp_path, format=number), "wiki-2018")
 
 
@@ -99,14 +99,14 @@ REQUIRED = [field.name for field in dataclasses.fields(IndexInfo) if field.defau
 
 @pytest.mark.parametrize("name", REQUIRED)
 def test_a_required_field_that_is_absent_is_named(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ManifestInvalid, match=f"{name}: Field required"):
+    with pytest.raises(IndexCorrupt, match=f"{name}: Field required"):
         read_manifest(written(tmp_path, **{name: ...}), "wiki-2018")
 
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(IndexInfo)])
 def test_a_field_of_another_type_is_named(tmp_path: Path, name: str) -> None:
     wrong = "two" if name in ("n_passages", "dimension", "search", "files", "passages_format", "metadata") else 2
-    with pytest.raises(ManifestInvalid, match=f"{name}: Input should be"):
+    with pytest.raises(IndexCorrupt, match=f"{name}: Input should be"):
         read_manifest(written(tmp_path, **{name: wrong}), "wiki-2018")
 
 
@@ -135,12 +135,12 @@ GOOD_FILE = {"bytes": 1, "sha256": "a" * 64}
     ],
 )
 def test_a_value_that_cannot_be_is_named(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
-    with pytest.raises(ManifestInvalid, match=said):
+    with pytest.raises(IndexCorrupt, match=said):
         read_manifest(written(tmp_path, **changed), "wiki-2018")
 
 
 def test_the_manifest_of_another_version_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ManifestInvalid, match="the manifest of 'wiki-2018'"):
+    with pytest.raises(IndexCorrupt, match="the manifest of 'wiki-2018'"):
         read_manifest(written(tmp_path), "wiki-2016")
 
 
@@ -160,7 +160,7 @@ def test_every_byte_that_changes_breaks_the_seal(tmp_path: Path, flip: int) -> N
         changed = bytearray(content)
         changed[place] ^= flip
         (tmp_path / MANIFEST).write_bytes(changed)
-        with pytest.raises(ManifestInvalid):
+        with pytest.raises(IndexCorrupt, match="The manifest of index"):
             open_manifest(tmp_path, "wiki-2018")
 
 
@@ -169,7 +169,7 @@ def test_every_cut_breaks_the_seal(tmp_path: Path) -> None:
     content = (tmp_path / MANIFEST).read_bytes()
     for length in range(len(content)):
         (tmp_path / MANIFEST).write_bytes(content[:length])
-        with pytest.raises(ManifestInvalid):
+        with pytest.raises(IndexCorrupt, match="The manifest of index"):
             open_manifest(tmp_path, "wiki-2018")
 
 
@@ -193,5 +193,5 @@ def test_metadata_is_declared_in_the_manifest(tmp_path: Path) -> None:
     ],
 )
 def test_a_declaration_that_cannot_be_is_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
-    with pytest.raises(ManifestInvalid, match=said):
+    with pytest.raises(IndexCorrupt, match=said):
         read_manifest(written(tmp_path, **changed), "wiki-2018")

@@ -19,16 +19,12 @@ from hypothesis import strategies as st
 from openbook.entities import Filter
 from openbook.errors import (
     FilterMatchesNothing,
-    IndexChecksumWrong,
+    IndexCorrupt,
     IndexExists,
     IndexNotResident,
     IndexUnreachable,
-    IndexUnreadable,
     InvalidRequest,
-    ManifestInvalid,
-    SearchParameterUnknown,
     SettingInvalid,
-    TooManyDocs,
 )
 from openbook.indexing.milvus_push import push_vectors
 from openbook.storage import milvus, milvus_snapshot
@@ -157,11 +153,11 @@ def test_a_filter_passes_the_rows_that_it_passes_over_files(
 
 def test_what_files_refuse_is_refused(both: tuple[IndexSnapshot, IndexSnapshot]) -> None:
     there, queries = both[1], np.zeros((1, D), dtype=np.float32)
-    with pytest.raises(TooManyDocs):
+    with pytest.raises(InvalidRequest, match="passages were asked for"):
         there.nearest(queries, N_ROWS + 1)
     with pytest.raises(InvalidRequest):
         there.nearest(queries, 0)
-    with pytest.raises(SearchParameterUnknown):
+    with pytest.raises(InvalidRequest, match="has no such parameter"):
         there.nearest(queries, 1, parameters={"nprobe": 2})
     with pytest.raises(IndexError):
         there.vectors([N_ROWS])
@@ -236,7 +232,7 @@ def test_an_answer_that_is_none_is_refused(
         return found[:-1] if call == "get" and defect == "absent" else found
 
     monkeypatch.setattr(Collection, "ask", bad)
-    with pytest.raises(IndexUnreadable, match=r"'drawn_there_\w+' of index 'there' cannot be read"):
+    with pytest.raises(IndexCorrupt, match=r"'drawn_there_\w+' of index 'there' cannot be read"):
         there.vectors([1, 2]) if defect == "absent" else there.nearest(np.ones((1, D), np.float32), 2)
 
 
@@ -333,11 +329,11 @@ def test_vectors_that_are_others_are_found_by_their_checksum(pushed: IndexStore,
         collection.sealed(N_ROWS)
         collection.ask("upsert", data=[{"row": 3, "vector": np.ones(D, np.float32)}])
     pushed.check("changed")
-    with pytest.raises(IndexChecksumWrong):
+    with pytest.raises(IndexCorrupt, match="does not match the sha256"):
         pushed.verify("changed")
     with closing(Collection(Address.parse(info.collection.url), version="changed", dimension=D)) as collection:
         collection.ask("drop_collection")
-    with pytest.raises(IndexUnreadable, match="does not have the vectors of this version"):
+    with pytest.raises(IndexCorrupt, match="does not have the vectors of this version"):
         pushed.open("changed")
 
 
@@ -432,5 +428,5 @@ def test_a_manifest_says_where_its_vectors_are_or_is_none(tmp_path: Path, defect
         fields["collection"] = {"url": "milvus://db/x", "vectors_sha256": "" if defect == "no sha256" else "0" * 64}
         fields["index_type"] = "milvus" if defect == "no sha256" else "flat"
     path.write_bytes(sealed(fields))
-    with pytest.raises(ManifestInvalid, match="collection"):
+    with pytest.raises(IndexCorrupt, match="collection"):
         read_manifest(tmp_path / "tiny-2016", "tiny-2016")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openbook.entities import MetadataType, Passage
-from openbook.errors import IndexNotResident, IndexUnreadable, SourceInvalid
+from openbook.errors import IndexCorrupt, IndexNotResident, SourceInvalid
 from openbook.indexing.passage_fields import fields_of
 from openbook.indexing.passage_writing import write_passages
 from openbook.storage.passages import PassageFields, PassageFile
@@ -90,7 +90,7 @@ def test_a_closed_file_says_so(path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"garbage", b"garbage" * 1000, b"ARROW1\0\0" + b"\0" * 1000 + b"ARROW1"])
 def test_garbage_is_unreadable(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(IndexUnreadable, match=r"passages\.arrow"):
+    with pytest.raises(IndexCorrupt, match=r"passages\.arrow"):
         opened(path)
 
 
@@ -98,7 +98,7 @@ def test_garbage_is_unreadable(path: Path, content: bytes) -> None:
 def test_a_cut_file_is_unreadable(path: Path, share: float) -> None:
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
-    with pytest.raises(IndexUnreadable):
+    with pytest.raises(IndexCorrupt, match="cannot be read"):
         opened(path)
 
 
@@ -115,7 +115,7 @@ def test_other_columns_are_refused(path: Path, columns: dict[str, list[object]])
     table = pa.table(columns)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
-    with pytest.raises(IndexUnreadable, match="its columns are"):
+    with pytest.raises(IndexCorrupt, match="its columns are"):
         opened(path)
 
 
@@ -123,7 +123,7 @@ def test_a_passage_without_text_is_refused(path: Path) -> None:
     table = pa.table({"id": ["1"], "title": ["t"], "text": pa.array([None], pa.string())})
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
-    with pytest.raises(IndexUnreadable, match="lacks its id, title or text"):
+    with pytest.raises(IndexCorrupt, match="lacks its id, title or text"):
         opened(path)
 
 
@@ -139,7 +139,7 @@ def test_a_damaged_offset_is_an_error_and_never_a_read_outside_the_file(path: Pa
     path.write_bytes(content)
     file = opened(path)
     for row in (3, 20):
-        with pytest.raises(IndexUnreadable, match="column text: its offsets are not in order"):
+        with pytest.raises(IndexCorrupt, match="column text: its offsets are not in order"):
             file.take([row])
 
 
@@ -147,7 +147,7 @@ def test_bytes_that_are_no_utf8_are_an_error(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[content.find(b"text of passage 5")] = 0xFF
     path.write_bytes(content)
-    with pytest.raises(IndexUnreadable, match="rows 5 to 5"):
+    with pytest.raises(IndexCorrupt, match="rows 5 to 5"):
         opened(path).take([5])
 
 
@@ -173,7 +173,7 @@ def test_a_buffer_outside_the_file_is_refused(path: Path, place: str, value: int
     struct_at = found + 8 * (place == "length")
     content[struct_at : struct_at + 8] = pack("<q", value)
     path.write_bytes(content)
-    with pytest.raises(IndexUnreadable):
+    with pytest.raises(IndexCorrupt, match="cannot be read"):
         opened(path)
 
 
@@ -239,12 +239,12 @@ def test_passages_without_new_fields_are_written_as_they_always_were(tmp_path: P
     ],
 )
 def test_columns_other_than_the_manifest_says_are_refused(rich_path: Path, fields: PassageFields) -> None:
-    with pytest.raises(IndexUnreadable, match="its columns are id: string, title: string"):
+    with pytest.raises(IndexCorrupt, match="its columns are id: string, title: string"):
         PassageFile.open(rich_path, version="v", fields=fields)
 
 
 def test_a_plain_file_whose_manifest_says_format_2_is_refused(path: Path) -> None:
-    with pytest.raises(IndexUnreadable, match="its columns are"):
+    with pytest.raises(IndexCorrupt, match="its columns are"):
         PassageFile.open(path, version="v", fields=PassageFields(2))
 
 
@@ -259,7 +259,7 @@ def rewritten(path: Path, name: str, values: pa.Array) -> Path:
 
 
 def test_a_column_of_a_dictionary_is_refused(rich_path: Path) -> None:
-    with pytest.raises(IndexUnreadable, match="its columns are"):
+    with pytest.raises(IndexCorrupt, match="its columns are"):
         opened_rich(rewritten(rich_path, "section", pa.array(["a", "a", "b"]).dictionary_encode()))
 
 
@@ -272,7 +272,7 @@ def test_a_damaged_offset_of_a_new_column_is_an_error(rich_path: Path, name: str
     content[at + 4 : at + 8] = (2**31 - 1).to_bytes(4, "little")
     rich_path.write_bytes(content)
     for read in (lambda file: file.take([0]), lambda file: file.column(name)):
-        with pytest.raises(IndexUnreadable, match=f"column {name}: its offsets"):
+        with pytest.raises(IndexCorrupt, match=f"column {name}: its offsets"):
             read(opened_rich(rich_path))
 
 

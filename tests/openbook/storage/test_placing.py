@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from openbook.errors import IndexChecksumWrong
+from openbook.errors import IndexCorrupt
 from openbook.storage.index_store import IndexStore
 from openbook.storage.placing import place_copy
 
@@ -27,6 +27,6 @@ def test_a_copy_that_changes_on_its_way_is_not_published(
         target.write_bytes(source.read_bytes()[:-1] + b"?")
 
     monkeypatch.setattr(shutil, "copyfile", copy_badly)
-    with pytest.raises(IndexChecksumWrong, match=r"index\.faiss"):
+    with pytest.raises(IndexCorrupt, match=r"index\.faiss"):
         place_copy(store, tiny_indexes / "tiny-2016")
     assert list(store.folder.iterdir()) == []

@@ -13,10 +13,10 @@ import pytest
 from openbook.application.follow_current import FollowCurrent
 from openbook.errors import (
     CurrentConflict,
+    IndexCorrupt,
     IndexIncompatible,
     IndexInUse,
-    ManifestInvalid,
-    StoreEmpty,
+    NoIndexes,
     StoreUnreachable,
     UnknownIndex,
 )
@@ -261,7 +261,7 @@ def test_a_manifest_of_a_store_without_its_seal_is_refused(fleet: Fleet) -> None
     del unsealed[SEAL]
     objects.put_manifest("tiny-2018", json.dumps(unsealed).encode(), objects.manifest_mark("tiny-2018"))
     for call in (store.info, store.info_now, lambda version: store.fetch(version, ignore)):
-        with pytest.raises(ManifestInvalid, match=f"{SEAL}: it has been changed"):
+        with pytest.raises(IndexCorrupt, match=f"{SEAL}: it has been changed"):
             call("tiny-2018")
     assert store.copies.versions() == ()
 
@@ -329,7 +329,7 @@ def test_a_version_that_is_current_is_not_removed_from_the_store(fleet: Fleet) -
 def test_without_current_the_newest_text_is_served_and_an_empty_store_says_so(fleet: Fleet, tmp_path: Path) -> None:
     (tmp_path / "store" / "CURRENT").unlink()
     assert fleet.machine(0).default_version() == "tiny-2018"
-    with pytest.raises(StoreEmpty, match="openbook index push VERSION file://"):
+    with pytest.raises(NoIndexes, match="openbook index push VERSION file://"):
         remote(f"file://{tmp_path}/nothing", tmp_path / "none").default_version()
 
 

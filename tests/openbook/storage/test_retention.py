@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from openbook.errors import CurrentUnreadable
+from openbook.errors import IndexCorrupt
 from openbook.indexing.building import reading
 from openbook.indexing.building.work_folder import bases
 from openbook.indexing.passage_encoder import PassageEncoder
@@ -120,7 +120,7 @@ def test_what_an_unfinished_version_is_made_from_stays(
 def test_nothing_is_deleted_where_nobody_knows_what_is_live(store: IndexStore) -> None:
     (store.folder / "CURRENT").unlink()
     (store.folder / "CURRENT").mkdir()
-    with pytest.raises(CurrentUnreadable):
+    with pytest.raises(IndexCorrupt, match="CURRENT cannot be read"):
         retire(store, Retention(keep=1), {})
     assert store.versions() == VERSIONS
 

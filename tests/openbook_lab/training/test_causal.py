@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import DPRConfig, DPRQuestionEncoder
 
 from openbook.entities import Passage
-from openbook.errors import BaseMissing, CheckpointInvalid, SettingInvalid, SourceInvalid
+from openbook.errors import CheckpointInvalid, SettingInvalid, SourceInvalid
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.rag.causal_generator import CausalGenerator
 from openbook.rag.causal_wording import CausalWording
@@ -216,10 +216,12 @@ def test_a_base_that_is_missing_or_another_is_named(adapted: RagModels, base: Pa
     with pytest.raises(CheckpointInvalid, match=r"generator/model\.safetensors holds other weights than those"):
         load_checkpoint(output)
     weights.unlink()
-    with pytest.raises(BaseMissing, match=r"adapter of the checkpoint \.\./base, and .*\.safetensors is not there"):
+    with pytest.raises(
+        CheckpointInvalid, match=r"adapter of the checkpoint \.\./base, and .*\.safetensors is not there"
+    ):
         load_checkpoint(output)
     shutil.rmtree(mine)
-    with pytest.raises(BaseMissing, match=r"\.\./base is not there\. Make it with openbook checkpoint compose"):
+    with pytest.raises(CheckpointInvalid, match=r"\.\./base is not there\. Make it with openbook checkpoint compose"):
         load_checkpoint(output)
     shutil.copytree(base, mine)
     config = output / "adapter" / "adapter_config.json"

@@ -5,7 +5,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from openbook.errors import DiskTooSmall
+from openbook.errors import IndexTooLarge
 from openbook.indexing.bm25_build import estimated_bytes
 from openbook.indexing.building.shards import text_bytes
 from openbook.indexing.index_spec import IndexEstimate, IndexSpec, choose_index, estimate
@@ -92,7 +92,7 @@ def estimate_build(
 
 
 def check_disk(version: str, folder: Path, needed: int, there: int = 0) -> None:
-    """Raise DiskTooSmall if `needed` bytes, of which `there` are written already, do not fit."""
+    """Raise IndexTooLarge if `needed` bytes, of which `there` are written already, do not fit."""
     free = free_disk(folder)
     if needed - there + SPARE_BYTES > free:
-        raise DiskTooSmall(version=version, needed=max(0, needed - there), folder=folder, free=free)
+        raise IndexTooLarge("disk", version=version, needed=max(0, needed - there), folder=folder, free=free)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from openbook.entities import Passage
-from openbook.errors import BuildDiffers, BuildInProgress, SourceInvalid, TextChanged
+from openbook.errors import BuildDiffers, IndexExists, SourceInvalid
 from openbook.indexing.building.journal import Entry, Journal
 from openbook.indexing.building.shards import Shard, VectorRows, read_shard, text_bytes
 from openbook.indexing.passage_fields import fields_of, too_long, united
@@ -200,8 +200,8 @@ def working(
 ) -> Iterator[WorkFolder]:
     """The locked work folder of a version, made if it is missing. `restart` throws away the work in it.
 
-    Raises BuildInProgress while another process has it, BuildDiffers if its work began with another recipe. Where only
-    the text is another, raises TextChanged, or with `read_again` keeps the vectors of shards that are the same.
+    Raises IndexExists while another process has it, BuildDiffers if its work began with another recipe. Where only
+    the text is another, raises BuildDiffers, or with `read_again` keeps the vectors of shards that are the same.
     """
     with locked(folder, version) as place:
         if restart:
@@ -215,7 +215,7 @@ def working(
         if not STAMPS.issuperset(differing):
             raise BuildDiffers(version=version, differences=_differences(before, now))
         if differing and not read_again:
-            raise TextChanged(version=version)
+            raise BuildDiffers("text", version=version)
         work = WorkFolder(place, version)
         if differing:
             work.read_again()
@@ -227,7 +227,7 @@ def working(
 def locked(folder: Path, version: str) -> Iterator[Path]:
     """The work folder with its lock, which ends with the process. An empty folder is removed at the end.
 
-    Raises BuildInProgress.
+    Raises IndexExists.
     """
     place = work_place(folder, version)
     place.mkdir(parents=True, exist_ok=True)
@@ -237,10 +237,10 @@ def locked(folder: Path, version: str) -> Iterator[Path]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise BuildInProgress(version=version, folder=place) from error
+            raise IndexExists("building", version=version, folder=place) from error
         if not place.is_dir() or place.stat().st_ino != os.fstat(descriptor).st_ino:
             # the process that had the lock has just finished and removed the folder
-            raise BuildInProgress(version=version, folder=place)
+            raise IndexExists("building", version=version, folder=place)
         try:
             yield place
         finally:

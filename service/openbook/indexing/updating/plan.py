@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.errors import SourceInvalid, UnknownPassage
+from openbook.errors import SourceInvalid
 from openbook.indexing.bm25_build import in_order
 from openbook.indexing.building.progress import Report
 from openbook.indexing.sources import PassageSource
@@ -60,7 +60,7 @@ def plan_update(
 ) -> UpdatePlan:
     """Compare `changes` with the base. What they bring under a known id replaces it; a new id is added.
 
-    The passages of `deleted` go; with `mirror` every passage goes whose id the changes lack. Raises UnknownPassage for
+    The passages of `deleted` go; with `mirror` every passage goes whose id the changes lack. Raises SourceInvalid for
     an id to delete that the base lacks, SourceInvalid for one that the changes have too, and for an id that the
     changes have twice.
     """
@@ -129,7 +129,13 @@ def _rows_to_delete(
     rows = DigestTable(before.ids).rows(wanted)
     unknown = np.flatnonzero(rows < 0)
     if unknown.size:
-        raise UnknownPassage(version=base.info.version, passage_id=named[unknown[0]], n_unknown=len(unknown))
+        raise SourceInvalid(
+            "passage",
+            source="--delete",
+            version=base.info.version,
+            passage_id=named[unknown[0]],
+            n_unknown=len(unknown),
+        )
     twice = np.flatnonzero(DigestTable(after.ids).rows(wanted) >= 0)
     if twice.size:
         raise SourceInvalid(source="--delete", reason=f"passage {named[twice[0]]!r} is also among the changes")

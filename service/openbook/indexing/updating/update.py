@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from openbook.entities import Bm25Info, IndexInfo, Lineage
-from openbook.errors import BaseIncompatible, IndexUnreadable, SettingInvalid
+from openbook.errors import IndexCorrupt, IndexIncompatible, SettingInvalid
 from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building.estimating import SourceSize
 from openbook.indexing.building.progress import BuildReport, Progress, Silence
@@ -74,7 +74,7 @@ def update_index(
     otherwise. Continues after a kill as `build_index` does. `wanted` sees the plan before anything is written; if it
     says no, nothing is made and None comes back.
 
-    Raises BaseIncompatible for an encoder that did not make the base's vectors, and what `plan_update` and
+    Raises IndexIncompatible for an encoder that did not make the base's vectors, and what `plan_update` and
     `build_index` raise.
     """
     options = options or BuildOptions(index="")
@@ -86,7 +86,7 @@ def update_index(
         check_encoder(snapshot.info, encoder)
         manifest = durable.sha256_of(store.find(base) / MANIFEST)
         if store.check(base) != snapshot.identity:
-            raise IndexUnreadable(version=base, file=MANIFEST, reason="it was published again meanwhile")
+            raise IndexCorrupt("file", version=base, file=MANIFEST, reason="it was published again meanwhile")
         told = (report or Silence()).update
         plan = plan_update(snapshot, changes.source, deleted=changes.deleted, mirror=changes.mirror, report=told)
         if wanted is not None and not wanted(plan):
@@ -144,9 +144,10 @@ def _begun(base: IndexSnapshot, plan: UpdatePlan, options: BuildOptions) -> tupl
 
 
 def check_encoder(base: IndexInfo, encoder: PassageEncoder) -> None:
-    """Raise BaseIncompatible unless this encoder made the vectors of the base."""
+    """Raise IndexIncompatible unless this encoder made the vectors of the base."""
     if (base.encoder_fingerprint, base.dimension) != (encoder.fingerprint, encoder.dimension):
-        raise BaseIncompatible(
+        raise IndexIncompatible(
+            "base",
             version=base.version,
             index_encoder=f"{base.encoder_name} ({base.encoder_fingerprint or 'unknown'})",
             given=f"{encoder.name} ({encoder.fingerprint})",

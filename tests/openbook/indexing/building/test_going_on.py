@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from openbook.entities import IndexInfo, Passage
-from openbook.errors import BuildDiffers, BuildInProgress, DiskTooSmall, SourceInvalid, TextChanged
+from openbook.errors import BuildDiffers, IndexExists, IndexTooLarge, SourceInvalid
 from openbook.indexing.building import estimating, reading
 from openbook.indexing.building.journal import Journal
 from openbook.indexing.building.shards import VectorRows
@@ -89,7 +89,7 @@ def test_another_recipe_is_refused_until_it_is_restarted(store: IndexStore, enco
     stop(store, encoder, after=6)
     with pytest.raises(BuildDiffers, match=r"index_type: flat, now hnsw; source_bytes: 120, now 130.*--restart"):
         build_index(store, "v", Pages(13), encoder, BuildOptions(index="hnsw"))
-    with pytest.raises(TextChanged, match=r"build of 'v' has changed since it was stopped.*--restart"):
+    with pytest.raises(BuildDiffers, match=r"build of 'v' has changed since it was stopped.*--restart"):
         build_index(store, "v", Pages(13), encoder)
     assert build_index(store, "v", Pages(13), encoder, BuildOptions(restart=True)).info.n_passages == 30
 
@@ -99,7 +99,7 @@ def test_a_version_is_built_by_one_process_at_a_time(store: IndexStore, encoder:
         return build_index(store, "v", Pages(), encoder).info
 
     store.folder.mkdir()
-    with locked(store.folder, "v"), pytest.raises(BuildInProgress, match="another process"):
+    with locked(store.folder, "v"), pytest.raises(IndexExists, match="another process"):
         build()
     assert build().n_passages == 27
 
@@ -109,11 +109,11 @@ def test_a_disk_too_small_is_found_before_anything_is_embedded(
 ) -> None:
     monkeypatch.setattr(reading, "SHARD_PASSAGES", 4096)
     monkeypatch.setattr(estimating, "free_disk", lambda _: 1000)
-    with pytest.raises(DiskTooSmall, match=r"needs [\d,]+ more bytes.* has 1,000 free") as caught:
+    with pytest.raises(IndexTooLarge, match=r"needs [\d,]+ more bytes.* has 1,000 free") as caught:
         build_index(store, "v", Pages(), encoder)
     assert caught.value.data["needed"] > 0
     source = Pages()
-    with pytest.raises(DiskTooSmall):
+    with pytest.raises(IndexTooLarge, match="more bytes, and"):
         build_index(store, "w", source, encoder, BuildOptions(size=estimating.measure_source(Pages())))
     assert source.asked == []
 

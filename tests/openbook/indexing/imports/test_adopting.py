@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from openbook.entities import IndexInfo
-from openbook.errors import BuildDiffers, FaissFileRefused
+from openbook.errors import BuildDiffers, SourceInvalid
 from openbook.indexing.building.ready import NamedEncoder, Ready
 from openbook.indexing.faiss_adopting import adoptable
 from openbook.indexing.imports.dataset_folder import DatasetFolder
@@ -70,7 +70,7 @@ def test_an_import_that_was_stopped_continues(store: IndexStore, folder: Path, s
 
 def test_a_file_without_a_row_for_each_passage_is_refused_at_once(store: IndexStore, folder: Path) -> None:
     watched = Seen()
-    with pytest.raises(FaissFileRefused, match="it has 29 rows where there are 30 passages"):
+    with pytest.raises(SourceInvalid, match="it has 29 rows where there are 30 passages"):
         take_in(store, folder, graph(folder, N - 1), watched)
     assert not watched.done("embed")
     assert list(store.folder.iterdir()) == []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from openbook.entities import Passage
-from openbook.errors import BaseIncompatible, IndexExists, SettingInvalid, SourceInvalid, UnknownPassage
+from openbook.errors import IndexExists, IndexIncompatible, SettingInvalid, SourceInvalid
 from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building import embedding, reading
 from openbook.indexing.building.embedding import embed_shard
@@ -165,9 +165,9 @@ def test_an_update_has_the_index_of_its_base_unless_told_otherwise(
 def test_what_an_update_refuses_leaves_nothing_behind(store: IndexStore, encoder: PassageEncoder) -> None:
     build_index(store, "base", Given(BASE), encoder)
     other = dataclasses.replace(encoder, source=dataclasses.replace(encoder.source, fingerprint="another"))
-    with pytest.raises(BaseIncompatible, match=r"another.*--encoder"):
+    with pytest.raises(IndexIncompatible, match=r"another.*--encoder"):
         update(store, other, *CHANGES)
-    with pytest.raises(UnknownPassage, match=r"'x'.*2 of the ids"):
+    with pytest.raises(SourceInvalid, match=r"'x'.*2 of the ids"):
         update(store, encoder, deleted=["p1", "x", "y"])
     with pytest.raises(SourceInvalid, match="'p4' is also among the changes"):
         update(store, encoder, *CHANGES, deleted=["p4"])
