@@ -74,12 +74,12 @@ CLIENTS_EXTRA = {"mcp", "starlette", "uvicorn"}
 # Lines of Python that a room may have. A number goes down by itself; it goes up only together with its reason, in the
 # commit that needs it.
 MOST_LINES = {
-    "openbook": 1173,
+    "openbook": 1175,
     "openbook.api": 3102,
     "openbook.application": 2183,
     "openbook.cli": 3427,
-    "openbook.indexing": 6443,
-    "openbook.plugins": 1082,
+    "openbook.indexing": 5578,
+    "openbook.plugins": 1982,
     "openbook.rag": 7354,
     "openbook.storage": 4862,
     "openbook_client": 1803,
@@ -91,7 +91,7 @@ MOST_LINES = {
     "openbook_lab.training": 4614,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 19_801
+MOST_LINES_SERVED = 19_740
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

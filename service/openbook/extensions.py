@@ -4,6 +4,8 @@
 |---|---|---|
 | `openbook.commands` | `train`, or `checkpoint.average` below a group | a function or a `typer.Typer` |
 | `openbook.sources` | `wiki-2016` | makes the passage source of that name: called with the name |
+| | `.xml.bz2` | makes the passage source of a file with that ending: see `indexing.sources.opening` |
+| `openbook.files` | `.pdf` | an `openbook.indexing.sources.folder_file.FileReader`: reads such a file of a folder |
 | `openbook.checkpoints` | `openbook-mini` | a package that is a checkpoint folder, with ready versions in `indexes/` |
 | `openbook.routers` | `openai` | an `openbook.api.calls.Routes` |
 """
@@ -14,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 COMMANDS, SOURCES, CHECKPOINTS = "openbook.commands", "openbook.sources", "openbook.checkpoints"
-ROUTERS = "openbook.routers"
+FILES, ROUTERS = "openbook.files", "openbook.routers"
 
 
 def extensions(group: str) -> Mapping[str, EntryPoint]:

@@ -3,32 +3,25 @@
 import errno
 import logging
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from openbook.entities import Metadata, Passage
 from openbook.errors import SourceInvalid
+from openbook.extensions import FILES, extensions
 from openbook.indexing.passage_fields import MOST_URL, is_url
-from openbook.indexing.sources.folder_file import LARGEST_TEXT, TOO_LARGE, FolderFile
+from openbook.indexing.sources.folder_file import LARGEST_TEXT, TOO_LARGE, FileReader, FolderFile
 from openbook.indexing.sources.front_fields import FrontFields
 from openbook.indexing.sources.guarded import Guarded
-from openbook.indexing.sources.html_page import read_html
 from openbook.indexing.sources.markdown import MOST_FRONT, free_fields, read_markdown
-from openbook.indexing.sources.pdf_file import read_pdf
 from openbook.indexing.sources.source import PassageBatch, PassageSource, no_mark, unreadable
 from openbook.indexing.sources.url_template import UrlTemplate
 from openbook.indexing.splitting import Section, SourceArticle, Split, split_article
 from openbook.indexing.text_tree import MOST_PATH, TextTree
 
 MARKDOWN, PLAIN_TEXT = ".md", ".txt"
-# What reads a file of this kind, the extra that brings it, and its packages.
-CONVERTERS: Mapping[str, tuple[Callable[[bytes], FolderFile | str], str, tuple[str, ...]]] = {
-    ".html": (read_html, "html", ("trafilatura", "lxml_html_clean")),
-    ".htm": (read_html, "html", ("trafilatura", "lxml_html_clean")),
-    ".pdf": (read_pdf, "pdf", ("pypdf",)),
-}
 LARGEST_FILE = 64 << 20
 # A PDF of a thousand pages takes a minute.
 FILE_SECONDS = 120.0
@@ -41,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class FolderSource(PassageSource):
-    """Every `.txt`, `.md`, `.html` and `.pdf` below a folder: one file, one article, in the order of their paths.
+    """Every `.txt`, `.md` and file that a plug-in reads, below a folder: one file, one article, in the order of paths.
 
     A passage has the metadata `path`, that of its file's front matter, and in a PDF `page`; headings are its section.
     Passages are named `<path in the folder>#0`, `#1`, ...; a mark is such a path. Names that begin with a dot are
@@ -63,17 +56,18 @@ class FolderSource(PassageSource):
         whose files need an extra that is not installed."""
         self._path = path
         self._tree = TextTree(path)
+        self._readers = file_readers()
         # why a path is not even opened
         self._unread: dict[str, str] = {}
         self._sizes = self._find()
         self._split: Split = split or "sentences"
         self._url_template = url_template
         self._file_seconds = file_seconds
-        lacking = {name: extra for name in self._sizes if (extra := _lacking_extra(name)) is not None}
+        readers = {name: reader for name in self._sizes if (reader := self._readers.get(_kind(name))) is not None}
+        lacking = {name: extra for name, reader in readers.items() if (extra := reader.lacks) is not None}
         if lacking and len(lacking) == len(self._sizes):
-            extras = ",".join(sorted(set(lacking.values())))
-            reason = f"its files need an extra: pip install 'openbook[{extras}]'"
-            raise SourceInvalid(source=str(path), reason=reason)
+            extras = " ".join(f"'{extra}'" for extra in sorted(set(lacking.values())))
+            raise SourceInvalid(source=str(path), reason=f"its files need an extra: pip install {extras}")
         self._front = FrontFields.of(self._front_matters())
         choices = {"split": self._split, "left out without": ", ".join(sorted(set(lacking.values())))}
         if url_template is not None:
@@ -88,7 +82,7 @@ class FolderSource(PassageSource):
         self._skipped.clear()
         read, ahead = 0, after is not None
         with ExitStack() as processes:
-            converter = _Converter(processes, self._file_seconds)
+            converter = _Converter(self._readers, processes, self._file_seconds)
             for name, size in self._sizes.items():
                 read += size
                 if not ahead:
@@ -100,7 +94,7 @@ class FolderSource(PassageSource):
         found: dict[str, int] = {}
         try:
             for name, state in self._tree.entries():
-                known = _kind(name) in (MARKDOWN, PLAIN_TEXT, *CONVERTERS)
+                known = _kind(name) in (MARKDOWN, PLAIN_TEXT, *self._readers)
                 if len(name) > MOST_PATH:
                     self._unread[name] = LONG_PATH
                 elif known and stat.S_ISLNK(state.st_mode):
@@ -148,18 +142,17 @@ class FolderSource(PassageSource):
         """The file, or the reason why it is left out. Raises SourceInvalid where the system does not let it be read."""
         if name in self._unread:
             return self._unread[name]
-        converted = _kind(name) in CONVERTERS
-        largest = LARGEST_FILE if converted else LARGEST_TEXT
+        reader = self._readers.get(_kind(name))
+        largest = LARGEST_FILE if reader is not None else LARGEST_TEXT
         if size > largest:
             return TOO_LARGE
-        extra = _lacking_extra(name)
-        if extra is not None:
-            return f"{_kind(name)} without openbook[{extra}]"
+        if reader is not None and reader.lacks is not None:
+            return f"{_kind(name)} without {reader.lacks}"
         try:
             name.encode()
             # the file may be another, or a longer one, since it was listed
             content = self._tree.read(name, largest + 1)
-            text = "" if converted else content.decode("utf-8-sig")
+            text = "" if reader is not None else content.decode("utf-8-sig")
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR):
                 return LINK
@@ -170,7 +163,7 @@ class FolderSource(PassageSource):
             return "undecodable"
         if len(content) > largest:
             return TOO_LARGE
-        if not converted:
+        if reader is None:
             return read_markdown(text) if _kind(name) == MARKDOWN else FolderFile((Section(text),))
         file = converter.file(_kind(name), content)
         if isinstance(file, FolderFile) and sum(len(section.text) for section in file.sections) > LARGEST_TEXT:
@@ -181,33 +174,31 @@ class FolderSource(PassageSource):
 class _Converter:
     """Reads files in another process, which begins with the first of them."""
 
-    def __init__(self, processes: ExitStack, seconds: float) -> None:
+    def __init__(self, readers: Mapping[str, FileReader], processes: ExitStack, seconds: float) -> None:
+        self._readers = readers
         self._processes = processes
         self._seconds = seconds
         self._guarded: Guarded[tuple[str, bytes], FolderFile | str] | None = None
 
     def file(self, kind: str, content: bytes) -> FolderFile | str:
         if self._guarded is None:
-            self._guarded = Guarded(convert, self._seconds)
+            self._guarded = Guarded(partial(convert, self._readers), self._seconds)
             self._processes.callback(self._guarded.close)
         self._guarded.send([(kind, content)])
         [outcome] = self._guarded.outcomes()
         return outcome
 
 
-def convert(item: tuple[str, bytes]) -> FolderFile | str:
+def file_readers() -> dict[str, FileReader]:
+    """What plug-ins read, by the ending in lower case."""
+    return {name: found.load() for name, found in extensions(FILES).items()}
+
+
+def convert(readers: Mapping[str, FileReader], item: tuple[str, bytes]) -> FolderFile | str:
     """A file by its kind; for the other process."""
     kind, content = item
-    return CONVERTERS[kind][0](content)
+    return readers[kind].read(content)
 
 
 def _kind(name: str) -> str:
     return PurePosixPath(name).suffix.lower()
-
-
-def _lacking_extra(name: str) -> str | None:
-    """The extra without which this file cannot be read, where it is not installed."""
-    if _kind(name) not in CONVERTERS:
-        return None
-    _, extra, packages = CONVERTERS[_kind(name)]
-    return None if all(find_spec(package) for package in packages) else extra

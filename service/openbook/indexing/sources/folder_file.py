@@ -1,7 +1,8 @@
 """A file of a folder, read: its sections, and what it says of itself."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 from openbook.indexing.splitting import Section
@@ -25,3 +26,21 @@ class FolderFile:
     published: str | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
     noted: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileReader:
+    """Reads the bytes of a file of one kind: what an entry point of the group `openbook.files` is.
+
+    `read` returns the file, or the reason why it is left out. It runs in a process with limits of time and memory, to
+    which it is pickled, so it is a function of a module. Its `packages` come with `extra`, such as openbook[pdf].
+    """
+
+    read: Callable[[bytes], FolderFile | str]
+    extra: str = ""
+    packages: tuple[str, ...] = ()
+
+    @property
+    def lacks(self) -> str | None:
+        """The extra, where a package of it is not installed."""
+        return None if all(find_spec(package) for package in self.packages) else self.extra

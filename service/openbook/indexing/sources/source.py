@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openbook.entities import Passage
-from openbook.errors import SourceInvalid
+from openbook.errors import SettingInvalid, SourceInvalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +85,11 @@ def rows_before(mark: str | None, source: str | Path) -> int:
     if mark is not None and not mark.isdecimal():
         raise no_mark(source, mark)
     return int(mark or 0)
+
+
+def refuse(source: str | Path, *, split: str | None = None, url_template: str | None = None) -> None:
+    """Raise SettingInvalid for what is given though the source has no use for it."""
+    if split is not None:
+        raise SettingInvalid(setting="--split", reason=f"{source} brings its passages as they are")
+    if url_template is not None:
+        raise SettingInvalid(setting="--url-template", reason=f"{source} says its addresses itself")

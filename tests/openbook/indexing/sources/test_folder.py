@@ -417,9 +417,9 @@ def test_a_pdf_that_takes_too_long_costs_itself(tmp_path: Path) -> None:
 def test_files_whose_extra_is_not_installed_are_counted_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openbook.indexing.sources.folder.find_spec", lambda package: None)
+    monkeypatch.setattr("openbook.indexing.sources.folder_file.find_spec", lambda package: None)
     written(tmp_path, a__html=PAGE, b__pdf=b"x", c__pdf=b"x")
-    with pytest.raises(SourceInvalid, match=r"pip install 'openbook\[html,pdf\]'"):
+    with pytest.raises(SourceInvalid, match=r"pip install 'openbook\[html\]' 'openbook\[pdf\]'"):
         open_source(str(tmp_path))
     source = open_source(str(written(tmp_path, d__txt="Text.")))
     whole = check_marks(lambda: open_source(str(tmp_path)))

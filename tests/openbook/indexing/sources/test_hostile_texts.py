@@ -12,7 +12,7 @@ from openbook.entities import Passage
 from openbook.indexing.passage_fields import MOST_SECTION, defect_of, fields_of, too_long
 from openbook.indexing.passage_writing import write_passages
 from openbook.indexing.sources import open_source
-from openbook.indexing.sources.folder import CONVERTERS, convert
+from openbook.indexing.sources.folder import file_readers
 from openbook.indexing.sources.folder_file import FolderFile
 from openbook.indexing.sources.headings import Headings
 from openbook.indexing.sources.markdown import FRONT_MATTER, read_markdown
@@ -145,12 +145,13 @@ PAGE = b"""<!DOCTYPE html><html lang="en"><head><title>The sea</title><meta char
 
 @pytest.mark.parametrize(("kind", "made"), [(".html", lambda: PAGE), (".pdf", lambda: pdf("A page.", "Another one."))])
 def test_a_broken_page_or_pdf_is_read_or_left_out(kind: str, made: Callable[[], bytes]) -> None:
-    pytest.importorskip(CONVERTERS[kind][2][-1])
+    reader = file_readers()[kind]
+    pytest.importorskip(reader.packages[-1])
     sound = made()
-    assert isinstance(convert((kind, sound)), FolderFile)
+    assert isinstance(reader.read(sound), FolderFile)
     reasons: set[str] = set()
     for seed in range(60):
-        file = convert((kind, mutated(sound, seed)))
+        file = reader.read(mutated(sound, seed))
         if isinstance(file, str):
             reasons.add(file)
             continue
@@ -166,13 +167,13 @@ def test_a_page_on_which_the_library_fails_is_broken(monkeypatch: pytest.MonkeyP
         raise ZeroDivisionError
 
     monkeypatch.setattr(trafilatura, "bare_extraction", fail)
-    assert convert((".html", PAGE)) == "broken"
+    assert file_readers()[".html"].read(PAGE) == "broken"
 
 
 def test_a_pdf_that_says_too_much_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     content = pdf("A page of a text.", "Another one.")
-    monkeypatch.setattr("openbook.indexing.sources.pdf_file.LARGEST_TEXT", 20)
-    assert convert((".pdf", content)) == "too large"
+    monkeypatch.setattr("openbook.plugins.documents.pdf_file.LARGEST_TEXT", 20)
+    assert file_readers()[".pdf"].read(content) == "too large"
 
 
 def test_what_a_converter_makes_of_a_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_dump_without_the_parser_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openbook.indexing.sources.dump.source", None)
+    monkeypatch.setitem(sys.modules, "openbook.plugins.dump.source", None)
     (tmp_path / "wiki.xml").touch()
     with pytest.raises(SourceInvalid, match=r"pip install 'openbook\[dump\]'"):
         open_source(str(tmp_path / "wiki.xml"))

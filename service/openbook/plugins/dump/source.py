@@ -11,13 +11,13 @@ from urllib.parse import quote, urlsplit
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.passage_fields import MOST_URL, is_url
-from openbook.indexing.sources.dump.cutting import OPEN, PageCutter
-from openbook.indexing.sources.dump.page import DumpArticle
-from openbook.indexing.sources.dump.pieces import Piece, read_pieces
-from openbook.indexing.sources.dump.wikitext import FILE_NAMESPACES
-from openbook.indexing.sources.dump.workers import PageReader
 from openbook.indexing.sources.source import PassageBatch, PassageSource, no_mark, unreadable
 from openbook.indexing.splitting import SourceArticle, Split, split_article
+from openbook.plugins.dump.cutting import OPEN, PageCutter
+from openbook.plugins.dump.page import DumpArticle
+from openbook.plugins.dump.pieces import Piece, read_pieces
+from openbook.plugins.dump.wikitext import FILE_NAMESPACES
+from openbook.plugins.dump.workers import PageReader
 
 HEADER_BYTES = 1 << 20
 FILE_NAME = re.compile(r"(?P<wiki>[a-z_]+)-(?P<date>\d{8})-pages-")

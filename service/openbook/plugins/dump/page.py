@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from openbook.indexing.sources.dump.wikitext import FILE_NAMESPACES, prose_sections
 from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.splitting import Section
+from openbook.plugins.dump.wikitext import FILE_NAMESPACES, prose_sections
 
 # Of a page's id, a number of 64 bits.
 MOST_DIGITS = 20

@@ -13,12 +13,12 @@ import pytest
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.sources import open_source
-from openbook.indexing.sources.dump.cutting import PageBytes
-from openbook.indexing.sources.dump.page import DumpArticle
-from openbook.indexing.sources.dump.workers import TASK_PAGES, PageReader
 from openbook.indexing.splitting import Section
-from tests.openbook.indexing.sources.dump.dumps import dump, multistream, page, words
+from openbook.plugins.dump.cutting import PageBytes
+from openbook.plugins.dump.page import DumpArticle
+from openbook.plugins.dump.workers import TASK_PAGES, PageReader
 from tests.openbook.indexing.sources.marks import check_marks
+from tests.openbook.plugins.dump.dumps import dump, multistream, page, words
 
 PAGES = [
     page(10, "Alpha", words("a", 230)),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openbook.indexing.sources.dump.cutting import PageBytes, PageCutter
-from openbook.indexing.sources.dump.pieces import Piece
+from openbook.plugins.dump.cutting import PageBytes, PageCutter
+from openbook.plugins.dump.pieces import Piece
 
 WHOLE = st.integers(0, 30).map(lambda n: b"<page>" + b"x" * n + b"</page>")
 OPEN_ENDED = st.integers(0, 30).map(lambda n: b"<page>" + b"y" * n)

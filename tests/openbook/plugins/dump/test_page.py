@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from openbook.indexing.sources.dump.page import DumpArticle, read_article
 from openbook.indexing.splitting import Section
-from tests.openbook.indexing.sources.dump.dumps import page
+from openbook.plugins.dump.page import DumpArticle, read_article
+from tests.openbook.plugins.dump.dumps import page
 
 
 def read(data: str | bytes) -> DumpArticle | str:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from openbook.indexing.sources.dump.pieces import Piece
+from openbook.plugins.dump.pieces import Piece
 
 OPEN, CLOSE = b"<page>", b"</page>"
 TOKEN = re.compile(OPEN + b"|" + CLOSE)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openbook.indexing.sources.dump.wikitext import plain_text
+from openbook.plugins.dump.wikitext import plain_text
 
 
 @pytest.mark.parametrize(

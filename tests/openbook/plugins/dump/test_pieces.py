@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from openbook.indexing.sources.dump import pieces
-from openbook.indexing.sources.dump.pieces import read_pieces
+from openbook.plugins.dump import pieces
+from openbook.plugins.dump.pieces import read_pieces
 
 # 100 kB is a block at level 1: some of these take several, some of which hold runs that are shortened before.
 STREAMS = st.lists(st.tuples(st.integers(0, 150_000), st.integers(0, 3), st.integers(1, 2)), min_size=1, max_size=3)

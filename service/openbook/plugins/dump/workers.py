@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from openbook.indexing.sources.dump.cutting import PageBytes
-from openbook.indexing.sources.dump.page import DumpArticle, read_article
 from openbook.indexing.sources.guarded import Guarded
+from openbook.plugins.dump.cutting import PageBytes
+from openbook.plugins.dump.page import DumpArticle, read_article
 
 # Long articles take a fifth of a second.
 PAGE_SECONDS = 20.0
