@@ -218,7 +218,7 @@ def load_engine(settings: Settings) -> RagEngine:
         dtype = checkpoint.question_encoder.dtype
         reranker = load_reranker(settings.reranker, device=checkpoint.device, dtype=dtype)
     engine = RagEngine(checkpoint, reranker, passage_bytes=settings.passage_cache_mb << 20, keep_weights=False)
-    ways = describe_products(checkpoint.generator.dtype, checkpoint.device, int8=checkpoint.int8)
+    ways = describe_products(checkpoint.question_encoder.dtype, checkpoint.device, int8=checkpoint.int8)
     logger.info("products: %s", ways)
     return engine
 

@@ -173,7 +173,7 @@ class PackedEncoder:
         embedded = self._norm(embedded + self._places[places])  # (N, d)
         x = F.pad(embedded, (0, 0, 0, filled_rows(len(embedded)) - len(embedded)))  # (N', d)
         groups = [(len(list(same)), length) for length, same in groupby(lengths)]
-        biases = None if self._distances is None else _biases(self._distances, lengths[-1])  # (H, L, L)
+        biases = None if self._distances is None else _biases(self._distances, lengths[-1])  # (1, H, L, L)
         for layer in self._layers:
             read = self._attend(layer.queries_keys_values(x), groups, biases)  # (N', d)
             x = layer.attended_norm(layer.attended(read).add_(x))
@@ -186,7 +186,7 @@ class PackedEncoder:
         read = projected.new_zeros(len(projected), projected.shape[-1] // 3)  # (N', d)
         first = 0
         for count, length in groups:
-            bias = None if biases is None else biases[:, :length, :length]  # (H, L, L)
+            bias = None if biases is None else biases[..., :length, :length]  # (1, H, L, L)
             most = max(1, MAX_SCORES // (self._heads * length * length))
             for texts in (min(most, count - done) for done in range(0, count, most)):
                 some = slice(first, first + texts * length)
@@ -271,7 +271,7 @@ def _passes(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _biases(table: Tensor, length: int) -> Tensor:
-    """What MPNet adds to the score of each query and key, by their distance: (32, H) -> (H, L, L)."""
+    """What MPNet adds to the score of each query and key, by their distance: (32, H) -> (1, H, L, L)."""
     ways = BUCKETS // 2
     exact = ways // 2
     behind = torch.arange(length - 1, -length, -1, device=table.device)  # (2 L - 1,), query minus key
@@ -279,4 +279,4 @@ def _biases(table: Tensor, length: int) -> Tensor:
     log = torch.log(far.float() / exact) / math.log(FARTHEST / exact) * (ways - exact)
     buckets = torch.where(far < exact, far, (exact + log.long()).clamp_max(ways - 1)) + (behind < 0) * ways
     # a row of keys begins one distance later for each query
-    return table[buckets].T.unfold(1, length, 1).flip(1)
+    return table[buckets].T.unfold(1, length, 1).flip(1)[None]
