@@ -18,7 +18,7 @@ def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[st
     command = ["make", "--no-print-directory", *arguments]
     # as if typed anew: not below the make that runs the tests, and without anybody's settings
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "OPENBOOK_"))}
-    return subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, check=False, timeout=250)
 
 
 def copy_what_make_reads(folder: Path) -> None:

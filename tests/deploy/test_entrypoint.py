@@ -36,7 +36,7 @@ def start(demo: Path, *command: str) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=250)
     return process.returncode, out, err
 
 

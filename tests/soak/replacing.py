@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -46,6 +46,14 @@ REPLACEMENTS: dict[str, Callable[[Path], None]] = {
     "a link to itself": lambda path: path.symlink_to(path.name),
     "a sparse file of 8 GiB": sparse,
 }
+
+
+def each(names: Sequence[str]) -> Iterator[object]:
+    """Every name with every replacement; so many of them are quick that each name and each replacement comes once."""
+    for place, name in enumerate(names):
+        for turn, replacement in enumerate(REPLACEMENTS):
+            marks = () if place % len(REPLACEMENTS) == turn else (pytest.mark.slow,)
+            yield pytest.param(name, replacement, marks=marks)
 
 
 def replace(path: Path, replacement: str) -> None:

@@ -19,12 +19,12 @@ from openbook.storage.placing import delete_version, prune
 from tests.fixtures.indexes import DIMENSION, publish_tiny
 from tests.fixtures.replicas import Replica
 from tests.soak.clients import COLOURS, QUESTIONS, body_of, mixture, publish_coloured
-from tests.soak.replacing import REPLACEMENTS, SECRET, remove, replace
+from tests.soak.replacing import REPLACEMENTS, SECRET, each, remove, replace
 from tests.soak.servers import Nursery, Server, until
 
 MOST_BYTES = 300 << 20
 # Each takes milliseconds; a pipe without a writer takes for ever.
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 OF_A_VERSION = (
     "manifest.json",
     "index.faiss",
@@ -118,8 +118,7 @@ def acts(folder: Path) -> Iterator[tuple[str, str]]:
     yield "append", refused(lambda: SwapHistory(folder).append(RECORD), OSError)
 
 
-@pytest.mark.parametrize("replacement", REPLACEMENTS)
-@pytest.mark.parametrize("name", OF_A_VERSION)
+@pytest.mark.parametrize(("name", "replacement"), list(each(OF_A_VERSION)))
 def test_a_replaced_file_of_a_version_is_refused_soon_and_cheaply(name: str, replacement: str, folder: Path) -> None:
     replace(folder / "lossy" / name, replacement)
     with soon_and_cheaply():
@@ -137,8 +136,7 @@ def test_a_replaced_file_of_a_version_is_refused_soon_and_cheaply(name: str, rep
     assert {act: code for act, code in ended.items() if code and act not in of_lossy} == {}
 
 
-@pytest.mark.parametrize("replacement", REPLACEMENTS)
-@pytest.mark.parametrize("name", [*OF_THE_FOLDER, "lossy"])
+@pytest.mark.parametrize(("name", "replacement"), list(each([*OF_THE_FOLDER, "lossy"])))
 def test_what_is_replaced_in_the_folder_keeps_no_version_away(name: str, replacement: str, folder: Path) -> None:
     replace(folder / name, replacement)
     store = IndexStore(folder)

@@ -92,7 +92,7 @@ def test_it_serves_says_what_to_try_and_ends_with_status_0_when_told_to(
         )
     finally:
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=250)
     assert answer["index"]["version"] == "tiny-2016"
     assert swapped.status_code == 200
     assert process.returncode == 0, err

@@ -134,7 +134,7 @@ def test_serving_a_rag_folder_imports_nothing_heavy_before_or_after_it_is_ready(
 ) -> None:
     add_bm25(IndexStore(indexes_folder), "tiny-2016")
     arguments = [sys.executable, "-c", SERVE, str(tiny_checkpoint), str(indexes_folder), str(tmp_path)]
-    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=250, check=False)
     assert ended.returncode == 0, ended.stderr
     said = json.loads(ended.stdout)
     assert said["passages"]

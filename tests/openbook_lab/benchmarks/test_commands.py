@@ -46,6 +46,7 @@ def test_a_swap_between_two_names_of_a_version_is_measured(run: Run, indexes_fol
     assert (indexes_folder / "tiny-2016" / "passages.arrow").stat().st_nlink == before.st_nlink == 1
 
 
+@pytest.mark.slow
 def test_http_is_measured_beside_the_bare_engine_and_under_many_clients(
     run: Run, tiny_checkpoint: Path, indexes_folder: Path
 ) -> None:
