@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import openbook_client
 from openbook.api.app import create_app
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
@@ -157,10 +158,21 @@ def test_the_client_is_used_in_a_with_block(library: str) -> None:
 
 
 def test_the_client_alone_brings_neither_the_service_nor_what_it_computes_with() -> None:
-    code = "import sys, openbook_client as _; print(*{name.partition('.')[0] for name in sys.modules})"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = loaded_by("from openbook_client import *")
     assert "httpx" in loaded
-    assert not {"openbook", "torch", "transformers", "faiss", "numpy", "mcp"} & set(loaded)
+    assert not {"openbook", "torch", "transformers", "faiss", "numpy", "mcp"} & loaded
+
+
+def test_the_records_alone_bring_no_http_client() -> None:
+    assert "httpx" not in loaded_by("from openbook_client import Answer, Refused, results")
+    with pytest.raises(AttributeError, match="no attribute 'Answers'"):
+        _ = openbook_client.Answers  # type: ignore[attr-defined]
+
+
+def loaded_by(code: str) -> set[str]:
+    """The packages that a process has imported after `code`."""
+    code += "; import sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    return {*subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()}
 
 
 async def _asked(library: str) -> str:
