@@ -78,7 +78,7 @@ MOST_LINES = {
     "openbook.api": 3102,
     "openbook.application": 2183,
     "openbook.cli": 3427,
-    "openbook.indexing": 5578,
+    "openbook.indexing": 5607,
     "openbook.plugins": 1982,
     "openbook.rag": 7354,
     "openbook.storage": 4862,
@@ -91,7 +91,7 @@ MOST_LINES = {
     "openbook_lab.training": 4614,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 18_672
+MOST_LINES_SERVED = 19_754
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

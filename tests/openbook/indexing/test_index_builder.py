@@ -133,6 +133,19 @@ def test_passages_that_are_no_version_are_refused(
     assert not list(store.folder.iterdir())
 
 
+def test_a_folder_of_nothing_that_can_be_read_is_refused_with_the_names(
+    store: IndexStore, encoder: PassageEncoder, tmp_path: Path
+) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.docx").write_bytes(b"PK")
+    (folder / "b.txt").write_text("")
+    with pytest.raises(SourceInvalid) as refused:
+        build_index(store, "mine", open_source(str(folder)), encoder)
+    said = "'a.docx' (no reader for .docx), 'b.txt' (empty)"
+    assert str(refused.value).endswith(f"there is no passage to index; left out: {said}")
+
+
 def test_a_build_that_fails_leaves_nothing(
     store: IndexStore, articles: PassageSource, encoder: PassageEncoder, tmp_path: Path
 ) -> None:

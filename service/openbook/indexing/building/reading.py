@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from openbook.entities import Passage
+from openbook.errors import SourceInvalid
 from openbook.indexing.building.progress import Report
 from openbook.indexing.building.work_folder import WorkFolder
 from openbook.indexing.sources.source import PassageBatch, PassageSource, rows_before
@@ -78,6 +79,8 @@ def read(source: PassageSource, work: WorkFolder, report: Report) -> None:
             report(done, _likely(done, batch.read, source.total_bytes), "read")
     if waiting:
         work.write_shard(waiting, mark, 0, skipped)
+    if not work.n_passages and (left_out := source.left_out()):
+        raise SourceInvalid(source=source.name, reason=f"there is no passage to index; left out: {left_out}")
     work.note(skipped=dict(before + Counter(source.skipped())))
     ids, titles = UniqueIds(source.name), array("q")
     for passage in ids.over(work.passages()):

@@ -3,6 +3,7 @@
 import errno
 import logging
 import stat
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -29,6 +30,8 @@ FILE_SECONDS = 120.0
 FRONT_BYTES = 4 * MOST_FRONT + 1024
 LINK, NO_FILE, LONG_PATH = "link", "no file", "path too long"
 SHOWN_LINKS = 5
+# Of the files that are left out, so many are named.
+SHOWN_FILES = 20
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +41,9 @@ class FolderSource(PassageSource):
 
     A passage has the metadata `path`, that of its file's front matter, and in a PDF `page`; headings are its section.
     Passages are named `<path in the folder>#0`, `#1`, ...; a mark is such a path. Names that begin with a dot are
-    ignored. Below the folder no link is followed: one that is named like a text is left out and counted. So is a file
-    that cannot be read: empty, not UTF-8, too large, encrypted, broken, or too heavy for its converter.
+    ignored. Below the folder no link is followed: one that is named like a text is left out, named and counted. So is a
+    file that cannot be read: of another kind, empty, not UTF-8, too large, encrypted, broken, or too heavy for its
+    converter.
     """
 
     def __init__(
@@ -59,13 +63,15 @@ class FolderSource(PassageSource):
         self._readers = file_readers()
         # why a path is not even opened
         self._unread: dict[str, str] = {}
+        self._left_out: list[tuple[str, str]] = []
+        self._warned = False
         self._sizes = self._find()
         self._split: Split = split or "sentences"
         self._url_template = url_template
         self._file_seconds = file_seconds
         readers = {name: reader for name in self._sizes if (reader := self._readers.get(_kind(name))) is not None}
         lacking = {name: extra for name, reader in readers.items() if (extra := reader.lacks) is not None}
-        if lacking and len(lacking) == len(self._sizes):
+        if lacking and not self._sizes.keys() - self._unread.keys() - lacking.keys():
             extras = " ".join(f"'{extra}'" for extra in sorted(set(lacking.values())))
             raise SourceInvalid(source=str(path), reason=f"its files need an extra: pip install {extras}")
         self._front = FrontFields.of(self._front_matters())
@@ -80,6 +86,7 @@ class FolderSource(PassageSource):
         if after is not None and after not in self._sizes:
             raise no_mark(self._path, after)
         self._skipped.clear()
+        self._left_out.clear()
         read, ahead = 0, after is not None
         with ExitStack() as processes:
             converter = _Converter(self._readers, processes, self._file_seconds)
@@ -88,6 +95,15 @@ class FolderSource(PassageSource):
                 if not ahead:
                     yield PassageBatch(self._passages(name, size, converter), mark=name, read=read)
                 ahead = ahead and name != after
+        if self._left_out and not self._warned:
+            # an estimate has read the folder already
+            self._warned = True
+            logger.warning("%s: left out: %s", self._path, self.left_out())
+
+    def left_out(self) -> str:
+        shown = [f"{name!r:.120} ({reason})" for name, reason in self._left_out[:SHOWN_FILES]]
+        rest = Counter(reason for _, reason in self._left_out[SHOWN_FILES:])
+        return ", ".join([*shown, *(f"{count:,} more ({reason})" for reason, count in rest.most_common())])
 
     def _find(self) -> dict[str, int]:
         """Paths in the folder, separated by `/`, in their order, with the files' sizes: 0 of what is not opened."""
@@ -101,6 +117,8 @@ class FolderSource(PassageSource):
                     self._unread[name] = LINK
                 elif known and not stat.S_ISREG(state.st_mode):
                     self._unread[name] = NO_FILE
+                elif not known and stat.S_ISREG(state.st_mode):
+                    self._unread[name] = f"no reader for {_kind(name)[:20] or 'files without a kind'}"
                 if known or name in self._unread:
                     found[name] = 0 if name in self._unread else state.st_size
         except OSError as error:
@@ -124,8 +142,7 @@ class FolderSource(PassageSource):
     def _passages(self, name: str, size: int, converter: "_Converter") -> tuple[Passage, ...]:
         file = self._file(name, size, converter)
         if isinstance(file, str):
-            self._skipped[file] += 1
-            return ()
+            return self._leave_out(name, file)
         if file.noted is not None:
             self._skipped[file.noted] += 1
         title = file.title or PurePosixPath(name).stem.replace("_", " ")
@@ -135,8 +152,12 @@ class FolderSource(PassageSource):
         metadata: Metadata = self._front.metadata(file.fields, path=name)
         article = SourceArticle(name, title, file.sections, url, file.published, metadata)
         found = split_article(article, self._split)
-        self._skipped["empty"] += not found
-        return found
+        return found or self._leave_out(name, "empty")
+
+    def _leave_out(self, name: str, reason: str) -> tuple[Passage, ...]:
+        self._skipped[reason] += 1
+        self._left_out.append((name, reason))
+        return ()
 
     def _file(self, name: str, size: int, converter: "_Converter") -> FolderFile | str:
         """The file, or the reason why it is left out. Raises SourceInvalid where the system does not let it be read."""

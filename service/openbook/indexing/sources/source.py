@@ -69,6 +69,11 @@ class PassageSource(ABC):
         """
         return dict(+self._skipped)
 
+    def left_out(self) -> str:
+        """The names of what `skipped` counts, with their reasons, as far as a reader wants them; empty where it has
+        none."""
+        return ""
+
 
 def no_mark(source: str | Path, mark: str) -> SourceInvalid:
     """The error for a mark that is none of this source."""

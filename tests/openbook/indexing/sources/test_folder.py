@@ -11,7 +11,7 @@ from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.passage_fields import MOST_TITLE, fields_of
 from openbook.indexing.sources import open_source
-from openbook.indexing.sources.folder import LARGEST_FILE, FolderSource
+from openbook.indexing.sources.folder import LARGEST_FILE, SHOWN_FILES, FolderSource
 from openbook.indexing.sources.folder_file import LARGEST_TEXT
 from openbook.indexing.sources.markdown import MOST_ALIASES, MOST_DEPTH
 from tests.openbook.indexing.sources.marks import check_marks
@@ -52,7 +52,7 @@ def test_every_text_below_a_folder_is_an_article_in_the_order_of_paths(folder: P
         passage("deep/er/c.md", 1, "The *sea*", "More\n\nWords.", section="More"),
         passage("deep.txt", 0, "deep", "beside the folder"),
     ]
-    assert source.skipped() == {"empty": 1, "undecodable": 1}
+    assert source.skipped() == {"empty": 1, "undecodable": 1, "no reader for .png": 1}
     assert (source.name, source.licence, source.snapshot_date) == (folder.name, "CC0", "2020-01-01")
 
 
@@ -99,9 +99,24 @@ def test_a_link_brings_no_text_from_outside_of_the_folder(tmp_path: Path, caplog
     assert [one.text for one in source.passages()] == ["Text."]
     assert [one.metadata for one in source.passages()] == [(("n", 1), ("path", "a.md"))]
     assert source.skipped() == {"link": 4, "no file": 2}
-    [said] = [record.message for record in caplog.records]
+    said, named, *_ = [record.message for record in caplog.records]
     assert said == f"{folder}: links are left out (3): 'environ.md', 'itself.md', 'key.md'"
+    assert named.startswith(f"{folder}: left out: 'b.txt' (link), 'c.txt' (no file), 'environ.md' (link), ")
     check_marks(lambda: open_source(str(folder)))
+
+
+def test_each_file_that_is_left_out_is_named_with_its_reason_and_of_many_the_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    written(tmp_path, **{f"{number:02}__xls": "x" for number in range(25)}, a__txt="", b__txt="Text.", makefile="")
+    source = open_source(str(tmp_path))
+    for _ in range(2):
+        assert [one.text for one in source.passages()] == ["Text."]
+        assert source.skipped() == {"no reader for .xls": 25, "empty": 1, "no reader for files without a kind": 1}
+    [said] = [record.message for record in caplog.records]
+    shown = ", ".join(f"'{number:02}.xls' (no reader for .xls)" for number in range(SHOWN_FILES))
+    rest = "5 more (no reader for .xls), 1 more (empty), 1 more (no reader for files without a kind)"
+    assert said == f"{tmp_path}: left out: {shown}, {rest}"
 
 
 def test_a_file_whose_path_is_too_long_for_an_id_is_left_out(tmp_path: Path) -> None:
