@@ -108,7 +108,7 @@ MUTANTS = [
     ),
     Mutant(
         "of two writers of CURRENT in a store one wins",
-        "storage/object_store.py",
+        "plugins/objects/fsspec_store.py",
         "self._call(lambda files: files.pipe_file(self._at(path), content, **condition))",
         "self._call(lambda files: files.pipe_file(self._at(path), content))",
         "openbook/storage/test_object_store.py",

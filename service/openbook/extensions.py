@@ -7,6 +7,7 @@
 | | `.xml.bz2` | makes the passage source of a file with that ending: see `indexing.sources.opening` |
 | `openbook.files` | `.pdf` | an `openbook.indexing.sources.folder_file.FileReader`: reads such a file of a folder |
 | `openbook.checkpoints` | `openbook-mini` | a package that is a checkpoint folder, with ready versions in `indexes/` |
+| `openbook.stores` | `s3` | an `openbook.storage.object_store.ObjectStore`: called with an address of that scheme |
 | `openbook.routers` | `openai` | an `openbook.api.calls.Routes` |
 """
 
@@ -16,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 COMMANDS, SOURCES, CHECKPOINTS = "openbook.commands", "openbook.sources", "openbook.checkpoints"
-FILES, ROUTERS = "openbook.files", "openbook.routers"
+FILES, STORES, ROUTERS = "openbook.files", "openbook.stores", "openbook.routers"
 
 
 def extensions(group: str) -> Mapping[str, EntryPoint]:

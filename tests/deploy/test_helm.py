@@ -16,8 +16,8 @@ import openbook
 from openbook.application.admission import WorkPool
 from openbook.application.live_index import LiveIndex
 from openbook.application.telemetry import Telemetry
+from openbook.plugins.objects.fsspec_store import FsspecStore
 from openbook.settings import Settings
-from openbook.storage.object_store import ObjectStore
 from tests.deploy.conftest import every
 from tests.deploy.test_files import DOCKERFILE, environment_of_the_image
 from tests.places import ROOT
@@ -194,7 +194,7 @@ def test_pods_run_the_image_as_it_is_with_settings_that_are_there(render: Render
                 folder = environment_of_the_image()["OPENBOOK_INDEXES"]
                 assert volumes[mounts[folder]]["persistentVolumeClaim"] == {"claimName": "shared"}
             else:
-                assert ObjectStore(settings.indexes_url or "").url == given["OPENBOOK_INDEXES"]
+                assert FsspecStore(settings.indexes_url or "").url == given["OPENBOOK_INDEXES"]
                 assert "emptyDir" in volumes[mounts[str(settings.cache)]]
             assert settings.allowed_hosts.split(",")[:2] == ["openbook", "openbook.books"]
             assert container["securityContext"]["readOnlyRootFilesystem"] is True

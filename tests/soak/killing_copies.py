@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from openbook.plugins.objects.fsspec_store import FsspecStore
 from openbook.storage import copying
 from openbook.storage.copying import pull, push, verify_remote
 from openbook.storage.index_store import IndexStore
-from openbook.storage.object_store import ObjectStore
 from openbook.storage.remote_store import RemoteStore
 from tests.fixtures.replicas import Replica
 from tests.fixtures.stores import ignore, remote
@@ -30,8 +30,8 @@ def quiet(share: float) -> None:
     """Reports nothing."""
 
 
-def objects_in(place: Path) -> ObjectStore:
-    return ObjectStore(f"file://{place}/store")
+def objects_in(place: Path) -> FsspecStore:
+    return FsspecStore(f"file://{place}/store")
 
 
 def copies_in(place: Path) -> IndexStore:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from openbook.plugins.objects.fsspec_store import FsspecStore
 from openbook.storage.copying import push
 from openbook.storage.index_store import IndexStore
-from openbook.storage.object_store import ObjectStore
 from tests.fixtures.stores import Line
 from tests.fixtures.summary import Summary
 from tests.soak import servers
@@ -92,7 +92,7 @@ class Fleet:
     """All replicas, the store as the one who publishes sees it, and what has happened."""
 
     members: list[Member]
-    objects: ObjectStore
+    objects: FsspecStore
     folder: IndexStore
     random: random.Random
     seconds: list[float] = field(default_factory=list)
@@ -128,7 +128,7 @@ class Fleet:
 @pytest.fixture
 def fleet(s3: Line, s3_server: int, nursery: Nursery, tiny_checkpoint: Path, tmp_path: Path) -> Iterator[Fleet]:
     """Replicas that serve round-0, each over a line of its own; the disk of every fifth is slow."""
-    objects, folder = ObjectStore(URL), IndexStore(tmp_path / "indexes")
+    objects, folder = FsspecStore(URL), IndexStore(tmp_path / "indexes")
     publish_coloured(folder, "round-0")
     push(objects, folder, "round-0", lambda share: None)
     objects.write_current("round-0", None)

@@ -10,7 +10,7 @@ from openbook.indexing.milvus_push import push_vectors
 from openbook.settings import Settings
 from openbook.storage import copying
 from openbook.storage.milvus import Address, is_database
-from openbook.storage.object_store import ObjectStore
+from openbook.storage.object_store import open_objects
 from openbook.storage.remote_store import RemoteStore, folder_of, store_of
 
 
@@ -46,7 +46,7 @@ def push(
         return
     if name is not None:
         raise SettingInvalid(setting="--name", reason="goes with milvus://: in a store a version keeps its name")
-    objects = ObjectStore(url)
+    objects = open_objects(url)
     with StageBars() as bars:
         sent = copying.push(objects, store, version, lambda share: bars.show("push", share), replace=force)
     n_bytes = sum(file.bytes for file in info.files.values())

@@ -1,193 +1,120 @@
-"""A folder of index versions in an object store: its names, manifests, files and CURRENT, by fsspec.
+"""A folder of index versions in an object store: its names, manifests, files and CURRENT.
 
 The layout is that of a folder on a disk, so a folder that was copied to a store is one. Every call asks the store
-again; what fails for a moment is tried again within seconds. A store that is silent fails a small call after
-SMALL_CALL_S seconds, all tries included; the bytes of files have no such limit. No error and no log line holds a
-credential: only the libraries of the store read those, from the environment.
+again. A plug-in of the group `openbook.stores` opens the addresses of one scheme.
 """
 
-import errno
-import logging
-import os
-import shutil
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
-from contextlib import suppress
-from functools import cached_property, partial
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from filelock import FileLock
-
-from openbook.errors import CurrentConflict, IndexCorrupt, OpenbookError, SettingInvalid, StoreUnreachable
-from openbook.storage import durable
+from openbook.errors import CurrentConflict, IndexCorrupt, SettingInvalid
+from openbook.extensions import STORES, extensions
 from openbook.storage.current import CURRENT, StoreMark
 from openbook.storage.current import MOST_BYTES as MOST_CURRENT_BYTES
-from openbook.storage.index_store import LOCK, LOCK_S, VERSION_NAME
+from openbook.storage.index_store import VERSION_NAME
 from openbook.storage.manifest import MANIFEST, MOST_BYTES
 
-# Of each scheme the package that fsspec asks; the first two come with it.
-PACKAGES = {"file": "", "memory": "", "s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
-TRIES = 5
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 2.0
-CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5, 15
-# A call for a name, a mark or a manifest takes no longer, all tries included.
-SMALL_CALL_S = 15.0
-# Seconds between two looks at whether a call is to end.
-LOOK_S = 0.05
-# Of an upload: so many parts of so many bytes are in memory at once, and S3 takes at most 10,000 of them.
-UPLOADS_AT_ONCE, UPLOAD_BYTES, MOST_PARTS = 4, 16 << 20, 10_000
-# An object that holds nothing: a write to it that must be refused shows whether the store knows conditions.
-PROBE = ".conditional"
-NO_TAG = '"00000000000000000000000000000000"'
-CONFLICTS = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
-NOT_KNOWN = ("NotImplemented", "InvalidArgument", "InvalidRequest", "501", "400")
-
-T = TypeVar("T")
 Report = Callable[[int], None]
-
-logger = logging.getLogger(__name__)
 
 
 class Conflict(Exception):
     """The object is not, or no longer, what a conditional write expects."""
 
 
-class ObjectStore:
-    """The versions below `url`, such as s3://bucket/prefix. Safe to call from any thread.
+class ObjectStore(ABC):
+    """The versions below `url`. Safe to call from any thread.
 
-    Every method but `__init__` raises StoreUnreachable where the store does not answer, or refuses. `__init__` raises
-    SettingInvalid if the URL is malformed; the first call raises it if the URL's package is not installed.
+    Every method raises StoreUnreachable where the store does not answer, or refuses, and once `ending` is set. No error
+    and no log line may hold a credential. A path is `<version>/<file>`, or a name without a folder.
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if "@" in parts.netloc or parts.query or parts.fragment:
-            # not said again: it may hold a secret
-            reason = "the address of a store holds no user, no query and no fragment; credentials come from elsewhere"
-            raise SettingInvalid(setting="OPENBOOK_INDEXES", reason=reason)
-        if parts.scheme not in PACKAGES or not (parts.netloc or parts.path.strip("/")):
-            known = ", ".join(f"{scheme}://" for scheme in PACKAGES)
-            raise SettingInvalid(setting="OPENBOOK_INDEXES", reason=f"{url} is no address of a store: {known}")
         self.url = url.rstrip("/")
-        self._scheme = parts.scheme
-        # set: calls under way fail within LOOK_S, and later ones at once
+        # set: calls under way fail soon, and later ones at once
         self.ending = threading.Event()
-        self._conditions: bool | None = None
 
-    # --- reading -------------------------------------------------------------------------------------------
+    # --- what a plug-in brings -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def paths(self) -> Iterable[str]:
+        """The paths of all objects; nothing where the store is empty."""
+
+    @abstractmethod
+    def mark(self, path: str) -> StoreMark | None:
+        """Changes whenever the object is written; None where there is none."""
+
+    @abstractmethod
+    def size(self, path: str) -> int | None:
+        """The bytes of an object; None where there is none."""
+
+    @abstractmethod
+    def small(self, path: str, at_most: int) -> bytes | None:
+        """The bytes of a small object, of a larger one `at_most` + 1; None where there is none."""
+
+    @abstractmethod
+    def read(self, path: str, start: int, end: int, ending: threading.Event | None = None) -> bytes:
+        """The bytes from `start` up to `end`: all of them. Raises FileNotFoundError. `ending` ends the call, too."""
+
+    @abstractmethod
+    def write(self, path: str, content: bytes, expected: StoreMark | None) -> StoreMark:
+        """Write a small object where it is still the one of mark `expected`, None: where there is none.
+
+        Returns the mark of this writing. Raises Conflict.
+        """
+
+    @abstractmethod
+    def put_file(self, path: str, file: Path, report: Report) -> None:
+        """Write an object as a whole. `report` receives how many bytes more are there."""
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Remove an object, or all below a version's name; nothing happens where there is none."""
+
+    # --- versions ------------------------------------------------------------------------------------------
 
     def versions(self) -> tuple[str, ...]:
         """Names of the versions with a manifest, sorted: a push writes it last."""
-        try:
-            found = self._call(lambda files: files.find(self._base))
-        except FileNotFoundError:
-            return ()
-        below = (name[len(self._base) :].strip("/").split("/") for name in found)
-        names = {parts[0] for parts in below if len(parts) == 2 and parts[1] == MANIFEST}
+        parts = (path.split("/") for path in self.paths())
+        names = {one[0] for one in parts if len(one) == 2 and one[1] == MANIFEST}
         return tuple(sorted(name for name in names if VERSION_NAME.fullmatch(name)))
 
     def manifest(self, version: str) -> bytes | None:
         """The bytes of a manifest; None where there is none. Raises IndexCorrupt for too many."""
-        content = self._small(f"{version}/{MANIFEST}", MOST_BYTES)
+        content = self.small(f"{version}/{MANIFEST}", MOST_BYTES)
         if content is not None and len(content) > MOST_BYTES:
             raise IndexCorrupt("manifest", version=version, reason=f"it has more than {MOST_BYTES:,} bytes")
         return content
 
     def manifest_mark(self, version: str) -> StoreMark | None:
         """Changes whenever a manifest is written; None where there is none."""
-        return self._mark(f"{version}/{MANIFEST}")
-
-    def size(self, path: str) -> int | None:
-        """The bytes of an object; None where there is none."""
-        try:
-            return int(self._call(lambda files: files.info(self._at(path)))["size"])
-        except FileNotFoundError:
-            return None
-
-    def read(self, path: str, start: int, end: int, ending: threading.Event | None = None) -> bytes:
-        """The bytes from `start` up to `end`: all of them. Raises FileNotFoundError.
-
-        An answer that is cut short is asked for again. `ending` ends the call once it is set.
-        """
-
-        def whole(files: Any) -> bytes:
-            content: bytes = files.cat_file(self._at(path), start=start, end=end)
-            if len(content) != end - start:
-                raise OSError(errno.EIO, "an answer was cut short")
-            return content
-
-        return self._call(whole, is_small=False, ending=ending)
-
-    # --- writing -------------------------------------------------------------------------------------------
-
-    def put_file(self, path: str, file: Path, report: Report) -> None:
-        """Write an object as a whole. `report` receives how many bytes more are there."""
-        if self._folder is not None:
-            target = self._folder / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            aside = target.with_name(f".{target.name}-{token_hex(4)}")
-            try:
-                shutil.copyfile(file, aside)
-                durable.sync_file(aside)
-                aside.replace(target)
-            finally:
-                aside.unlink(missing_ok=True)
-            report(file.stat().st_size)
-            return
-        from fsspec.callbacks import Callback
-
-        # the second attempt begins again
-        sent = [0]
-
-        class Sent(Callback):  # type: ignore[misc]
-            def relative_update(self, inc: int = 1) -> None:
-                sent[0] += inc
-                report(inc)
-
-        more: dict[str, Any] = {}
-        if self._scheme == "s3":
-            part = max(UPLOAD_BYTES, -(-file.stat().st_size // MOST_PARTS))
-            more = {"chunksize": part, "max_concurrency": UPLOADS_AT_ONCE}
-
-        def put(files: Any) -> None:
-            if sent[0]:
-                report(-sent[0])
-                sent[0] = 0
-            files.put_file(str(file), self._at(path), callback=Sent(), **more)
-
-        self._call(put, is_small=False)
-        size = file.stat().st_size
-        if sent[0] < size:
-            report(size - sent[0])
+        return self.mark(f"{version}/{MANIFEST}")
 
     def put_manifest(self, version: str, content: bytes, expected: StoreMark | None) -> None:
         """Make a version visible, or lead its name elsewhere. Raises Conflict where another process was first."""
-        self._write(f"{version}/{MANIFEST}", content, expected)
+        self.write(f"{version}/{MANIFEST}", content, expected)
 
     def remove(self, version: str) -> None:
         """Take a version out of the store: the manifest first, so that no reader begins on half of it."""
         for path in (f"{version}/{MANIFEST}", version):
-            with suppress(FileNotFoundError):
-                self._call(partial(_remove, self._at(path)), is_small=False)
+            self.delete(path)
 
     # --- CURRENT -------------------------------------------------------------------------------------------
 
     def current(self) -> str | None:
         """The first line of CURRENT, which may be no version's name; None without a CURRENT."""
-        content = self._small(CURRENT, MOST_CURRENT_BYTES)
+        content = self.small(CURRENT, MOST_CURRENT_BYTES)
         if content is None:
             return None
         return next(iter(content.decode(errors="replace").splitlines()), "").strip()
 
     def current_mark(self) -> StoreMark | None:
         """Changes whenever CURRENT is written; None where there is none."""
-        return self._mark(CURRENT)
+        return self.mark(CURRENT)
 
     def write_current(self, version: str, expected: StoreMark | None) -> StoreMark:
         """Make CURRENT name `version` where it is still the one of mark `expected`; None: where there is none.
@@ -197,199 +124,27 @@ class ObjectStore:
         # the second line makes each writing another object, even where it names the same version
         content = f"{version}\nwritten {int(time.time())} {token_hex(8)}\n".encode()
         try:
-            return self._write(CURRENT, content, expected)
+            return self.write(CURRENT, content, expected)
         except Conflict:
-            found = self._small(CURRENT, MOST_CURRENT_BYTES)
-            if found == content:
+            if self.small(CURRENT, MOST_CURRENT_BYTES) == content:
                 # the store has written it, and the answer to that was lost
-                return self._mark(CURRENT) or StoreMark("")
+                return self.mark(CURRENT) or StoreMark("")
             raise CurrentConflict(found=self.current() or "nothing") from None
 
-    def has_conditions(self) -> bool:
-        """Whether a write can be bound to what is there. Asks an S3 store once, with a write that it must refuse."""
-        if self._scheme != "s3":
-            return self._folder is not None
-        if self._conditions is None:
-            # two threads may both ask: no lock is held over a call
-            try:
-                self._call(lambda files: files.pipe_file(self._at(PROBE), b"", IfMatch=NO_TAG))
-                self._conditions = False
-            except (Conflict, FileNotFoundError):
-                self._conditions = True
-            except _Unknown:
-                self._conditions = False
-        return self._conditions
 
-    # --- below ---------------------------------------------------------------------------------------------
+def open_objects(url: str) -> ObjectStore:
+    """The store at an address such as s3://bucket/prefix.
 
-    def _write(self, path: str, content: bytes, expected: StoreMark | None) -> StoreMark:
-        """Write a small object where it is still the one of mark `expected`. Raises Conflict."""
-        if self._folder is not None:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            (self._folder / path).parent.mkdir(exist_ok=True)
-            with FileLock(self._folder / LOCK, timeout=LOCK_S, poll_interval=0.01):
-                if self._mark(path) != expected:
-                    raise Conflict
-                durable.write_atomically(self._folder / path, content.decode())
-                return self._mark(path) or StoreMark("")
-        if self.has_conditions():
-            condition = {"IfMatch": expected.tag} if expected is not None else {"IfNoneMatch": "*"}
-            try:
-                answer = self._call(lambda files: files.pipe_file(self._at(path), content, **condition))
-            except FileNotFoundError:
-                raise Conflict from None
-            return StoreMark(str(answer["ETag"]))
-        logger.warning(
-            "the store %s knows no conditional writes: of two writers in the same moment the last one wins", self.url
-        )
-        if self._mark(path) != expected:
-            raise Conflict
-        self._call(lambda files: files.pipe_file(self._at(path), content))
-        mark = self._mark(path)
-        if mark is None or self._small(path, MOST_BYTES) != content:
-            raise Conflict
-        return mark
-
-    def _small(self, path: str, at_most: int) -> bytes | None:
-        try:
-            return self._call(lambda files: bytes(files.cat_file(self._at(path), start=0, end=at_most + 1)))
-        except FileNotFoundError:
-            return None
-
-    def _mark(self, path: str) -> StoreMark | None:
-        try:
-            return StoreMark(_tag(self._call(lambda files: files.info(self._at(path)))))
-        except FileNotFoundError:
-            return None
-
-    def _at(self, path: str) -> str:
-        return f"{self._base}/{path}"
-
-    @cached_property
-    def _folder(self) -> Path | None:
-        """Of file://, where an object is replaced by a rename."""
-        return Path(self._base) if self._scheme == "file" else None
-
-    @cached_property
-    def _base(self) -> str:
-        return str(self._files._strip_protocol(self.url)).rstrip("/")
-
-    @cached_property
-    def _files(self) -> Any:
-        from fsspec import filesystem
-
-        more: dict[str, Any] = {}
-        if self._scheme == "s3":
-            timeouts = {"connect_timeout": CONNECT_TIMEOUT_S, "read_timeout": READ_TIMEOUT_S}
-            more = {"config_kwargs": {**timeouts, "retries": {"max_attempts": 0}}}
-        try:
-            # a listing that is kept would hide what other processes write
-            files = filesystem(self._scheme, use_listings_cache=False, skip_instance_cache=True, **more)
-        except ImportError:
-            package = PACKAGES[self._scheme]
-            how = "pip install 'openbook[s3]'" if self._scheme == "s3" else f"pip install {package}"
-            reason = f"{self._scheme}:// needs the package {package}: {how}"
-            raise SettingInvalid(setting="OPENBOOK_INDEXES", reason=reason) from None
-        if self._scheme == "s3":
-            # `_call` tries again, and can be stopped
-            files.retries = 1
-        return files
-
-    def _call(self, ask: Callable[[Any], T], *, is_small: bool = True, ending: threading.Event | None = None) -> T:
-        """Ask the store, again after a pause where that may help; where the call `is_small`, for SMALL_CALL_S at most.
-
-        Raises FileNotFoundError, Conflict, _Unknown for a request that the store does not know, and StoreUnreachable,
-        also where `ending`, or without it the one of this store, is set.
-        """
-        ending = ending if ending is not None else self.ending
-        # before the clock starts: the first call imports a library
-        files = self._files
-        until = time.monotonic() + SMALL_CALL_S if is_small else None
-        pause_s, reason = FIRST_PAUSE_S, ""
-        for n in range(TRIES):
-            if n and (ending.wait(pause_s) or (until is not None and time.monotonic() >= until)):
-                break
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if n else pause_s
-            try:
-                return _answer(partial(ask, files), until, ending)
-            except _GivenUp as given_up:
-                reason = str(given_up)
-                break
-            except (FileNotFoundError, OpenbookError):
-                raise
-            except Exception as error:
-                code, reason = _code_of(error), _reason_of(error)
-                if isinstance(error, FileExistsError) or code in CONFLICTS:
-                    raise Conflict from None
-                if code in NOT_KNOWN:
-                    raise _Unknown(url=self.url, reason=reason) from None
-                if isinstance(error, PermissionError) or type(error).__name__ == "NoCredentialsError":
-                    break
-        raise StoreUnreachable(url=self.url, reason=reason or "the waiting was ended") from None
-
-
-def _remove(path: str, files: Any) -> None:
-    files.rm(path, recursive=True)
-
-
-class _GivenUp(Exception):
-    """A call is no longer waited for."""
-
-
-def _answer(ask: Callable[[], T], until: float | None, ending: threading.Event) -> T:
-    """What `ask` returns, or raises. Raises _GivenUp at the time `until`, and when `ending` is set.
-
-    A library's call cannot be interrupted: it has a thread of its own, which ends with the library's timeout, and which
-    the end of the process does not wait for.
+    Raises SettingInvalid for an address that is none, or of a scheme that no plug-in opens.
     """
-    answer: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(ask())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=run, name="store-call", daemon=True).start()
-    while True:
-        left_s = LOOK_S if until is None else min(LOOK_S, until - time.monotonic())
-        if wait_for((answer,), max(0.0, left_s)).done:
-            return answer.result()
-        if ending.is_set():
-            raise _GivenUp("the waiting was ended")
-        if until is not None and time.monotonic() >= until:
-            raise _GivenUp("it is silent")
-
-
-class _Unknown(StoreUnreachable):
-    """The store does not know what was asked of it."""
-
-
-def _tag(info: dict[str, Any]) -> str:
-    """What changes with each writing of an object."""
-    for name in ("ETag", "etag", "generation"):
-        if info.get(name):
-            return str(info[name])
-    return "/".join(str(info.get(name)) for name in ("ino", "mtime", "created", "size"))
-
-
-def _code_of(error: BaseException | None) -> str:
-    """The code of S3 behind an error; empty where there is none."""
-    while error is not None:
-        response = getattr(error, "response", None)
-        if isinstance(response, dict):
-            return str(response.get("Error", {}).get("Code", ""))
-        error = error.__cause__
-    return ""
-
-
-def _reason_of(error: Exception) -> str:
-    """Why, without the library's own sentence, which may hold addresses and names of keys."""
-    code = _code_of(error)
-    if isinstance(error, PermissionError):
-        return f"it refuses access ({code})" if code else "it refuses access"
-    if type(error).__name__ == "NoCredentialsError":
-        return "no credentials are to be found in the environment"
-    if isinstance(error, OSError) and error.errno is not None and not code:
-        return os.strerror(error.errno)
-    return code or type(error).__name__
+    parts = urlsplit(url)
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        # not said again: it may hold a secret
+        reason = "the address of a store holds no user, no query and no fragment; credentials come from elsewhere"
+        raise SettingInvalid(setting="OPENBOOK_INDEXES", reason=reason)
+    schemes = extensions(STORES)
+    if parts.scheme not in schemes or not (parts.netloc or parts.path.strip("/")):
+        known = ", ".join(f"{scheme}://" for scheme in schemes)
+        raise SettingInvalid(setting="OPENBOOK_INDEXES", reason=f"{url} is no address of a store: {known}")
+    opened: ObjectStore = schemes[parts.scheme].load()(url)
+    return opened

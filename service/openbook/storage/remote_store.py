@@ -27,7 +27,7 @@ from openbook.storage.durable import unread
 from openbook.storage.index_store import IndexStore, age, check_version_name
 from openbook.storage.manifest import open_manifest
 from openbook.storage.milvus import Databases
-from openbook.storage.object_store import ObjectStore
+from openbook.storage.object_store import ObjectStore, open_objects
 from openbook.storage.placing import delete_version, prune
 
 # What a service shows of the store may be so old: anyone may ask for it, and each look costs a call.
@@ -57,7 +57,7 @@ def store_of(settings: Settings, count: Callable[[int], None] = lambda n_bytes: 
     url = settings.indexes_url
     if url is None:
         return IndexStore(settings.indexes_folder, databases_of(settings))
-    return RemoteStore(ObjectStore(url), settings, count)
+    return RemoteStore(open_objects(url), settings, count)
 
 
 def folder_of(settings: Settings, command: str) -> IndexStore:

@@ -14,10 +14,11 @@ from starlette.testclient import TestClient
 from openbook.api.app import create_app
 from openbook.application import first_index
 from openbook.errors import StoreUnreachable
+from openbook.plugins.objects import fsspec_store
+from openbook.plugins.objects.fsspec_store import FsspecStore
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
-from openbook.storage import copying, object_store, remote_store
-from openbook.storage.object_store import ObjectStore
+from openbook.storage import copying, remote_store
 from tests.fixtures.stores import Silence, push_all
 from tests.openbook.api.conftest import ADMIN, PINNED, client_of, ended_with, until
 
@@ -30,8 +31,8 @@ HOLD_S = 240
 def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "RANGE_BYTES", 256)
     monkeypatch.setattr(copying, "LOOK_S", 0.005)
-    monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(object_store, "LONGEST_PAUSE_S", 0.001)
+    monkeypatch.setattr(fsspec_store, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(fsspec_store, "LONGEST_PAUSE_S", 0.001)
     monkeypatch.setattr(remote_store, "AWAY_S", 0.05)
     monkeypatch.setattr(first_index, "FIRST_PAUSE_S", 0.02)
     monkeypatch.setattr(first_index, "LONGEST_PAUSE_S", 0.02)
@@ -53,14 +54,14 @@ def ready(client: TestClient) -> dict[str, Any]:
 def test_a_new_pod_pulls_what_current_names_and_says_so(
     app: FastAPI, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate, read = threading.Event(), ObjectStore.read
+    gate, read = threading.Event(), FsspecStore.read
 
-    def held(self: ObjectStore, path: str, start: int, *more: Any) -> bytes:
+    def held(self: FsspecStore, path: str, start: int, *more: Any) -> bytes:
         if start >= 512:
             assert gate.wait(HOLD_S)
         return read(self, path, start, *more)
 
-    monkeypatch.setattr(ObjectStore, "read", held)
+    monkeypatch.setattr(FsspecStore, "read", held)
     with client_of(app) as client:
         until(lambda: (client.get("/index/swap").json()["fraction"] or 0) > 0.1, TIMEOUT_S)
         waiting = client.get("/readyz")
@@ -101,10 +102,10 @@ def test_a_start_without_the_store_says_why_and_keeps_trying(
 ) -> None:
     with monkeypatch.context() as away:
 
-        def refuse(self: ObjectStore, *more: object) -> None:
+        def refuse(self: FsspecStore, *more: object) -> None:
             raise StoreUnreachable(url=self.url, reason="Connection refused")
 
-        away.setattr(ObjectStore, "_call", refuse)
+        away.setattr(FsspecStore, "_call", refuse)
         with client_of(app) as client:
             until(lambda: "Connection refused" in client.get("/readyz").json()["detail"], TIMEOUT_S)
             waiting = client.get("/readyz")
@@ -125,7 +126,7 @@ def test_a_start_without_the_store_says_why_and_keeps_trying(
 def test_a_store_that_is_silent_holds_up_nobody_who_needs_no_answer_of_it(
     make_client: Callable[..., TestClient], silence: Silence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_store, "SMALL_CALL_S", 3600.0)
+    monkeypatch.setattr(fsspec_store, "SMALL_CALL_S", 3600.0)
     monkeypatch.setattr(remote_store, "LOOK_S", 0.0)
     monkeypatch.setattr(remote_store, "PATIENCE_S", 3600.0)
     client = make_client(feedback=tmp_path / "feedback.jsonl")
@@ -149,7 +150,7 @@ def test_a_service_ends_in_its_time_over_a_silent_store(
     settings: Settings, engine: RagEngine, silence: Silence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("openbook.api.composition.SHUTDOWN_S", 0.1)
-    monkeypatch.setattr(object_store, "SMALL_CALL_S", 3600.0)
+    monkeypatch.setattr(fsspec_store, "SMALL_CALL_S", 3600.0)
     try:
         with client_of(create_app(settings.model_copy(update={"follow_s": 0.01}), engine=engine)) as client:
             ready(client)
@@ -168,15 +169,15 @@ def test_a_service_that_ends_while_it_pulls_ends_soon_and_goes_on_later(
     app: FastAPI, settings: Settings, engine: RagEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("openbook.api.composition.SHUTDOWN_S", 0.05)
-    read = ObjectStore.read
+    read = FsspecStore.read
 
-    def slow(self: ObjectStore, path: str, start: int, end: int, ending: threading.Event) -> bytes:
+    def slow(self: FsspecStore, path: str, start: int, end: int, ending: threading.Event) -> bytes:
         if start >= 512:
             ending.wait(HOLD_S)
         return read(self, path, start, end, ending)
 
     with monkeypatch.context() as slowly:
-        slowly.setattr(ObjectStore, "read", slow)
+        slowly.setattr(FsspecStore, "read", slow)
         with client_of(app) as client:
             until(lambda: (client.get("/index/swap").json()["fraction"] or 0) > 0.1, TIMEOUT_S)
     parts = list(settings.indexes_folder.glob(".pulling-*/*.part"))

@@ -17,10 +17,11 @@ from openbook.errors import (
     StoreUnreachable,
     UnknownIndex,
 )
-from openbook.storage import copying, object_store
+from openbook.plugins.objects import fsspec_store
+from openbook.plugins.objects.fsspec_store import FsspecStore
+from openbook.storage import copying
 from openbook.storage.copying import pull, push, read_remote, verify_remote
 from openbook.storage.index_store import IndexStore
-from openbook.storage.object_store import ObjectStore
 from tests.fixtures.indexes import publish_tiny
 from tests.fixtures.stores import push_all
 
@@ -31,11 +32,11 @@ QUIET = lambda share: None  # noqa: E731
 def small_and_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "RANGE_BYTES", 256)
     monkeypatch.setattr(copying, "LOOK_S", 0.005)
-    monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(fsspec_store, "FIRST_PAUSE_S", 0.001)
 
 
 @pytest.fixture
-def objects(store_url: str, tiny_indexes: Path) -> ObjectStore:
+def objects(store_url: str, tiny_indexes: Path) -> FsspecStore:
     return push_all(store_url, tiny_indexes)
 
 
@@ -76,7 +77,7 @@ def size_of(store: IndexStore, version: str) -> int:
 
 @pytest.mark.parametrize("store_url", ["file", "memory"], indirect=True)
 def test_what_is_pushed_is_pulled_with_the_same_bytes(
-    objects: ObjectStore, cache: IndexStore, tiny_indexes: Path
+    objects: FsspecStore, cache: IndexStore, tiny_indexes: Path
 ) -> None:
     meter = Meter()
     for version in ("tiny-2016", "tiny-2018"):
@@ -94,7 +95,7 @@ def test_what_is_pushed_is_pulled_with_the_same_bytes(
 
 
 def test_a_pull_that_is_ended_leaves_nothing_that_counts_and_the_next_goes_on(
-    objects: ObjectStore, cache: IndexStore
+    objects: FsspecStore, cache: IndexStore
 ) -> None:
     ended, meter = Meter(end_at=0.6), Meter()
     with pytest.raises(ShuttingDown):
@@ -107,7 +108,7 @@ def test_a_pull_that_is_ended_leaves_nothing_that_counts_and_the_next_goes_on(
     assert [path.name for path in cache.folder.iterdir()] == ["tiny-2018"]
 
 
-def test_bytes_that_a_power_cut_spoilt_are_fetched_again(objects: ObjectStore, cache: IndexStore) -> None:
+def test_bytes_that_a_power_cut_spoilt_are_fetched_again(objects: FsspecStore, cache: IndexStore) -> None:
     with pytest.raises(ShuttingDown):
         pull(objects, cache, "tiny-2018", Meter(0.6).report, lambda n: None)
     (part,) = cache.folder.glob(".pulling-*/*.part")
@@ -116,7 +117,7 @@ def test_bytes_that_a_power_cut_spoilt_are_fetched_again(objects: ObjectStore, c
     cache.verify("tiny-2018")
 
 
-def test_two_that_pull_at_once_pull_it_once(objects: ObjectStore, cache: IndexStore) -> None:
+def test_two_that_pull_at_once_pull_it_once(objects: FsspecStore, cache: IndexStore) -> None:
     meters = [Meter(), Meter()]
     threads = [
         threading.Thread(target=pull, args=(objects, cache, "tiny-2018", meter.report, meter.count)) for meter in meters
@@ -130,7 +131,7 @@ def test_two_that_pull_at_once_pull_it_once(objects: ObjectStore, cache: IndexSt
 
 
 def test_a_version_that_was_pushed_again_replaces_the_copy(
-    objects: ObjectStore, cache: IndexStore, indexes_folder: Path
+    objects: FsspecStore, cache: IndexStore, indexes_folder: Path
 ) -> None:
     origin = IndexStore(indexes_folder)
     pull(objects, cache, "tiny-2018", QUIET, lambda n: None)
@@ -168,16 +169,16 @@ def test_damage_in_the_store_is_found_and_nothing_of_it_counts(
 def test_a_half_pushed_version_is_not_seen_and_the_next_push_goes_on(
     store_url: str, tiny_indexes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    objects, origin = ObjectStore(store_url), IndexStore(tiny_indexes)
+    objects, origin = FsspecStore(store_url), IndexStore(tiny_indexes)
     with pytest.raises(ShuttingDown):
         push(objects, origin, "tiny-2018", Meter(0.6).report)
     assert objects.versions() == ()
     with pytest.raises(UnknownIndex):
         pull(objects, origin, "tiny-2018", QUIET, lambda n: None)
     sent: list[str] = []
-    put_file = ObjectStore.put_file
+    put_file = FsspecStore.put_file
     monkeypatch.setattr(
-        ObjectStore, "put_file", lambda self, path, *more: (sent.append(path), put_file(self, path, *more))
+        FsspecStore, "put_file", lambda self, path, *more: (sent.append(path), put_file(self, path, *more))
     )
     assert push(objects, origin, "tiny-2018", QUIET)
     # the other was there
@@ -186,7 +187,7 @@ def test_a_half_pushed_version_is_not_seen_and_the_next_push_goes_on(
 
 
 def test_a_damaged_version_is_not_pushed(store_url: str, indexes_folder: Path) -> None:
-    objects = ObjectStore(store_url)
+    objects = FsspecStore(store_url)
     file = indexes_folder / "tiny-2018" / "index.faiss"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
@@ -197,7 +198,7 @@ def test_a_damaged_version_is_not_pushed(store_url: str, indexes_folder: Path) -
 
 
 def test_a_full_disk_is_said_before_and_during_the_pull(
-    objects: ObjectStore, cache: IndexStore, monkeypatch: pytest.MonkeyPatch
+    objects: FsspecStore, cache: IndexStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage("/")._replace(free=100)
     with monkeypatch.context() as small:
@@ -216,7 +217,7 @@ def test_a_full_disk_is_said_before_and_during_the_pull(
 
 
 def test_a_store_that_fails_now_and_then_is_asked_again(
-    objects: ObjectStore, cache: IndexStore, monkeypatch: pytest.MonkeyPatch
+    objects: FsspecStore, cache: IndexStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = objects._files
     read, calls = files.cat_file, [0]
@@ -240,7 +241,7 @@ def test_a_store_that_fails_now_and_then_is_asked_again(
         pull(objects, cache, "tiny-2016", QUIET, lambda n: None)
 
 
-def test_what_stopped_pulls_left_goes(objects: ObjectStore, cache: IndexStore, indexes_folder: Path) -> None:
+def test_what_stopped_pulls_left_goes(objects: FsspecStore, cache: IndexStore, indexes_folder: Path) -> None:
     with pytest.raises(ShuttingDown):
         pull(objects, cache, "tiny-2018", Meter(0.6).report, lambda n: None)
     origin = IndexStore(indexes_folder)

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from openbook.errors import CurrentConflict, ShuttingDown, StoreUnreachable, UnknownIndex
-from openbook.storage import copying, object_store
+from openbook.plugins.objects import fsspec_store
+from openbook.plugins.objects.fsspec_store import FsspecStore
+from openbook.storage import copying
 from openbook.storage.copying import pull, push, verify_remote
 from openbook.storage.index_store import IndexStore
-from openbook.storage.object_store import ObjectStore
 from tests.fixtures.stores import SECRET, Line, ignore, push_all
 
 URL = "s3://books/indexes"
@@ -23,9 +24,9 @@ URL = "s3://books/indexes"
 def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "RANGE_BYTES", 256)
     monkeypatch.setattr(copying, "LOOK_S", 0.005)
-    monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(object_store, "LONGEST_PAUSE_S", 0.01)
-    monkeypatch.setattr(object_store, "READ_TIMEOUT_S", 1)
+    monkeypatch.setattr(fsspec_store, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(fsspec_store, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(fsspec_store, "READ_TIMEOUT_S", 1)
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_an_s3_server_keeps_versions_and_a_current_of_one_writer(
 def test_a_store_that_ignores_conditions_is_found_out(
     s3: Line, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    objects = ObjectStore(URL)
+    objects = FsspecStore(URL)
     pipe = objects._files.pipe_file
 
     def forgetful(path: str, content: bytes, **conditions: str) -> Any:
@@ -83,7 +84,7 @@ def test_a_store_that_ignores_conditions_is_found_out(
 
 @pytest.mark.slow
 def test_an_answer_that_was_lost_is_no_conflict(s3: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    objects = ObjectStore(URL)
+    objects = FsspecStore(URL)
     seen = objects.write_current("tiny-2016", None)
     pipe, lost = objects._files.pipe_file, [True]
 
@@ -163,7 +164,7 @@ def test_a_slow_line_only_takes_longer(s3: Line, tiny_indexes: Path, cache: Inde
 def test_a_push_over_a_line_that_is_cut_shows_no_half_version(
     s3: Line, tiny_indexes: Path, cache: IndexStore, cut_after: int
 ) -> None:
-    objects = ObjectStore(URL)
+    objects = FsspecStore(URL)
     s3.cut_after = cut_after
     failed = None
     try:
@@ -186,8 +187,8 @@ def test_a_large_file_goes_in_parts_and_is_counted_once(
     s3: Line, tmp_path: Path, cache: IndexStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S3 takes parts of at least 5 MiB."""
-    monkeypatch.setattr(object_store, "UPLOAD_BYTES", 5 << 20)
-    objects, file, sent = ObjectStore(URL), tmp_path / "large", []
+    monkeypatch.setattr(fsspec_store, "UPLOAD_BYTES", 5 << 20)
+    objects, file, sent = FsspecStore(URL), tmp_path / "large", []
     content = bytes(range(256)) * (13 << 12)
     file.write_bytes(content)
     objects.put_file("v/large", file, sent.append)
@@ -200,7 +201,7 @@ def test_a_large_file_goes_in_parts_and_is_counted_once(
 def test_without_credentials_and_without_access_the_error_says_which(
     s3: Line, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    objects = ObjectStore(URL)
+    objects = FsspecStore(URL)
 
     def refuse(*more: object, **named: object) -> None:
         raise PermissionError(f"the key {SECRET} is not known")
@@ -213,12 +214,12 @@ def test_without_credentials_and_without_access_the_error_says_which(
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     with pytest.raises(StoreUnreachable, match="no credentials are to be found"):
-        ObjectStore(URL).write_current("v", None)
+        FsspecStore(URL).write_current("v", None)
 
 
 def test_an_object_that_is_shorter_than_its_range_is_no_content(tmp_path: Path) -> None:
     (tmp_path / "v").write_bytes(b"abc")
-    store = ObjectStore(f"file://{tmp_path}")
+    store = FsspecStore(f"file://{tmp_path}")
     assert store.read("v", 1, 3) == b"bc"
     with pytest.raises(StoreUnreachable, match="Input/output error"):
         store.read("v", 1, 4)
@@ -230,6 +231,6 @@ def test_the_package_of_a_store_is_named_where_it_is_missing(monkeypatch: pytest
 
     monkeypatch.setattr("fsspec.filesystem", missing)
     with pytest.raises(Exception, match=r"pip install 'openbook\[s3\]'"):
-        ObjectStore("s3://books").versions()
+        FsspecStore("s3://books").versions()
     with pytest.raises(Exception, match="pip install gcsfs"):
-        ObjectStore("gs://books").versions()
+        FsspecStore("gs://books").versions()

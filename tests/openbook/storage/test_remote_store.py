@@ -20,11 +20,13 @@ from openbook.errors import (
     StoreUnreachable,
     UnknownIndex,
 )
-from openbook.storage import copying, object_store, remote_store
+from openbook.plugins.objects import fsspec_store
+from openbook.plugins.objects.fsspec_store import FsspecStore
+from openbook.storage import copying, remote_store
 from openbook.storage.copying import push
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import SEAL
-from openbook.storage.object_store import ObjectStore
+from openbook.storage.object_store import open_objects
 from openbook.storage.remote_store import RemoteStore
 from tests.fixtures.indexes import publish_tiny
 from tests.fixtures.replicas import Replica
@@ -36,8 +38,8 @@ EVERY_S = 0.01
 
 @pytest.fixture(autouse=True)
 def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_store, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(object_store, "LONGEST_PAUSE_S", 0.001)
+    monkeypatch.setattr(fsspec_store, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(fsspec_store, "LONGEST_PAUSE_S", 0.001)
     monkeypatch.setattr(copying, "LOOK_S", 0.005)
     monkeypatch.setattr(remote_store, "LOOK_S", 0.0)
     monkeypatch.setattr(remote_store, "AWAY_S", 0.0)
@@ -82,15 +84,15 @@ class Away:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.set = False
         self.calls = 0
-        call = ObjectStore._call
+        call = FsspecStore._call
 
-        def answer(objects: ObjectStore, ask: Any, **more: Any) -> Any:
+        def answer(objects: FsspecStore, ask: Any, **more: Any) -> Any:
             self.calls += 1
             if self.set:
                 raise StoreUnreachable(url=objects.url, reason="Connection refused")
             return call(objects, ask, **more)
 
-        monkeypatch.setattr(ObjectStore, "_call", answer)
+        monkeypatch.setattr(FsspecStore, "_call", answer)
 
 
 @pytest.fixture
@@ -150,7 +152,7 @@ def test_of_two_swaps_at_once_the_one_that_wrote_first_counts_and_all_end_on_it(
 
 @pytest.mark.parametrize("store_url", ["file", "memory"], indirect=True)
 def test_current_is_written_only_where_it_is_the_one_that_was_seen(fleet: Fleet) -> None:
-    store, objects = fleet.machine(0), ObjectStore(fleet.url)
+    store, objects = fleet.machine(0), FsspecStore(fleet.url)
     seen = store.claim_current()
     mark = objects.write_current("tiny-2018", objects.current_mark())
     # the same line is another writing
@@ -166,11 +168,11 @@ def test_current_is_written_only_where_it_is_the_one_that_was_seen(fleet: Fleet)
 
 
 def test_a_store_without_conditions_says_so(fleet: Fleet, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    objects = ObjectStore(f"memory://{tmp_path.name}-plain")
+    objects = FsspecStore(f"memory://{tmp_path.name}-plain")
     objects.write_current("tiny-2018", None)
     assert not objects.has_conditions()
     assert "knows no conditional writes" in caplog.text
-    assert ObjectStore(fleet.url).has_conditions()
+    assert FsspecStore(fleet.url).has_conditions()
 
 
 def test_a_store_that_is_away_leaves_live_what_is_live(
@@ -215,13 +217,13 @@ def test_a_store_that_is_silent_is_asked_once_by_a_swap_to_what_is_here(
 ) -> None:
     replica = fleet.start(0, follow_every_s=None)
     replica.store.fetch("tiny-2018", ignore)
-    monkeypatch.setattr(object_store, "SMALL_CALL_S", 0.05)
+    monkeypatch.setattr(fsspec_store, "SMALL_CALL_S", 0.05)
     monkeypatch.setattr(remote_store, "AWAY_S", 3600.0)
     silence.calls = 0
     with silence.kept():
         report = replica.swap_index.begin("tiny-2018").result(TIMEOUT)
     assert (report.durable, replica.version(), silence.calls) == (False, "tiny-2018", 1)
-    monkeypatch.setattr(object_store, "SMALL_CALL_S", TIMEOUT)
+    monkeypatch.setattr(fsspec_store, "SMALL_CALL_S", TIMEOUT)
     # who follows CURRENT asks all the same, and then the others do
     assert replica.store.current_mark() is not None
     assert replica.store.info("tiny-2018").version == "tiny-2018"
@@ -248,13 +250,13 @@ def test_a_version_that_came_a_moment_ago_can_be_swapped_to(
     replica.store.versions()
     origin = IndexStore(tmp_path / "origin")
     publish_tiny(origin, "tiny-2018", as_version="new")
-    push(ObjectStore(fleet.url), origin, "new", lambda share: None)
+    push(FsspecStore(fleet.url), origin, "new", lambda share: None)
     assert replica.swap_index.begin("new").result(TIMEOUT).durable
     assert replica.store.info("new").version == "new"
 
 
 def test_a_manifest_of_a_store_without_its_seal_is_refused(fleet: Fleet) -> None:
-    objects, store = ObjectStore(fleet.url), fleet.machine(0)
+    objects, store = FsspecStore(fleet.url), fleet.machine(0)
     whole = objects.manifest("tiny-2018")
     assert whole is not None
     unsealed = json.loads(whole)
@@ -280,7 +282,7 @@ def test_a_start_without_the_store_comes_back_on_the_copy_that_was_live(fleet: F
 def test_a_swap_that_cannot_be_served_pulls_nothing(fleet: Fleet, tmp_path: Path) -> None:
     origin = IndexStore(tmp_path / "origin")
     publish_tiny(origin, "tiny-2018", as_version="other", encoder_fingerprint="another")
-    push(ObjectStore(fleet.url), origin, "other", lambda share: None)
+    push(FsspecStore(fleet.url), origin, "other", lambda share: None)
     n_bytes: list[int] = []
     replica = fleet.start(0, store=fleet.machine(0, count=n_bytes.append))
     n_bytes.clear()
@@ -293,7 +295,7 @@ def test_copies_that_nobody_needs_go_and_none_that_somebody_needs(fleet: Fleet, 
     origin = IndexStore(tmp_path / "origin")
     for number in range(3):
         publish_tiny(origin, "tiny-2018", as_version=f"v{number}")
-        push(ObjectStore(fleet.url), origin, f"v{number}", lambda share: None)
+        push(FsspecStore(fleet.url), origin, f"v{number}", lambda share: None)
     store = fleet.machine(0, keep_local=1)
     # only here: no store would give it back
     publish_tiny(store.copies, "tiny-2018", as_version="mine")
@@ -336,5 +338,5 @@ def test_without_current_the_newest_text_is_served_and_an_empty_store_says_so(fl
 def test_no_secret_of_an_address_is_said(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with pytest.raises(Exception, match="holds no user") as refused:
-        ObjectStore("s3://key:hidden@bucket/prefix")
+        open_objects("s3://key:hidden@bucket/prefix")
     assert "hidden" not in str(refused.value) + caplog.text
