@@ -421,7 +421,7 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class CollectionInfo:
-    """The vectors of a version in a Milvus database: the address of the collection, and the sha256 of all of them as
+    """The vectors of a version in a database: the address of the collection, and the sha256 of all of them as
     float32, in the order of their rows."""
 
     url: str

@@ -8,6 +8,8 @@
 | `openbook.files` | `.pdf` | an `openbook.indexing.sources.folder_file.FileReader`: reads such a file of a folder |
 | `openbook.checkpoints` | `openbook-mini` | a package that is a checkpoint folder, with ready versions in `indexes/` |
 | `openbook.stores` | `s3` | an `openbook.storage.object_store.ObjectStore`: called with an address of that scheme |
+| `openbook.vectors` | type of an index | an `openbook.storage.vector_store.VectorStore`: called with the settings |
+| `openbook.settings` | any | a class of settings, whose fields are settings of the service too |
 | `openbook.routers` | `openai` | an `openbook.api.calls.Routes` |
 """
 
@@ -18,6 +20,7 @@ from pathlib import Path
 
 COMMANDS, SOURCES, CHECKPOINTS = "openbook.commands", "openbook.sources", "openbook.checkpoints"
 FILES, STORES, ROUTERS = "openbook.files", "openbook.stores", "openbook.routers"
+VECTORS, SETTINGS = "openbook.vectors", "openbook.settings"
 
 
 def extensions(group: str) -> Mapping[str, EntryPoint]:

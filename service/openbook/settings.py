@@ -4,14 +4,16 @@ import difflib
 import hashlib
 import os
 import re
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
 from platformdirs import user_cache_path, user_data_path
-from pydantic import BeforeValidator, Field, SecretStr, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, create_model, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from openbook.errors import SettingInvalid
+from openbook.extensions import SETTINGS, extensions
 
 DEFAULT_CHECKPOINT = "openbook-mini"
 # why a service does not start
@@ -93,15 +95,6 @@ class Settings(BaseSettings):
     admin_token: SecretStr | None = Field(
         None,
         description="Bearer token for swaps, rollbacks, loads and the history. Without one, administration is off.",
-    )
-    milvus_databases: str = Field(
-        "",
-        description="Milvus databases that may hold vectors of versions, with commas between them, such as "
-        "milvus://db:19530. No other is connected to, whatever a version names.",
-    )
-    milvus_token: SecretStr | None = Field(
-        None,
-        description="Credentials of these databases: user:password, or a token.",
     )
     retriever: Literal["auto", "dense", "bm25", "hybrid", "reranked"] = Field(
         "auto",
@@ -222,9 +215,16 @@ class Settings(BaseSettings):
         return self.cache / hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:16]
 
 
+@cache
+def settings_class() -> type[Settings]:
+    """Settings, with those of every plug-in."""
+    of_plugins = (found.load() for found in extensions(SETTINGS).values())
+    return create_model("Settings", __base__=(Settings, *of_plugins))
+
+
 def misspelt() -> dict[str, str]:
     """Each variable of the environment that begins with the prefix and is no setting, with the nearest setting."""
-    settings = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
+    settings = [f"{PREFIX}{name.upper()}" for name in settings_class().model_fields]
     return {
         name: difflib.get_close_matches(name.upper(), settings, 1, cutoff=0.0)[0]
         for name, value in os.environ.items()

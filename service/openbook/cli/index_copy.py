@@ -6,27 +6,26 @@ from openbook.cli.consoles import say, size
 from openbook.cli.options import argument, option, with_options
 from openbook.cli.progress import StageBars
 from openbook.errors import SettingInvalid
-from openbook.indexing.milvus_push import push_vectors
 from openbook.settings import Settings
 from openbook.storage import copying
-from openbook.storage.milvus import Address, is_database
 from openbook.storage.object_store import open_objects
 from openbook.storage.remote_store import RemoteStore, folder_of, store_of
+from openbook.storage.vector_store import kind_of, vector_store
 
 
 @with_options
 def push(
     settings: Annotated[Settings, "indexes"],
     version: str = argument("VERSION", "The version, in the folder --indexes."),
-    url: str = argument("URL", "The store, such as s3://bucket/prefix; or a database, milvus://host:port/prefix."),
+    url: str = argument("URL", "The store, such as s3://bucket/prefix; or a database of vectors."),
     force: bool = option(False, "Replace a version of this name in the store; of --name, in the folder."),
     name: str | None = option(
-        None, "With a database: the version that has its vectors there; without it VERSION-milvus."
+        None, "With a database: the version that has its vectors there; without it VERSION-KIND."
     ),
 ) -> None:
     """Bring a version of the folder to a store of versions, from where services pull it.
 
-    To milvus:// go the vectors alone. The folder gets one more version, with the same passages and BM25, that is
+    To a database go the vectors alone. The folder gets one more version, with the same passages and BM25, that is
     searched in the database; push that one to a store where services have no folder in common.
 
     Every byte is compared with the manifest before the first is sent. Services see the version once all of it is there.
@@ -36,16 +35,16 @@ def push(
     """
     store = folder_of(settings, "openbook index push")
     info = store.info(version)
-    if is_database(url):
-        name = name or f"{version}-milvus"
+    kind = kind_of(url)
+    if kind is not None:
+        name = name or f"{version}-{kind}"
+        database = vector_store(kind, settings)
         with StageBars() as bars:
-            made = push_vectors(
-                store, version, Address.parse(url), name, lambda share: bars.show("push", share), replace_version=force
-            )
+            made = database.push(store, version, url, name, lambda share: bars.show("push", share), replace=force)
         say(f"pushed the vectors of {version}; {name} is searched in {made.collection.url if made.collection else url}")
         return
     if name is not None:
-        raise SettingInvalid(setting="--name", reason="goes with milvus://: in a store a version keeps its name")
+        raise SettingInvalid(setting="--name", reason="goes with a database: in a store a version keeps its name")
     objects = open_objects(url)
     with StageBars() as bars:
         sent = copying.push(objects, store, version, lambda share: bars.show("push", share), replace=force)

@@ -13,7 +13,7 @@ import typer
 from pydantic import ValidationError
 
 from openbook.errors import SettingInvalid
-from openbook.settings import Settings, misspelt
+from openbook.settings import Settings, misspelt, settings_class
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ def _parameter(name: str, kind: Any, declared: "Field[Any]", default: Any) -> in
 
 def _setting(name: str) -> inspect.Parameter:
     info = typer.Option(flag(name), help=describe(name), show_default=False)
-    kind: Any = Optional[Settings.model_fields[name].annotation]  # noqa: UP045
+    kind: Any = Optional[settings_class().model_fields[name].annotation]  # noqa: UP045
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, info])
 
 
@@ -129,7 +129,7 @@ def read_settings(**given: Any) -> Settings:
     for name, nearest in misspelt().items():
         raise SettingInvalid(setting=name, reason=f"there is no such setting. Is {nearest} meant?")
     try:
-        return Settings(**given)
+        return settings_class()(**given)
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
@@ -150,7 +150,7 @@ def environment_name(setting: str) -> str:
 
 def describe(setting: str) -> str:
     """The help of a setting's option."""
-    field = Settings.model_fields[setting]
+    field = settings_class().model_fields[setting]
     has_none = field.default is None or field.default_factory is not None
     default = "" if has_none else f", default: {field.default}"
     return f"{field.description} [env: {environment_name(setting)}{default}]"

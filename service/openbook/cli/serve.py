@@ -15,7 +15,7 @@ from openbook.cli.consoles import output, say
 from openbook.cli.options import environment_name, option, with_options
 from openbook.errors import SettingInvalid, StoreUnreachable
 from openbook.extensions import checkpoint_folder
-from openbook.settings import DEFAULT_CHECKPOINT, Settings
+from openbook.settings import DEFAULT_CHECKPOINT, Settings, settings_class
 from openbook.storage.index_store import IndexStore
 from openbook.storage.placing import place_copy
 from openbook.storage.remote_store import folder_of, store_of
@@ -27,9 +27,10 @@ DEMO_TOKEN = "openbook-demo"
 DEMO_QUESTION = "Who is the President of Peru?"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-SECRETS = ("admin_token", "milvus_token")
 # A secret does not belong on a command line, where every process of the machine can read it.
-AllSettings = Annotated[Settings, *(name for name in Settings.model_fields if name not in SECRETS)]
+AllSettings = Annotated[
+    Settings, *(name for name, field in settings_class().model_fields.items() if field.annotation != SecretStr | None)
+]
 
 
 @with_options

@@ -10,10 +10,10 @@ from filelock import FileLock
 
 from openbook.entities import IndexInfo
 from openbook.errors import IndexCorrupt, NoIndexes, UnknownIndex
+from openbook.settings import Settings
 from openbook.storage import current
 from openbook.storage.current import CurrentMark
 from openbook.storage.manifest import MANIFEST, Manifest, open_manifest, read_manifest
-from openbook.storage.milvus import Databases
 from openbook.storage.snapshot import Identity, IndexSnapshot
 from openbook.storage.verification import (
     Verification,
@@ -42,12 +42,12 @@ class IndexStore:
 
     Several processes may read and publish at once; every call looks at the folder. Who changes which version a name
     or CURRENT leads to holds `lock`; another user's processes may take it too. The vectors of versions may lie in
-    `databases`, and nowhere else.
+    databases that `settings` allow, and nowhere else.
     """
 
-    def __init__(self, folder: Path, databases: Databases = Databases()) -> None:  # noqa: B008
+    def __init__(self, folder: Path, settings: Settings | None = None) -> None:
         self.folder = folder
-        self.databases = databases
+        self.settings = settings
         # set: what waits for a network ends soon
         self.ending = threading.Event()
         self.lock = FileLock(folder / LOCK, timeout=LOCK_S, poll_interval=0.01)
@@ -93,7 +93,7 @@ class IndexStore:
 
         def read(manifest: Manifest) -> IndexSnapshot:
             check_compatible(manifest.info, encoder_fingerprint, dimension)
-            return open_checked(manifest, verify, databases=self.databases)
+            return open_checked(manifest, verify, settings=self.settings)
 
         return self._read(version, read)
 
@@ -107,7 +107,7 @@ class IndexStore:
         """
 
         def compared(manifest: Manifest) -> Identity:
-            identity = check_files(manifest, verify, report=report, databases=self.databases)
+            identity = check_files(manifest, verify, report=report, settings=self.settings)
             if verify == "checksum":
                 check_finite(manifest)
             return identity
@@ -116,7 +116,7 @@ class IndexStore:
 
     def verify(self, version: str, report: Callable[[str], None] | None = None) -> IndexInfo:
         """Read every byte of a version and compare it with the manifest; `report` gets a line for each file."""
-        snapshot = self._read(version, lambda manifest: open_checked(manifest, "checksum", report, self.databases))
+        snapshot = self._read(version, lambda manifest: open_checked(manifest, "checksum", report, self.settings))
         snapshot.close()
         return snapshot.info
 

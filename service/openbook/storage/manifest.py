@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from openbook.entities import IndexInfo
 from openbook.errors import IndexCorrupt
+from openbook.extensions import VECTORS, extensions
 from openbook.storage.durable import FileMark, read_small
 
 # 1 and 2 are of builds before the first release.
@@ -37,8 +38,8 @@ BM25_SCORES = "bm25.scores.npy"
 BM25_MOST_K1 = 1000
 BM25_FILES = (BM25_TERMS, BM25_OFFSETS, BM25_ROWS, BM25_SCORES)
 DATA_FILES = (INDEX_FILE, MASKED_FILE, PASSAGES_FILE, VECTORS_FILE, *BM25_FILES)
-MILVUS = "milvus"
-INDEX_TYPES = ("flat", "hnsw", "ivfpq", "factory", MILVUS)
+# Of indexes in files; other types are names of plug-ins, which open collections.
+INDEX_TYPES = ("flat", "hnsw", "ivfpq", "factory")
 LOSSLESS_TYPES = ("flat", "hnsw")
 # The last field: the sha256 of the others, so that any byte that changes is found.
 SEAL = "manifest_sha256"
@@ -113,7 +114,7 @@ def is_lossy(index_type: str) -> bool:
 
 def required_files(index_type: str) -> tuple[str, ...]:
     """The files that a version of this type needs; it may have others."""
-    if index_type == MILVUS:
+    if index_type not in INDEX_TYPES:
         return (PASSAGES_FILE,)
     return (INDEX_FILE, PASSAGES_FILE, VECTORS_FILE) if is_lossy(index_type) else (INDEX_FILE, PASSAGES_FILE)
 
@@ -167,9 +168,10 @@ def _defect(info: IndexInfo, version: str) -> str | None:
     """What its fields say of each other that cannot be."""
     if info.version != version:
         return f"version: it is the manifest of {info.version!r}"
-    if info.index_type not in INDEX_TYPES:
-        return f"index_type: {info.index_type!r} is none of {', '.join(INDEX_TYPES)}"
-    if (info.index_type == MILVUS) != (info.collection is not None):
+    in_files = info.index_type in INDEX_TYPES
+    if not in_files and info.index_type not in extensions(VECTORS):
+        return f"index_type: {info.index_type!r} is none of {', '.join((*INDEX_TYPES, *extensions(VECTORS)))}"
+    if in_files != (info.collection is None):
         return f"collection: an index of type {info.index_type} has {'one' if info.collection is None else 'none'}"
     if info.snapshot_date is not None and not is_date(info.snapshot_date):
         return f"snapshot_date: {info.snapshot_date!r} is no date such as 2018-12-20"

@@ -156,7 +156,7 @@ def place_copy(store: IndexStore, folder: Path) -> IndexInfo:
     """
     version = check_version_name(folder.name)
     check_free(store, version)
-    source = IndexStore(folder.parent, store.databases)
+    source = IndexStore(folder.parent, store.settings)
     info = source.verify(version)
     with making(store, version) as place:
         for name in info.files:

@@ -26,7 +26,6 @@ from openbook.storage.current import NO_CURRENT, CurrentMark, StoreMark
 from openbook.storage.durable import unread
 from openbook.storage.index_store import IndexStore, age, check_version_name
 from openbook.storage.manifest import open_manifest
-from openbook.storage.milvus import Databases
 from openbook.storage.object_store import ObjectStore, open_objects
 from openbook.storage.placing import delete_version, prune
 
@@ -43,12 +42,6 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-def databases_of(settings: Settings) -> Databases:
-    """What may hold the vectors of versions. Raises SettingInvalid for an address that is none."""
-    token = "" if settings.milvus_token is None else settings.milvus_token.get_secret_value()
-    return Databases.listed(settings.milvus_databases, token)
-
-
 def store_of(settings: Settings, count: Callable[[int], None] = lambda n_bytes: None) -> IndexStore:
     """The versions that the settings name: of a folder, or of an object store, whose pulled bytes `count` receives.
 
@@ -56,7 +49,7 @@ def store_of(settings: Settings, count: Callable[[int], None] = lambda n_bytes: 
     """
     url = settings.indexes_url
     if url is None:
-        return IndexStore(settings.indexes_folder, databases_of(settings))
+        return IndexStore(settings.indexes_folder, settings)
     return RemoteStore(open_objects(url), settings, count)
 
 
@@ -68,7 +61,7 @@ def folder_of(settings: Settings, command: str) -> IndexStore:
             reason=f"{command} works on a folder. Name one, and bring the version to the store afterwards: "
             f"openbook index push VERSION {settings.indexes_url}",
         )
-    return IndexStore(settings.indexes_folder, databases_of(settings))
+    return IndexStore(settings.indexes_folder, settings)
 
 
 class RemoteStore(IndexStore):
@@ -81,9 +74,9 @@ class RemoteStore(IndexStore):
     def __init__(
         self, objects: ObjectStore, settings: Settings, count: Callable[[int], None] = lambda n_bytes: None
     ) -> None:
-        super().__init__(settings.indexes_folder, databases_of(settings))
+        super().__init__(settings.indexes_folder, settings)
         self.objects = objects
-        self.copies = IndexStore(self.folder, self.databases)
+        self.copies = IndexStore(self.folder, settings)
         self._keep = settings.keep_local
         self._count = count
         # held by who refreshes the list, and never waited for

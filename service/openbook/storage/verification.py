@@ -1,6 +1,5 @@
 """Compare a version with its manifest, and with the checkpoint that is to ask it: one error for each defect."""
 
-import hashlib
 import os
 import stat
 from collections.abc import Callable
@@ -10,23 +9,22 @@ from typing import Any, Literal
 
 import numpy as np
 
-from openbook.entities import CollectionInfo, IndexInfo
+from openbook.entities import IndexInfo
 from openbook.errors import (
     IndexCorrupt,
     IndexIncompatible,
-    SettingInvalid,
 )
+from openbook.settings import Settings
 from openbook.storage import durable
 from openbook.storage.bm25_index import Bm25Index
 from openbook.storage.durable import FileMark
 from openbook.storage.faiss_index import FaissIndex
 from openbook.storage.faiss_snapshot import FaissSnapshot
 from openbook.storage.manifest import INDEX_FILE, MANIFEST, MASKED_FILE, PASSAGES_FILE, VECTORS_FILE, Manifest, is_lossy
-from openbook.storage.milvus import Address, Collection, Databases
-from openbook.storage.milvus_snapshot import MilvusSnapshot
 from openbook.storage.passages import PassageFields, PassageFile
 from openbook.storage.snapshot import Identity, IndexSnapshot
-from openbook.storage.vectors import VectorFile, map_array, slices
+from openbook.storage.vector_store import vector_store
+from openbook.storage.vectors import VectorFile, map_array
 
 FLOAT_BYTES = 4
 Verification = Literal["manifest", "checksum"]
@@ -50,10 +48,10 @@ def check_files(
     *,
     report: Callable[[float], None] | None = None,
     in_order: Callable[[str], None] | None = None,
-    databases: Databases = Databases(),  # noqa: B008
+    settings: Settings | None = None,
 ) -> Identity:
     """Compare the files that a manifest names with what it says, without opening them; "checksum" reads every byte,
-    and every vector in a database, in `databases`.
+    and every vector in a database that `settings` allow.
 
     Returns which files they are. `report` receives the share of the bytes that have been read, `in_order` a line for
     each file that is in order. Raises the child of IndexCorrupt that names the first defect.
@@ -82,7 +80,7 @@ def check_files(
         file_name = Path(error.filename).name if error.filename else MANIFEST
         raise IndexCorrupt("file", version=info.version, file=file_name, reason=error.strerror) from error
     if info.collection is not None and verify == "checksum":
-        _check_vectors(info, info.collection, databases, count)
+        vector_store(info.index_type, settings).check(info, count)
         if in_order is not None:
             in_order(f"{info.collection.url}: {in_database} bytes, sha256 {info.collection.vectors_sha256}")
     return (manifest.mark, *marks)
@@ -92,7 +90,7 @@ def open_checked(
     manifest: Manifest,
     verify: Verification,
     in_order: Callable[[str], None] | None = None,
-    databases: Databases = Databases(),  # noqa: B008
+    settings: Settings | None = None,
 ) -> IndexSnapshot:
     """Open the files that a manifest names, after `check_files`, and its collection where it has one.
 
@@ -100,7 +98,7 @@ def open_checked(
     finite, whatever its bytes were when the version was published.
     """
     info, folder = manifest.info, manifest.folder
-    identity = check_files(manifest, verify, in_order=in_order, databases=databases)
+    identity = check_files(manifest, verify, in_order=in_order, settings=settings)
     # An error that is kept, in a log or a swap's outcome, must not keep a mapping.
     with ExitStack() as opened:
         held = _hold(folder, info)
@@ -112,10 +110,10 @@ def open_checked(
         bm25 = None
         if info.bm25 is not None:
             bm25 = Bm25Index.open(folder, info.bm25, n_passages=info.n_passages, version=info.version)
-        beside: dict[str, Any] = {"info": info, "passages": passages, "bm25": bm25, "held": held}
+        beside: dict[str, Any] = {"passages": passages, "bm25": bm25, "held": held}
         beside |= {"folder": folder, "identity": identity}
         if info.collection is not None:
-            snapshot: IndexSnapshot = MilvusSnapshot(collection=_collection(info, info.collection, databases), **beside)
+            snapshot = vector_store(info.index_type, settings).open(info, **beside)
         else:
             masked = None
             if MASKED_FILE in info.files:
@@ -128,7 +126,7 @@ def open_checked(
                 shape = (info.n_passages, info.dimension)
                 vectors = VectorFile.open(folder / VECTORS_FILE, shape=shape, version=info.version)
                 opened.callback(vectors.close)
-            snapshot = FaissSnapshot(index=index, vectors=vectors, **beside)
+            snapshot = FaissSnapshot(index=index, vectors=vectors, info=info, **beside)
             if verify == "checksum":
                 _check_finite(snapshot)
         opened.pop_all()
@@ -151,35 +149,6 @@ def _check_finite(snapshot: IndexSnapshot) -> None:
             reason = f"the vector of row {first + strange[0]} is not finite"
             raise IndexCorrupt("file", version=snapshot.info.version, file=file, reason=reason)
         first += len(vectors)
-
-
-def _collection(info: IndexInfo, named: CollectionInfo, databases: Databases) -> Collection:
-    """The collection, open and loaded. Raises IndexUnreachable, and IndexCorrupt for one that is another."""
-    try:
-        address = Address.parse(named.url)
-    except SettingInvalid as error:
-        raise IndexCorrupt("file", version=info.version, file=MANIFEST, reason=error.data["reason"]) from None
-    collection = databases.open(address, version=info.version, dimension=info.dimension)
-    try:
-        if collection.sealed(info.n_passages) != named.vectors_sha256:
-            reason = "the database does not have the vectors of this version there; push it again"
-            raise IndexCorrupt("file", version=info.version, file=address.name, reason=reason)
-    except BaseException:
-        collection.close()
-        raise
-    return collection
-
-
-def _check_vectors(info: IndexInfo, named: CollectionInfo, databases: Databases, count: Callable[[int], None]) -> None:
-    """Read all vectors in the database. Raises IndexCorrupt where they are not those that were pushed."""
-    digest = hashlib.sha256()
-    with closing(_collection(info, named, databases)) as collection:
-        for part in slices(info.n_passages):
-            vectors = collection.vectors(np.arange(part.start, part.stop))
-            digest.update(vectors.tobytes())
-            count(vectors.nbytes)
-    if digest.hexdigest() != named.vectors_sha256:
-        raise IndexCorrupt("checksum", version=info.version, file=collection.address.name)
 
 
 def _hold(folder: Path, info: IndexInfo) -> ExitStack:

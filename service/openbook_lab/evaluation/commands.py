@@ -246,7 +246,6 @@ def calibrate(
     """
     from openbook.rag.checkpoint import FACTS_FILE, load_checkpoint
     from openbook.storage.index_store import IndexStore
-    from openbook.storage.remote_store import databases_of
     from openbook_lab.evaluation.abstention import draw_risk
     from openbook_lab.evaluation.book_study import CANDIDATES
     from openbook_lab.evaluation.calibration import calibrate_checkpoint
@@ -263,7 +262,7 @@ def calibrate(
             checkpoint,
             folder,
             books,
-            IndexStore(settings.indexes_folder, databases_of(settings)),
+            IndexStore(settings.indexes_folder, settings),
             n_docs=options.n_docs,
             work=options.work,
             progress=progress,

@@ -22,7 +22,7 @@ from openbook.api.app import create_app
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.rag.retriever import DenseRetriever
-from openbook.settings import Settings
+from openbook.settings import Settings, settings_class
 
 Serve = Callable[..., str]
 MakeClient = Callable[..., TestClient]
@@ -53,7 +53,7 @@ def engine(tiny_checkpoint: Path, request: pytest.FixtureRequest) -> RagEngine:
 
 @pytest.fixture
 def settings(indexes_folder: Path, tiny_checkpoint: Path) -> Settings:
-    return Settings(
+    return settings_class()(
         indexes=indexes_folder, checkpoint=str(tiny_checkpoint), admin_token=SecretStr(TOKEN), port=0, max_docs=20
     )
 

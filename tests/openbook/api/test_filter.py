@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from openbook.api.app import create_app
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.rag.engine import RagEngine
-from openbook.settings import Settings
+from openbook.settings import settings_class
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.databases import FILES_OR_MILVUS, addresses, push_all_vectors
 from tests.fixtures.indexes import publish_tiny, tiny_passages
@@ -48,7 +48,7 @@ def dated_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 @pytest.fixture(scope="module")
 def dated(dated_folder: Path, tiny_checkpoint: Path, engine: RagEngine) -> Iterator[TestClient]:
     """A client of a service that has both open."""
-    settings = Settings(
+    settings = settings_class()(
         **{"indexes": dated_folder, "checkpoint": str(tiny_checkpoint), "admin_token": SecretStr(TOKEN)},
         **{"follow_s": 0.0, "residents": 2, "max_docs": 20, "milvus_databases": addresses(dated_folder)},
     )

@@ -8,11 +8,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from openbook.api.app import create_app
+from openbook.plugins.milvus import collection as milvus
+from openbook.plugins.milvus.collection import Collection
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
-from openbook.storage import milvus
 from openbook.storage.index_store import IndexStore
-from openbook.storage.milvus import Collection
 from tests.fixtures.databases import addresses
 from tests.fixtures.indexes import publish_tiny
 from tests.openbook.api.conftest import ADMIN, BODIES, PINNED, client_of, ended_with

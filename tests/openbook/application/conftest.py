@@ -54,7 +54,7 @@ def start(indexes_folder: Path) -> Iterator[Start]:
 
     def start_one(version: str | None = None, **changed: object) -> Replica:
         name = f"replica-{len(started)}"
-        given = {"name": name, "databases": listing(indexes_folder)} | changed
+        given = {"name": name, "settings": listing(indexes_folder)} | changed
         started.append(Replica.start(indexes_folder, version, **given))  # type: ignore[arg-type]
         return started[-1]
 

@@ -26,14 +26,15 @@ from openbook.errors import (
     InvalidRequest,
     SettingInvalid,
 )
-from openbook.indexing.milvus_push import push_vectors
-from openbook.storage import milvus, milvus_snapshot
+from openbook.plugins.milvus import collection as milvus
+from openbook.plugins.milvus import snapshot as milvus_snapshot
+from openbook.plugins.milvus.collection import Address, Collection, Databases
+from openbook.plugins.milvus.push import push_vectors
 from openbook.storage.filters import parse_filter
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import read_manifest, sealed
-from openbook.storage.milvus import Address, Collection, Databases
 from openbook.storage.snapshot import IndexSnapshot
-from tests.fixtures.databases import listing
+from tests.fixtures.databases import allowing, listing
 from tests.fixtures.indexes import publish_tiny, tiny_passages
 from tests.fixtures.publishing import publish
 from tests.openbook.application.conftest import soon
@@ -264,9 +265,7 @@ def pushed(drawn: Path, tmp_path: Path) -> IndexStore:
     """A copy of the folder; the database is the one of all."""
     return IndexStore(
         Path(shutil.copytree(drawn, tmp_path / "indexes")),
-        Databases.listed(
-            ",".join(f"milvus+file://{place}.db" for place in (drawn, tmp_path / "again", tmp_path / "changed"))
-        ),
+        allowing(",".join(f"milvus+file://{place}.db" for place in (drawn, tmp_path / "again", tmp_path / "changed"))),
     )
 
 
@@ -379,7 +378,7 @@ def test_a_database_that_a_file_alone_names_gets_neither_call_nor_token(
     tmp_path: Path, waiter: socket.socket, listed: str, call: str
 ) -> None:
     port = waiter.getsockname()[1]
-    store = IndexStore(tmp_path, Databases.listed(listed.format(port=port), "user:secret"))
+    store = IndexStore(tmp_path, allowing(listed.format(port=port), "user:secret"))
     _name_collection(store, f"milvus://127.0.0.1:{port}/x")
     with pytest.raises(IndexUnreachable, match=r"OPENBOOK_MILVUS_DATABASES does not list milvus://127\.0\.0\.1"):
         store.check("tiny-2016", verify="checksum") if call == "check" else getattr(store, call)("tiny-2016")
@@ -388,7 +387,7 @@ def test_a_database_that_a_file_alone_names_gets_neither_call_nor_token(
 
 
 def test_a_file_that_a_manifest_names_is_not_made(tmp_path: Path) -> None:
-    store = IndexStore(tmp_path / "indexes", Databases.listed(f"milvus+file://{tmp_path}/mine.db"))
+    store = IndexStore(tmp_path / "indexes", allowing(f"milvus+file://{tmp_path}/mine.db"))
     for name in ("theirs.db", "deep/../mine.db"):
         _name_collection(store, f"milvus+file://{tmp_path}/{name}/x")
         with pytest.raises(IndexUnreachable, match="does not list"):

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from openbook.plugins.milvus.collection import Collection, in_list
 from openbook.storage.mapped import checked_rows
-from openbook.storage.milvus import Collection, in_list
 from openbook.storage.readable_index import Nearest
 from openbook.storage.search_parameters import N_CANDIDATES
 from openbook.storage.snapshot import IndexSnapshot, best_first, exact_products

@@ -14,9 +14,7 @@ import numpy as np
 
 from openbook.entities import CollectionInfo, IndexInfo
 from openbook.errors import IndexUnreachable
-from openbook.storage.index_store import IndexStore
-from openbook.storage.manifest import INDEX_FILE, MASKED_FILE, MILVUS, VECTORS_FILE, manifest_bytes
-from openbook.storage.milvus import (
+from openbook.plugins.milvus.collection import (
     ENCODER_PROPERTY,
     LOAD_S,
     MANIFEST_PROPERTY,
@@ -27,10 +25,13 @@ from openbook.storage.milvus import (
     Address,
     Collection,
 )
+from openbook.storage.index_store import IndexStore
+from openbook.storage.manifest import INDEX_FILE, MASKED_FILE, VECTORS_FILE, manifest_bytes
 from openbook.storage.placing import check_free, link_files, making, put_in_place
 from openbook.storage.search_parameters import N_CANDIDATES
 from openbook.storage.snapshot import IndexSnapshot
 
+MILVUS = "milvus"
 # Rows whose vectors come with a search. The database orders them by float32 sums, so a few more than K are enough.
 CANDIDATES = 64
 # Of an insertion; each number travels as text of a Python list before it is a message.
@@ -40,7 +41,14 @@ Report = Callable[[float], None]
 
 
 def push_vectors(
-    store: IndexStore, version: str, prefix: Address, name: str, report: Report, *, replace_version: bool = False
+    store: IndexStore,
+    version: str,
+    prefix: Address,
+    name: str,
+    report: Report,
+    *,
+    token: str = "",
+    replace_version: bool = False,
 ) -> IndexInfo:
     """Publish `name` in the store, with the passages and BM25 of `version`, and its vectors in a database.
 
@@ -67,9 +75,7 @@ def push_vectors(
             search={N_CANDIDATES: CANDIDATES},
             files=files,
         )
-        with closing(
-            Collection(address, version=name, dimension=source.dimension, token=store.databases.token)
-        ) as collection:
+        with closing(Collection(address, version=name, dimension=source.dimension, token=token)) as collection:
             info = _filled(collection, snapshot, info, lambda share: report(0.5 + share / 2))
         put_in_place(store, place, info, replace=replace_version)
     return info
