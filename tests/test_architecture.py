@@ -49,7 +49,8 @@ RANKS = {
 
 ONLY_IN = {
     "faiss": {"openbook.storage", "openbook.indexing"},
-    "pymilvus": {"openbook.storage", "openbook.indexing"},
+    "pymilvus": {"openbook.plugins"},
+    "fsspec": {"openbook.plugins"},
     "fastapi": {"openbook.api", "openbook.plugins"},
     # what the extra mcp serves HTTP with
     "starlette": {"openbook.api", "openbook.plugins", "openbook_client.mcp_server"},
@@ -74,24 +75,24 @@ CLIENTS_EXTRA = {"mcp", "starlette", "uvicorn"}
 # Lines of Python that a room may have. A number goes down by itself; it goes up only together with its reason, in the
 # commit that needs it.
 MOST_LINES = {
-    "openbook": 1175,
+    "openbook": 1166,
     "openbook.api": 3102,
     "openbook.application": 2183,
     "openbook.cli": 3427,
     "openbook.indexing": 5607,
-    "openbook.plugins": 1982,
+    "openbook.plugins": 2907,
     "openbook.rag": 7354,
-    "openbook.storage": 4862,
+    "openbook.storage": 4259,
     "openbook_client": 1817,
     "openbook_lab": 1,
     "openbook_lab.benchmarks": 2308,
     "openbook_lab.datasets": 633,
     "openbook_lab.encyclopedia": 1346,
-    "openbook_lab.evaluation": 4182,
+    "openbook_lab.evaluation": 4179,
     "openbook_lab.training": 4614,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 19_754
+MOST_LINES_SERVED = 18_060
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

@@ -1,17 +1,4 @@
-"""What other installed packages add, found by their entry points.
-
-| group | name | value |
-|---|---|---|
-| `openbook.commands` | `train`, or `checkpoint.average` below a group | a function or a `typer.Typer` |
-| `openbook.sources` | `wiki-2016` | makes the passage source of that name: called with the name |
-| | `.xml.bz2` | makes the passage source of a file with that ending: see `indexing.sources.opening` |
-| `openbook.files` | `.pdf` | an `openbook.indexing.sources.folder_file.FileReader`: reads such a file of a folder |
-| `openbook.checkpoints` | `openbook-mini` | a package that is a checkpoint folder, with ready versions in `indexes/` |
-| `openbook.stores` | `s3` | an `openbook.storage.object_store.ObjectStore`: called with an address of that scheme |
-| `openbook.vectors` | type of an index | an `openbook.storage.vector_store.VectorStore`: called with the settings |
-| `openbook.settings` | any | a class of settings, whose fields are settings of the service too |
-| `openbook.routers` | `openai` | an `openbook.api.calls.Routes` |
-"""
+"""What other installed packages add, found by their entry points: docs/plugins.md has the table."""
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points

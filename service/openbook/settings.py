@@ -219,7 +219,7 @@ class Settings(BaseSettings):
 def settings_class() -> type[Settings]:
     """Settings, with those of every plug-in."""
     of_plugins = (found.load() for found in extensions(SETTINGS).values())
-    return create_model("Settings", __base__=(Settings, *of_plugins))
+    return create_model("Settings", __base__=(*of_plugins, Settings))
 
 
 def misspelt() -> dict[str, str]:
