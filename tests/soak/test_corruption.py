@@ -114,7 +114,6 @@ def slowly(index_type: str, stride: int) -> object:
     ("index_type", "stride"),
     [
         ("flat", 7919),
-        ("hnsw", 39869),
         ("RR8,IVF4_HNSW4,PQ4x4", 1619),
         slowly("flat", 3),
         slowly("hnsw", 17),

@@ -18,7 +18,7 @@ from openbook.rag.composing import compose
 from openbook.rag.reranker import load_reranker
 from tests.places import ROOT
 
-REFUSED = (CheckpointInvalid, CheckpointNotFound, CheckpointInvalid)
+REFUSED = (CheckpointInvalid, CheckpointNotFound)
 CLASSES = ("AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoModelForSequenceClassification")
 
 
