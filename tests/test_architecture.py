@@ -79,9 +79,9 @@ MOST_LINES = {
     "openbook.api": 3102,
     "openbook.application": 2183,
     "openbook.cli": 3427,
-    "openbook.indexing": 5607,
+    "openbook.indexing": 5492,
     "openbook.plugins": 2907,
-    "openbook.rag": 7354,
+    "openbook.rag": 7374,
     "openbook.storage": 4259,
     "openbook_client": 1817,
     "openbook_lab": 1,
@@ -89,10 +89,10 @@ MOST_LINES = {
     "openbook_lab.datasets": 633,
     "openbook_lab.encyclopedia": 1346,
     "openbook_lab.evaluation": 4179,
-    "openbook_lab.training": 4614,
+    "openbook_lab.training": 5031,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 18_060
+MOST_LINES_SERVED = 18_078
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

@@ -65,12 +65,14 @@ def compose(
     prior_scale: float | None = None,
     name: str | None = None,
     weights: Literal["int8"] | None = None,
+    new_head: bool = False,
 ) -> str:
     """Write a checkpoint to `folder`, which is not there yet, and return its name.
 
     `generator` is a folder, a hub id or a GGUF file of a causal language model; or `reader` is a folder or hub id of a
     span reader, an AutoModelForQuestionAnswering. `question_encoder` is a RAG checkpoint,
     whose question encoder is taken, or a folder or hub id of a sentence-transformers model or a DPRQuestionEncoder.
+    With `new_head` the reader may be an encoder without a head: it gets a random one, to be trained.
     With `weights` the reader's are stored in int8, a quarter of their size; without, in the precision that they have.
     Raises CheckpointInvalid or CheckpointNotFound for a part that cannot be used, and SettingInvalid for parts that do
     not belong together.
@@ -90,7 +92,7 @@ def compose(
     try:
         positions = _write_generator(generator, made / GENERATOR) if generator is not None else None
         if reader is not None:
-            _write_reader(reader, made / READER, weights)
+            _write_reader(reader, made / READER, weights, new_head)
         brought = _write_question_encoder(question_encoder, made / QUESTION_ENCODER)
         named = brought.passage_encoder
         if passage_encoder is not None:
@@ -185,10 +187,10 @@ def _write_generator(source: str, folder: Path) -> int | None:
     return positions
 
 
-def _write_reader(source: str, folder: Path, weights: Literal["int8"] | None) -> None:
+def _write_reader(source: str, folder: Path, weights: Literal["int8"] | None, new_head: bool) -> None:
     """The model and its tokenizer."""
     found = _find(source)
-    model = read_reader(found, "auto")
+    model = read_reader(found, "auto", new_head=new_head)
     model.save_pretrained(folder, state_dict=_in_int8(model) if weights == "int8" else None)
     try:
         AutoTokenizer.from_pretrained(found, local_files_only=True, trust_remote_code=False).save_pretrained(folder)

@@ -85,7 +85,11 @@ class Pointer(Generator):
     ) -> ReadSpans:
         asked = self.wording.ask(questions, passages)
         logits = iter(self._network([window for one in asked for window in one.windows]))
-        return ReadSpans(asked, [self._score(one, [next(logits) for _ in one.windows]) for one in asked])
+        scored = []
+        for one in asked:
+            spans, null = score_windows(one, [next(logits) for _ in one.windows], self.wording.longest_span)
+            scored.append(ScoredPassage(one.firsts, one.keys, one.rooms, spans, float(null)))
+        return ReadSpans(asked, scored)
 
     def n_read(self, encoded: ReadSpans) -> list[int]:
         return [sum(len(window.ids) for window in one.windows) for one in encoded.asked]
@@ -161,20 +165,6 @@ class Pointer(Generator):
         forms = [target[first:end] for first, end in zip([0, *(end + 1 for end in ends)], ends, strict=False)]
         return [form for form in forms if form]
 
-    def _score(self, asked: AskedPassage, logits: Sequence[Tensor]) -> ScoredPassage:
-        """Windows that hold a span give it the largest of their scores, and the passage the least of their nulls: one
-        that sees the answer speaks for all."""
-        longest = self.wording.longest_span
-        spans = torch.full((len(asked.ids), longest), -torch.inf, dtype=torch.float64)  # (T, L)
-        for window, of_window in zip(asked.windows, logits, strict=True):
-            here = slice(window.first, window.first + window.count)
-            starts, ends = of_window[window.start : window.start + window.count].double().unbind(1)  # (T',) each
-            left = torch.arange(window.count, 0, -1)  # (T',)
-            rooms = torch.minimum(asked.rooms[here], left)
-            spans[here] = torch.maximum(spans[here], score_spans(starts, ends, rooms, longest))
-        null = min(float(of_window[0].double().sum()) for of_window in logits)
-        return ScoredPassage(asked.firsts, asked.keys, asked.rooms, spans, null)
-
     def _hypothesis(
         self,
         asked: Sequence[AskedPassage],
@@ -211,6 +201,23 @@ class Pointer(Generator):
         return Hypothesis(
             ids, float(log_probs.sum()), tuple(log_probs.tolist()), tuple(map(tuple, posterior.T.tolist())), quote
         )
+
+
+def score_windows(asked: AskedPassage, logits: Sequence[Tensor], longest: int) -> tuple[Tensor, Tensor]:
+    """The scores of a passage's spans, as in ScoredPassage, and its null: (len, 2) of each window -> (T, L), ().
+
+    Windows that hold a span give it the largest of their scores, and the passage the least of their nulls: one that
+    sees the answer speaks for all.
+    """
+    spans = torch.full((len(asked.ids), longest), -torch.inf, dtype=torch.float64)  # (T, L)
+    for window, of_window in zip(asked.windows, logits, strict=True):
+        here = slice(window.first, window.first + window.count)
+        starts, ends = of_window[window.start : window.start + window.count].double().unbind(1)  # (T',) each
+        left = torch.arange(window.count, 0, -1)  # (T',)
+        rooms = torch.minimum(asked.rooms[here], left)
+        # a copy: the gradient needs what was there
+        spans[here] = torch.maximum(spans[here].clone(), score_spans(starts, ends, rooms, longest))
+    return spans, torch.stack([of_window[0].double().sum() for of_window in logits]).amin()
 
 
 def positions_of(model: Any, tokenizer: Any) -> int | None:

@@ -87,13 +87,15 @@ class TransformersReader:
             longest = len(windows[order[-1]].ids)
             some = order[-max(1, MAX_TOKENS // longest) :]
             del order[-len(some) :]
-            batch = [windows[number] for number in some]
-            kinds = [one.kinds for one in batch] if self._has_kinds else ()
-            logits = self._read(pad_inputs([one.ids for one in batch], kinds, self._pad, self._model.device))
-            assert logits is not None, "tried when the model was loaded"
-            for number, of_window in zip(some, logits, strict=True):
-                read[number] = of_window[: len(windows[number].ids)].cpu()
+            read |= zip(some, self.read([windows[number] for number in some]), strict=True)
         return [read[number] for number in range(len(windows))]
+
+    def read(self, windows: Sequence[Window]) -> list[Tensor]:
+        """The same of a few windows, all at a time; training asks for the gradient."""
+        kinds = [one.kinds for one in windows] if self._has_kinds else ()
+        logits = self._read(pad_inputs([one.ids for one in windows], kinds, self._pad, self._model.device))  # (W, S, 2)
+        assert logits is not None, "tried when the model was loaded"
+        return [of_window[: len(one.ids)].cpu() for one, of_window in zip(windows, logits, strict=True)]
 
     def _read(self, inputs: dict[str, Tensor]) -> Tensor | None:
         """(W, S) each -> (W, S, 2); None where the model gives something else."""

@@ -53,9 +53,12 @@ def read_model(
     config: Any,
     dtype: torch.dtype | Literal["auto"],
     tensors: Callable[[], dict[str, torch.Tensor]] | None = None,
+    *,
+    new_head: bool = False,
 ) -> Any:
     """A model of a class of transformers in evaluation mode, from the folder's weights or, where given, of `tensors`.
 
+    With `new_head` what stands above the model's body may be missing: it is then new, and random.
     Raises CheckpointInvalid for weights that are missing, unsafe to read, or of another model than `config` says.
     """
     if not any(any(folder.glob(pattern)) for pattern in WEIGHT_PATTERNS):
@@ -89,7 +92,8 @@ def read_model(
         ) from error
     except (SafetensorError, RuntimeError, OSError, ValueError, EOFError, KeyError, TypeError) as error:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"its weights: {first_line(error)}") from error
-    missing = sorted(loading["missing_keys"])
+    body = f"{model.base_model_prefix}." if new_head else ""
+    missing = sorted(name for name in loading["missing_keys"] if name.startswith(body))
     if missing:
         raise CheckpointInvalid(
             checkpoint=str(folder), reason=f"its weights lack {len(missing)} tensors, {missing[0]} among them."
@@ -127,17 +131,22 @@ def read_causal(folder: Path, dtype: torch.dtype | Literal["auto"]) -> "transfor
     return _read_auto(transformers.AutoModelForCausalLM, folder, dtype)
 
 
-def read_reader(folder: Path, dtype: torch.dtype | Literal["auto"]) -> "transformers.PreTrainedModel":
-    """A span reader in evaluation mode. Raises CheckpointInvalid and why."""
-    return _read_auto(transformers.AutoModelForQuestionAnswering, folder, dtype)
+def read_reader(
+    folder: Path, dtype: torch.dtype | Literal["auto"], *, new_head: bool = False
+) -> "transformers.PreTrainedModel":
+    """A span reader in evaluation mode; with `new_head` also an encoder that is to become one. Raises CheckpointInvalid
+    and why."""
+    return _read_auto(transformers.AutoModelForQuestionAnswering, folder, dtype, new_head=new_head)
 
 
-def _read_auto(kind: Any, folder: Path, dtype: torch.dtype | Literal["auto"]) -> "transformers.PreTrainedModel":
+def _read_auto(
+    kind: Any, folder: Path, dtype: torch.dtype | Literal["auto"], *, new_head: bool = False
+) -> "transformers.PreTrainedModel":
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json: {first_line(error)}") from error
-    model: transformers.PreTrainedModel = read_model(kind, folder, config, dtype)
+    model: transformers.PreTrainedModel = read_model(kind, folder, config, dtype, new_head=new_head)
     return model
 
 

@@ -186,6 +186,12 @@ def check_passage_encoder(folder: Path, config: Mapping[str, Any], passage_encod
         )
 
 
+def kind_of(folder: Path | None) -> str | None:
+    """The kind that the folder's openbook.json names, such as causal or reader."""
+    facts = None if folder is None else folder / FACTS_FILE
+    return None if facts is None or not facts.is_file() else read_object(facts).get("kind")
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises SourceInvalid."""
     try:

@@ -20,7 +20,7 @@ from openbook.rag.checkpoint import ADAPTER, FACTS_FILE, GENERATOR, QUESTION_ENC
 from openbook.rag.encoder_head import read_question_encoder
 from openbook.rag.weights import read_causal
 from openbook_lab.training.averaging import CALIBRATED
-from openbook_lab.training.base import Base, check_passage_encoder, find_base, read_object
+from openbook_lab.training.base import Base, check_passage_encoder, find_base, kind_of, read_object
 from openbook_lab.training.lora import add_lora, lora_parameters, lora_state, save_lora
 from openbook_lab.training.models import RagModels
 from openbook_lab.training.recipe import GENERATOR as GENERATOR_PARTS
@@ -99,8 +99,7 @@ class CausalBase(Base):
 
 def is_causal(folder: Path | None) -> bool:
     """Whether the folder is a causal checkpoint."""
-    facts = None if folder is None else folder / FACTS_FILE
-    return facts is not None and facts.is_file() and read_object(facts).get("kind") == "causal"
+    return kind_of(folder) == "causal"
 
 
 def open_base(folder: Path | None, *, passage_encoder: PassageEncoder, decoder_layers: tuple[int, ...] = ()) -> Base:

@@ -13,6 +13,7 @@ from openbook_lab.training.recipe import (
     CAUSAL_JOINT,
     CAUSAL_READING,
     GENERATOR,
+    READER_READING,
     WORD_EMBEDDINGS,
     WRITTEN_TOKENS,
     Loss,
@@ -75,7 +76,7 @@ def train(
     same command goes on from there, after a kill too, and ends with the same weights.
     """
     from openbook_lab.training.causal_base import is_causal
-    from openbook_lab.training.run import run
+    from openbook_lab.training.run import is_reader, run
 
     reads = bool(inputs.paragraphs) or inputs.closed_book
     written = inputs.closed_book and inputs.sentences
@@ -88,14 +89,15 @@ def train(
     called = name or output.resolve().name
     work = work or Path("runs") / f"{called}-{inputs.seed}"
     recipe = TrainingConfig(output=output, work=work, name=called, **asdict(inputs))
+    points = is_reader(recipe)
     if worlds is None:
-        worlds = recipe.worlds if inputs.paragraphs and not inputs.closed_book else 0
+        worlds = recipe.worlds if inputs.paragraphs and not (inputs.closed_book or points) else 0
     frozen = {*freeze, *(GENERATOR if "generator" in freeze else ())} - {"generator"}
     has_frozen_generator = frozen >= GENERATOR
     if reading_steps is None:
         reading_steps = recipe.reading.steps if reads and not has_frozen_generator else 0
     if joint_steps is None:
-        joint_steps = 0 if inputs.closed_book else recipe.joint.steps
+        joint_steps = 0 if inputs.closed_book or points else recipe.joint.steps
     stage: dict[str, Any] = {
         "patience": patience,
         "accumulate": accumulate,
@@ -106,6 +108,8 @@ def train(
     if inputs.texts:
         stage["max_target_length"] = WRITTEN_TOKENS
     of_reading, of_joint = (CAUSAL_READING, CAUSAL_JOINT) if is_causal(inputs.base) else ({}, {})
+    if points:
+        of_reading = READER_READING
     loss = loss or ("lsr" if "generator" in freeze else "both")
     n_docs = n_docs or recipe.joint.n_docs
     recipe = replace(

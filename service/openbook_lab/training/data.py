@@ -64,7 +64,7 @@ class Questions:
         return replace(self, **kept, left_out=left_out)
 
 
-def read_all(config: TrainingConfig) -> Questions:
+def read_all(config: TrainingConfig, *, least_agreement: float = LEAST_AGREEMENT) -> Questions:
     """Read the question files and set the held-out articles apart."""
     invented = list(invent(config.seed, config.records))
     over_paragraphs, sentences, more_unanswerable = (
@@ -85,7 +85,7 @@ def read_all(config: TrainingConfig) -> Questions:
         raise SourceInvalid(source=config.dev[0], reason="a question to measure with needs an answer to be marked by")
     dev = given or apart
     return Questions(
-        paragraphs=agreed_upon([question for question in paragraphs if question.title not in held_out]),
+        paragraphs=agreed_upon([one for one in paragraphs if one.title not in held_out], least_agreement),
         sentences=sentences,
         unanswerable=[question for question in unanswerable if question.title not in held_out],
         alone=[
@@ -133,7 +133,7 @@ def titled_pieces(questions: Sequence[Question]) -> list[tuple[str, str]]:
     return [(title, piece) for title, context in paragraphs for piece in pieces_of(context)]
 
 
-def agreed_upon(questions: Sequence[Question]) -> list[Question]:
+def agreed_upon(questions: Sequence[Question], least: float = LEAST_AGREEMENT) -> list[Question]:
     """The questions whose annotators agree, each with its answers in the order of agreement: the first is the target.
 
     A question without answers stays as it is.
@@ -141,7 +141,7 @@ def agreed_upon(questions: Sequence[Question]) -> list[Question]:
     kept = []
     for question in questions:
         ordered = by_agreement(question.answers)
-        if not ordered or ordered[0][0] >= LEAST_AGREEMENT:
+        if not ordered or ordered[0][0] >= least:
             kept.append(replace(question, answers=tuple(answer for _, answer in ordered)))
     return kept
 

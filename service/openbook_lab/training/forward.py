@@ -146,7 +146,7 @@ def greedy_answers(
 def reading_scores(generator: PreTrainedModel, wording: Wording, questions: Sequence[Question]) -> tuple[float, float]:
     """Exact match and F1, in percent, of greedy answers to questions with their whole paragraph."""
     generator.eval()
-    return _scores(greedy_answers(generator, wording, questions), questions)
+    return answer_scores(greedy_answers(generator, wording, questions), questions)
 
 
 @torch.inference_mode()
@@ -168,10 +168,11 @@ def open_scores(
         prior = marginal.doc_log_prior(doc_scores[rows].float())  # (Q, K)
         answers = generator.decode(generator.start(encoded), prior, GREEDY)
         predictions += [generator.text(best[0].token_ids) for best in answers]
-    return _scores(predictions, questions)
+    return answer_scores(predictions, questions)
 
 
-def _scores(predictions: Sequence[str], questions: Sequence[Question]) -> tuple[float, float]:
+def answer_scores(predictions: Sequence[str], questions: Sequence[Question]) -> tuple[float, float]:
+    """Exact match and F1 of these answers, in percent."""
     count = max(1, len(questions))
     pairs = list(zip(predictions, [question.answers for question in questions], strict=True))
     return 100 * sum(exact_match(*pair) for pair in pairs) / count, 100 * sum(f1(*pair) for pair in pairs) / count

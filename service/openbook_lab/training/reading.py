@@ -1,8 +1,10 @@
 """Reading, the first stage: (passage, question) -> answer, before any retrieval is learnt."""
 
 import random
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic
 
 import torch
 from torch import Tensor
@@ -24,7 +26,7 @@ from openbook_lab.training.forward import (
 )
 from openbook_lab.training.optimizer import ParameterGroup, generator_groups
 from openbook_lab.training.recipe import ReadingConfig
-from openbook_lab.training.stage import Task, parts_of, random_of
+from openbook_lab.training.stage import Item, Task, parts_of, random_of
 
 
 def reading_loss(
@@ -55,21 +57,16 @@ def reading_loss(
 
 
 @dataclass
-class ReadingTask(Task):
+class PooledTask(Task, Generic[Item]):
     """Steps through pools of examples. A pool, and its batches, depend on its number and the seed.
 
-    Each of several processes takes every n-th batch of a pool, and they share `tokens_per_step`. `make_examples` makes
-    the examples of a pool from its number and its size. `judge` gives exact match and F1, in percent, of answers to
-    questions with their paragraph.
+    Each of several processes takes every n-th batch of a pool, and they share `tokens_per_step`.
     """
 
     name = "reading"
     judged_by = "dev_exact_match"
     config: ReadingConfig
     generator: PreTrainedModel
-    wording: AnyWording
-    make_examples: Callable[[int, int], Sequence[ReadingExample]]
-    judge: Callable[[Sequence[Question]], tuple[float, float]] | None = None
 
     def __post_init__(self) -> None:
         self._batches = self._walk()
@@ -77,6 +74,49 @@ class ReadingTask(Task):
     @property
     def models(self) -> Sequence[PreTrainedModel]:
         return (self.generator,)
+
+    @abstractmethod
+    def pool(self, number: int) -> list[list[Item]]:
+        """The batches of a pool."""
+
+    def evaluate(self) -> Mapping[str, float]:
+        if not self.dev:
+            return {}
+        matched, overlap = self.judged()
+        return {"dev_exact_match": matched, "dev_f1": overlap, "questions": len(self.dev)}
+
+    @abstractmethod
+    def judged(self) -> tuple[float, float]:
+        """Exact match and F1, in percent, of answers to the held-out questions with their paragraphs."""
+
+    def _walk(self) -> Iterator[list[Item]]:
+        """This process's batches from `place` on; `place` then names the next one."""
+        machine = self.machine
+        while True:
+            pool = self.place.get("pool", 0)
+            batches = self.pool(pool)
+            together = len(batches) // machine.count * machine.count
+            if not together:
+                raise SourceInvalid(
+                    source="examples_per_pool",
+                    reason=f"{self.config.examples_per_pool} examples make {len(batches)} batches, "
+                    f"{machine.count} processes need one each",
+                )
+            mine = batches[machine.rank : together : machine.count]
+            for number in range(self.place.get("batch", 0), len(mine)):
+                self.place = {"pool": pool, "batch": number + 1}
+                yield mine[number]
+            self.place = {"pool": pool + 1, "batch": 0}
+
+
+@dataclass
+class ReadingTask(PooledTask[AnyExample]):
+    """Reading by a generator. `make_examples` makes the examples of a pool from its number and its size, `judge` the
+    scores of questions with their paragraph."""
+
+    wording: AnyWording
+    make_examples: Callable[[int, int], Sequence[ReadingExample]]
+    judge: Callable[[Sequence[Question]], tuple[float, float]] | None = None
 
     def groups(self) -> list[ParameterGroup]:
         return generator_groups(self.generator, self.config)
@@ -103,57 +143,37 @@ class ReadingTask(Task):
             total += float(nll)
         return {"nll": total}
 
-    def evaluate(self) -> Mapping[str, float]:
-        if not self.dev:
-            return {}
-        matched, overlap = (self.judge or self._judge)(self.dev)
-        return {"dev_exact_match": matched, "dev_f1": overlap, "questions": len(self.dev)}
-
-    def _judge(self, questions: Sequence[Question]) -> tuple[float, float]:
+    def judged(self) -> tuple[float, float]:
+        if self.judge is not None:
+            return self.judge(self.dev)
         assert isinstance(self.wording, Wording), "a causal generator is judged by the code that serves"
-        return reading_scores(self.generator, self.wording, questions)
-
-    def _walk(self) -> Iterator[list[AnyExample]]:
-        """This process's batches from `place` on; `place` then names the next one."""
-        machine = self.machine
-        while True:
-            pool = self.place.get("pool", 0)
-            batches = self.pool(pool)
-            together = len(batches) // machine.count * machine.count
-            if not together:
-                raise SourceInvalid(
-                    source="examples_per_pool",
-                    reason=f"{self.config.examples_per_pool} examples make {len(batches)} batches, "
-                    f"{machine.count} processes need one each",
-                )
-            mine = batches[machine.rank : together : machine.count]
-            for number in range(self.place.get("batch", 0), len(mine)):
-                self.place = {"pool": pool, "batch": number + 1}
-                yield mine[number]
-            self.place = {"pool": pool + 1, "batch": 0}
+        return reading_scores(self.generator, self.wording, self.dev)
 
     def pool(self, number: int) -> list[list[AnyExample]]:
-        """The batches of a pool."""
         config = self.config
         examples = self.make_examples(number, config.examples_per_pool)
         encoded = encode_rows(examples, self.wording, config.max_input_length, config.max_target_length)
         tokens = config.tokens_per_step // self.machine.count
-        return batches_by_length(encoded, tokens=tokens, random_state=random_of(config.seed, "batches", number))
+        # an answer is shorter than its input, except in a closed book
+        sizes = [(max(len(example.input_ids), len(example.target_ids)), 1) for example in encoded]
+        return batches_by_length(encoded, sizes, tokens=tokens, random_state=random_of(config.seed, "batches", number))
 
 
 def batches_by_length(
-    examples: Sequence[AnyExample], *, tokens: int, random_state: random.Random
-) -> list[list[AnyExample]]:
-    """Batches of examples of like length, at most `tokens` padded tokens in each, in random order."""
-    # an answer is shorter than its input, except in a closed book
-    lengths = [max(len(example.input_ids), len(example.target_ids)) for example in examples]
-    batches: list[list[AnyExample]] = []
+    examples: Sequence[Item], sizes: Sequence[tuple[int, int]], *, tokens: int, random_state: random.Random
+) -> list[list[Item]]:
+    """Batches of examples of like length, at most `tokens` padded tokens in each, in random order.
+
+    An example's size is the length of its longest row, in tokens, and its rows.
+    """
+    batches: list[list[Item]] = []
     room = 0
-    for index in sorted(range(len(examples)), key=lengths.__getitem__, reverse=True):
-        if room == 0:
+    for index in sorted(range(len(examples)), key=lambda index: sizes[index][0], reverse=True):
+        length, rows = sizes[index]
+        if room < rows:
             batches.append([])
-            room = max(1, tokens // padded(lengths[index]))
+            room = max(rows, tokens // padded(length))
         batches[-1].append(examples[index])
-        room -= 1
+        room -= rows
     random_state.shuffle(batches)
     return batches

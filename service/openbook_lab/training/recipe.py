@@ -19,8 +19,10 @@ STAGES = ("reading", "distillation", "retrieval", "joint")
 # a training may change these and remain the same training
 NOT_THE_RECIPES = frozenset({"output", "work", "name"})
 # numbers of a stage that may be 0; every other must be positive
-COUNTS_FROM_ZERO = frozenset({"steps", "warm_up", "patience", "guided_heads"})
-SHARES = frozenset({"guidance", "weight_decay", "dropout", "world_share", "office_share", "silence", "bm25", "pull"})
+COUNTS_FROM_ZERO = frozenset({"steps", "warm_up", "patience", "guided_heads", "frozen_layers"})
+SHARES = frozenset(
+    {"guidance", "weight_decay", "dropout", "world_share", "office_share", "silence", "bm25", "pull", "shared", "near"}
+)
 # texts are longer than answers: a stage learns this many of their tokens
 WRITTEN_TOKENS = 64
 
@@ -34,6 +36,8 @@ GENERATOR: frozenset[Part] = frozenset({"generator-encoder", "generator-decoder"
 # without dropout, and without cross-attention there is nothing to guide
 CAUSAL_READING: Mapping[str, float] = {"decoder_rate": 1e-3, "dropout": 0.0, "guidance": 0.0}
 CAUSAL_JOINT: Mapping[str, float] = {"decoder_rate": 3e-4, "dropout": 0.0}
+# a span reader has an encoder, and a head where others have a decoder
+READER_READING: Mapping[str, float] = {"encoder_rate": 4e-5, "decoder_rate": 4e-5, "dropout": 0.0, "guidance": 0.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,12 @@ class GeneratorConfig(StageConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingConfig(GeneratorConfig):
-    """Numbers of reading. `tokens_per_step` counts padded input tokens of all processes together."""
+    """Numbers of reading. `tokens_per_step` counts padded input tokens of all processes together.
+
+    The last three are a span reader's: the share of the softmax over all passages of a question in its loss, how often
+    a question with one passage gets a near one that does not answer, and how many of the lowest layers stay as they
+    are, with the embeddings and whatever else they share.
+    """
 
     steps: int = 2400
     warm_up: int = 100
@@ -82,6 +91,9 @@ class ReadingConfig(GeneratorConfig):
     guidance: float = 0.3
     guided_heads: int = 6
     examples_per_pool: int = 1500
+    shared: float = 0.5
+    near: float = 0.5
+    frozen_layers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +198,12 @@ class TrainingInputs:
         "What to begin with: a BERT or RoBERTa, a BART or T5, a RAG checkpoint, or one that openbook checkpoint "
         "compose made. Default: all-MiniLM-L6-v2.",
         metavar="FOLDER",
+    )
+    question_encoder: str | None = option(
+        None,
+        "Train a span reader: --base is an encoder, which gets a new head, or any extractive reader. The checkpoint "
+        "whose question encoder is taken, such as openbook-mini.",
+        metavar="CHECKPOINT",
     )
     generator_lora: int | None = option(
         None,

@@ -19,7 +19,7 @@ from openbook.errors import SettingInvalid
 from openbook.rag.wording import Wording
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training import run_log
-from openbook_lab.training.base import Base
+from openbook_lab.training.base import Base, kind_of
 from openbook_lab.training.causal_base import open_base
 from openbook_lab.training.data import Questions, check_questions, read_all
 from openbook_lab.training.distillation import distil_question_encoder
@@ -57,7 +57,7 @@ def run(config: TrainingConfig, report: Report, progress: Progress = no_progress
     """
     config = config.seeded()
     check_recipe(config)
-    training = Training(config, report=report, progress=progress)
+    training = training_of(config, report=report, progress=progress)
     training.base.check(config)
     check_questions(config, training.questions)
     if not training.stages:
@@ -205,10 +205,13 @@ class Training:
         if stage == "distillation":
             self.train_here(stage)
             return
-        # the first process alone encodes the passages; the others find their vectors in the work folder
-        _ = self.sources if stage == "reading" else self.libraries
+        self.prepare(stage)
         with gathered(partial(_train_beside, stage, self.config), self.config.processes):
             self.train_here(stage)
+
+    def prepare(self, stage: str) -> None:
+        """Encode the passages once, in the first process; the others find their vectors in the work folder."""
+        _ = self.sources if stage == "reading" else self.libraries
 
     def train_here(self, stage: str) -> None:
         """Train a stage in this process; the first process saves the result."""
@@ -272,10 +275,25 @@ class Training:
         return JointTask(self.config.joint, models, self.libraries, self.draw(), machine=self.machine, dev=dev)
 
 
+def is_reader(config: TrainingConfig) -> bool:
+    """Whether a span reader is trained."""
+    return config.question_encoder is not None or kind_of(config.base) == "reader"
+
+
+def training_of(
+    config: TrainingConfig, rank: int = 0, report: Report = silent, progress: Progress = no_progress
+) -> Training:
+    """The training of this recipe."""
+    from openbook_lab.training.reader import ReaderTraining
+
+    kind = ReaderTraining if is_reader(config) else Training
+    return kind(config, rank, report, progress)
+
+
 def _train_beside(stage: str, config: TrainingConfig, rank: int, folder: str) -> None:
     """Train a stage in a process that is not the first, in silence."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     meet(folder, rank, config.processes)
-    Training(config, rank).train_here(stage)
+    training_of(config, rank).train_here(stage)
     torch.distributed.destroy_process_group()

@@ -69,7 +69,8 @@ def test_a_long_passage_is_cut_and_the_question_is_not(wording: Wording) -> None
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=200), st.integers(0, 5))
 def test_batches_hold_every_item_once_and_no_more_tokens_than_allowed(lengths: list[int], seed: int) -> None:
     examples = [EncodedExample([number] * length, [], None) for number, length in enumerate(lengths)]
-    batches = batches_by_length(examples, tokens=640, random_state=random.Random(seed))
+    sizes = [(len(example.input_ids), 1) for example in examples]
+    batches = batches_by_length(examples, sizes, tokens=640, random_state=random.Random(seed))
     assert sorted(example.input_ids for batch in batches for example in batch) == [e.input_ids for e in examples]
     for batch in batches:
         assert len(batch) * padded(max(len(example.input_ids) for example in batch)) <= 640
