@@ -54,7 +54,8 @@ function evidence(answer) {
     const passage = answer.passages[one.rank - 1];
     return element("figure", { className: "evidence" },
       element("blockquote", { className: "text" }, one.text),
-      element("figcaption", { className: "small" }, linkedTitle(passage), passage.section ? `, ${passage.section}` : ""));
+      element("figcaption", { className: "small" }, linkedTitle(passage),
+        passage.section ? `, ${passage.section}` : ""));
   });
 }
 
