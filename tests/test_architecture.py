@@ -81,7 +81,7 @@ MOST_LINES = {
     "openbook.cli": 3427,
     "openbook.indexing": 5492,
     "openbook.plugins": 2907,
-    "openbook.rag": 7374,
+    "openbook.rag": 7378,
     "openbook.storage": 4259,
     "openbook_client": 1817,
     "openbook_lab": 1,

@@ -33,6 +33,8 @@ SCALE_OF_COSINES = 20.0
 # Of a model with this many positions or fewer, the prompt's examples leave shorter passages.
 FEW_POSITIONS = 2048
 GGUF_PACKAGES = ("gguf", "accelerate")
+# Of a reader's weights: hosts of git repositories take none above 100 MB.
+LARGEST_FILE = "90MB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +193,9 @@ def _write_reader(source: str, folder: Path, weights: Literal["int8"] | None, ne
     """The model and its tokenizer."""
     found = _find(source)
     model = read_reader(found, "auto", new_head=new_head)
-    model.save_pretrained(folder, state_dict=_in_int8(model) if weights == "int8" else None)
+    model.save_pretrained(
+        folder, state_dict=_in_int8(model) if weights == "int8" else None, max_shard_size=LARGEST_FILE
+    )
     try:
         AutoTokenizer.from_pretrained(found, local_files_only=True, trust_remote_code=False).save_pretrained(folder)
     except (ValueError, KeyError, TypeError, OSError) as error:
