@@ -3,8 +3,8 @@
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
-# Beside openbook itself: its client, what trains and measures it, and its default checkpoint.
-PARTS := service/openbook_client service/openbook_lab checkpoints/openbook-mini
+# Beside openbook itself: its client, what trains and measures it, and its two checkpoints.
+PARTS := service/openbook_client service/openbook_lab checkpoints/openbook-mini checkpoints/openbook-base
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 OPENBOOK := $(BIN)/openbook
 INDEXES := $(or $(OPENBOOK_INDEXES),indexes)
@@ -54,7 +54,7 @@ check: $(BIN)/.installed-test ## formatting, linting and types
 indexes: $(DEMO) ## build the demo indexes wiki-2016 and wiki-2018 if they are missing
 
 # Each is built from a copy: setuptools leaves a folder where it builds.
-wheels: $(DEMO) ## build the wheels of openbook, openbook-client, openbook-lab and openbook-mini into dist/
+wheels: $(DEMO) ## build the wheels of openbook, openbook-client, openbook-lab and both checkpoints into dist/
 	rm -rf build dist && mkdir -p build/wheels/openbook
 	cp -R pyproject.toml LICENSE docs service build/wheels/openbook
 	cp -R $(PARTS) build/wheels

@@ -1,0 +1,78 @@
+"""openbook-base as it is shipped: what it points at, what it refuses, and whose question encoder it has."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from openbook.entities import AnswerOptions, Passage
+from openbook.indexing.passage_encoder import PassageEncoder
+from openbook.rag.checkpoint import Checkpoint, load_checkpoint
+from openbook.rag.engine import RagEngine
+from openbook.rag.retriever import QuestionEncoder
+from openbook.storage.index_store import IndexStore
+from openbook.storage.snapshot import IndexSnapshot
+from tests.fixtures.publishing import publish
+from tests.places import ROOT
+
+HANDBOOK = [
+    Passage(
+        "1",
+        "Travel and expenses > Hotels",
+        "You may spend up to 160 euros a night in most cities, and up to 220 euros in London, Zurich and New York. "
+        "Breakfast is paid on top. Book through the travel desk at least seven days before you leave.",
+    ),
+    Passage(
+        "2",
+        "Time off > Parental leave",
+        "Each parent takes 16 weeks of paid leave within the first year. Tell your manager two months ahead.",
+    ),
+    Passage(
+        "3",
+        "Backups > Restoring a database",
+        "To restore a database, stop the application and run restore-db --from latest. It takes about 40 minutes. "
+        "Never start the application before the check at the end says that it is consistent.",
+    ),
+    Passage("4", "Office", "The office in Lisbon opens at 8:30 and closes at 19:00. Visitors sign in at the desk."),
+]
+ASKED = {
+    "How long does a restore take?": "40 minutes",
+    "How many weeks of parental leave do I get?": "16",
+    "How do I restore a database?": "run restore-db --from latest",
+    "When does the Lisbon office open?": "8:30",
+}
+
+
+@pytest.fixture(scope="module")
+def base() -> Checkpoint:
+    return load_checkpoint(ROOT / "checkpoints" / "openbook-base", dtype="auto")
+
+
+@pytest.fixture(scope="module")
+def handbook(tmp_path_factory: pytest.TempPathFactory) -> IndexSnapshot:
+    store = IndexStore(tmp_path_factory.mktemp("handbook"))
+    encoder = PassageEncoder.load()
+    names = {"encoder_name": encoder.name, "encoder_fingerprint": encoder.fingerprint}
+    publish(store, "handbook", vectors=encoder.encode(HANDBOOK), passages=HANDBOOK, index_type="flat", **names)
+    return store.open("handbook", encoder_fingerprint=encoder.fingerprint)
+
+
+def test_it_points_at_the_answer_and_at_its_place(base: Checkpoint, handbook: IndexSnapshot) -> None:
+    answers = RagEngine(base).answer(list(ASKED), handbook, AnswerOptions(n_docs=3, retriever="dense"))
+    for (question, expected), answer in zip(ASKED.items(), answers, strict=True):
+        best = answer.answers[0]
+        assert expected in best.text, (question, best.text)
+        texts = [one.passage.text for one in answer.passages]
+        assert any(best.text in text for text in texts)
+
+
+def test_its_question_encoder_is_that_of_openbook_mini(base: Checkpoint) -> None:
+    mini = load_checkpoint(Path(ROOT / "checkpoints" / "openbook-mini"), dtype="auto", bare=True)
+    both = [torch.from_numpy(QuestionEncoder(one).encode(list(ASKED))) for one in (base, mini)]
+    assert torch.equal(*both)
+    assert base.facts.encoder_fingerprint == mini.facts.encoder_fingerprint
+
+
+def test_it_is_calibrated(base: Checkpoint) -> None:
+    assert base.facts.prior is not None
+    assert base.facts.max_no_answer is not None
