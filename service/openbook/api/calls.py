@@ -1,6 +1,6 @@
 """What routers share: a request that is answered by the service. A plug-in of the group `openbook.routers` begins here.
 
-Its entry point is a `Routes`. Below the prefix of its router every problem is said in its words, whoever found it.
+Its entry point names a `Routes`, which also words every error below the prefix of its router.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine

@@ -36,7 +36,7 @@ class FollowCurrent:
     either. `seen` is the CURRENT that the start has taken into account.
     A version that cannot be served leaves live what is live. `problem` says why, and it is tried again at CURRENT's
     next change, and after pauses that grow from the first of `pauses_s` to the second. The swap opens the new index
-    beside the live one: replicas that let theirs go would all do so at once.
+    beside the live one: else all replicas would be without an index at the same time.
     """
 
     def __init__(
