@@ -113,7 +113,6 @@ def slowly(index_type: str, stride: int) -> object:
 @pytest.mark.parametrize(
     ("index_type", "stride"),
     [
-        ("flat", 7919),
         ("RR8,IVF4_HNSW4,PQ4x4", 1619),
         slowly("flat", 3),
         slowly("hnsw", 17),

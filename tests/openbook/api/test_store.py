@@ -46,7 +46,9 @@ def settings(store_url: str, tiny_indexes: Path, settings: Settings, tmp_path: P
 
 
 def ready(client: TestClient) -> dict[str, Any]:
+    """What /readyz says at last, when the swap that made the first version live has ended, too."""
     until(lambda: client.get("/readyz").status_code == 200, TIMEOUT_S)
+    until(lambda: client.get("/index/swap").json()["state"] != "running", TIMEOUT_S)
     found: dict[str, Any] = client.get("/readyz").json()
     return found
 
@@ -157,8 +159,7 @@ def test_a_service_ends_in_its_time_over_a_silent_store(
             silence.begin()
             calls = silence.calls
             swap = {"version": "tiny-2018", "wait": False}
-            # the swap that made the first version live may not have ended yet
-            until(lambda: client.post("/index/swap", json=swap, headers=ADMIN).status_code == 202, TIMEOUT_S)
+            assert client.post("/index/swap", json=swap, headers=ADMIN).status_code == 202
             # of the follower, and of the swap
             until(lambda: silence.calls > calls + 1, TIMEOUT_S)
     finally:

@@ -1,6 +1,7 @@
 """A build, an update and a prune that are killed, and the same command after it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,8 @@ def kill(folder: Path, encoder: Path, kills: int, *works: str) -> dict[str, dict
     bytes."""
     module = "tests.openbook.indexing.building.killing"
     command = [sys.executable, "-m", module, str(folder), str(encoder), str(kills), *works]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     for work, of_work in found.items():
