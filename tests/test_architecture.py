@@ -131,10 +131,12 @@ def imports_of(path: Path) -> list[tuple[int, str]]:
     return found
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SERVICE)))
-def test_a_file_imports_only_lower_ranks_and_its_own_room(path: Path) -> None:
-    room = room_of(path)
-    for line, name in imports_of(path):
+IMPORTS = [(path, line, name) for path in MODULES for line, name in imports_of(path)]
+
+
+def test_a_file_imports_only_lower_ranks_and_its_own_room() -> None:
+    for path, line, name in IMPORTS:
+        room = room_of(path)
         package, _, rest = name.partition(".")
         imported = f"{package}.{rest.partition('.')[0]}"
         if package not in PACKAGES or not rest or rest == "__version__" or imported == room:
@@ -155,11 +157,9 @@ def test_the_core_names_no_plug_in_and_no_plug_in_imports_another() -> None:
                 assert name.split(".")[2] == below[0], f"{path}:{line}: a plug-in imports another"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SERVICE)))
-def test_a_library_is_imported_only_in_its_room(path: Path) -> None:
-    room = room_of(path)
-    for line, name in imports_of(path):
-        library = name.split(".")[0]
+def test_a_library_is_imported_only_in_its_room() -> None:
+    for path, line, name in IMPORTS:
+        room, library = room_of(path), name.split(".")[0]
         if library in ONLY_IN and library != room.partition(".")[0]:
             assert room in ONLY_IN[library], f"{path}:{line}: {library} belongs in {ONLY_IN[library]}"
         assert library not in NEVER_IN.get(room, set()), f"{path}:{line}: {room} must not know {library}"
@@ -187,8 +187,7 @@ def test_what_imports_faiss_is_named_for_it() -> None:
     assert [name for name in importing if not name.startswith("faiss_")] == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SERVICE)))
-def test_modules_do_no_work_when_imported(path: Path) -> None:
+def test_modules_do_no_work_when_imported() -> None:
     """At module level: imports, definitions, constants, docstrings. No calls for their effect, no loops."""
     allowed = (
         ast.Import,
@@ -199,7 +198,7 @@ def test_modules_do_no_work_when_imported(path: Path) -> None:
         ast.Assign,
         ast.AnnAssign,
     )
-    for node in tree_of(path).body:
+    for path, node in [(module, node) for module in MODULES for node in tree_of(module).body]:
         is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         is_guard = isinstance(node, ast.If) and any(
             word in ast.dump(node.test) for word in ("__main__", "TYPE_CHECKING")

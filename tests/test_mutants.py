@@ -111,7 +111,7 @@ MUTANTS = [
         "plugins/objects/fsspec_store.py",
         "self._call(lambda files: files.pipe_file(self._at(path), content, **condition))",
         "self._call(lambda files: files.pipe_file(self._at(path), content))",
-        "openbook/storage/test_object_store.py",
+        "openbook/plugins/objects/test_s3.py",
     ),
     Mutant(
         "no link below a folder of texts is followed",

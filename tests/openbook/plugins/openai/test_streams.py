@@ -23,9 +23,9 @@ from openbook.settings import Settings
 from tests.fixtures.clock import Clock
 from tests.fixtures.indexes import tiny_passages
 from tests.openbook.api.conftest import ADMIN, PERU, SlowSearch, get, post, serving, until
-from tests.openbook.api.test_openai import client_of, text_of, without_seconds
 from tests.openbook.api.test_server import counted
 from tests.openbook.api.test_streaming import Stepping
+from tests.openbook.plugins.openai.test_calls import client_of, text_of, without_seconds
 
 OPENBOOK = {"n_docs": 4}
 BOTH = ("chat", "responses")
