@@ -89,7 +89,7 @@ MOST_LINES = {
     "openbook_lab.datasets": 633,
     "openbook_lab.encyclopedia": 1346,
     "openbook_lab.evaluation": 4179,
-    "openbook_lab.training": 5031,
+    "openbook_lab.training": 5033,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
 MOST_LINES_SERVED = 18_078

@@ -4,9 +4,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
-import pytest
 
-from tests.openbook.api.conftest import BOTH_KINDS, MakeClient, Serve, SlowSearch, get, post, until
+from tests.openbook.api.conftest import Serve, SlowSearch, get, post, until
 from tests.openbook.api.test_server import counted
 
 QUESTIONS = [
@@ -27,24 +26,6 @@ def answer(server: str, body: dict[str, object]) -> httpx.Response:
 
 def queued(server: str, questions: int) -> None:
     until(lambda: counted(server, "openbook_queue_depth") == questions)
-
-
-@BOTH_KINDS
-def test_eight_clients_get_the_answers_that_one_client_gets(server: str, make_client: MakeClient) -> None:
-    alone = make_client(max_batch=1)
-    expected = [alone.post("/answer", json=body).json() for body in BODIES]
-    with ThreadPoolExecutor(8) as clients:
-        found = list(clients.map(lambda body: answer(server, body).json(), BODIES))
-    n_batches, n_questions = (counted(server, f"openbook_batch_size_{name}") for name in ("count", "sum"))
-    for one, other in zip(found, expected, strict=True):
-        for part, name in (("answers", "text"), ("passages", "passage_id")):
-            assert [entry[name] for entry in one[part]] == [entry[name] for entry in other[part]]
-        assert one["log_prob"] == pytest.approx(other["log_prob"], abs=1e-4)
-        for token, of_other in zip(one["tokens"], other["tokens"], strict=True):
-            assert token["posterior"] == pytest.approx(of_other["posterior"], abs=1e-4)
-    assert n_questions == len(BODIES)
-    # eight at once, of three kinds
-    assert n_batches < n_questions
 
 
 def test_under_load_the_requests_are_the_sum_of_their_outcomes(serve: Serve, slow_search: SlowSearch) -> None:

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny, tiny_passages, tiny_vectors
-from tests.openbook.api.conftest import ADMIN, BOTH_KINDS, MakeClient, ended_with
+from tests.openbook.api.conftest import BOTH_KINDS, MakeClient, ended_with
 
 VERSIONS = ["tiny-2018", "tiny-2016"]
 PARTING = {"question": "who is the president of peru ?", "n_docs": 12, "num_beams": 2, "max_new_tokens": 8}
@@ -44,24 +44,6 @@ def test_the_groups_say_which_version_says_what(indexes_folder: Path, make_clien
     ]
 
 
-def test_versions_that_say_the_same_agree(reader: TestClient) -> None:
-    # the passages that count most for this question did not change
-    body = reader.post("/compare", json={**PARTING, "n_docs": 3, "versions": VERSIONS}).json()
-    [text] = {answer["answer"] for answer in body["answers"]}
-    assert body["agree"] is True
-    assert body["groups"] == [{"answer": text, "versions": VERSIONS}]
-
-
-@BOTH_KINDS
-def test_a_comparison_goes_on_under_swaps_and_never_mixes(client: TestClient) -> None:
-    for swap in range(4):
-        version = ("tiny-2018", "tiny-2016")[swap % 2]
-        assert client.post("/index/swap", json={"version": version}, headers=ADMIN).status_code == 200
-        body = client.post("/compare", json={**PARTING, "versions": VERSIONS}).json()
-        assert [answer["index"]["version"] for answer in body["answers"]] == VERSIONS
-        assert {answer["index"]["generation"] for answer in body["answers"]} == {swap + 1}
-
-
 @pytest.mark.parametrize(
     ("changed", "ended"),
     [
@@ -74,11 +56,6 @@ def test_a_comparison_is_refused_as_a_whole(
     reader: TestClient, changed: dict[str, object], ended: tuple[int, str]
 ) -> None:
     assert ended_with(reader.post("/compare", json=PARTING | {"versions": VERSIONS} | changed)) == ended
-
-
-def test_a_version_that_is_not_open_is_not_compared(make_client: MakeClient) -> None:
-    response = make_client(residents=1).post("/compare", json={**PARTING, "versions": VERSIONS})
-    assert ended_with(response) == (409, "index_not_resident")
 
 
 def test_the_access_log_names_all_the_versions(reader: TestClient, caplog: pytest.LogCaptureFixture) -> None:

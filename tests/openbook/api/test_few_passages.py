@@ -61,10 +61,3 @@ def test_a_comparison_reads_of_each_version_what_it_holds(few: TestClient) -> No
     body = {"question": PERU, "versions": ["two", "twelve"], "max_new_tokens": 2}
     answers = few.post("/compare", json=body).raise_for_status().json()["answers"]
     assert [len(one["passages"]) for one in answers] == [2, 4]
-
-
-def test_openai_s_clients_are_answered_too(few: TestClient) -> None:
-    found = few.post("/v1/chat/completions", json=CHAT)
-    assert found.status_code == 200, found.text
-    refusal = few.post("/v1/chat/completions", json=CHAT | {"openbook": {"n_docs": 3}}).json()["error"]
-    assert (refusal["param"], refusal["code"]) == ("openbook.n_docs", "invalid_request")

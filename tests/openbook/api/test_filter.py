@@ -1,6 +1,5 @@
 """Questions that read only some of the passages."""
 
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from openbook.settings import settings_class
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.databases import FILES_OR_MILVUS, addresses, push_all_vectors
 from tests.fixtures.indexes import publish_tiny, tiny_passages
-from tests.openbook.api.conftest import ADMIN, BODIES, PERU, PINNED, TOKEN, MakeClient, client_of, refused
+from tests.openbook.api.conftest import ADMIN, BODIES, PERU, PINNED, TOKEN, client_of, refused
 
 # The first six passages are of 2016, the others of 2018; each third has no date.
 LATE = {"field": "meta.published", "operator": ">=", "value": "2018-01-01"}
@@ -181,38 +180,3 @@ def test_hostile_filters_are_the_client_s_fault(dated: TestClient, chosen: str) 
             "filter_field_unknown",
         )
         assert len(response.text) < 2000
-
-
-def test_filtered_questions_are_answered_while_the_index_is_swapped(
-    dated_folder: Path, make_client: MakeClient
-) -> None:
-    """Each answer is of one version, and only of what passes there; questions with two filters do not mix."""
-    store = IndexStore(dated_folder)
-    passages = [replace(one, metadata=(("row", -row),)) for row, one in enumerate(tiny_passages("tiny-2018"))]
-    publish_tiny(store, "tiny-2018", as_version="other", passages=passages)
-    client = make_client(indexes=dated_folder, residents=2, milvus_databases=addresses(dated_folder))
-    ends: list[tuple[str, str, int | str]] = []
-
-    def ask(operator: str) -> None:
-        chosen = {"field": "meta.row", "operator": operator, "value": 3}
-        for _ in range(6):
-            response = client.post("/retrieve", json={"question": PERU, "n_docs": 12, "filter": chosen})
-            found = response.json()
-            if response.status_code == 200:
-                ends.append((operator, found["index"]["version"], len(found["passages"])))
-            else:
-                ends.append((operator, found["detail"].split("'")[1], found["code"]))
-
-    threads = [threading.Thread(target=ask, args=(operator,)) for operator in (">", "<=") * 2]
-    for thread in threads:
-        thread.start()
-    for version in ("other", "tiny-2016", "other"):
-        assert client.post("/index/swap", json={"version": version}, headers=ADMIN).status_code == 200
-    for thread in threads:
-        thread.join()
-    ask(">")
-    assert set(ends) <= {
-        *((">", "tiny-2016", 8), (">", "other", "filter_matches_nothing")),
-        *(("<=", "tiny-2016", 4), ("<=", "other", 12)),
-    }
-    assert {version for _, version, _ in ends} == {"tiny-2016", "other"}

@@ -84,18 +84,6 @@ def test_while_the_old_index_drains_the_stage_and_its_readers_are_told(serve: Se
     assert live(server) == "tiny-2018"
 
 
-def test_a_swap_does_not_wait_for_ever_for_questions_to_end(serve: Serve, slow_search: SlowSearch) -> None:
-    server = serve(residents=1, drain_s=0.1)
-    client = slow_search.ask(server, QUESTION)
-    slow_search.wait(1)
-    response = post(f"{server}/index/swap", json={"version": "tiny-2018", "policy": "resource"}, headers=ADMIN)
-    assert ended_with(response) == (504, "drain_timed_out")
-    assert live(server) == "tiny-2016"
-    slow_search.go_on.set()
-    assert client.recv(12) == b"HTTP/1.1 200"
-    client.close()
-
-
 def test_a_rollback_without_a_body_is_one_with_all_defaults(serve: Serve) -> None:
     server = serve()
     assert post(f"{server}/index/swap", json={"version": "tiny-2018"}, headers=ADMIN).status_code == 200
@@ -115,20 +103,6 @@ def test_a_rollback_leads_to_the_version_before_and_twice_leads_back(serve: Serv
     assert post(f"{server}/index/rollback", json=LEFT_ALONE, headers=ADMIN).status_code == 202
     until(lambda: progress(server)["state"] == "done")
     assert live(server) == "tiny-2018"
-
-
-def test_a_service_that_was_started_again_knows_what_to_roll_back_to(serve: Serve) -> None:
-    post(f"{serve()}/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
-    again = serve()
-    assert live(again) == "tiny-2018"
-    response = post(f"{again}/index/rollback", json={"verify": "checksum"}, headers=ADMIN)
-    assert (response.status_code, response.json()["version"]) == (200, "tiny-2016")
-
-
-def test_without_a_swap_there_is_nothing_to_roll_back_to(server: str) -> None:
-    response = post(f"{server}/index/rollback", json={}, headers=ADMIN)
-    assert ended_with(response) == (409, "no_previous_index")
-    assert live(server) == "tiny-2016"
 
 
 def test_a_version_that_was_loaded_can_be_named_and_the_live_one_stays(serve: Serve, settings: Settings) -> None:

@@ -119,30 +119,6 @@ def test_a_deadline_is_kept_and_the_slot_is_free_again_soon(
         assert post(f"{server}/answer", json={**QUESTION, "timeout_s": 60}).status_code == 200
 
 
-def test_questions_during_swaps_are_answered_from_the_version_that_they_name(server: str) -> None:
-    swapped, seen = threading.Event(), set()
-
-    def ask_on() -> None:
-        while not swapped.is_set():
-            body = {**QUESTION, "n_docs": 12, "num_beams": 1, "max_new_tokens": 3}
-            answer = post(f"{server}/answer", json=body).raise_for_status().json()
-            assert {one["text"] for one in answer["passages"]} == TEXTS[answer["index"]["version"]]
-            seen.add((answer["index"]["version"], answer["index"]["generation"]))
-
-    with ThreadPoolExecutor(4) as clients:
-        asking = [clients.submit(ask_on) for _ in range(4)]
-        try:
-            for swap in range(10):
-                version = ("tiny-2018", "tiny-2016")[swap % 2]
-                swapped_to = post(f"{server}/index/swap", json={"version": version}, headers=ADMIN).json()
-                assert swapped_to["generation"] == swap + 1
-                until(lambda now=(version, swap + 1): now in seen)
-        finally:
-            swapped.set()
-    for one in asking:
-        one.result()
-
-
 def test_the_end_waits_for_questions_and_closes_the_index(
     settings: Settings, engine: RagEngine, slow_search: SlowSearch
 ) -> None:

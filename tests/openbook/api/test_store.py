@@ -18,7 +18,7 @@ from openbook.plugins.objects import fsspec_store
 from openbook.plugins.objects.fsspec_store import FsspecStore
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
-from openbook.storage import copying, remote_store
+from openbook.storage import remote_store
 from tests.fixtures.stores import Silence, push_all
 from tests.openbook.api.conftest import ADMIN, PINNED, client_of, ended_with, until
 
@@ -28,11 +28,7 @@ HOLD_S = 240
 
 
 @pytest.fixture(autouse=True)
-def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "RANGE_BYTES", 256)
-    monkeypatch.setattr(copying, "LOOK_S", 0.005)
-    monkeypatch.setattr(fsspec_store, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(fsspec_store, "LONGEST_PAUSE_S", 0.001)
+def trying(soon_again: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_store, "AWAY_S", 0.05)
     monkeypatch.setattr(first_index, "FIRST_PAUSE_S", 0.02)
     monkeypatch.setattr(first_index, "LONGEST_PAUSE_S", 0.02)

@@ -12,12 +12,8 @@ import pytest
 
 from openbook.application.admission import WorkPool
 from openbook.application.batching import Batch
-from openbook.errors import DeadlineExceeded, DrainTimedOut, IndexCorrupt, Overloaded
-from openbook.storage.snapshot import IndexSnapshot
-from tests.fixtures.replicas import Start
-from tests.openbook.application.conftest import NEW, OLD, TIMEOUT, samples, soon
-
-FAILED = 'openbook_current_follow_failures_total{code="index_corrupt"}'
+from openbook.errors import DeadlineExceeded, Overloaded
+from tests.openbook.application.conftest import TIMEOUT
 
 
 @pytest.fixture
@@ -71,34 +67,3 @@ def test_deadlines_and_admission_do_not_change(pool: WorkPool) -> None:
         assert await closing
 
     asyncio.run(main())
-
-
-def test_leases_drains_and_the_times_of_a_swap_do_not_change(start: Start) -> None:
-    replica = start(drain_s=0.2)
-    with replica.live.lease() as lease:
-        started = time.monotonic()
-        with pytest.raises(DrainTimedOut):
-            replica.swap_index.begin("tiny-2018", policy="resource").result(TIMEOUT)
-        assert 0.2 <= time.monotonic() - started < TIMEOUT
-        assert lease.snapshot.passages([0])
-        assert replica.live.now() == OLD
-    assert 0 < replica.swap_index.begin("tiny-2018").result(TIMEOUT).seconds["total"] < TIMEOUT
-    assert replica.live.now() == NEW
-
-
-def test_following_does_not_change(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[float] = []
-
-    def fail(self: IndexSnapshot, report: object = None) -> None:
-        tried.append(time.monotonic())
-        raise IndexCorrupt("size", version=self.info.version, file="index.faiss", found=1, expected=2)
-
-    replica = start(follow_every_s=0.01, pauses_s=(0.2, 0.4))
-    replica.store.set_current("tiny-2018")
-    assert soon(lambda: replica.version() == "tiny-2018")
-    with monkeypatch.context() as patch:
-        patch.setattr(IndexSnapshot, "warm", fail)
-        replica.store.set_current("tiny-2016")
-        assert soon(lambda: samples(replica.telemetry).get(FAILED) == 2)
-        assert tried[1] - tried[0] >= 0.2
-    assert soon(lambda: replica.version() == "tiny-2016")

@@ -95,10 +95,6 @@ def cut_the_last_byte(store: IndexStore) -> None:
     passages.write_bytes(passages.read_bytes()[:-1])
 
 
-def cut_the_manifest(store: IndexStore) -> None:
-    (store.folder / "tiny-2018" / "manifest.json").write_text("{", encoding="utf-8")
-
-
 def build_with_another_encoder(store: IndexStore) -> None:
     publish_tiny(store, "tiny-2018", encoder_fingerprint="another", replace=True)
     # a version that cannot be served anyway is not read to its end

@@ -27,15 +27,15 @@ def assert_same(found: Sequence[Hypothesis], expected: Sequence[Found]) -> None:
     assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in expected], abs=1e-4)
 
 
-@pytest.mark.parametrize("n_docs", range(1, 11))
+@pytest.mark.parametrize("n_docs", [1, 2, 5, 10])
 def test_greedy_takes_the_likeliest_token_of_the_marginal(tiny: Subject, references: References, n_docs: int) -> None:
     case = make_case(n_docs, n_docs)
     (found,) = decode(tiny, case, num_beams=1)
     assert_same(found, [references(case).rag_token_greedy(MAX_NEW_TOKENS)])
 
 
-@pytest.mark.parametrize("num_beams", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize(("seed", "n_docs"), [(1, 1), (2, 2), (3, 3), (5, 5), (8, 8), (10, 10)])
+@pytest.mark.parametrize("num_beams", [2, 3, 5])
+@pytest.mark.parametrize(("seed", "n_docs"), [(1, 1), (2, 2), (5, 5), (10, 10)])
 def test_beams_hold_what_the_plain_search_finds(
     tiny: Subject, references: References, seed: int, n_docs: int, num_beams: int
 ) -> None:
@@ -68,18 +68,18 @@ def test_passages_of_one_length_need_no_padding_and_decode_alike(tiny: Subject, 
 def test_an_answer_that_says_nothing_keeps_its_document_prior(tiny: Subject, references: References) -> None:
     """The end-of-sequence alone is an answer like any other: log sum_z p(z | x) p(eos | x, z)."""
     empty = 0
-    for seed in range(40, 60):
+    for seed in range(40, 48):
         case = make_case(seed, 3)
-        (found,) = decode(tiny, case, num_beams=5)
+        (found,) = decode(tiny, case, num_beams=3)
         reference = references(case)
-        assert_same(found, reference.rag_token_beam(5, MAX_NEW_TOKENS))
+        assert_same(found, reference.rag_token_beam(3, MAX_NEW_TOKENS))
         for one in found:
             if one.token_ids == (reference.eos,):
                 empty += 1
                 prior = reference.log_prior()
                 by_hand = sum(math.exp(prior[z] + reference.next_log_probs(z, ())[reference.eos]) for z in range(3))
                 assert one.log_prob == pytest.approx(math.log(by_hand), abs=1e-4)
-    assert empty >= 5
+    assert empty >= 2
 
 
 def test_the_empty_answer_has_the_probability_that_both_models_give_it(tiny: Subject) -> None:
@@ -97,13 +97,13 @@ def test_answers_are_cut_at_max_new_tokens_without_an_end(
     tiny: Subject, references: References, max_new_tokens: int
 ) -> None:
     unended = 0
-    for seed in range(61, 67):
+    for seed in range(61, 65):
         case = make_case(seed, 3)
         (found,) = decode(tiny, case, num_beams=3, max_new_tokens=max_new_tokens)
         assert_same(found, references(case).rag_token_beam(3, max_new_tokens))
         unended += sum(one.token_ids[-1] != tiny.generator.eos for one in found)
         assert all(len(one.token_ids) <= max_new_tokens for one in found)
-    assert unended >= 3
+    assert unended >= 2
 
 
 def test_n_docs_is_what_was_given_not_the_checkpoints(tiny: Subject, references: References) -> None:

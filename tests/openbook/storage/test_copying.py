@@ -17,9 +17,7 @@ from openbook.errors import (
     StoreUnreachable,
     UnknownIndex,
 )
-from openbook.plugins.objects import fsspec_store
 from openbook.plugins.objects.fsspec_store import FsspecStore
-from openbook.storage import copying
 from openbook.storage.copying import pull, push, read_remote, verify_remote
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny
@@ -28,11 +26,7 @@ from tests.fixtures.stores import push_all
 QUIET = lambda share: None  # noqa: E731
 
 
-@pytest.fixture(autouse=True)
-def small_and_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "RANGE_BYTES", 256)
-    monkeypatch.setattr(copying, "LOOK_S", 0.005)
-    monkeypatch.setattr(fsspec_store, "FIRST_PAUSE_S", 0.001)
+pytestmark = pytest.mark.usefixtures("soon_again")
 
 
 @pytest.fixture

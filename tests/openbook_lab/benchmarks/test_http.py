@@ -1,4 +1,3 @@
-import math
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +14,6 @@ from openbook_lab.benchmarks.http import (
     OK,
     ClientProcess,
     Load,
-    at,
     batch_counts,
     batch_sizes,
     load_table,
@@ -87,14 +85,6 @@ def test_a_stream_is_timed_by_the_first_event_of_each_name(clients: ClientProces
         clients.hear(1)
 
 
-def test_what_ends_the_clients_reaches_who_asked_them() -> None:
-    with ClientProcess(1, [{"question": "nobody listens there"}]) as clients:
-        with pytest.raises(ConnectionRefusedError):
-            clients.ask(0)
-        with pytest.raises(ConnectionRefusedError):
-            clients.load(2, 0.1)
-
-
 def test_batches_are_told_by_size() -> None:
     telemetry = Telemetry()
     for size in (1, 1, 2, 5, 8, 100):
@@ -128,9 +118,3 @@ def test_rates_are_compared_within_their_round() -> None:
     assert (eight["times 1"], eight["batch mean"], eight["refused"], eight["p90 ms"]) == (3.0, 4.0, 1, 300)
     assert eight["processor ms an answer"] == pytest.approx(200)
     assert eight["engine %"] == pytest.approx(90)
-
-
-def test_a_share_of_values() -> None:
-    assert at([3.0, 1.0, 2.0, 4.0], 0.5) == 2.0
-    assert at([3.0, 1.0, 2.0, 4.0], 0.99) == 4.0
-    assert math.isnan(at([], 0.5))

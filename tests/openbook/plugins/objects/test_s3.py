@@ -12,7 +12,6 @@ import pytest
 from openbook.errors import CurrentConflict, ShuttingDown, StoreUnreachable, UnknownIndex
 from openbook.plugins.objects import fsspec_store
 from openbook.plugins.objects.fsspec_store import FsspecStore
-from openbook.storage import copying
 from openbook.storage.copying import pull, push, verify_remote
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.stores import SECRET, Line, ignore, push_all
@@ -21,11 +20,7 @@ URL = "s3://books/indexes"
 
 
 @pytest.fixture(autouse=True)
-def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "RANGE_BYTES", 256)
-    monkeypatch.setattr(copying, "LOOK_S", 0.005)
-    monkeypatch.setattr(fsspec_store, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(fsspec_store, "LONGEST_PAUSE_S", 0.01)
+def hasty(soon_again: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fsspec_store, "READ_TIMEOUT_S", 1)
 
 

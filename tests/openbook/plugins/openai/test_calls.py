@@ -1,6 +1,5 @@
 """OpenAI's own client, strict about every body, against a real server: a version is a model, an answer a completion."""
 
-import asyncio
 import re
 from collections.abc import Iterator
 from contextlib import closing
@@ -532,33 +531,6 @@ def test_a_full_queue_and_a_deadline_hold_there_too(serve: Serve, slow_search: S
         assert late.value.response.headers["x-should-retry"] == "false"
 
 
-def test_a_client_that_hangs_up_gives_its_place_back(serve: Serve, slow_search: SlowSearch) -> None:
-    server = serve(workers=1, max_queue=0)
-    with slow_search:
-        client = slow_search.ask(server, CHAT, "/v1/chat/completions")
-        slow_search.wait(1)
-        client.close()
-        counted = 'openbook_requests_total{outcome="cancelled",route="/v1/chat/completions"} 1.0'
-        until(lambda: counted in get(f"{server}/metrics").text)
-        slow_search.go_on.set()
-        until(lambda: "openbook_questions_running 0.0" in get(f"{server}/metrics").text)
-        assert post(f"{server}/v1/chat/completions", json=CHAT).status_code == 200
-
-
 def test_any_key_will_do_and_none(address: str) -> None:
     for headers in ({}, {"authorization": "Bearer sk-whatever"}, {"authorization": "Basic x"}):
         assert post(f"{address}/v1/chat/completions", json=CHAT, headers=headers).status_code == 200
-
-
-def test_the_asynchronous_client_gets_the_same(ai: openai.OpenAI, address: str) -> None:
-    async def both() -> tuple[Any, Any]:
-        async with openai.AsyncOpenAI(
-            base_url=f"{address}/v1", api_key="any", max_retries=0, _strict_response_validation=True
-        ) as client:
-            return await asyncio.gather(
-                client.chat.completions.create(**CHAT, extra_body=SMALL),
-                client.responses.create(**RESPONSE, extra_body=SMALL),
-            )
-
-    chat, response = asyncio.run(both())
-    assert text_of("chat", chat) == text_of("responses", response) == text_of("chat", ask(ai, "chat"))

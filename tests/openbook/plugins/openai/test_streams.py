@@ -1,6 +1,5 @@
 """OpenAI's own client, strict about every chunk and event, hears an answer while it is made."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,8 +20,7 @@ from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from tests.fixtures.clock import Clock
-from tests.fixtures.indexes import tiny_passages
-from tests.openbook.api.conftest import ADMIN, PERU, SlowSearch, get, post, serving, until
+from tests.openbook.api.conftest import PERU, SlowSearch, get, serving, until
 from tests.openbook.api.test_server import counted
 from tests.openbook.api.test_streaming import Stepping
 from tests.openbook.plugins.openai.test_calls import client_of, text_of, without_seconds
@@ -209,33 +207,6 @@ def test_each_part_comes_when_it_is_known(cased: openai.OpenAI, call: str, stepp
     assert list(parts)
 
 
-@pytest.mark.parametrize("call", BOTH)
-def test_the_clients_own_helpers_put_the_answer_together(ai: openai.OpenAI, call: str) -> None:
-    expected = text_of(call, asked_of(ai, call, PERU, stream=False))
-    if call == "chat":
-        messages: Any = [{"role": "user", "content": PERU}]
-        with ai.chat.completions.stream(model="openbook", messages=messages, extra_body={"openbook": OPENBOOK}) as chat:
-            assert chat.get_final_completion().choices[0].message.content == expected
-    else:
-        with ai.responses.stream(model="openbook", input=PERU, extra_body={"openbook": OPENBOOK}) as response:
-            assert response.get_final_response().output_text == expected
-
-
-def test_the_asynchronous_client_hears_the_same(ai: openai.OpenAI) -> None:
-    async def both() -> tuple[list[Any], list[Any]]:
-        async with openai.AsyncOpenAI(
-            base_url=ai.base_url, api_key="any", max_retries=0, _strict_response_validation=True
-        ) as client:
-            chat = await client.chat.completions.create(
-                model="openbook", messages=[{"role": "user", "content": PERU}], stream=True
-            )
-            response = await client.responses.create(model="openbook", input=PERU, stream=True)
-            return [one.to_dict() async for one in chat], [one.to_dict() async for one in response]
-
-    chat, response = asyncio.run(both())
-    assert "".join(deltas_of("chat", chat)) == "".join(deltas_of("responses", response)) != ""
-
-
 # --- how a stream ends -------------------------------------------------------------------------------------
 
 
@@ -313,23 +284,6 @@ def test_a_client_that_hangs_up_frees_its_place(server: str, stepping: Stepping)
     stepping.go_on()
     until(lambda: counted(server, "openbook_questions_running") == 0)
     assert [one["leases"] for one in get(f"{server}/index").json()["resident"]] == [0, 0]
-
-
-def test_a_stream_stays_with_its_version_through_a_swap(server: str, stepping: Stepping) -> None:
-    texts = {passage.passage_id: passage.text for passage in tiny_passages("tiny-2016")}
-    with client_of(server) as ai:
-        chat, response = (iter(asked_of(ai, call, PERU, stream=True)) for call in BOTH)
-        chunks, events = [next(chat).to_dict()], [next(response).to_dict()]
-        assert post(f"{server}/index/swap", json={"version": "tiny-2018"}, headers=ADMIN).json()["generation"] == 1
-        stepping.go_on()
-        chunks += [one.to_dict() for one in chat]
-        events += [one.to_dict() for one in response]
-        for whole in (chunks[-1]["openbook"], events[-1]["response"]["openbook"]):
-            assert (whole["index"]["version"], whole["index"]["generation"]) == ("tiny-2016", 0)
-            assert all(texts[one["passage_id"]] == one["text"] for one in whole["passages"])
-        named = {one["model"] for one in chunks} | {one["response"]["model"] for one in events if "response" in one}
-        assert named == {"openbook:tiny-2016"}
-        assert {one["model"] for one in heard(ai, "chat")} == {"openbook:tiny-2018"}
 
 
 # --- the text, piece by piece ------------------------------------------------------------------------------
