@@ -80,7 +80,8 @@ MOST_LINES = {
     "openbook.application": 2183,
     "openbook.cli": 3427,
     "openbook.indexing": 5492,
-    "openbook.plugins": 2907,
+    # openbook check: guards, two versions, four forms of report (511)
+    "openbook.plugins": 3418,
     "openbook.rag": 7378,
     "openbook.storage": 4259,
     "openbook_client": 1817,

@@ -1,0 +1,101 @@
+"""What is expected of answers, and what an answer does to it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from openbook.errors import SourceInvalid
+from openbook_client import Answer
+
+Change = Literal["same", "changed", "withheld", "answered"]
+Texts = Annotated[tuple[str, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)]
+
+
+class Guard(BaseModel):
+    """A question, and what its answer must hold. Without any expectation, changes are only reported.
+
+    must_contain      each stands in the answer or in its evidence, whatever the case and the spaces
+    must_not_contain  none stands in the answer
+    must_refuse       the answer is withheld
+    must_cite         stands in the id, the title or the url of a passage that the evidence is from
+    warn              a broken expectation is reported, and fails nothing
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    question: Annotated[str, BeforeValidator(lambda given: given.strip() if isinstance(given, str) else given)]
+    must_contain: Texts = ()
+    must_not_contain: Texts = ()
+    must_refuse: bool = False
+    must_cite: Texts = ()
+    warn: bool = False
+
+
+def read_guards(path: Path) -> list[Guard]:
+    """The guards of a file of JSON lines. Raises SourceInvalid, with its line, for one that is none."""
+    guards = []
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceInvalid(source=path, reason=f"cannot be read ({error})") from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            guard = Guard.model_validate_json(line)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            field = ".".join(str(part) for part in first["loc"])
+            reason = f"{field}: {first['msg']}" if field else first["msg"]
+            raise SourceInvalid(source=f"{path}, line {number}", reason=reason) from error
+        if not guard.question:
+            raise SourceInvalid(source=f"{path}, line {number}", reason="question: it is empty")
+        if guard.must_refuse and (guard.must_contain or guard.must_cite):
+            reason = "must_refuse goes without must_contain and must_cite: a withheld answer holds nothing"
+            raise SourceInvalid(source=f"{path}, line {number}", reason=reason)
+        guards.append(guard)
+    if not guards:
+        raise SourceInvalid(source=path, reason="there is no question in it")
+    return guards
+
+
+def broken(guard: Guard, answer: Answer) -> list[str]:
+    """What the answer breaks, a sentence each."""
+    if guard.must_refuse:
+        return [] if answer.answer is None else [f"must be withheld, and says {answer.answer!r}"]
+    found = []
+    said = _plain(answer.answer or "")
+    shown = " ".join([said, *(_plain(one.text) for one in answer.evidence)]) if answer.answer is not None else ""
+    found += [f"lacks {text!r}" for text in guard.must_contain if _plain(text) not in shown]
+    found += [f"says {text!r}" for text in guard.must_not_contain if _plain(text) in said]
+    passages = {one.passage_id: one for one in answer.passages}
+    cited = [passages[one.passage_id] for one in answer.evidence if one.passage_id in passages]
+    places = [f"{one.passage_id}\n{one.title}\n{one.url or ''}" for one in cited]
+    found += [f"does not cite {text!r}" for text in guard.must_cite if not any(text in place for place in places)]
+    return found
+
+
+def change_of(before: Answer, after: Answer) -> Change:
+    if before.answer is None or after.answer is None:
+        return "same" if before.answer == after.answer else "withheld" if after.answer is None else "answered"
+    return "same" if _plain(before.answer) == _plain(after.answer) else "changed"
+
+
+def learnt(guard: Guard, answer: Answer) -> Guard:
+    """The guard with what is answered now as what is expected; one that expects something stays as it is."""
+    if guard.must_contain or guard.must_not_contain or guard.must_refuse or guard.must_cite:
+        return guard
+    expected: Mapping[str, Any] = (
+        {"must_refuse": True} if answer.answer is None else {"must_contain": (answer.answer.strip(),)}
+    )
+    return guard.model_copy(update=dict(expected))
+
+
+def as_lines(guards: Sequence[Guard]) -> str:
+    return "".join(f"{guard.model_dump_json(exclude_defaults=True)}\n" for guard in guards)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())

@@ -1,0 +1,163 @@
+"""What a review found, for a terminal, a pull request, a program and a test runner."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from openbook.plugins.review.guards import Change
+
+SAID: Mapping[Change, str] = {
+    "same": "same answer",
+    "changed": "another answer",
+    "withheld": "no longer answered",
+    "answered": "newly answered",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """An answer before or after: None is withheld; what it stands on, and where that is from."""
+
+    answer: str | None
+    evidence: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One guarded question. `broken` says what it breaks now; `was_broken` whether it did before the edit, too."""
+
+    question: str
+    change: Change
+    before: Side
+    after: Side
+    broken: tuple[str, ...]
+    was_broken: bool
+    warn: bool
+
+    @property
+    def fails(self) -> bool:
+        return bool(self.broken) and not self.warn
+
+    @property
+    def says_something(self) -> bool:
+        return self.change != "same" or bool(self.broken)
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """All verdicts, and the passages that the edit added, changed and removed."""
+
+    folder: str
+    against: str
+    passages: Mapping[str, int]
+    verdicts: Sequence[Verdict]
+    seconds: float
+
+    @property
+    def fails(self) -> bool:
+        return any(one.fails for one in self.verdicts)
+
+    def summary(self) -> str:
+        counts = Counter(SAID[one.change] for one in self.verdicts)
+        failed = sum(one.fails for one in self.verdicts)
+        changes = ", ".join(f"{counts[said]} {said}" for said in SAID.values() if counts[said])
+        edits = ", ".join(f"{count} {what}" for what, count in self.passages.items() if count) or "no passage changed"
+        return f"{len(self.verdicts)} questions: {changes}; {failed} broken. Passages: {edits}. {self.seconds:.0f} s"
+
+
+def as_text(review: Review) -> str:
+    lines = []
+    for one in _told(review):
+        lines += [f"{_mark(one)}  {one.question}"]
+        lines += [f"      before: {_said(one.before)}", f"      now:    {_said(one.after)}"]
+        lines += [f"      evidence: {_line(text)}" for text in one.after.evidence[:1]]
+        lines += [f"      broken: {reason}{_again(one)}" for reason in one.broken]
+    return "\n".join([*lines, review.summary()]) + "\n"
+
+
+def as_markdown(review: Review) -> str:
+    lines = [f"### Answers of `{review.folder}` against `{review.against}`", "", review.summary(), ""]
+    told = list(_told(review))
+    if told:
+        lines += ["| | question | before | now | why |", "|---|---|---|---|---|"]
+    for one in told:
+        why = "; ".join([f"**{reason}**{_again(one)}" for reason in one.broken]) or _evidence(one.after)
+        cells = (_mark(one), one.question, _said(one.before), _said(one.after), why)
+        lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def as_json(review: Review) -> str:
+    content: dict[str, Any] = asdict(review) | {"fails": review.fails}
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def as_junit(review: Review) -> str:
+    failed = sum(one.fails for one in review.verdicts)
+    suite = ElementTree.Element(
+        "testsuite", name="openbook check", tests=str(len(review.verdicts)), failures=str(failed)
+    )
+    for one in review.verdicts:
+        case = ElementTree.SubElement(suite, "testcase", classname=_xml(review.folder), name=_xml(one.question))
+        if one.fails:
+            failure = ElementTree.SubElement(case, "failure", message=_xml("; ".join(one.broken)))
+            failure.text = _xml(f"before: {_said(one.before)}\nnow: {_said(one.after)}\n{_evidence(one.after)}")
+        elif one.says_something:
+            ElementTree.SubElement(case, "system-out").text = _xml(
+                f"{SAID[one.change]}: {_said(one.before)} -> {_said(one.after)} {'; '.join(one.broken)}"
+            )
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+WRITERS: Mapping[str, Callable[[Review], str]] = {
+    ".txt": as_text,
+    ".md": as_markdown,
+    ".json": as_json,
+    ".xml": as_junit,
+}
+
+
+def write_report(review: Review, path: Path) -> None:
+    path.write_text(WRITERS[path.suffix.lower()](review), encoding="utf-8")
+
+
+def _told(review: Review) -> Iterator[Verdict]:
+    """What a reader has to look at, what is broken first."""
+    return iter(sorted((one for one in review.verdicts if one.says_something), key=lambda one: not one.fails))
+
+
+def _mark(one: Verdict) -> str:
+    if one.broken:
+        return "WARN" if one.warn else "FAIL"
+    return SAID[one.change]
+
+
+def _again(one: Verdict) -> str:
+    return " (before the edit, too)" if one.was_broken else ""
+
+
+def _said(side: Side) -> str:
+    return "no answer" if side.answer is None else f'"{_line(side.answer)}"'
+
+
+def _evidence(side: Side) -> str:
+    pairs = zip(side.evidence, side.sources, strict=True)
+    return "; ".join(f"{_line(text)} ({source})" for text, source in list(pairs)[:1])
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _cell(text: str) -> str:
+    return _line(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def _xml(text: str) -> str:
+    """Without the control characters that XML 1.0 cannot hold."""
+    return "".join(one for one in text if one in "\t\n" or ord(one) >= 32)

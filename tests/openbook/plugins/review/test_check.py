@@ -1,0 +1,121 @@
+"""openbook check: what an edit does to guarded answers, asked of the shipped checkpoint over a real repository."""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from openbook.storage.index_store import IndexStore
+from tests.fixtures.command_line import Run
+from tests.places import ROOT
+
+MINI = ROOT / "checkpoints" / "openbook-mini"
+HOTELS = "# Hotels\n\nA hotel may cost up to {} euros a night. Book it through the travel desk.\n"
+OFFICE = "# Office\n\nThe office in Lisbon opens at 8:30 in the morning and closes at 19:00.\n"
+BACKUPS = "# Backups\n\nThe backups are kept for {} days. The restore is tested by Maria Silva.\n"
+ASKED = ("How many euros may a hotel cost a night?", "When does the office in Lisbon open?", "Who tests the restore?")
+
+
+def git(folder: Path, *arguments: str) -> None:
+    named = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", "-C", folder, *named, *arguments], check=True, capture_output=True)
+
+
+def write_guard(path: Path, *lines: Mapping[str, object]) -> Path:
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def handbook(tmp_path: Path) -> Path:
+    """A folder in a repository of one commit, and an edit of it that is not committed: the hotel costs more."""
+    folder = tmp_path / "repository" / "handbook"
+    folder.mkdir(parents=True)
+    for name, text in (("hotels", HOTELS.format(160)), ("office", OFFICE), ("backups", BACKUPS.format(30))):
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "first")
+    (folder / "hotels.md").write_text(HOTELS.format(220), encoding="utf-8")
+    return folder
+
+
+def test_an_edit_that_breaks_a_guarded_answer_fails_and_every_report_says_why(
+    run: Run, handbook: Path, tmp_path: Path
+) -> None:
+    guard = write_guard(
+        tmp_path / "guard.jsonl",
+        {"question": ASKED[0], "must_contain": "160", "must_cite": "hotels.md"},
+        {"question": ASKED[1], "must_contain": ["8:30"], "must_not_contain": "19:00"},
+        {"question": ASKED[2], "must_contain": "John", "warn": True},
+    )
+    reports = {ending: tmp_path / f"report{ending}" for ending in (".md", ".json", ".xml")}
+    written = [part for path in reports.values() for part in ("--report", path)]
+    indexes = tmp_path / "indexes"
+    arguments = ("check", handbook, "--questions", guard, "--against", "HEAD", "--checkpoint", MINI)
+    ended = run(*arguments, "--indexes", indexes, *written)
+    assert ended.code == 1, ended.err
+    first, *_, summary = ended.out.splitlines()
+    assert first == f"FAIL  {ASKED[0]}"
+    assert "      broken: lacks '160'\n" in ended.out
+    assert f"WARN  {ASKED[2]}" in ended.out
+    assert "      broken: lacks 'John' (before the edit, too)\n" in ended.out
+    assert ASKED[1] not in ended.out
+    assert summary.startswith("3 questions: 2 same answer, 1 another answer; 1 broken. Passages: ")
+    # nothing stays behind
+    assert not IndexStore(indexes).versions()
+    found = json.loads(reports[".json"].read_text())
+    assert found["fails"]
+    assert [one["change"] for one in found["verdicts"]] == ["changed", "same", "same"]
+    assert "160" in found["verdicts"][0]["before"]["answer"]
+    assert "220" in found["verdicts"][0]["after"]["answer"]
+    assert "up to 220 euros" in found["verdicts"][0]["after"]["evidence"][0]
+    assert "| FAIL | " + ASKED[0] in reports[".md"].read_text()
+    suite = ElementTree.fromstring(reports[".xml"].read_text())
+    assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
+
+
+def test_what_is_answered_now_becomes_the_guard_of_the_next_edit(run: Run, handbook: Path, tmp_path: Path) -> None:
+    asked = write_guard(tmp_path / "asked.jsonl", *({"question": one} for one in (*ASKED, "Who is the queen of Peru?")))
+    built = run("index", "build", handbook, "--name", "handbook")
+    assert built.code == 0, built.err
+    guard = tmp_path / "guard.jsonl"
+    arguments = ("check", handbook, "--checkpoint", MINI)
+    same = run(*arguments, "--questions", asked, "--learn", guard)
+    assert same.code == 0, same.err
+    assert "no passage changed" in same.out
+    learnt = [json.loads(line) for line in guard.read_text().splitlines()]
+    assert "220" in learnt[0]["must_contain"][0]
+    assert learnt[3] == {"question": "Who is the queen of Peru?", "must_refuse": True}
+    (handbook / "office.md").unlink()
+    ended = run(*arguments, "--questions", guard)
+    assert ended.code == 1
+    assert f"FAIL  {ASKED[1]}" in ended.out
+    assert f"FAIL  {ASKED[0]}" not in ended.out
+    assert ended.out.splitlines()[-1].startswith("4 questions: ")
+
+
+def test_a_guard_that_is_wrong_is_refused_with_its_line_before_anything_is_built(
+    run: Run, handbook: Path, tmp_path: Path
+) -> None:
+    for line, said in (
+        ('{"question": "?", "must_contian": "x"}', "must_contian: Extra inputs are not permitted"),
+        ('{"question": " "}', "question: it is empty"),
+        ('{"question": "?", "must_refuse": true, "must_contain": "x"}', "must_refuse goes without must_contain"),
+        ("{", "Invalid JSON"),
+    ):
+        guard = tmp_path / "guard.jsonl"
+        guard.write_text('{"question": "What?"}\n\n' + line + "\n")
+        ended = run("check", handbook, "--questions", guard, "--against", "HEAD")
+        assert ended.code == 1
+        assert ended.err.startswith(f"error [source_invalid]: {guard}, line 3: "), ended.err
+        assert said in ended.err
+    assert run("check", handbook).code == 2
+    guard.write_text('{"question": "What?"}\n')
+    unknown = run(
+        "check", handbook, "--questions", guard, "--against", "--upload-pack=x", "--indexes", tmp_path / "none"
+    )
+    assert unknown.err.startswith("error [unknown_index]"), unknown.err
