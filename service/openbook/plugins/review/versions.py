@@ -103,10 +103,11 @@ def _link(source: str, target: str) -> None:
 
 
 def _extract(folder: Path, commit: str, target: Path) -> None:
-    inside = _git(folder, "rev-parse", "--show-prefix") or ""
     archive = target.with_suffix(".tar")
-    if _git(folder, "archive", "--format=tar", f"--output={archive}", f"{commit}:{inside}") is None:
-        raise SettingInvalid(setting="--against", reason=f"the revision {commit[:12]} has no folder {inside or '.'}")
+    # of the repository, git packs the folder that it runs in
+    if _git(folder, "archive", "--format=tar", f"--output={archive}", commit) is None:
+        reason = f"the revision {commit[:12]} does not hold {folder}"
+        raise SettingInvalid(setting="--against", reason=reason)
     with tarfile.open(archive) as packed:
         packed.extractall(target, filter="data")
     archive.unlink()

@@ -36,9 +36,8 @@ def handbook(tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     for name, text in (("hotels", HOTELS.format(160)), ("office", OFFICE), ("backups", BACKUPS.format(30))):
         (folder / f"{name}.md").write_text(text, encoding="utf-8")
-    git(folder, "init", "-q")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "first")
+    for command in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "first")):
+        git(folder.parent, *command)
     (folder / "hotels.md").write_text(HOTELS.format(220), encoding="utf-8")
     return folder
 
