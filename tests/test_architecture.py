@@ -75,25 +75,25 @@ CLIENTS_EXTRA = {"mcp", "starlette", "uvicorn"}
 # Lines of Python that a room may have. A number goes down by itself; it goes up only together with its reason, in the
 # commit that needs it.
 MOST_LINES = {
-    "openbook": 1166,
+    "openbook": 1141,
     "openbook.api": 3102,
     "openbook.application": 2183,
-    "openbook.cli": 3427,
+    "openbook.cli": 3401,
     "openbook.indexing": 5492,
     # openbook check: guards, two versions, four forms of report (511)
-    "openbook.plugins": 3418,
+    "openbook.plugins": 4265,
     "openbook.rag": 7378,
-    "openbook.storage": 4259,
+    "openbook.storage": 3534,
     "openbook_client": 1817,
     "openbook_lab": 1,
-    "openbook_lab.benchmarks": 2308,
+    "openbook_lab.benchmarks": 2309,
     "openbook_lab.datasets": 633,
     "openbook_lab.encyclopedia": 1346,
     "openbook_lab.evaluation": 4179,
     "openbook_lab.training": 5033,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 18_078
+MOST_LINES_SERVED = 17_036
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

@@ -1,14 +1,13 @@
 """Every setting: name, default, help. The only reader of the environment."""
 
 import difflib
-import hashlib
 import os
 import re
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from platformdirs import user_cache_path, user_data_path
+from platformdirs import user_data_path
 from pydantic import BeforeValidator, Field, SecretStr, create_model, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -33,11 +32,6 @@ def default_indexes() -> Path:
     """`indexes` of the working directory where there is one, as in a clone; else a folder of the user's data."""
     here = Path("indexes")
     return here if here.is_dir() else user_data_path("openbook") / "indexes"
-
-
-def default_cache() -> Path:
-    """A folder of the user's cache."""
-    return user_cache_path("openbook") / "indexes"
 
 
 class Settings(BaseSettings):
@@ -77,17 +71,6 @@ class Settings(BaseSettings):
         default_factory=lambda: str(default_indexes()),
         description="Folder that holds the index versions and CURRENT, or the address of a store of them such as "
         "s3://bucket/prefix; without it ./indexes where that is there, else openbook/indexes among your data.",
-    )
-    cache: Path = Field(
-        default_factory=default_cache,
-        description="Folder for local copies of a store's versions; without it openbook/indexes in your cache.",
-    )
-    keep_local: int = Field(
-        2,
-        ge=1,
-        le=1000,
-        description="Versions of a store to keep on this machine's disk. Never deletes the live version, the "
-        "rollback target, a version in use, or one that is not in the store.",
     )
     index: str | None = Field(
         None, description="Version to serve at start; without it the one that CURRENT names, else the newest."
@@ -205,14 +188,6 @@ class Settings(BaseSettings):
         if self.indexes_url is None and "follow_s" not in self.model_fields_set:
             return 0.0
         raise SettingInvalid(setting="OPENBOOK_SWAP_POLICY", reason=FOLLOWS_UNDER_RESOURCE)
-
-    @property
-    def indexes_folder(self) -> Path:
-        """The folder of versions on this machine; of a store, that of its copies, one for each address."""
-        url = self.indexes_url
-        if url is None:
-            return Path(self.indexes)
-        return self.cache / hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:16]
 
 
 @cache

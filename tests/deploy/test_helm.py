@@ -17,7 +17,7 @@ from openbook.application.admission import WorkPool
 from openbook.application.live_index import LiveIndex
 from openbook.application.telemetry import Telemetry
 from openbook.plugins.objects.fsspec_store import FsspecStore
-from openbook.settings import Settings
+from openbook.settings import settings_class
 from tests.deploy.conftest import every
 from tests.deploy.test_files import DOCKERFILE, environment_of_the_image
 from tests.places import ROOT
@@ -184,7 +184,7 @@ def test_pods_run_the_image_as_it_is_with_settings_that_are_there(render: Render
             given = {one["name"]: one.get("value") for one in container["env"] if not one["name"].startswith("AWS_")}
             # as the service reads them
             read: dict[str, Any] = {key.removeprefix("OPENBOOK_").lower(): value or "x" for key, value in given.items()}
-            settings = Settings(**read)
+            settings = settings_class()(**read)
             assert {key.removeprefix("OPENBOOK_").lower() for key in given} == settings.model_fields_set
             mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
             volumes = {volume["name"]: volume for volume in pod["volumes"]}

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from openbook.plugins.objects import copying
+from openbook.plugins.objects.copying import pull, push, verify_remote
 from openbook.plugins.objects.fsspec_store import FsspecStore
-from openbook.storage import copying
-from openbook.storage.copying import pull, push, verify_remote
+from openbook.plugins.objects.remote_store import RemoteStore
 from openbook.storage.index_store import IndexStore
-from openbook.storage.remote_store import RemoteStore
 from tests.fixtures.replicas import Replica
 from tests.fixtures.stores import ignore, remote
 from tests.soak.books import check_book, publish_book

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from openbook.api.server import serve
-from openbook.settings import Settings
+from openbook.settings import settings_class
 from openbook.storage.snapshot import IndexSnapshot
 
 
@@ -56,7 +56,7 @@ def serve_until_told(settings: dict[str, object], log: str) -> None:
             os.dup2(opened, stream)
         os.close(opened)
         os.close(0)
-        status = serve(Settings(**settings))  # type: ignore[arg-type]
+        status = serve(settings_class()(**settings))  # type: ignore[arg-type]
     finally:
         os._exit(status)
 

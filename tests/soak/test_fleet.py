@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from openbook.plugins.objects.copying import push
 from openbook.plugins.objects.fsspec_store import FsspecStore
-from openbook.storage.copying import push
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.stores import Line
 from tests.fixtures.summary import Summary

@@ -29,7 +29,7 @@ from openbook.storage.current import NO_CURRENT, UNKNOWN_CURRENT, CurrentMark
 from openbook.storage.feedback import FeedbackFile
 from openbook.storage.history import SwapHistory
 from openbook.storage.index_store import IndexStore
-from openbook.storage.remote_store import store_of
+from openbook.storage.opening import store_of
 from openbook.storage.snapshot import IndexSnapshot
 from openbook.storage.verification import check_compatible
 

@@ -39,14 +39,14 @@ def build() -> typer.Typer:
     app.command()(serve)
     app.command()(ask)
     of_index = "The versions of the index: those on the disk, and the one that is served."
-    app.add_typer(group(of_index, {**index.COMMANDS, **swap.COMMANDS}), name="index")
     app.command()(demo)
     app.command()(mcp)
-    # `average` comes from the lab
+    # of plug-ins: `checkpoint average` of the lab, `index pull`
     groups = {
+        "index": group(of_index, {**index.COMMANDS, **swap.COMMANDS}),
         "checkpoint": group(
             "Checkpoints: made of parts, exported, averaged.", {"compose": compose, "show": show, "export": export}
-        )
+        ),
     }
     _add_extensions(app, groups)
     for name, commands in groups.items():

@@ -17,7 +17,7 @@ from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoic
 from openbook.errors import FilterInvalid, SettingInvalid
 from openbook.settings import Settings
 from openbook.storage.filters import parse_filter
-from openbook.storage.remote_store import store_of
+from openbook.storage.opening import store_of
 from openbook_client import Answer, Comparison, Silent, Unreachable
 from openbook_client.calls import AbstainAbove
 

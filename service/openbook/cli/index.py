@@ -9,7 +9,7 @@ from rich.text import Text
 from openbook.cli.consoles import megabytes, output, print_json, say, size, table
 from openbook.cli.index_build import build
 from openbook.cli.index_change import bm25, delete, import_vectors, merge, prune
-from openbook.cli.index_copy import pull, push
+from openbook.cli.index_copy import push
 from openbook.cli.index_follow import follow
 from openbook.cli.index_update import diff, update
 from openbook.cli.options import argument, option, with_options
@@ -17,7 +17,7 @@ from openbook.entities import IndexInfo
 from openbook.errors import IndexCorrupt
 from openbook.indexing.building.work_folder import unfinished
 from openbook.settings import Settings
-from openbook.storage.remote_store import store_of
+from openbook.storage.opening import store_of
 
 
 @with_options
@@ -59,7 +59,7 @@ def list_versions(
             else "push one: openbook index push VERSION URL"
         )
         say(f"no index in {settings.indexes}; {how}")
-    for version in unfinished(settings.indexes_folder):
+    for version in unfinished(store.folder):
         say(
             f"{version} is unfinished: repeat its command to continue the build, or discard it with "
             f"openbook index delete {version}"
@@ -137,5 +137,4 @@ COMMANDS = {
     "bm25": bm25,
     "prune": prune,
     "push": push,
-    "pull": pull,
 }

@@ -16,8 +16,8 @@ from openbook.indexing.building.work_folder import work_place
 from openbook.indexing.sources import named_sources, open_source
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
+from openbook.storage.opening import folder_of
 from openbook.storage.placing import check_free
-from openbook.storage.remote_store import folder_of
 
 # Making BM25 takes some 2.4 kB of memory a passage: more passages have it only where that is asked for.
 BM25_UNASKED = 1_000_000

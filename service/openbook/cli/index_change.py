@@ -16,9 +16,9 @@ from openbook.indexing.bm25_build import K1, B, Bm25Parameters
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.indexing.building.work_folder import bases, work_place
 from openbook.settings import Settings
+from openbook.storage.opening import RemoteVersions, folder_of, store_of
 from openbook.storage.placing import PRUNE_AFTER_S, delete_version
 from openbook.storage.placing import prune as prune_store
-from openbook.storage.remote_store import RemoteStore, folder_of, store_of
 from openbook.storage.retention import Retention, retire
 
 PERCENT = 100
@@ -176,10 +176,8 @@ def delete(
     from openbook.indexing.building.work_folder import locked, remove
 
     store = store_of(settings)
-    if isinstance(store, RemoteStore):
-        if version not in store.objects.versions():
-            raise UnknownIndex(version=version, available=store.objects.versions())
-        if not yes and not typer.confirm(f"Remove the version {version} in {store.objects.url}?", err=True):
+    if isinstance(store, RemoteVersions):
+        if not yes and not typer.confirm(f"Remove the version {version} in {store.url}?", err=True):
             raise typer.Abort
         store.remove(version)
         say(f"removed {version}")

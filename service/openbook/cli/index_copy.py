@@ -1,4 +1,4 @@
-"""openbook index: push, pull"""
+"""openbook index push"""
 
 from typing import Annotated
 
@@ -7,9 +7,7 @@ from openbook.cli.options import argument, option, with_options
 from openbook.cli.progress import StageBars
 from openbook.errors import SettingInvalid
 from openbook.settings import Settings
-from openbook.storage import copying
-from openbook.storage.object_store import open_objects
-from openbook.storage.remote_store import RemoteStore, folder_of, store_of
+from openbook.storage.opening import folder_of, remote_store
 from openbook.storage.vector_store import kind_of, vector_store
 
 
@@ -45,32 +43,11 @@ def push(
         return
     if name is not None:
         raise SettingInvalid(setting="--name", reason="goes with a database: in a store a version keeps its name")
-    objects = open_objects(url)
+    there = remote_store(url, settings)
     with StageBars() as bars:
-        sent = copying.push(objects, store, version, lambda share: bars.show("push", share), replace=force)
+        sent = there.receive(store, version, lambda share: bars.show("push", share), replace=force)
     n_bytes = sum(file.bytes for file in info.files.values())
     say(f"pushed {version}, {size(n_bytes)}" if sent else f"{version} is there already")
-    if objects.current_mark() is None:
-        objects.write_current(version, None)
+    if there.current_mark() is None:
+        there.set_current(version)
         say(f"{version} is CURRENT there: services start with it")
-
-
-@with_options
-def pull(
-    settings: Annotated[Settings, "indexes", "cache"],
-    version: str | None = argument("VERSION", "The version; without it, the one that CURRENT names.", default=None),
-) -> None:
-    """Bring a version of the store --indexes to this machine, so that a service here need not wait for it.
-
-    You may stop it at any time: the same command, or a service, goes on where it was.
-    """
-    store = store_of(settings)
-    if not isinstance(store, RemoteStore):
-        raise SettingInvalid(setting="--indexes", reason=f"{store.folder} is a folder: there is nothing to pull")
-    version = version or store.default_version()
-    if store.is_here(version):
-        say(f"{version} is here already")
-        return
-    with StageBars() as bars:
-        store.fetch(version, lambda share: bars.show("pull", share))
-    say(f"pulled {version} to {store.folder}")

@@ -24,7 +24,7 @@ from openbook.indexing.text_tree import stamp_of
 from openbook.settings import Settings
 from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
-from openbook.storage.remote_store import folder_of
+from openbook.storage.opening import folder_of
 from openbook.storage.retention import Retention, retire
 from openbook_client import OpenbookError as ServiceError
 

@@ -18,7 +18,7 @@ from openbook.cli.options import REQUIRED, argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.errors import SourceInvalid
 from openbook.settings import Settings
-from openbook.storage.remote_store import folder_of
+from openbook.storage.opening import folder_of
 from openbook.storage.snapshot import IndexSnapshot
 from openbook.storage.vectors import slices
 

@@ -17,8 +17,8 @@ from openbook.errors import SettingInvalid, StoreUnreachable
 from openbook.extensions import checkpoint_folder
 from openbook.settings import DEFAULT_CHECKPOINT, Settings, settings_class
 from openbook.storage.index_store import IndexStore
+from openbook.storage.opening import folder_of, store_of
 from openbook.storage.placing import place_copy
-from openbook.storage.remote_store import folder_of, store_of
 from openbook_client.wire import check_token
 
 # The first becomes CURRENT where there is none.

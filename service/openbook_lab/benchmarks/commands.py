@@ -11,6 +11,7 @@ from openbook.cli.progress import ProgressBar
 from openbook.settings import Settings
 from openbook.storage.faiss_index import IndexType
 from openbook.storage.index_store import IndexStore
+from openbook.storage.opening import store_of
 from openbook_lab.benchmarks.http import Clients
 from openbook_lab.benchmarks.index_vectors import VectorsAsked
 from openbook_lab.benchmarks.names import CONTESTANTS, MODES, SHAPES, chosen, numbers
@@ -126,7 +127,7 @@ def swap(
 
     with tempfile.TemporaryDirectory(prefix="openbook-bench-", dir=folder) as made, ProgressBar() as progress:
         if version is not None:
-            link_twins(Path(made), IndexStore(settings.indexes_folder), version)
+            link_twins(Path(made), store_of(settings), version)
         else:
             # a child builds them, so that its memory is not measured
             in_child(progress.update, build_versions, Path(made), passages, dimension, index_type)
@@ -185,7 +186,7 @@ def index(
         if vectors.drawn:
             # a number that cannot be is found before anything is drawn
             specs(types, vectors.passages, vectors.dimension, of_index.numbers)
-        places = vectors.prepare(place, settings.indexes_folder, progress)
+        places = vectors.prepare(place, store_of(settings).folder, progress)
         chosen_specs = specs(types, *places.shape, of_index.numbers)
         report = measure_indexes(place, places, chosen_specs, threads, progress, filter_share, cold)
     files.show(report)

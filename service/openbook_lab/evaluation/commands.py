@@ -245,7 +245,7 @@ def calibrate(
     The generator reads the candidates once; what it says is kept in --work.
     """
     from openbook.rag.checkpoint import FACTS_FILE, load_checkpoint
-    from openbook.storage.index_store import IndexStore
+    from openbook.storage.opening import store_of
     from openbook_lab.evaluation.abstention import draw_risk
     from openbook_lab.evaluation.book_study import CANDIDATES
     from openbook_lab.evaluation.calibration import calibrate_checkpoint
@@ -262,7 +262,7 @@ def calibrate(
             checkpoint,
             folder,
             books,
-            IndexStore(settings.indexes_folder, settings),
+            store_of(settings),
             n_docs=options.n_docs,
             work=options.work,
             progress=progress,

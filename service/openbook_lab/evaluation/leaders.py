@@ -20,7 +20,7 @@ from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.splitting import passages
 from openbook.rag.checkpoint import choose_dtype
 from openbook.settings import Settings
-from openbook.storage.index_store import IndexStore
+from openbook.storage.opening import store_of
 from openbook_lab.datasets.qa_metrics import exact_match
 from openbook_lab.encyclopedia import articles, load_world, questions, shuffled
 from openbook_lab.encyclopedia.world import DEMO_YEARS
@@ -112,7 +112,7 @@ def measure_leaders(settings: Settings, options: Options) -> Report:
         elsewhere = settings if options.url is not None else settings.model_copy(update={"indexes": Path(temporary)})
         for seed in options.shuffled:
             book = ShuffledBook(SHUFFLED_YEAR, seed)
-            store = IndexStore(elsewhere.indexes_folder, elsewhere)
+            store = store_of(elsewhere)
             if book.version not in store.versions():
                 quieten_libraries()
                 encoder = PassageEncoder.load(dtype=choose_dtype("auto", "cpu"))

@@ -11,7 +11,7 @@ from openbook.indexing.index_builder import Progress
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.retriever import QuestionEncoder
 from openbook.settings import Settings
-from openbook.storage.index_store import IndexStore
+from openbook.storage.opening import store_of
 from openbook.storage.snapshot import IndexSnapshot
 from openbook.storage.verification import check_compatible
 from openbook_lab.datasets.generation_files import read_prompts
@@ -36,7 +36,7 @@ def open_index(settings: Settings, n_docs: int, *asking: Checkpoint) -> Iterator
 
     Raises IndexIncompatible where its vectors are not those that a checkpoint `asking` searches, InvalidRequest.
     """
-    store = IndexStore(settings.indexes_folder, settings)
+    store = store_of(settings)
     with closing(store.open(settings.index or store.default_version())) as snapshot:
         for checkpoint in asking:
             dimension = QuestionEncoder(checkpoint).dimension

@@ -2,6 +2,7 @@
 
 import base64
 import shutil
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -52,7 +53,7 @@ def test_a_swap_that_nobody_waits_for_tells_how_it_goes_and_ends(serve: Serve) -
 
 def test_a_swap_that_nobody_waits_for_says_why_it_failed(serve: Serve, settings: Settings) -> None:
     server = serve(residents=1)
-    (settings.indexes_folder / "tiny-2018" / "passages.arrow").write_bytes(b"")
+    (Path(settings.indexes) / "tiny-2018" / "passages.arrow").write_bytes(b"")
     body = {"version": "tiny-2018", **LEFT_ALONE}
     assert post(f"{server}/index/swap", json=body, headers=ADMIN).status_code == 202
     until(lambda: progress(server)["state"] != "running")
@@ -106,11 +107,11 @@ def test_a_rollback_leads_to_the_version_before_and_twice_leads_back(serve: Serv
 
 
 def test_a_version_that_was_loaded_can_be_named_and_the_live_one_stays(serve: Serve, settings: Settings) -> None:
-    shutil.rmtree(settings.indexes_folder / "tiny-2018")
+    shutil.rmtree(Path(settings.indexes) / "tiny-2018")
     server = serve()
     pinned = {**QUESTION, "index": "tiny-2018"}
     assert ended_with(post(f"{server}/answer", json=pinned)) == (404, "unknown_index")
-    publish_tiny(IndexStore(settings.indexes_folder), "tiny-2018")
+    publish_tiny(IndexStore(Path(settings.indexes)), "tiny-2018")
     assert ended_with(post(f"{server}/answer", json=pinned)) == (409, "index_not_resident")
     response = post(f"{server}/index/load", json={"version": "tiny-2018", "verify": "checksum"}, headers=ADMIN)
     assert response.status_code == 200
@@ -133,7 +134,7 @@ def test_what_cannot_be_loaded_is_refused_with_its_code(serve: Serve, settings: 
     alone = serve(residents=1)
     assert load(alone, "tiny-2018") == (507, "index_too_large")
     assert load(alone, "wiki-1999") == (404, "unknown_index")
-    publish_tiny(IndexStore(settings.indexes_folder), "tiny-2018", encoder_fingerprint="another", replace=True)
+    publish_tiny(IndexStore(Path(settings.indexes)), "tiny-2018", encoder_fingerprint="another", replace=True)
     assert load(serve(residents=2), "tiny-2018") == (409, "index_incompatible")
 
 
@@ -230,7 +231,7 @@ def test_a_token_beyond_ascii_opens_over_a_socket(serve: Serve, token: str) -> N
 
 def test_a_service_follows_current_and_says_so_where_it_cannot(serve: Serve, settings: Settings) -> None:
     server = serve(follow_s=0.05, residents=1)
-    store = IndexStore(settings.indexes_folder)
+    store = IndexStore(Path(settings.indexes))
 
     def following() -> dict[str, Any]:
         found: dict[str, Any] = get(f"{server}/readyz").raise_for_status().json()["following"]

@@ -103,7 +103,7 @@ def test_a_service_that_is_set_to_bm25_does_not_swap_to_a_version_without_it(
 @pytest.fixture
 def weighing(settings: Settings) -> Iterator[TestClient]:
     """A client of a service whose checkpoint has a prior, and of whose versions one has BM25."""
-    add_bm25(IndexStore(settings.indexes_folder), "tiny-2018")
+    add_bm25(IndexStore(Path(settings.indexes)), "tiny-2018")
     checkpoint = load_checkpoint(settings.checkpoint)
     facts = replace(checkpoint.facts, prior=PriorWeights(dense=0.5, bm25=2.0))
     with client_of(create_app(settings, engine=RagEngine(replace(checkpoint, facts=facts)))) as client:

@@ -31,7 +31,7 @@ def test_an_answer_has_the_documented_body(
     response = client.post("/answer", json={"question": PERU, "model": model, "n_docs": 3, "num_answers": 2})
     assert response.status_code == 200
     body = response.json()
-    snapshot = IndexStore(settings.indexes_folder).open("tiny-2016")
+    snapshot = IndexStore(Path(settings.indexes)).open("tiny-2016")
     options = AnswerOptions(n_docs=3, model=model, num_beams=2, num_answers=2)  # type: ignore[arg-type]
     (expected,) = engine.answer([PERU], snapshot, options)
     snapshot.close()
@@ -145,7 +145,7 @@ def test_passages_say_where_they_are_from_in_every_answer(client: TestClient, se
     }
     said = (("n", 3), ("ok", True), ("share", 1.0), ("tags", ("x", "y")))
     rich = [replace(one, **(fields | {"metadata": said})) for one in tiny_passages("tiny-2018")]
-    publish_tiny(IndexStore(settings.indexes_folder), "tiny-2018", passages=rich, replace=True)
+    publish_tiny(IndexStore(Path(settings.indexes)), "tiny-2018", passages=rich, replace=True)
     assert client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN).status_code in (200, 202)
     for call, body in (
         ("answer", {"question": PERU}),
@@ -164,7 +164,7 @@ def test_passages_say_where_they_are_from_in_every_answer(client: TestClient, se
 def test_the_index_route_tells_what_is_live_open_and_on_disk(
     client: TestClient, settings: Settings, engine: RagEngine
 ) -> None:
-    store = IndexStore(settings.indexes_folder)
+    store = IndexStore(Path(settings.indexes))
     sizes = [sum(file.bytes for file in store.info(version).files.values()) for version in store.versions()]
     response = client.get("/index")
     assert response.status_code == 200
@@ -185,7 +185,7 @@ def test_the_index_route_tells_what_is_live_open_and_on_disk(
 
 
 def test_a_version_tells_its_manifest(client: TestClient, settings: Settings) -> None:
-    manifest = json.loads((settings.indexes_folder / "tiny-2018" / "manifest.json").read_text(encoding="utf-8"))
+    manifest = json.loads((Path(settings.indexes) / "tiny-2018" / "manifest.json").read_text(encoding="utf-8"))
     body = client.get("/index/tiny-2018").json()
     # what a version has none of is not in its manifest
     absent = {name: body.pop(name) for name in ("passages_format", "metadata", "lineage", "bm25")}
@@ -223,7 +223,7 @@ def test_a_swap_changes_the_answers_and_nothing_else(client: TestClient, setting
     for answer, version in ((before, "tiny-2016"), (after, "tiny-2018")):
         assert {one["text"] for one in answer["passages"]} == {passage.text for passage in tiny_passages(version)}
     assert client.get("/readyz").json()["index"] == SWAPPED
-    assert (settings.indexes_folder / "CURRENT").read_text(encoding="utf-8") == "tiny-2018\n"
+    assert (Path(settings.indexes) / "CURRENT").read_text(encoding="utf-8") == "tiny-2018\n"
 
 
 def test_a_service_comes_back_on_the_version_that_it_was_swapped_to(make_client: MakeClient) -> None:
@@ -269,7 +269,7 @@ def test_a_swap_that_fails_leaves_the_old_index_serving(
     detail: str,
 ) -> None:
     if damage is not None:
-        damage(settings.indexes_folder / "tiny-2018")
+        damage(Path(settings.indexes) / "tiny-2018")
     response = client.post("/index/swap", json=body, headers=ADMIN)
     assert ended_with(response) == ended
     assert response.json()["detail"].startswith(detail)

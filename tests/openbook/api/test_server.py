@@ -153,7 +153,7 @@ def test_a_service_that_cannot_start_says_why_in_one_line(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    publish_tiny(IndexStore(settings.indexes_folder), "tiny-2018", encoder_fingerprint="another", replace=True)
+    publish_tiny(IndexStore(Path(settings.indexes)), "tiny-2018", encoder_fingerprint="another", replace=True)
     monkeypatch.setattr("openbook.api.server.configure_logging", lambda *_: None)
     with pytest.raises(error) as raised:
         serve(settings.model_copy(update=changed))

@@ -14,11 +14,11 @@ from starlette.testclient import TestClient
 from openbook.api.app import create_app
 from openbook.application import first_index
 from openbook.errors import StoreUnreachable
-from openbook.plugins.objects import fsspec_store
+from openbook.plugins.objects import fsspec_store, remote_store
 from openbook.plugins.objects.fsspec_store import FsspecStore
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
-from openbook.storage import remote_store
+from openbook.storage.opening import store_of
 from tests.fixtures.stores import Silence, push_all
 from tests.openbook.api.conftest import ADMIN, PINNED, client_of, ended_with, until
 
@@ -177,10 +177,10 @@ def test_a_service_that_ends_while_it_pulls_ends_soon_and_goes_on_later(
         slowly.setattr(FsspecStore, "read", slow)
         with client_of(app) as client:
             until(lambda: (client.get("/index/swap").json()["fraction"] or 0) > 0.1, TIMEOUT_S)
-    parts = list(settings.indexes_folder.glob(".pulling-*/*.part"))
+    parts = list(store_of(settings).folder.glob(".pulling-*/*.part"))
     assert [part.stat().st_size for part in parts] == [512]
     with client_of(create_app(settings, engine=engine)) as client:
         assert ready(client)["index"]["version"] == "tiny-2016"
-    assert not list(settings.indexes_folder.glob(".pulling-*"))
-    line = json.loads((settings.indexes_folder / "history.jsonl").read_text().splitlines()[0])
+    assert not list(store_of(settings).folder.glob(".pulling-*"))
+    line = json.loads((store_of(settings).folder / "history.jsonl").read_text().splitlines()[0])
     assert (line["outcome"], line["actor"]) == ("not_ready", "start")

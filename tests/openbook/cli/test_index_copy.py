@@ -4,6 +4,7 @@ import pytest
 
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
+from openbook.storage.opening import store_of
 from tests.fixtures.command_line import Run
 
 
@@ -24,7 +25,7 @@ def test_versions_are_pushed_listed_verified_pulled_and_deleted(run: Run, indexe
     pulled = run("index", "pull", "--indexes", store_url)
     assert "pulled tiny-2018 to " in pulled.err
     assert "is here already" in run("index", "pull", "tiny-2018", "--indexes", store_url).err
-    folder = Settings(indexes=store_url).indexes_folder
+    folder = store_of(Settings(indexes=store_url)).folder
     assert IndexStore(folder).verify("tiny-2018").snapshot_date == "2018-12-20"
     assert run("index", "delete", "tiny-2018", "--indexes", store_url, "-y").err.startswith("error [index_in_use]")
     assert run("index", "delete", "tiny-2016", "--indexes", store_url, "-y").err == "removed tiny-2016\n"

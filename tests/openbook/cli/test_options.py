@@ -95,7 +95,7 @@ def test_an_option_wins_over_the_environment_and_that_over_the_default(
     monkeypatch.setenv("OPENBOOK_PORT", "8001")
     monkeypatch.setenv("OPENBOOK_INDEXES", "books")
     settings = called("one", "--name", "x", "--indexes", "shelf")[0]
-    assert (settings.port, settings.indexes_folder, settings.workers) == (8001, Path("shelf"), 2)
+    assert (settings.port, Path(settings.indexes), settings.workers) == (8001, Path("shelf"), 2)
 
 
 def test_serve_has_an_option_for_every_setting_but_the_secrets(run: Run) -> None:

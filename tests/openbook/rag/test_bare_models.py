@@ -40,6 +40,7 @@ HEAVY = (
     "datasets",
     "bm25s",
     "s3fs",
+    "openbook.plugins.objects.remote_store",
     "pymilvus",
     "mwparserfromhell",
 )
@@ -54,7 +55,7 @@ from openbook.application.telemetry import Telemetry
 from openbook.entities import AnswerOptions
 from openbook.settings import Settings
 
-services = open_services(Settings(checkpoint=sys.argv[1], indexes=sys.argv[2], cache=sys.argv[3]), Telemetry())
+services = open_services(Settings(checkpoint=sys.argv[1], indexes=sys.argv[2]), Telemetry())
 ready = set(sys.modules)
 with services.live.lease() as lease:
     for retriever in ("dense", "bm25"):
@@ -133,7 +134,7 @@ def test_serving_a_rag_folder_imports_nothing_heavy_before_or_after_it_is_ready(
     tiny_checkpoint: Path, indexes_folder: Path, tmp_path: Path
 ) -> None:
     add_bm25(IndexStore(indexes_folder), "tiny-2016")
-    arguments = [sys.executable, "-c", SERVE, str(tiny_checkpoint), str(indexes_folder), str(tmp_path)]
+    arguments = [sys.executable, "-c", SERVE, str(tiny_checkpoint), str(indexes_folder)]
     ended = subprocess.run(arguments, capture_output=True, text=True, timeout=250, check=False)
     assert ended.returncode == 0, ended.stderr
     said = json.loads(ended.stdout)

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -278,7 +279,7 @@ def test_a_service_out_of_reach_is_said_to_be_and_found_again(server: str, open_
 
 
 def test_the_attribution_stands_below_the_passages(app: FastAPI, settings: Settings, open_page: OpenPage) -> None:
-    publish_tiny(IndexStore(settings.indexes_folder), "tiny-2016", attribution="By its <b>authors</b>", replace=True)
+    publish_tiny(IndexStore(Path(settings.indexes)), "tiny-2016", attribution="By its <b>authors</b>", replace=True)
     with serving(app, settings) as server:
         page = open_page(server)
         ask(page, QUESTION)
@@ -294,7 +295,7 @@ def test_text_that_looks_like_markup_is_shown_as_text(app: FastAPI, settings: Se
         type(one)(f"{one.passage_id}<i>", f"{attack} {one.title}", f"{attack} {one.text}")
         for one in tiny_passages("tiny-2016")
     ]
-    store = IndexStore(settings.indexes_folder)
+    store = IndexStore(Path(settings.indexes))
     for version in ("tiny-2016", "tiny-2018"):
         publish_tiny(store, version, passages=passages, source=attack, licence="<u>mine</u>", replace=True)
     with serving(app, settings) as server:

@@ -1,6 +1,7 @@
 """Versions on the page, in Chromium: what is live, swaps that succeed and fail, and one question in two versions."""
 
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -73,7 +74,7 @@ def test_a_swap_asks_for_the_token_once_and_shows_what_is_live_then(server: str,
 def test_a_swap_that_fails_says_why_and_what_goes_on_serving(
     server: str, settings: Settings, open_page: OpenPage
 ) -> None:
-    (settings.indexes_folder / "tiny-2018" / "passages.arrow").write_bytes(b"")
+    (Path(settings.indexes) / "tiny-2018" / "passages.arrow").write_bytes(b"")
     page = open_page(server)
     open_panel(page)
     administer(page, "Swap to tiny-2018")
@@ -104,13 +105,13 @@ def test_a_swap_that_is_refused_at_once_says_why(settings: Settings, engine: Rag
 def test_a_version_that_is_not_open_can_be_opened_and_then_compared(
     settings: Settings, engine: RagEngine, open_page: OpenPage
 ) -> None:
-    (settings.indexes_folder / "tiny-2018").rename(settings.indexes_folder.parent / "aside")
+    (Path(settings.indexes) / "tiny-2018").rename(Path(settings.indexes).parent / "aside")
     with serving(create_app(settings, engine=engine), settings) as server:
         page = open_page(server)
         compare = page.get_by_role("button", name="Compare versions")
         expect(compare).to_be_disabled()
         expect(page.locator("#compare-note")).to_contain_text("two versions must be open")
-        (settings.indexes_folder.parent / "aside").rename(settings.indexes_folder / "tiny-2018")
+        (Path(settings.indexes).parent / "aside").rename(Path(settings.indexes) / "tiny-2018")
         open_panel(page)
         administer(page, "Open tiny-2018 beside the live version")
         expect(page.locator("#swap-state")).to_contain_text("Opening tiny-2018 beside: done")
@@ -188,7 +189,7 @@ def test_the_foot_names_source_and_licence_of_every_open_version(
 
 def test_the_demo_has_questions_to_begin_with(settings: Settings, engine: RagEngine, open_page: OpenPage) -> None:
     source = "Openbook's encyclopedia of countries and offices, 2016"
-    publish_tiny(IndexStore(settings.indexes_folder), "tiny-2016", source=source, replace=True)
+    publish_tiny(IndexStore(Path(settings.indexes)), "tiny-2016", source=source, replace=True)
     with serving(create_app(settings, engine=engine), settings) as server:
         page = open_page(server)
         example = page.get_by_role("list", name="Example questions").get_by_role("button").first

@@ -24,11 +24,11 @@ from urllib.parse import urlsplit
 from filelock import FileLock
 
 from openbook.errors import OpenbookError, SettingInvalid, StoreUnreachable
+from openbook.plugins.objects.object_store import Conflict, ObjectStore, Report
 from openbook.storage import durable
 from openbook.storage.current import StoreMark
 from openbook.storage.index_store import LOCK, LOCK_S
 from openbook.storage.manifest import MOST_BYTES
-from openbook.storage.object_store import Conflict, ObjectStore, Report
 
 # Of each scheme the package that fsspec asks; the first two come with it.
 PACKAGES = {"file": "", "memory": "", "s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}

@@ -15,7 +15,7 @@ from openbook.plugins.review.guards import Guard, as_lines, broken, change_of, l
 from openbook.plugins.review.report import WRITERS, Review, Side, Verdict, as_text, write_report
 from openbook.plugins.review.versions import AFTER, Edit, edit_of
 from openbook.settings import Settings
-from openbook.storage.remote_store import folder_of
+from openbook.storage.opening import folder_of
 from openbook_client import Answer
 
 BROKEN = 1

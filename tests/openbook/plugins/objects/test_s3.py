@@ -11,8 +11,8 @@ import pytest
 
 from openbook.errors import CurrentConflict, ShuttingDown, StoreUnreachable, UnknownIndex
 from openbook.plugins.objects import fsspec_store
+from openbook.plugins.objects.copying import pull, push, verify_remote
 from openbook.plugins.objects.fsspec_store import FsspecStore
-from openbook.storage.copying import pull, push, verify_remote
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.stores import SECRET, Line, ignore, push_all
 

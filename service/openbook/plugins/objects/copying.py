@@ -27,10 +27,10 @@ from openbook.errors import (
     OpenbookError,
     UnknownIndex,
 )
+from openbook.plugins.objects.object_store import Conflict, ObjectStore
 from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import manifest_bytes, open_manifest, parse_manifest
-from openbook.storage.object_store import Conflict, ObjectStore
 from openbook.storage.placing import put_in_place
 
 # Of a pull: so many ranges of so many bytes are asked for at once, and wait in memory for their turn.

@@ -1,7 +1,7 @@
 """A folder of index versions in an object store: its names, manifests, files and CURRENT.
 
 The layout is that of a folder on a disk, so a folder that was copied to a store is one. Every call asks the store
-again. A plug-in of the group `openbook.stores` opens the addresses of one scheme.
+again.
 """
 
 import threading
@@ -10,10 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from secrets import token_hex
-from urllib.parse import urlsplit
 
-from openbook.errors import CurrentConflict, IndexCorrupt, SettingInvalid
-from openbook.extensions import STORES, extensions
+from openbook.errors import CurrentConflict, IndexCorrupt
 from openbook.storage.current import CURRENT, StoreMark
 from openbook.storage.current import MOST_BYTES as MOST_CURRENT_BYTES
 from openbook.storage.index_store import VERSION_NAME
@@ -130,21 +128,3 @@ class ObjectStore(ABC):
                 # the store has written it, and the answer to that was lost
                 return self.mark(CURRENT) or StoreMark("")
             raise CurrentConflict(found=self.current() or "nothing") from None
-
-
-def open_objects(url: str) -> ObjectStore:
-    """The store at an address such as s3://bucket/prefix.
-
-    Raises SettingInvalid for an address that is none, or of a scheme that no plug-in opens.
-    """
-    parts = urlsplit(url)
-    if "@" in parts.netloc or parts.query or parts.fragment:
-        # not said again: it may hold a secret
-        reason = "the address of a store holds no user, no query and no fragment; credentials come from elsewhere"
-        raise SettingInvalid(setting="OPENBOOK_INDEXES", reason=reason)
-    schemes = extensions(STORES)
-    if parts.scheme not in schemes or not (parts.netloc or parts.path.strip("/")):
-        known = ", ".join(f"{scheme}://" for scheme in schemes)
-        raise SettingInvalid(setting="OPENBOOK_INDEXES", reason=f"{url} is no address of a store: {known}")
-    opened: ObjectStore = schemes[parts.scheme].load()(url)
-    return opened

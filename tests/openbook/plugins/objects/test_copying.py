@@ -17,8 +17,8 @@ from openbook.errors import (
     StoreUnreachable,
     UnknownIndex,
 )
+from openbook.plugins.objects.copying import pull, push, read_remote, verify_remote
 from openbook.plugins.objects.fsspec_store import FsspecStore
-from openbook.storage.copying import pull, push, read_remote, verify_remote
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny
 from tests.fixtures.stores import push_all

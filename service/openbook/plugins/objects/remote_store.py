@@ -1,5 +1,6 @@
 """The versions of an object store, as a service on this machine sees them: named there, opened from copies here."""
 
+import hashlib
 import logging
 import threading
 import time
@@ -16,17 +17,18 @@ from openbook.errors import (
     IndexTooLarge,
     NoIndexes,
     OpenbookError,
-    SettingInvalid,
     StoreUnreachable,
     UnknownIndex,
 )
+from openbook.plugins.objects.copying import local_info, make_room, pull, push, read_remote, verify_remote
+from openbook.plugins.objects.object_store import ObjectStore
+from openbook.plugins.objects.settings import ObjectsSettings
 from openbook.settings import Settings
-from openbook.storage.copying import local_info, make_room, pull, read_remote, verify_remote
 from openbook.storage.current import NO_CURRENT, CurrentMark, StoreMark
 from openbook.storage.durable import unread
 from openbook.storage.index_store import IndexStore, age, check_version_name
 from openbook.storage.manifest import open_manifest
-from openbook.storage.object_store import ObjectStore, open_objects
+from openbook.storage.opening import RemoteVersions, ignore
 from openbook.storage.placing import delete_version, prune
 
 # What a service shows of the store may be so old: anyone may ask for it, and each look costs a call.
@@ -42,42 +44,20 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-def store_of(settings: Settings, count: Callable[[int], None] = lambda n_bytes: None) -> IndexStore:
-    """The versions that the settings name: of a folder, or of an object store, whose pulled bytes `count` receives.
-
-    Raises SettingInvalid for an address that is none.
-    """
-    url = settings.indexes_url
-    if url is None:
-        return IndexStore(settings.indexes_folder, settings)
-    return RemoteStore(open_objects(url), settings, count)
-
-
-def folder_of(settings: Settings, command: str) -> IndexStore:
-    """The folder that a command changes. Raises SettingInvalid where the settings name an object store."""
-    if settings.indexes_url is not None:
-        raise SettingInvalid(
-            setting="--indexes",
-            reason=f"{command} works on a folder. Name one, and bring the version to the store afterwards: "
-            f"openbook index push VERSION {settings.indexes_url}",
-        )
-    return IndexStore(settings.indexes_folder, settings)
-
-
-class RemoteStore(IndexStore):
+class RemoteStore(RemoteVersions):
     """Takes names, CURRENT and manifests from `objects`, the object store, and keeps copies of versions in a folder.
 
     `open`, `check`, `find` and `file` are about copies: `fetch` brings one. Where the store does not answer, copies
     that are here can be opened all the same. At least `keep` copies stay. `count` receives the bytes that come.
     """
 
-    def __init__(
-        self, objects: ObjectStore, settings: Settings, count: Callable[[int], None] = lambda n_bytes: None
-    ) -> None:
-        super().__init__(settings.indexes_folder, settings)
+    def __init__(self, objects: ObjectStore, settings: Settings, count: Callable[[int], None] = ignore) -> None:
+        of_copies = settings if isinstance(settings, ObjectsSettings) else ObjectsSettings()
+        super().__init__(of_copies.cache / hashlib.sha256(objects.url.encode()).hexdigest()[:16], settings)
+        self.url = objects.url
         self.objects = objects
         self.copies = IndexStore(self.folder, settings)
-        self._keep = settings.keep_local
+        self._keep = of_copies.keep_local
         self._count = count
         # held by who refreshes the list, and never waited for
         self._listing = threading.Lock()
@@ -273,8 +253,16 @@ class RemoteStore(IndexStore):
             self._tidy(0, ())
             pull(self.objects, self.copies, version, report, self._count)
 
+    def receive(
+        self, store: IndexStore, version: str, report: Callable[[float], None], *, replace: bool = False
+    ) -> bool:
+        return push(self.objects, store, version, report, replace=replace)
+
     def remove(self, version: str) -> None:
-        """Take a version out of the store. Copies stay. Raises IndexInUse for the one that CURRENT names."""
+        """As RemoteVersions. Copies stay."""
+        available = self.objects.versions()
+        if version not in available:
+            raise UnknownIndex(version=version, available=available)
         if self.current() == check_version_name(version):
             raise IndexInUse(version=version, reason="CURRENT names it, and services start with it")
         self.objects.remove(version)

@@ -20,14 +20,14 @@ from openbook.errors import (
     StoreUnreachable,
     UnknownIndex,
 )
-from openbook.plugins.objects import fsspec_store
+from openbook.plugins.objects import copying, fsspec_store, remote_store
+from openbook.plugins.objects.copying import push
 from openbook.plugins.objects.fsspec_store import FsspecStore
-from openbook.storage import copying, remote_store
-from openbook.storage.copying import push
+from openbook.plugins.objects.remote_store import RemoteStore
+from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import SEAL
-from openbook.storage.object_store import open_objects
-from openbook.storage.remote_store import RemoteStore
+from openbook.storage.opening import remote_store as opened
 from tests.fixtures.indexes import publish_tiny
 from tests.fixtures.replicas import Replica
 from tests.fixtures.stores import Silence, ignore, push_all, remote
@@ -335,5 +335,5 @@ def test_without_current_the_newest_text_is_served_and_an_empty_store_says_so(fl
 def test_no_secret_of_an_address_is_said(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with pytest.raises(Exception, match="holds no user") as refused:
-        open_objects("s3://key:hidden@bucket/prefix")
+        opened("s3://key:hidden@bucket/prefix", Settings())
     assert "hidden" not in str(refused.value) + caplog.text
