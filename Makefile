@@ -42,7 +42,7 @@ test-docker: $(BIN)/.installed-test ## the image and the compose file, where a D
 test-lowest: | $(BIN)/python ## the suite on the oldest libraries that pyproject.toml allows
 	rm -rf build/lowest && $(BIN)/python -m venv build/lowest && build/lowest/bin/python -m pip install --quiet uv
 	build/lowest/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct \
-	  -e '.[mini,lab,dump,s3,tracing,test]' $(addprefix -e ,$(PARTS))
+	  -e '.[mini,lab,dump,html,pdf,office,s3,tracing,test]' $(addprefix -e ,$(PARTS))
 	build/lowest/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal -W ignore::DeprecationWarning \
 	  -m "not slow and not gpu and not docker and not browser"
 
@@ -67,7 +67,7 @@ lock: | $(BIN)/python ## write constraints.txt anew: the newest version of every
 	rm -rf build/lock && $(BIN)/python -m venv build/lock
 	grep '^torch==' constraints.txt > build/lock/torch.txt
 	build/lock/bin/python -m pip install --quiet -c build/lock/torch.txt -e . $(addprefix -e ,$(PARTS)) \
-	  -e '.[mini,lab,dump,gguf,html,milvus,pdf,mcp,ray,s3,tracing,browser,test,check]' -e './service/openbook_lab[lora]'
+	  -e '.[mini,lab,dump,gguf,html,milvus,office,pdf,mcp,ray,s3,tracing,browser,test,check]' -e './service/openbook_lab[lora]'
 	(echo '# Every package at the version that is tested: make lock writes this file, CI and the image install by it.'; \
 	  build/lock/bin/python -m pip freeze --exclude-editable | sed 's/+cpu$$//') > build/lock/constraints.txt
 	mv build/lock/constraints.txt constraints.txt
@@ -85,15 +85,15 @@ $(INDEXES)/%/manifest.json: | $(BIN)/.installed
 # The stamps lie inside .venv, so that they go when it goes.
 $(BIN)/.installed: pyproject.toml $(addsuffix /pyproject.toml,$(PARTS)) constraints.txt | $(BIN)/python
 	@echo 'Installing Openbook and what it needs into $(VENV); the first time takes a few minutes.'
-	$(PIP) -e '.[mini,lab,dump]' $(addprefix -e ,$(PARTS))
+	$(PIP) -e '.[mini,lab,dump,html,pdf,office]' $(addprefix -e ,$(PARTS))
 	@touch $@
 
 $(BIN)/.installed-test: $(BIN)/.installed
-	$(PIP) -e '.[mini,lab,dump,test,check]' $(addprefix -e ,$(PARTS))
+	$(PIP) -e '.[mini,lab,dump,html,pdf,office,test,check]' $(addprefix -e ,$(PARTS))
 	@touch $@
 
 $(BIN)/.installed-browser: $(BIN)/.installed-test
-	$(PIP) -e '.[mini,lab,dump,test,check,browser]' $(addprefix -e ,$(PARTS))
+	$(PIP) -e '.[mini,lab,dump,html,pdf,office,test,check,browser]' $(addprefix -e ,$(PARTS))
 	@touch $@
 
 # The first Python that is new enough, unless PYTHON names one.

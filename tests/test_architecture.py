@@ -38,7 +38,8 @@ RANKS = {
     "openbook.cli": 5,
     "openbook.__main__": 6,
     # found by their entry points: nothing of openbook imports them, and none imports another
-    "openbook.plugins": 6,
+    # openbook check: guards, two versions, four forms of report (511); twelve kinds of files (422)
+    "openbook.plugins": 4685,
     # the lab imports the service, never the other way round
     "openbook_lab.datasets": 7,
     "openbook_lab.encyclopedia": 7,
@@ -80,8 +81,8 @@ MOST_LINES = {
     "openbook.application": 2183,
     "openbook.cli": 3401,
     "openbook.indexing": 5492,
-    # openbook check: guards, two versions, four forms of report (511)
-    "openbook.plugins": 4265,
+    # openbook check: guards, two versions, four forms of report (511); twelve kinds of files (422)
+    "openbook.plugins": 4685,
     "openbook.rag": 7378,
     "openbook.storage": 3534,
     "openbook_client": 1817,

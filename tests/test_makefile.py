@@ -49,7 +49,12 @@ def test_serve_installs_builds_what_is_missing_and_serves_in_this_order(tmp_path
     (tmp_path / "indexes" / "wiki-2016").mkdir(parents=True)
     (tmp_path / "indexes" / "wiki-2016" / "manifest.json").touch()
     planned = make("--dry-run", "serve", folder=tmp_path).stdout
-    order = ["-m venv .venv", "-e '.[mini,lab,dump]'", "openbook index build wiki-2018", "openbook serve --demo"]
+    order = [
+        "-m venv .venv",
+        "-e '.[mini,lab,dump,html,pdf,office]'",
+        "openbook index build wiki-2018",
+        "openbook serve --demo",
+    ]
     assert [planned.find(step) for step in order] == sorted(planned.find(step) for step in order)
     assert all(step in planned for step in order)
     assert "index build wiki-2016" not in planned

@@ -6,7 +6,7 @@ import logging
 from openbook.indexing.sources.folder_file import BROKEN, LARGEST_TEXT, TOO_LARGE, FolderFile
 from openbook.indexing.splitting import Section
 
-ENCRYPTED = "encrypted"
+ENCRYPTED, SCANNED = "encrypted", "scanned, without text"
 
 
 def read_pdf(content: bytes) -> FolderFile | str:
@@ -39,6 +39,8 @@ def read_pdf(content: bytes) -> FolderFile | str:
     # hostile files fail in any of the library's ways
     except Exception:
         return BROKEN
+    if not sections and len(reader.pages):
+        return SCANNED
     return FolderFile(tuple(sections), " ".join(_whole(title).split()) or None if isinstance(title, str) else None)
 
 

@@ -1,0 +1,255 @@
+"""Word, Excel and PowerPoint files, books in EPUB, and mails: each becomes HTML or Markdown, which is read as such."""
+
+import email
+import email.policy
+import io
+import posixpath
+import re
+import zipfile
+from collections.abc import Iterator
+from email.message import EmailMessage
+from typing import Any
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+from openbook.indexing.sources.folder_file import BROKEN, LARGEST_TEXT, TOO_LARGE, FolderFile
+from openbook.indexing.sources.lined_text import row_text
+from openbook.indexing.sources.markdown import read_markdown
+from openbook.indexing.sources.moments import as_moment
+from openbook.indexing.splitting import Section
+
+# Of all files in one zip together: a few kilobytes of it may hold petabytes.
+LARGEST_CONTENT = 512 << 20
+NO_TEXT, ENCRYPTED = "empty", "encrypted"
+SLIDE = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
+# of a sheet: what is further right than this has no name that anybody reads
+MOST_COLUMNS = 200
+# Sphinx's roles, which docutils does not know: :ref:`words <place>`.
+ROLE = re.compile(r":[\w:+.-]+:`([^`<]+?)(?: ?<[^`>]*>)?`")
+
+
+def read_docx(content: bytes) -> FolderFile | str:
+    return _guarded(_docx, content)
+
+
+def read_xlsx(content: bytes) -> FolderFile | str:
+    """A section for each sheet, its rows read with the names in the first one."""
+    return _guarded(_xlsx, content)
+
+
+def read_pptx(content: bytes) -> FolderFile | str:
+    """A section for each slide, with its number as the metadata `page`."""
+    return _guarded(_pptx, content)
+
+
+def read_epub(content: bytes) -> FolderFile | str:
+    return _guarded(_epub, content)
+
+
+def read_eml(content: bytes) -> FolderFile | str:
+    """A mail: its subject is the title, its date that of the text; attachments are left out."""
+    return _guarded(_eml, content)
+
+
+def read_rst(content: bytes) -> FolderFile | str:
+    return _guarded(_rst, content)
+
+
+def from_html(page: str) -> FolderFile | str:
+    """Clean HTML, all of which is text, as Markdown is read."""
+    from markdownify import markdownify
+
+    if len(page) > LARGEST_TEXT:
+        return TOO_LARGE
+    left_out = ["img", "a", "script", "style"]
+    text = markdownify(page, heading_style="ATX", bullets="-", strip=left_out, table_infer_header=True)
+    return read_markdown(text) if text.strip() else NO_TEXT
+
+
+def table(rows: Iterator[list[str]], name: str | None) -> Section | None:
+    """The rows below the first one that has two cells or more, which names the columns."""
+    names: list[str] = []
+    lines, length = [], 0
+    for row in rows:
+        cells = [" ".join(cell.split()) for cell in row[:MOST_COLUMNS]]
+        if not names and sum(map(bool, cells)) > 1:
+            names = cells
+        elif line := row_text(names, cells):
+            lines.append(line)
+            length += len(line)
+        if length > LARGEST_TEXT:
+            break
+    if not lines and names:
+        lines = [row_text([], names)]
+    # a row is a line of its own: a passage may begin between any two
+    return Section("\n".join([f"{name}\n", *lines] if name else lines), name, has_lines=True) if lines else None
+
+
+def _guarded(read: Any, content: bytes) -> FolderFile | str:
+    try:
+        file: FolderFile | str = read(content)
+    except MemoryError:
+        raise
+    # hostile files fail in any of the libraries' ways
+    except Exception:
+        return BROKEN
+    return file if isinstance(file, str) or file.sections else NO_TEXT
+
+
+def _unpacked(content: bytes) -> zipfile.ZipFile | str:
+    if content.startswith(b"\xd0\xcf\x11\xe0"):
+        # an OLE container: an encrypted file of today's Office, or one of before 2007
+        return ENCRYPTED
+    packed = zipfile.ZipFile(io.BytesIO(content))
+    return TOO_LARGE if sum(one.file_size for one in packed.infolist()) > LARGEST_CONTENT else packed
+
+
+def _xml(packed: zipfile.ZipFile, name: str) -> ElementTree.Element:
+    content = packed.read(name)
+    if b"<!ENTITY" in content:
+        raise ValueError("entities")
+    return ElementTree.fromstring(content)
+
+
+def _docx(content: bytes) -> FolderFile | str:
+    import mammoth
+
+    packed = _unpacked(content)
+    if isinstance(packed, str):
+        return packed
+    for name in packed.namelist():
+        if name.endswith(".xml"):
+            _xml(packed, name)
+    # a title is above all headings
+    styles = "p[style-name='Title'] => h1.title:fresh\np[style-name='Subtitle'] => p:fresh"
+    html = mammoth.convert_to_html(io.BytesIO(content), style_map=styles, external_file_access=False).value
+    return from_html(html)
+
+
+def _xlsx(content: bytes) -> FolderFile | str:
+    from openpyxl import load_workbook
+
+    packed = _unpacked(content)
+    if isinstance(packed, str):
+        return packed
+    book = load_workbook(io.BytesIO(content), read_only=True, data_only=True, keep_links=False)
+    sections = []
+    for sheet in book.worksheets:
+        rows = ([_cell(value) for value in row] for row in sheet.iter_rows(values_only=True))
+        # one sheet needs no name
+        name = sheet.title if len(book.worksheets) > 1 else None
+        sections += [section] if (section := table(rows, name)) is not None else []
+    return FolderFile(tuple(sections))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    # a day has no time
+    return str(value).removesuffix(" 00:00:00")
+
+
+def _pptx(content: bytes) -> FolderFile | str:
+    packed = _unpacked(content)
+    if isinstance(packed, str):
+        return packed
+    shown = _xml(packed, "ppt/presentation.xml")
+    targets = {
+        one.get("Id", ""): posixpath.join("ppt", one.get("Target", ""))
+        for one in _xml(packed, "ppt/_rels/presentation.xml.rels")
+    }
+    slides = [targets[one.get(f"{RELATION}id", "")] for one in shown.iter() if one.tag.endswith("}sldId")]
+    sections = []
+    for number, name in enumerate(slides, start=1):
+        lines = []
+        for element in _xml(packed, posixpath.normpath(name)).iter():
+            if element.tag == f"{SLIDE}tr":
+                lines.append(row_text([], [" ".join(_runs(cell)) for cell in element.iter(f"{SLIDE}tc")]))
+                for paragraph in list(element.iter(f"{SLIDE}p")):
+                    paragraph.clear()
+            elif element.tag == f"{SLIDE}p" and (said := "".join(_runs(element)).strip()):
+                lines.append(said if not lines else f"- {said}")
+        if lines:
+            heading, *below = lines
+            text = "\n".join([f"{heading}\n", *below])
+            sections.append(Section(text, heading[:200], metadata=(("page", number),), has_lines=True))
+    title = sections[0].heading if sections else None
+    return FolderFile(tuple(sections), title)
+
+
+def _runs(element: ElementTree.Element) -> Iterator[str]:
+    for one in element.iter():
+        if one.tag == f"{SLIDE}t":
+            yield one.text or ""
+        elif one.tag == f"{SLIDE}br":
+            yield " "
+
+
+def _epub(content: bytes) -> FolderFile | str:
+    packed = _unpacked(content)
+    if isinstance(packed, str):
+        return packed
+    root = next(one for one in _xml(packed, "META-INF/container.xml").iter() if one.tag.endswith("}rootfile"))
+    place = root.get("full-path", "")
+    book = _xml(packed, place)
+    files = {one.get("id"): one for one in book.iter() if one.tag.endswith("}item")}
+    order = [files[one.get("idref")] for one in book.iter() if one.tag.endswith("}itemref")]
+    names = [
+        posixpath.normpath(posixpath.join(posixpath.dirname(place), unquote(one.get("href", "")))) for one in order
+    ]
+    sections: list[Section] = []
+    length = 0
+    for name in names:
+        chapter = from_html(packed.read(name).decode("utf-8", "replace"))
+        if isinstance(chapter, FolderFile):
+            # the chapter's title is a section of the book
+            own = [chapter.title] if chapter.title else []
+            for section in chapter.sections:
+                heading = " > ".join([*own, *([section.heading] if section.heading else [])]) or None
+                sections.append(Section(section.text, heading, fragment=section.fragment, has_lines=True))
+                length += len(section.text)
+        if length > LARGEST_TEXT:
+            return TOO_LARGE
+    said = {one.tag.rpartition("}")[2]: (one.text or "").strip() for one in book.iter() if "/dc/" in one.tag}
+    return FolderFile(tuple(sections), said.get("title") or None, published=as_moment(said.get("date")))
+
+
+def _eml(content: bytes) -> FolderFile | str:
+    message = email.message_from_bytes(content, policy=email.policy.default)
+    if not isinstance(message, EmailMessage) or not message.keys():
+        return BROKEN
+    body = message.get_body(("plain", "html"))
+    text = body.get_content() if body is not None else ""
+    sent = message["date"].datetime.isoformat() if message["date"] is not None and message["date"].datetime else None
+    head = [f"{name}: {message[name.lower()]}" for name in ("From", "To", "Date") if message[name.lower()]]
+    if body is not None and body.get_content_type() == "text/html":
+        page = from_html(text)
+        sections = page.sections if isinstance(page, FolderFile) else ()
+    else:
+        sections = (Section(text.strip()),) if text.strip() else ()
+    if not sections:
+        return NO_TEXT
+    title = " ".join(str(message["subject"] or "").split()) or None
+    return FolderFile((Section("\n".join(head), has_lines=True), *sections), title, published=as_moment(sent))
+
+
+def _rst(content: bytes) -> FolderFile | str:
+    from docutils.core import publish_parts
+
+    quiet = {
+        "report_level": 5,
+        "halt_level": 5,
+        "file_insertion_enabled": False,
+        "raw_enabled": False,
+        "doctitle_xform": False,
+        "sectsubtitle_xform": False,
+        "initial_header_level": 1,
+        "syntax_highlight": "none",
+        "embed_stylesheet": False,
+        "_disable_config": True,
+    }
+    text = ROLE.sub(r"``\1``", content.decode("utf-8-sig"))
+    return from_html(publish_parts(text, writer="html5", settings_overrides=quiet)["body"])

@@ -1,0 +1,240 @@
+"""The files that people have: what each kind becomes, and what a broken or hostile one costs."""
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from email.message import EmailMessage
+from pathlib import Path
+
+import pytest
+from openpyxl import Workbook
+
+from openbook.indexing.sources import open_source
+from openbook.indexing.sources.folder import FolderSource
+
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+DRAWING = "http://schemas.openxmlformats.org/drawingml/2006/main"
+OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+PACKAGE = "http://schemas.openxmlformats.org/package/2006"
+
+
+def packed(files: Mapping[str, str | bytes]) -> bytes:
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return whole.getvalue()
+
+
+def docx(body: str) -> bytes:
+    main = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+    types = (
+        f'<Types xmlns="{PACKAGE}/content-types"><Override PartName="/word/document.xml" ContentType="{main}"/></Types>'
+    )
+    relation = f'<Relationship Id="r1" Type="{OFFICE}/officeDocument" Target="word/document.xml"/>'
+    return packed(
+        {
+            "[Content_Types].xml": types,
+            "_rels/.rels": f'<Relationships xmlns="{PACKAGE}/relationships">{relation}</Relationships>',
+            "word/styles.xml": f'<w:styles xmlns:w="{WORD}"><w:style w:type="paragraph" w:styleId="Heading1">'
+            '<w:name w:val="heading 1"/></w:style></w:styles>',
+            "word/_rels/document.xml.rels": f'<Relationships xmlns="{PACKAGE}/relationships">'
+            f'<Relationship Id="r2" Type="{OFFICE}/styles" Target="styles.xml"/></Relationships>',
+            "word/document.xml": f'<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>',
+        }
+    )
+
+
+def said(text: str, style: str = "") -> str:
+    named = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
+    return f"<w:p>{named}<w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+def cells(*texts: str) -> str:
+    return "<w:tr>" + "".join(f"<w:tc>{said(text)}</w:tc>" for text in texts) + "</w:tr>"
+
+
+def xlsx(**sheets: list[list[object]]) -> bytes:
+    book = Workbook()
+    book.remove(book.worksheets[0])
+    for name, rows in sheets.items():
+        sheet = book.create_sheet(name)
+        for row in rows:
+            sheet.append(row)
+    whole = io.BytesIO()
+    book.save(whole)
+    return whole.getvalue()
+
+
+def pptx(*slides: list[str]) -> bytes:
+    ids = "".join(f'<p:sldId r:id="r{number}"/>' for number in range(len(slides)))
+    relations = "".join(f'<Relationship Id="r{number}" Target="slides/{number}.xml"/>' for number in range(len(slides)))
+    files = {
+        "ppt/presentation.xml": f'<p:presentation xmlns:p="p" xmlns:r="{OFFICE}"><p:sldIdLst>{ids}</p:sldIdLst>'
+        "</p:presentation>",
+        "ppt/_rels/presentation.xml.rels": f"<Relationships>{relations}</Relationships>",
+    }
+    for number, lines in enumerate(slides):
+        texts = "".join(f"<a:p><a:r><a:t>{line}</a:t></a:r></a:p>" for line in lines)
+        files[f"ppt/slides/{number}.xml"] = f'<s xmlns:a="{DRAWING}">{texts}</s>'
+    return packed(files)
+
+
+EPUB = packed(
+    {
+        "META-INF/container.xml": '<c xmlns="c"><rootfile full-path="OPS/book.opf"/></c>',
+        "OPS/book.opf": '<package xmlns="o" xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>The Sea</dc:title>'
+        '<dc:date>2019-05-01</dc:date><item id="b" href="two.xhtml"/><item id="a" href="one.xhtml"/>'
+        '<itemref idref="a"/><itemref idref="b"/></package>',
+        "OPS/one.xhtml": "<html><body><h1>Tides</h1><p>They come twice a day.</p></body></html>",
+        "OPS/two.xhtml": "<html><body><p>The end.</p></body></html>",
+    }
+)
+
+
+def mail() -> bytes:
+    message = EmailMessage()
+    message["From"], message["To"], message["Subject"] = "ana@example.org", "all@example.org", "The alarm code"
+    message["Date"] = "Mon, 05 Feb 2024 10:00:00 +0000"
+    message.set_content("The new alarm code is 4711.\n")
+    message.add_alternative("<p>The new alarm code is <b>4711</b>.</p>", subtype="html")
+    message.add_attachment(b"\x00", maintype="application", subtype="octet-stream", filename="x.bin")
+    return message.as_bytes()
+
+
+# of each kind a file, and what its passages say: the section and the text
+KINDS: dict[str, tuple[bytes, list[tuple[str | None, str]]]] = {
+    "a.docx": (
+        docx(
+            said("Travel")
+            + said("Hotels", "Heading1")
+            + said("Up to 160 euros.")
+            + f"<w:tbl>{cells('city', 'euros')}{cells('Zurich', '220')}</w:tbl>"
+        ),
+        [(None, "Travel"), ("Hotels", "Hotels\n\nUp to 160 euros.\n\ncity: Zurich | euros: 220")],
+    ),
+    "b.xlsx": (
+        xlsx(Tariffs=[["weight", "price"], ["2 kg", 4.5], ["5 kg", 7.0]], Empty=[], Notes=[["Call us."]]),
+        [
+            ("Tariffs", "Tariffs\n\nweight: 2 kg | price: 4.5\nweight: 5 kg | price: 7"),
+            ("Notes", "Notes\n\n- Call us."),
+        ],
+    ),
+    "c.pptx": (
+        pptx(["Plan of 2025", "Open in Lisbon", "Hire ten"], ["The end"]),
+        [("Plan of 2025", "Plan of 2025\n\n- Open in Lisbon\n- Hire ten"), ("The end", "The end")],
+    ),
+    "d.epub": (EPUB, [("Tides", "They come twice a day."), (None, "The end.")]),
+    "e.eml": (
+        mail(),
+        [
+            (None, "From: ana@example.org\nTo: all@example.org\nDate: Mon, 05 Feb 2024 10:00:00 +0000"),
+            (None, "The new alarm code is 4711."),
+        ],
+    ),
+    "f.csv": (b"code;meaning\nF307;the index is damaged\n", [(None, "code: F307 | meaning: the index is damaged")]),
+    "g.json": (
+        b'[{"name": "port", "default": 8000}, {"name": "host", "tags": ["a"]}]',
+        [(None, 'name: port | default: 8000\nname: host | tags: ["a"]')],
+    ),
+    "h.json": (b'{"limits": {"rate": 5, "names": ["x", "y"]}}', [(None, "limits.rate: 5\nlimits.names: x, y")]),
+    "i.ipynb": (
+        json.dumps(
+            {
+                "cells": [
+                    {"cell_type": "markdown", "source": ["# Load\n", "Read the file first."]},
+                    {"cell_type": "code", "source": "read('x')", "outputs": [{"text": "secret"}]},
+                ]
+            }
+        ).encode(),
+        [(None, "Read the file first.\n\n```\nread('x')\n```")],
+    ),
+    "j.rst": (
+        b"Limits\n======\n\nSee :ref:`rates <r>`.\n\nRates\n-----\n\n- five a second\n\n"
+        b".. raw:: html\n\n   <b>raw</b>\n\n.. include:: /etc/passwd\n\n"
+        b"===== =====\ncode  cost\n===== =====\nA     3\n===== =====\n",
+        [(None, "See rates."), ("Rates", "Rates\n\n- five a second\n\ncode: A | cost: 3")],
+    ),
+    "k.adoc": (
+        b"= Guide\n:toc:\n\n== Start\n\nRun it:\n\n----\nmake serve\n----\n",
+        [("Start", "Start\n\nRun it:\n\n```\nmake serve\n```")],
+    ),
+    "l.org": (
+        b"#+title: Notes\n# a comment\n\n** Keys\nUnder the [[mat][door mat]].\n\n"
+        b"| who | when |\n|-----+------|\n| Ana | noon |\n",
+        [("Keys", "Keys\n\nUnder the door mat.\n\nwho: Ana | when: noon")],
+    ),
+    "m.py": (
+        b'"""Waits."""\n\nLIMIT = 5\n\n\n'
+        b'def wait(seconds: int) -> None:\n    """Wait so long."""\n    sleep(seconds)\n',
+        [
+            (None, '"""Waits."""\n\nLIMIT = 5'),
+            ("def wait", 'def wait(seconds: int) -> None:\n    """Wait so long."""\n    sleep(seconds)'),
+        ],
+    ),
+}
+TITLES = {
+    "d.epub": "The Sea",
+    "e.eml": "The alarm code",
+    "c.pptx": "Plan of 2025",
+    "j.rst": "Limits",
+    "k.adoc": "Guide",
+}
+
+
+def test_every_kind_keeps_its_headings_lists_tables_and_code(tmp_path: Path) -> None:
+    for name, (content, _) in KINDS.items():
+        (tmp_path / name).write_bytes(content)
+    source = open_source(str(tmp_path))
+    found = list(source.passages())
+    for name, (_, expected) in KINDS.items():
+        mine = [one for one in found if one.passage_id.startswith(f"{name}#")]
+        assert [(one.section, one.text) for one in mine] == expected, name
+        assert {one.title for one in mine} == {TITLES.get(name, mine[0].title)}
+    assert not source.skipped()
+    dates = {one.passage_id: one.published for one in found if one.published}
+    assert dates == {
+        **{f"d.epub#{number}": "2019-05-01" for number in range(2)},
+        **{f"e.eml#{number}": "2024-02-05T10:00:00Z" for number in range(2)},
+    }
+    assert {dict(one.metadata).get("page") for one in found if one.passage_id.startswith("c.pptx")} == {1, 2}
+
+
+def test_what_is_broken_hostile_or_closed_is_left_out_and_named(tmp_path: Path) -> None:
+    laughs = '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]>'
+    entities = docx("").replace(b"", b"")
+    with zipfile.ZipFile(io.BytesIO(entities)) as whole:
+        files = {name: whole.read(name) for name in whole.namelist()}
+    files["word/document.xml"] = laughs.encode() + files["word/document.xml"]
+    bad = {
+        "bomb.xlsx": packed({"xl/workbook.xml": b"0" * (600 << 20)}),
+        "laughs.docx": packed(files),
+        "old.docx": b"\xd0\xcf\x11\xe0" + b"\0" * 600,
+        "torn.xlsx": xlsx(a=[["x", "y"], ["1", "2"]])[:-40],
+        "torn.pptx": b"PK\x03\x04",
+        "empty.epub": packed({"mimetype": "application/epub+zip"}),
+        "no.ipynb": b'{"cells": 5}',
+        "deep.json": b"[" * 200_000,
+        "bytes.csv": b"\xff\xfe\x00a",
+        "empty.csv": b"",
+        "no.eml": b"\x00\x01\x02",
+    }
+    for name, content in bad.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "good.csv").write_text("a,b\n1,2\n")
+    source = FolderSource(tmp_path)
+    assert [one.text for one in source.passages()] == ["a: 1 | b: 2"]
+    said = source.left_out()
+    assert all(repr(name) in said for name in bad), said
+    assert source.skipped() == {"too large": 1, "encrypted": 1, "undecodable": 1, "empty": 1, "broken": 7}
+
+
+@pytest.mark.parametrize("kind", sorted({Path(name).suffix for name in KINDS}))
+def test_any_bytes_end_in_a_reason(kind: str, tmp_path: Path) -> None:
+    for number, content in enumerate(
+        (b"", b"\x00", b"PK\x03\x04\x00", b"<a>&", "ü\n".encode("latin-1"), b"{}", b"[]", b"null")
+    ):
+        (tmp_path / f"{number}{kind}").write_bytes(content)
+    (tmp_path / "z.txt").write_text("End.")
+    assert "End." in [one.text for one in open_source(str(tmp_path)).passages()]
