@@ -125,7 +125,7 @@ def of_error(error: OpenbookError) -> Problem:
 def of_http(error: HTTPException) -> Problem:
     code = HTTP_CODES.get(error.status_code, HTTPStatus(error.status_code).phrase.lower().replace(" ", "_"))
     headers, detail = dict(error.headers or {}), error.detail
-    if error.status_code == 404:
+    if error.status_code == 404 and detail == HTTPStatus.NOT_FOUND.phrase:
         detail = "There is nothing at this address. /docs lists every call."
     elif error.status_code == 405:
         detail = f"This address takes {headers.get('Allow', 'another method')}. /docs lists every call."

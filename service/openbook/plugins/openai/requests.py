@@ -1,8 +1,8 @@
 """What clients of OpenAI's API send: a question and its options in that API's words.
 
-A field that only hints, or could not change the answer, is taken and not read: the answer is the most probable one, and
-nothing is drawn. Unsupported fields are refused, unless they hold their default value. An unknown field is refused, as
-everywhere.
+Chats send much by default. A field that only hints, or only offers, is taken and not read, and the response names it:
+the answer is the most probable one, nothing is drawn and no tool is called. A field that asks for another answer is
+refused, unless it holds its default value. An unknown field is refused, as everywhere.
 """
 
 from abc import ABC, abstractmethod
@@ -32,7 +32,7 @@ PERU = "Who is the President of Peru?"
 
 TOOLS = "the service calls no tools"
 MEMORY = "the service keeps no answer and no conversation"
-FORMAT = "the service answers in plain text"
+FORMAT = "the service answers in plain text; ask without it, and read openbook.answer, which is the answer alone"
 PROBABILITIES = "the service changes no probability"
 
 
@@ -54,7 +54,13 @@ def _plain_text(value: Any) -> Any:
     return value
 
 
-Unread = Annotated[Any, Field(description="Taken and not read.")]
+class _NotRead:
+    """Marks a field that is taken and not read."""
+
+
+Unread = Annotated[Any, Field(description="Taken and not read."), _NotRead()]
+# What asks for nothing, and so is not ignored.
+NOTHING = (None, False, 0, "", "none", "auto", "default", [], {})
 Flag = Annotated[bool | None, Field(strict=True)]
 AtMost = Annotated[
     Count | None, Field(description="The most tokens of an answer; a larger number means the service's largest.")
@@ -115,10 +121,12 @@ class OpenAIBody(BaseModel, ABC):
     prompt_cache_options: Unread = None
     prompt_cache_retention: Unread = None
     parallel_tool_calls: Unread = None
+    tools: Unread = None
+    store: Unread = None
+    top_k: Unread = None
+    min_p: Unread = None
 
-    tools: Annotated[Any, _only([], why=TOOLS)] = None
     tool_choice: Annotated[Any, _only("none", "auto", why=TOOLS)] = None
-    store: Annotated[Any, _only(False, why=MEMORY)] = None
     moderation: Annotated[Any, _only(why="the service judges no content")] = None
 
     @abstractmethod
@@ -129,6 +137,16 @@ class OpenAIBody(BaseModel, ABC):
     @abstractmethod
     def n_tokens(self) -> int | None:
         """The most tokens that are asked for."""
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """The names of the given fields that are not read, in their order."""
+        unread = [
+            name
+            for name, field in type(self).model_fields.items()
+            if any(isinstance(one, _NotRead) for one in field.metadata)
+        ]
+        return tuple(name for name in unread if getattr(self, name) not in NOTHING)
 
     @property
     def n_answers(self) -> int:
@@ -191,17 +209,18 @@ class ChatCompletionRequest(OpenAIBody):
     prediction: Unread = None
     reasoning_effort: Unread = None
     verbosity: Unread = None
+    functions: Unread = None
+    frequency_penalty: Unread = None
+    presence_penalty: Unread = None
+    repetition_penalty: Unread = None
+    stop: Unread = None
 
     response_format: Annotated[Any, _only({"type": "text"}, why=FORMAT)] = None
     modalities: Annotated[Any, _only(["text"], why=FORMAT)] = None
     audio: Annotated[Any, _only(why=FORMAT)] = None
-    functions: Annotated[Any, _only([], why=TOOLS)] = None
     function_call: Annotated[Any, _only("none", "auto", why=TOOLS)] = None
     web_search_options: Annotated[Any, _only(why="the service searches its own index")] = None
     logit_bias: Annotated[Any, _only({}, why=PROBABILITIES)] = None
-    frequency_penalty: Annotated[Any, _only(0, why=PROBABILITIES)] = None
-    presence_penalty: Annotated[Any, _only(0, why=PROBABILITIES)] = None
-    stop: Annotated[Any, _only("", [], why="an answer ends by itself, or after so many tokens")] = None
 
     def question(self) -> tuple[str, Any]:
         return _last_question("messages", self.messages)

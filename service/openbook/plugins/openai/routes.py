@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from fastapi import APIRouter
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from openbook import errors
@@ -32,6 +33,12 @@ from openbook.plugins.openai.streams import ChatStream, OpenAIStream, ResponsesS
 from openbook_client.results import IndexVersion as Index
 
 S = TypeVar("S", bound=OpenAIStream)
+R = TypeVar("R", bound=Response)
+IGNORED = "x-openbook-ignored"
+NO_COMPLETIONS = (
+    "The service answers chats: call /v1/chat/completions. LlamaIndex does with OpenAILike(is_chat_model=True), "
+    "LangChain with ChatOpenAI in place of OpenAI."
+)
 
 ASKING_PROBLEMS = problem_responses(
     *(errors.InvalidRequest, *FILTER_PROBLEMS),
@@ -64,25 +71,40 @@ async def model(model: str, call: TheCall) -> ModelResponse:
 async def chat_completions(body: ChatCompletionRequest, call: TheCall) -> Response:
     """Answer the last turn of the user; with `stream` in chunks, as the answer is made."""
     if body.stream:
-        return await _begun(ChatStream, body, call)
+        return _said(body, await _begun(ChatStream, body, call))
     answer = await _answer(body, call)
     named = {"request_id": call.request.state.request_id, "created": int(time.time())}
     special = call.facts.special_tokens
-    return await call.written(
+    written = await call.written(
         lambda: ChatCompletionResponse.of(answer, body, special, **named).model_dump_json(), answer
     )
+    return _said(body, written)
+
+
+@router.post("/completions", include_in_schema=False)
+async def completions() -> Response:
+    """Older clients call it by default: say what to set."""
+    raise HTTPException(404, NO_COMPLETIONS)
 
 
 @router.post("/responses", response_model=OpenAIResponse, responses={200: STREAMED, **ASKING_PROBLEMS})
 async def responses(body: ResponsesRequest, call: TheCall) -> Response:
     """Answer the input, or the last turn of the user in it; with `stream` in events, as the answer is made."""
     if body.stream:
-        return await _begun(ResponsesStream, body, call)
+        return _said(body, await _begun(ResponsesStream, body, call))
     request_id = call.request.state.request_id
     begun = OpenAIResponse.begun(body, model=body.model, request_id=request_id, created=int(time.time()))
     answer = await _answer(body, call)
     special = call.facts.special_tokens
-    return await call.written(lambda: begun.answered(answer, body, special).model_dump_json(), answer)
+    written = await call.written(lambda: begun.answered(answer, body, special).model_dump_json(), answer)
+    return _said(body, written)
+
+
+def _said(body: OpenAIBody, response: R) -> R:
+    """The response, which names what was not read."""
+    if body.ignored:
+        response.headers[IGNORED] = ", ".join(body.ignored)
+    return response
 
 
 def _asked(body: OpenAIBody, call: Call) -> AnswerRequest:

@@ -47,9 +47,8 @@ TAKEN: dict[str, dict[str, Any]] = {
 }
 FUNCTION = {"name": "look"}
 REFUSED_BY_BOTH: list[tuple[str, Any]] = [
-    ("tools", [{"type": "function", "function": FUNCTION}]),
     ("tool_choice", "required"),
-    ("store", True),
+    ("tool_choice", {"type": "function", "function": {"name": "look"}}),
     ("moderation", {"model": "omni-moderation-latest"}),
     ("top_logprobs", 2),
     ("metadata", {"x": 1}),
@@ -62,13 +61,9 @@ REFUSED: list[tuple[str, str, Any]] = [
     ("chat", "response_format", {"type": "json_object"}),
     ("chat", "modalities", ["text", "audio"]),
     ("chat", "audio", {"voice": "alloy", "format": "wav"}),
-    ("chat", "functions", [FUNCTION]),
     ("chat", "function_call", FUNCTION),
     ("chat", "web_search_options", {}),
     ("chat", "logit_bias", {"5": 1}),
-    ("chat", "frequency_penalty", 0.5),
-    ("chat", "presence_penalty", -1),
-    ("chat", "stop", ["\n"]),
     ("chat", "n", 17),
     ("chat", "n", 0),
     ("chat", "max_tokens", 0),
@@ -429,6 +424,48 @@ def test_what_the_service_cannot_do_is_refused(ai: openai.OpenAI, call: str, nam
         ask(ai, call, **{name: value})
     assert (refused.value.param or "").split(".")[0].split("[")[0] == name
     assert (refused.value.type, refused.value.code) == ("invalid_request_error", "invalid_request")
+
+
+# What chats send by themselves: Open WebUI its tools, others stops and penalties.
+OFFERED: dict[str, dict[str, Any]] = {
+    "chat": {
+        **{"tools": [{"type": "function", "function": FUNCTION}], "functions": [FUNCTION], "store": True},
+        **{"stop": ["\n"], "frequency_penalty": 0.5, "presence_penalty": -1, "temperature": 0.2, "user": "me"},
+    },
+    "responses": {"tools": [{"type": "web_search"}], "store": True, "temperature": 0.2, "user": "me"},
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("call", ["chat", "responses"])
+def test_what_chats_offer_is_taken_and_named_in_a_header(ai: openai.OpenAI, call: str, stream: bool) -> None:
+    create = {
+        "chat": ai.chat.completions.with_raw_response.create,
+        "responses": ai.responses.with_raw_response.create,
+    }[call]
+    plain = {"chat": CHAT, "responses": RESPONSE}[call] | {"stream": stream}
+    # neither is a tool that nobody asks for, nor a default
+    found = create(**plain, **OFFERED[call], tool_choice="auto", top_p=None)  # type: ignore[operator]
+    assert set(found.headers["x-openbook-ignored"].split(", ")) == set(OFFERED[call])
+    assert "x-openbook-ignored" not in create(**plain).headers  # type: ignore[operator]
+
+
+def test_an_offer_changes_no_answer(ai: openai.OpenAI) -> None:
+    for call, offered in OFFERED.items():
+        assert text_of(call, ask(ai, call, **offered)) == text_of(call, ask(ai, call))
+
+
+def test_a_form_of_an_answer_that_is_not_text_is_refused_with_what_to_do(ai: openai.OpenAI) -> None:
+    schema = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    with pytest.raises(openai.BadRequestError, match=r"plain text; ask without it, and read openbook\.answer"):
+        ask(ai, "chat", response_format=form)
+
+
+def test_a_client_of_the_older_call_is_told_what_to_set(ai: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match=r"OpenAILike\(is_chat_model=True\)") as refused:
+        ai.completions.create(model="openbook", prompt=PERU)
+    assert refused.value.code == "not_found"
 
 
 def test_a_response_repeats_what_was_asked_for(ai: openai.OpenAI) -> None:
