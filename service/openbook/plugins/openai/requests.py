@@ -60,7 +60,7 @@ class _NotRead:
 
 Unread = Annotated[Any, Field(description="Taken and not read."), _NotRead()]
 # What asks for nothing, and so is not ignored.
-NOTHING = (None, False, 0, "", "none", "auto", "default", [], {})
+NOTHING: tuple[Any, ...] = (None, False, 0, "", "none", "auto", "default", [], {})
 Flag = Annotated[bool | None, Field(strict=True)]
 AtMost = Annotated[
     Count | None, Field(description="The most tokens of an answer; a larger number means the service's largest.")
