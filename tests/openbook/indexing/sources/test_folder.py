@@ -14,6 +14,7 @@ from openbook.indexing.sources import open_source
 from openbook.indexing.sources.folder import LARGEST_FILE, SHOWN_FILES, FolderSource
 from openbook.indexing.sources.folder_file import LARGEST_TEXT
 from openbook.indexing.sources.markdown import MOST_ALIASES, MOST_DEPTH
+from tests.fixtures.office import pdf
 from tests.openbook.indexing.sources.marks import check_marks
 
 
@@ -373,28 +374,6 @@ def test_a_web_page_is_its_text_by_its_headings(tmp_path: Path) -> None:
     assert (life.section, life.metadata) == ("Life", (("path", "a.html"),))
     assert life.text.endswith("nobody has counted.\n\n- whale\n- crab")
     assert source.skipped() == {"empty": 2}
-
-
-def pdf(*pages: str, password: str = "") -> bytes:
-    """A PDF whose pages show these texts."""
-    pypdf = pytest.importorskip("pypdf")
-    from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
-
-    writer = pypdf.PdfWriter()
-    for text in pages:
-        page = writer.add_blank_page(200, 200)
-        font = {"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": "/Helvetica"}
-        names = DictionaryObject({NameObject(name): NameObject(value) for name, value in font.items()})
-        fonts = DictionaryObject({NameObject("/F1"): names})
-        page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
-        stream = DecodedStreamObject()
-        stream.set_data(f"BT /F1 12 Tf 10 100 Td ({text}) Tj ET".encode())
-        page[NameObject("/Contents")] = writer._add_object(stream)
-    if password:
-        writer.encrypt(password, algorithm="RC4-128")
-    content = io.BytesIO()
-    writer.write(content)
-    return content.getvalue()
 
 
 def test_the_pages_of_a_pdf_have_their_numbers_and_a_broken_one_is_left_out(tmp_path: Path) -> None:

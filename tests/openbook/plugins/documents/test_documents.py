@@ -3,83 +3,16 @@
 import io
 import json
 import zipfile
-from collections.abc import Mapping
+from collections import Counter
 from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
-from openpyxl import Workbook
 
 from openbook.indexing.sources import open_source
 from openbook.indexing.sources.folder import FolderSource
-
-WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-DRAWING = "http://schemas.openxmlformats.org/drawingml/2006/main"
-OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-PACKAGE = "http://schemas.openxmlformats.org/package/2006"
-
-
-def packed(files: Mapping[str, str | bytes]) -> bytes:
-    whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return whole.getvalue()
-
-
-def docx(body: str) -> bytes:
-    main = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
-    types = (
-        f'<Types xmlns="{PACKAGE}/content-types"><Override PartName="/word/document.xml" ContentType="{main}"/></Types>'
-    )
-    relation = f'<Relationship Id="r1" Type="{OFFICE}/officeDocument" Target="word/document.xml"/>'
-    return packed(
-        {
-            "[Content_Types].xml": types,
-            "_rels/.rels": f'<Relationships xmlns="{PACKAGE}/relationships">{relation}</Relationships>',
-            "word/styles.xml": f'<w:styles xmlns:w="{WORD}"><w:style w:type="paragraph" w:styleId="Heading1">'
-            '<w:name w:val="heading 1"/></w:style></w:styles>',
-            "word/_rels/document.xml.rels": f'<Relationships xmlns="{PACKAGE}/relationships">'
-            f'<Relationship Id="r2" Type="{OFFICE}/styles" Target="styles.xml"/></Relationships>',
-            "word/document.xml": f'<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>',
-        }
-    )
-
-
-def said(text: str, style: str = "") -> str:
-    named = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
-    return f"<w:p>{named}<w:r><w:t>{text}</w:t></w:r></w:p>"
-
-
-def cells(*texts: str) -> str:
-    return "<w:tr>" + "".join(f"<w:tc>{said(text)}</w:tc>" for text in texts) + "</w:tr>"
-
-
-def xlsx(**sheets: list[list[object]]) -> bytes:
-    book = Workbook()
-    book.remove(book.worksheets[0])
-    for name, rows in sheets.items():
-        sheet = book.create_sheet(name)
-        for row in rows:
-            sheet.append(row)
-    whole = io.BytesIO()
-    book.save(whole)
-    return whole.getvalue()
-
-
-def pptx(*slides: list[str]) -> bytes:
-    ids = "".join(f'<p:sldId r:id="r{number}"/>' for number in range(len(slides)))
-    relations = "".join(f'<Relationship Id="r{number}" Target="slides/{number}.xml"/>' for number in range(len(slides)))
-    files = {
-        "ppt/presentation.xml": f'<p:presentation xmlns:p="p" xmlns:r="{OFFICE}"><p:sldIdLst>{ids}</p:sldIdLst>'
-        "</p:presentation>",
-        "ppt/_rels/presentation.xml.rels": f"<Relationships>{relations}</Relationships>",
-    }
-    for number, lines in enumerate(slides):
-        texts = "".join(f"<a:p><a:r><a:t>{line}</a:t></a:r></a:p>" for line in lines)
-        files[f"ppt/slides/{number}.xml"] = f'<s xmlns:a="{DRAWING}">{texts}</s>'
-    return packed(files)
-
+from tests.fixtures.mixed_folder import QUESTIONS, files, write_mixed_folder
+from tests.fixtures.office import cells, docx, packed, pptx, said, xlsx
 
 EPUB = packed(
     {
@@ -238,3 +171,18 @@ def test_any_bytes_end_in_a_reason(kind: str, tmp_path: Path) -> None:
         (tmp_path / f"{number}{kind}").write_bytes(content)
     (tmp_path / "z.txt").write_text("End.")
     assert "End." in [one.text for one in open_source(str(tmp_path)).passages()]
+
+
+def test_a_persons_folder_is_read_whole_and_holds_the_evidence_of_its_questions(tmp_path: Path) -> None:
+    source = open_source(str(write_mixed_folder(tmp_path)))
+    texts = dict.fromkeys(files(), "")
+    for passage in source.passages():
+        texts[str(dict(passage.metadata)["path"])] += f" {' '.join(passage.text.split())}"
+    assert len(texts) >= 40
+    assert all(texts.values())
+    assert not source.skipped()
+    questions = [json.loads(line) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
+    assert Counter(one["kind"] for one in questions) == {"fact": 20, "how": 20, "none": 20}
+    for one in questions:
+        assert one["kind"] == "none" or one["evidence"] in texts[one["source"]], one
+        assert all(answer.lower() in one["evidence"].lower() for answer in one["answers"][:1]), one
