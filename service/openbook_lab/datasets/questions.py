@@ -1,6 +1,7 @@
 """Question files. A file's content says which it is.
 
-    JSON lines     {"question", "answers", "title"?, "context"?}; answers as in SQuAD's data sets, {"text": [...]}, too
+    JSON lines     {"question", "answers", "title"?, "context"?, "kind"?}; answers as in SQuAD's data sets,
+                   {"text": [...]}, too
     NQ-open        JSON lines of {"question", "answer": [...]}
     SQuAD          one JSON object, {"data": [{"title", "paragraphs": [{"context", "qas": [...]}]}]}, 1.1 and 2.0
 
@@ -28,6 +29,7 @@ class Question:
     answers: tuple[str, ...]
     title: str = ""
     context: str = ""
+    kind: str = ""
 
 
 def read_questions(path: Path) -> list[Question]:
@@ -68,6 +70,7 @@ def _question_of_line(_: str, record: dict[str, Any]) -> Question:
         answers=_answers(get_list({"answers": answers}, "answers")),
         title=_title(record),
         context=_as_written(record, "context"),
+        kind=_as_written(record, "kind"),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from openbook.cli.client import quieten_libraries
-from openbook.cli.options import argument, environment_name, option, plot_to_write
+from openbook.cli.options import argument, environment_name, file_to_write, option, plot_to_write
 from openbook.cli.progress import ProgressBar
 from openbook.entities import Decoding, ModelKind
 from openbook.errors import SettingInvalid
@@ -88,6 +88,9 @@ class Options(ReportFiles):
         None, "The passage encoder; without it all-MiniLM-L6-v2 from its package.", metavar="FOLDER"
     )
     against: tuple[str, ...] = option((), "Another checkpoint, side by side; again for more.", metavar="CHECKPOINT")
+    answers_before: Path | None = option(
+        None, "Compare with an earlier run: what its --answers wrote as .csv.", "--against", metavar="FILE"
+    )
     frozen: str | None = option(
         None,
         "One that was trained with its question encoder frozen. Without it, the passage encoder's vectors of the "
@@ -142,6 +145,13 @@ class Options(ReportFiles):
         Path("runs/eval"),
         "Keeps answers and the index: the same command goes on from what is there.",
         metavar="FOLDER",
+    )
+    answers_file: Path | None = option(
+        None,
+        "Write each question with its answer and evidence there, .csv or .md.",
+        "--answers",
+        metavar="FILE",
+        callback=file_to_write,
     )
     plot: Path | None = option(
         None, "Draw the curves, or K at test time, there, .png or .svg.", metavar="FILE", callback=plot_to_write
