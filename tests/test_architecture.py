@@ -75,10 +75,12 @@ CLIENTS_EXTRA = {"mcp", "starlette", "uvicorn"}
 # Lines of Python that a room may have. A number goes down by itself; it goes up only together with its reason, in the
 # commit that needs it.
 MOST_LINES = {
-    "openbook": 1141,
+    # whether there is a display, which only settings may ask of the environment (6)
+    "openbook": 1147,
     "openbook.api": 3102,
     "openbook.application": 2183,
-    "openbook.cli": 3401,
+    # openbook FOLDER: build, serve, follow and the page by one command (115)
+    "openbook.cli": 3528,
     "openbook.indexing": 5492,
     # openbook check: guards, two versions, four forms of report (511); twelve kinds of files (422)
     "openbook.plugins": 4726,
@@ -94,7 +96,7 @@ MOST_LINES = {
     "openbook_lab.training": 5033,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 17_036
+MOST_LINES_SERVED = 17_042
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

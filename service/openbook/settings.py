@@ -3,6 +3,7 @@
 import difflib
 import os
 import re
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -188,6 +189,11 @@ class Settings(BaseSettings):
         if self.indexes_url is None and "follow_s" not in self.model_fields_set:
             return 0.0
         raise SettingInvalid(setting="OPENBOOK_SWAP_POLICY", reason=FOLLOWS_UNDER_RESOURCE)
+
+
+def has_display() -> bool:
+    """Whether a browser has a window to open in."""
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 @cache

@@ -11,6 +11,7 @@ from openbook.cli import index, swap
 from openbook.cli.ask import ask
 from openbook.cli.checkpoint import compose, export, show
 from openbook.cli.consoles import messages, printable
+from openbook.cli.folder import COMMAND, FolderGroup, open_folder
 from openbook.cli.mcp import mcp
 from openbook.cli.options import group
 from openbook.cli.serve import demo, serve
@@ -28,6 +29,7 @@ def build() -> typer.Typer:
     """The whole command line."""
     app = typer.Typer(
         name="openbook",
+        cls=FolderGroup,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         add_completion=False,
@@ -36,6 +38,7 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback()(openbook)
+    app.command(name=COMMAND)(open_folder)
     app.command()(serve)
     app.command()(ask)
     of_index = "The versions of the index: those on the disk, and the one that is served."
@@ -100,7 +103,7 @@ def openbook(
 ) -> None:
     """Question answering with an open book: answers that show their passages, from an index that can be swapped.
 
-    Begin with: openbook index build wiki-2016, then openbook serve, then openbook ask QUESTION.
+    Begin with: openbook FOLDER, which is openbook open FOLDER; or openbook demo, then openbook ask QUESTION.
     """
 
 

@@ -104,7 +104,8 @@ def _taken(given: Mapping[str, Any], options: list[inspect.Parameter]) -> dict[s
     """What was given of these options. A list becomes a tuple."""
     taken: dict[str, Any] = {}
     for option in options:
-        value = given[option.name]
+        # another command calls this one with the options that it has
+        value = given.get(option.name)
         if isinstance(value, list):
             value = tuple(one.value if isinstance(one, StrEnum) else one for one in value) or None
         if value is not None:

@@ -13,6 +13,7 @@ from openbook import __version__
 from openbook.cli.client import as_settings, quieten_libraries, url_of, without_collecting
 from openbook.cli.consoles import output, say
 from openbook.cli.options import environment_name, option, with_options
+from openbook.entities import IndexInfo
 from openbook.errors import SettingInvalid, StoreUnreachable
 from openbook.extensions import checkpoint_folder
 from openbook.settings import DEFAULT_CHECKPOINT, Settings, settings_class
@@ -25,6 +26,8 @@ from openbook_client.wire import check_token
 DEMO_VERSIONS = ("wiki-2016", "wiki-2018")
 DEMO_TOKEN = "openbook-demo"
 DEMO_QUESTION = "Who is the President of Peru?"
+# To an index of which nothing is known.
+OWN_QUESTION = "What does my text say?"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 # A secret does not belong on a command line, where every process of the machine can read it.
@@ -42,7 +45,7 @@ def serve(
 
     POST /index/swap needs an admin token, which only the environment can give: OPENBOOK_ADMIN_TOKEN.
     """
-    _serve(_with_demo_token(settings) if demo else settings)
+    serve_settings(_with_demo_token(settings) if demo else settings)
 
 
 @with_options
@@ -52,7 +55,7 @@ def demo(settings: AllSettings) -> None:
     Copies the two versions from the package openbook-mini to --indexes if they are missing, then is serve --demo.
     """
     provide(folder_of(settings, "openbook demo"))
-    _serve(_with_demo_token(settings))
+    serve_settings(_with_demo_token(settings))
 
 
 def provide(store: IndexStore) -> None:
@@ -75,20 +78,20 @@ def _packaged(version: str) -> Path:
     return folder
 
 
-def _serve(settings: Settings) -> None:
+def serve_settings(settings: Settings) -> None:
     """Check all that can be checked without the checkpoint, then load it and serve."""
     _check_admin_token(settings)
     settings.followed_every_s()
     store = store_of(settings)
     try:
         version = settings.index or store.default_version()
-        store.info(version)
+        reads = described(store.info(version))
     except StoreUnreachable:
         # the service says so, and tries again
-        version = settings.index or "what CURRENT names"
-    _check_port(settings)
+        version = reads = settings.index or "what CURRENT names"
+    check_port(settings)
     others = [other for other in store.versions() if other != version]
-    output().print(welcome(settings, version, others), markup=False, soft_wrap=True)
+    output().print(welcome(settings, version, others, reads), markup=False, soft_wrap=True)
     sys.stdout.flush()
 
     with without_collecting():
@@ -122,7 +125,7 @@ def _check_admin_token(settings: Settings) -> None:
         say(f"{name} holds characters outside ASCII: clients must send them as UTF-8, and browsers cannot.", "yellow")
 
 
-def _check_port(settings: Settings) -> None:
+def check_port(settings: Settings) -> None:
     """Find out that the port is taken before the checkpoint is loaded, not after."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family) as probe:
@@ -135,17 +138,23 @@ def _check_port(settings: Settings) -> None:
             ) from error
 
 
-def welcome(settings: Settings, version: str, others: list[str]) -> str:
+def described(info: IndexInfo) -> str:
+    """wiki-2016 (2,884 passages of 2016-11-30): the date is that of the text, else that of the build."""
+    return f"{info.version} ({info.n_passages:,} passages of {info.snapshot_date or info.created_at[:10]})"
+
+
+def welcome(settings: Settings, version: str, others: list[str], reads: str = "") -> str:
     """What is printed at the start: what is read, where it listens, and calls to try."""
     if settings.port == 0:
-        return f"Openbook {__version__} reads {version} with {settings.checkpoint}; the log names its port.\n"
+        return f"Openbook {__version__} reads {reads or version} with {settings.checkpoint}; the log names its port.\n"
     url, token = url_of(settings), _token(settings)
+    question = DEMO_QUESTION if version in DEMO_VERSIONS else OWN_QUESTION
     lines = [
-        f"Openbook {__version__} reads {version} with {settings.checkpoint}; Ctrl-C ends it.",
+        f"Openbook {__version__} reads {reads or version} with {settings.checkpoint}; Ctrl-C ends it.",
         f"In a few seconds it listens on {url} (the page is there, the API at {url}/docs).",
         "",
         "Ask:",
-        f"  {_curl(f'{url}/answer', {'question': DEMO_QUESTION})}",
+        f"  {_curl(f'{url}/answer', {'question': question})}",
     ]
     if others and token:
         shown = token if token == DEMO_TOKEN else f"${environment_name('admin_token')}"

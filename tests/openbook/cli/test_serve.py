@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from openbook.cli.serve import DEMO_QUESTION, DEMO_TOKEN
+from openbook.cli.serve import DEMO_TOKEN, OWN_QUESTION
 from tests.fixtures.command_line import Run
 from tests.places import ROOT
 
@@ -86,7 +86,7 @@ def test_it_serves_says_what_to_try_and_ends_with_status_0_when_told_to(
     )
     try:
         wait_until_ready(url, process)
-        answer = httpx.post(f"{url}/answer", json={"question": DEMO_QUESTION}).raise_for_status().json()
+        answer = httpx.post(f"{url}/answer", json={"question": OWN_QUESTION}).raise_for_status().json()
         swapped = httpx.post(
             f"{url}/index/swap", json={"version": "tiny-2018"}, headers={"authorization": f"Bearer {DEMO_TOKEN}"}
         )
@@ -94,9 +94,10 @@ def test_it_serves_says_what_to_try_and_ends_with_status_0_when_told_to(
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=250)
     assert answer["index"]["version"] == "tiny-2016"
+    assert "reads tiny-2016 (" in out
     assert swapped.status_code == 200
     assert process.returncode == 0, err
-    assert f"""curl {url}/answer -H 'content-type: application/json' -d '{{"question": "{DEMO_QUESTION}"}}'""" in out
+    assert f"""curl {url}/answer -H 'content-type: application/json' -d '{{"question": "{OWN_QUESTION}"}}'""" in out
     assert f"""curl {url}/index/swap -H "authorization: Bearer {DEMO_TOKEN}" """ in out
     assert """-d '{"version": "tiny-2018"}'""" in out
 

@@ -1,0 +1,84 @@
+"""openbook FOLDER: built, served and followed by one command."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from openbook.cli.folder import name_of
+from openbook.storage.index_store import IndexStore
+from tests.fixtures.command_line import Run
+from tests.openbook.cli.test_serve import wait_until_ready
+from tests.places import ROOT
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    folder = tmp_path / "My notes"
+    folder.mkdir()
+    (folder / "peru.md").write_text("# Peru\n\nThe capital city of Peru is Lima.")
+    (folder / "kenya.txt").write_text("Kenya is a republic in the east, and the land is green.")
+    return folder
+
+
+def test_a_folder_has_an_index_of_its_own_that_keeps_up(run: Run, notes: Path, tiny_encoder: Path) -> None:
+    there = sorted(notes.iterdir())
+    first = run(notes, "--once", "--encoder", tiny_encoder)
+    assert first.code == 0, first.err
+    [place] = Path("data/openbook/folders").iterdir()
+    assert str(place) in first.err
+    store = IndexStore(place)
+    assert (store.versions(), store.info("My-notes").n_passages) == (("My-notes",), 2)
+    (notes / "nepal.md").write_text("Nepal has the largest mountain.")
+    assert run("open", notes, "--once", "--encoder", tiny_encoder).code == 0
+    assert store.info(store.default_version()).n_passages == 3
+    assert sorted(notes.iterdir()) == [there[0], notes / "nepal.md", *there[1:]]
+
+
+def test_an_index_of_something_else_is_never_made_that_of_the_folder(
+    run: Run, notes: Path, indexes_folder: Path
+) -> None:
+    ended = run(notes, "--once", "--indexes", indexes_folder)
+    assert (ended.code, "holds tiny-" in ended.err) == (2, True)
+
+
+def test_a_path_is_a_folder_and_a_word_a_command(run: Run, notes: Path) -> None:
+    assert "nots: is no folder" in run("./nots").err
+    assert "No such command 'nots'" in run("nots").err
+    (notes.parent / "index").mkdir()
+    assert "COMMAND" in run("index").err
+    assert name_of(Path("/ü/Überblick 2024!")) == "berblick-2024"
+
+
+def test_it_is_served_and_followed(tmp_path: Path, notes: Path, tiny_encoder: Path, checkpoint_folder: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    arguments = ["--port", url.rpartition(":")[2], "--encoder", str(tiny_encoder), "--device", "cpu"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "openbook", str(notes), *arguments, "--checkpoint", str(checkpoint_folder)],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "XDG_DATA_HOME": str(tmp_path / "data")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_until_ready(url, process)
+        (notes / "nepal.md").write_text("Nepal has the largest mountain.")
+        until = time.monotonic() + 120
+        while (live := httpx.get(f"{url}/index").json()["live"]["version"]) == "My-notes" and time.monotonic() < until:
+            time.sleep(0.2)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=250)
+    assert live.startswith("My-notes-"), err
+    assert process.returncode == 0, err
+    assert "reads My-notes (2 passages of " in out
+    assert f"listens on {url}" in out
