@@ -134,9 +134,9 @@ EXPERIMENTS = {
         (*FILES, "n_docs", "seed", "sample", "answers_file", "answers_before"),
         """Questions to your own text, asked as the service answers them: each answer with its evidence, to be read.
 
-    Shows how many are right (a right answer stands in the answer), right in the evidence, half right (F1 of 0.5), wrong
-    and refused, by kind; of questions without an answer, how many are refused. FILE has lines of question, answers
-    (none where the text does not answer) and, if you like, kind.
+    Shows how many are right (a right answer stands in the answer), right in the evidence, half right (F1 above 0.5),
+    wrong and refused, by kind; of questions without an answer, how many are refused. FILE has lines of question,
+    answers (none where the text does not answer) and, if you like, kind.
     """,
         {"files": REQUIRED},
     ),

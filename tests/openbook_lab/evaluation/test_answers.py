@@ -20,7 +20,7 @@ HOTEL = "up to 160 euros; in Zurich up to 220 euros"
         (("220 euros",), "Up to 220 euros", "", False, "right"),
         (("220 euros",), "160", HOTEL, False, "in evidence"),
         (("call Mr Haddow at once",), "call Mr Haddow", "", False, "half"),
-        (("220 euros",), "90", "up to 90 pounds", False, "wrong"),
+        (("220 euros",), "90 euros", "up to 90 pounds", False, "wrong"),
         (("220 euros",), "220 euros", HOTEL, True, "refused"),
         ((), "160", HOTEL, False, "answered"),
         ((), "160", HOTEL, True, "refused"),
