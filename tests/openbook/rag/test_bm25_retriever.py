@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from openbook.entities import AnswerOptions
-from openbook.errors import InvalidRequest, RetrieverUnavailable
+from openbook.errors import RetrieverUnavailable
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.rag.engine import RagEngine
 from openbook.rag.retriever import Bm25Retriever
@@ -76,17 +76,6 @@ def test_retrievers_differ_and_the_dense_one_is_the_default(engine: RagEngine, s
     assert default.passages == dense.passages != bm25.passages
     assert bm25.passages[0].passage.passage_id == "peru"
     assert bm25.source.seconds.encode < dense.source.seconds.encode
-
-
-def test_a_question_of_unknown_words_has_a_flat_prior(engine: RagEngine, snapshot: IndexSnapshot) -> None:
-    (found,) = engine.retrieve(["zzz"], snapshot, BM25)
-    assert [one.prior for one in found.passages] == pytest.approx([0.25] * 4)
-    assert [one.passage for one in found.passages] == tiny_passages("tiny-2016")[:4]
-
-
-def test_more_passages_than_the_index_holds_are_refused(snapshot: IndexSnapshot) -> None:
-    with pytest.raises(InvalidRequest, match="passages were asked for"):
-        Bm25Retriever().search([QUESTION], NO_VECTORS, snapshot, 13)
 
 
 def test_a_version_without_its_files_is_refused_with_the_command_that_adds_them(

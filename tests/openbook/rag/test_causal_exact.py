@@ -152,25 +152,10 @@ def test_beams_over_any_number_of_passages(causal: Causal, beams: int, n_docs: i
         assert_same(fast[number], reference.fast(beams, TOKENS))
 
 
-def test_five_beams_of_two_passages(llama: Causal) -> None:
-    (case,) = cases(2)
-    (found,) = llama.decode(case, num_beams=5, max_new_tokens=4)
-    assert_same(found, llama.reference(case).rag_token_beam(5, 4))
-
-
 def test_fast_decoding_counts_what_each_beam_held(llama: Causal) -> None:
     case = make_case(7, 2, longest=12)
     (found,) = llama.decode(case, num_beams=3, max_new_tokens=4, model="sequence", decoding="fast")
     assert_same(found, llama.reference(case).fast(3, 4))
-
-
-def test_posteriors_are_those_of_the_reference(llama: Causal) -> None:
-    case = make_case(8, 2)
-    reference = llama.reference(case)
-    for model, posterior in (("token", reference.rag_token_posterior), ("sequence", reference.rag_sequence_posterior)):
-        ((best, *_),) = llama.decode(case, model=model, num_beams=2, max_new_tokens=4)
-        for column, expected in zip(best.posterior, posterior(best.token_ids), strict=True):
-            assert list(column) == pytest.approx(expected, abs=1e-4)
 
 
 def test_the_empty_answer_has_the_probability_of_every_stop_and_of_every_refusal(llama: Causal) -> None:

@@ -55,14 +55,6 @@ def test_a_folder_of_transformers_gives_the_same_log_probs(request: pytest.Fixtu
         assert torch.equal(ours, other)
 
 
-def test_pytorch_model_bin_holds_what_safetensors_holds(tiny_checkpoint: Path, tiny_checkpoint_bin: Path) -> None:
-    assert not list(tiny_checkpoint_bin.glob("*.safetensors"))
-    one, other = load_checkpoint(tiny_checkpoint), load_checkpoint(tiny_checkpoint_bin)
-    for a, b in zip(of_checkpoint(one), of_checkpoint(other), strict=True):
-        assert torch.equal(a, b)
-    assert one.fingerprint != other.fingerprint, "other files, another fingerprint"
-
-
 @pytest.mark.parametrize("model", [RagTokenForGeneration, RagSequenceForGeneration])
 @pytest.mark.parametrize("kind", ["tiny_checkpoint", "tiny_bart_checkpoint"])
 def test_a_folder_written_here_loads_in_transformers(
@@ -178,12 +170,6 @@ def test_models_are_ready_to_answer_and_not_to_train(tiny_checkpoint: Path) -> N
     for model in (checkpoint.question_encoder, checkpoint.generator):
         assert not model.training
         assert not any(parameter.requires_grad for parameter in model.parameters())
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
-def test_the_dtype_is_the_one_asked_for(tiny_checkpoint: Path, dtype: Any) -> None:
-    checkpoint = load_checkpoint(tiny_checkpoint, dtype=dtype)
-    assert {parameter.dtype for parameter in checkpoint.generator.parameters()} == {getattr(torch, dtype)}
 
 
 def test_the_fingerprint_is_that_of_the_content_wherever_it_lies(tiny_checkpoint: Path, folder: Path) -> None:

@@ -216,18 +216,6 @@ def test_a_checkpoint_has_one_generator_and_a_reader_no_prompt(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_model_that_points_at_nothing_is_no_reader(
-    tiny_causal_checkpoint: Path, tiny_checkpoint: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(CheckpointInvalid):
-        compose(
-            tmp_path / "mine",
-            reader=str(tiny_causal_checkpoint / "question_encoder"),
-            question_encoder=str(tiny_checkpoint),
-        )
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_scale_multiplies_the_scores_of_the_dense_retriever(
     tiny_causal_checkpoint: Path, snapshot: IndexSnapshot, broken: Path
 ) -> None:
@@ -349,19 +337,6 @@ def test_int8_and_an_export_are_for_other_checkpoints(tiny_causal_checkpoint: Pa
         load_checkpoint(tiny_causal_checkpoint, dtype="int8")
     with pytest.raises(SettingInvalid, match="copy it"):
         save_checkpoint(load_checkpoint(tiny_causal_checkpoint), tmp_path / "whole")
-
-
-def test_bfloat16_answers_and_is_near_float32(tiny_causal_checkpoint: Path, snapshot: IndexSnapshot) -> None:
-    options = AnswerOptions(model="sequence", num_beams=2, max_new_tokens=4)
-    targets = ["peru", "the king"]
-    found = [
-        RagEngine(load_checkpoint(tiny_causal_checkpoint, dtype=dtype))
-        .score([QUESTION], targets, snapshot, options)[0]
-        .targets
-        for dtype in ("float32", "bfloat16")
-    ]
-    for one, other in zip(*found, strict=True):
-        assert one.log_prob == pytest.approx(other.log_prob, rel=0.1)
 
 
 def test_a_checkpoint_says_what_it_is_made_of(tiny_causal_checkpoint: Path, tiny_checkpoint: Path) -> None:

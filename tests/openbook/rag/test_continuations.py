@@ -83,12 +83,6 @@ def test_an_excluded_token_leaves_the_others_their_probability(spread: float) ->
     assert torch.allclose(found.scores.double(), exact.flatten(1).topk(10, dim=1).values, atol=1e-4)
 
 
-def test_an_excluded_token_is_no_candidate_where_all_others_are_chosen() -> None:
-    found = best_continuations(torch.zeros(1, 1, 1, 3), torch.zeros(1, 1), torch.zeros(1, 1), 3, excluded=1)
-    assert found.scores[0, 2] == -torch.inf
-    assert sorted(found.tokens[0, :2].tolist()) == [0, 2]
-
-
 def test_pieces_hold_the_largest_wherever_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(continuations, "PIECE", 8)
     values = torch.zeros(1, 100)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openbook.entities import Filter, LogicFilter, MetadataType
+from openbook.entities import MetadataType
 from openbook.errors import (
     FilterFieldUnknown,
     FilterInvalid,
@@ -267,9 +267,3 @@ def test_a_snapshot_keeps_the_masks_of_the_newest_filters(tiny_indexes: Path) ->
     snapshot.close()
     with pytest.raises(IndexNotResident):
         snapshot.search(np.zeros((1, snapshot.info.dimension), np.float32), 1, allowed=mask)
-
-
-def test_filters_are_data() -> None:
-    parsed: Filter = parse_filter({"operator": "AND", "conditions": [compared("meta.pages", "in", [1, None])]})
-    assert isinstance(parsed, LogicFilter)
-    assert repr(parsed.conditions[0]).startswith("FieldFilter(field='meta.pages', operator='in', values=(1, None)")

@@ -40,10 +40,6 @@ def test_a_sound_graph_has_no_defect(vectors: NDArray[np.float32], tmp_path: Pat
     FaissIndex.open(write_faiss(tmp_path / "index.faiss", vectors[:n], "hnsw"), version="v").check_links()
 
 
-def test_a_flat_index_has_no_links_to_check(vectors: NDArray[np.float32], tmp_path: Path) -> None:
-    FaissIndex.open(write_faiss(tmp_path / "index.faiss", vectors), version="v").check_links()
-
-
 @pytest.mark.parametrize("row", [-2, N, 2**31 - 1])
 def test_a_link_to_no_row_is_a_defect(path: Path, row: int) -> None:
     index = faiss.read_index(str(path))

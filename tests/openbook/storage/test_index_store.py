@@ -183,13 +183,6 @@ def test_publishing_again_replaces_the_manifest_and_no_other_file(store: IndexSt
     assert names_in(store.folder) == [".lock", "CURRENT", "tiny-2016", "tiny-2018"]
 
 
-def test_publishing_again_makes_a_version_that_was_not_there(tmp_path: Path) -> None:
-    store = IndexStore(tmp_path)
-    publish_tiny(store, "tiny-2016", replace=True)
-    assert texts_of(store) == tiny_passages("tiny-2016")
-    assert set(names_in(tmp_path / "tiny-2016")) == PUBLISHED
-
-
 def test_who_reads_a_version_goes_on_reading_the_old_one(store: IndexStore) -> None:
     snapshot = store.open("tiny-2016")
     vectors = snapshot.vectors(range(12))
@@ -233,12 +226,6 @@ def test_a_manifest_replaced_before_its_files_are_open_is_read_once_more(
         return read(*given, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(index_store, "open_checked", read_late)
-    assert texts_of(store) == tiny_passages("tiny-2018")
-
-
-def test_a_broken_manifest_is_replaced(store: IndexStore) -> None:
-    (store.folder / "tiny-2016" / "manifest.json").write_text("{")
-    publish_newer(store)
     assert texts_of(store) == tiny_passages("tiny-2018")
 
 
@@ -465,28 +452,9 @@ def test_a_name_that_is_none_is_refused_everywhere(indexes_folder: Path, name: s
     assert names_in(indexes_folder) == [".lock", "CURRENT", "tiny-2016", "tiny-2018"]
 
 
-@given(name=st.text(max_size=80) | st.from_regex(r"[A-Za-z0-9./_\-]{1,70}", fullmatch=True))
-def test_a_name_that_is_accepted_is_one_folder_below(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
-    folder = Path("/indexes")
-    try:
-        check_version_name(name)
-    except UnknownIndex:
-        return
-    assert os.path.normpath(folder / name) == f"/indexes/{name}"
-    assert name.isascii()
-    assert 1 <= len(name) <= 64
-    assert not name.startswith(".")
-
-
 @pytest.mark.parametrize("name", ["a", "wiki-2018", "0", "Wiki_2018.12.20", "a" * 64, "a..b"])
 def test_a_good_name_is_accepted(name: str) -> None:
     assert check_version_name(name) == name
-
-
-def test_a_version_whose_name_begins_like_another_is_not_confused_with_it(tmp_path: Path) -> None:
-    with workplace.building(tmp_path, "tiny-2016-next"):
-        assert workplace.is_being_built(tmp_path, "tiny-2016-next")
-        assert not workplace.is_being_built(tmp_path, "tiny-2016")
 
 
 def test_a_link_is_no_version(indexes_folder: Path, tmp_path: Path) -> None:
@@ -514,13 +482,6 @@ def test_current_is_one_line(indexes_folder: Path) -> None:
     store.set_current("tiny-2018")
     assert (indexes_folder / "CURRENT").read_text() == "tiny-2018\n"
     assert store.current() == store.default_version() == "tiny-2018"
-
-
-def test_current_cannot_name_what_is_not_there(indexes_folder: Path) -> None:
-    store = IndexStore(indexes_folder)
-    with pytest.raises(UnknownIndex):
-        store.set_current("tiny-2020")
-    assert store.current() == "tiny-2016"
 
 
 def test_without_current_the_newest_text_is_the_default(indexes_folder: Path) -> None:

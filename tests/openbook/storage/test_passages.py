@@ -77,16 +77,6 @@ def test_a_row_that_is_not_there_is_refused(path: Path, row: int) -> None:
         opened(path).take([0, row])
 
 
-def test_a_closed_file_says_so(path: Path) -> None:
-    file = opened(path)
-    file.close()
-    file.close()
-    with pytest.raises(IndexNotResident):
-        file.take([0])
-    with pytest.raises(IndexNotResident):
-        file.touch()
-
-
 @pytest.mark.parametrize("content", [b"", b"garbage", b"garbage" * 1000, b"ARROW1\0\0" + b"\0" * 1000 + b"ARROW1"])
 def test_garbage_is_unreadable(path: Path, content: bytes) -> None:
     path.write_bytes(content)
@@ -241,11 +231,6 @@ def test_passages_without_new_fields_are_written_as_they_always_were(tmp_path: P
 def test_columns_other_than_the_manifest_says_are_refused(rich_path: Path, fields: PassageFields) -> None:
     with pytest.raises(IndexCorrupt, match="its columns are id: string, title: string"):
         PassageFile.open(rich_path, version="v", fields=fields)
-
-
-def test_a_plain_file_whose_manifest_says_format_2_is_refused(path: Path) -> None:
-    with pytest.raises(IndexCorrupt, match="its columns are"):
-        PassageFile.open(path, version="v", fields=PassageFields(2))
 
 
 def rewritten(path: Path, name: str, values: pa.Array) -> Path:

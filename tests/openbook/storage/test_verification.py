@@ -119,11 +119,6 @@ def test_a_file_with_another_number_of_entries(indexes_folder: Path, tmp_path: P
     refuse(indexes_folder, IndexCorrupt, f"'{name}' of index 'tiny-2016' holds 11 entries where its manifest says 12")
 
 
-def test_a_manifest_with_another_number_of_passages(indexes_folder: Path) -> None:
-    edit_manifest(indexes_folder, lambda fields: fields.update(n_passages=11))
-    refuse(indexes_folder, IndexCorrupt, "holds 12 entries where its manifest says 11")
-
-
 def test_vectors_of_another_dimension(indexes_folder: Path, tmp_path: Path) -> None:
     source = other_version(tmp_path, vectors=tiny_vectors(tiny_passages(VERSION), dimension=8))
     shutil.copyfile(source / "index.faiss", indexes_folder / VERSION / "index.faiss")
@@ -233,11 +228,6 @@ def test_errors_of_a_file_that_cannot_be_read_name_no_folder(tmp_path: Path, ope
         with pytest.raises(IndexCorrupt, match="cannot be read") as unreadable:
             opens(tmp_path / "part", version="v")
         assert str(tmp_path) not in str(unreadable.value)
-
-
-def test_passages_that_lack_what_the_manifest_declares_are_refused(indexes_folder: Path) -> None:
-    edit_manifest(indexes_folder, lambda fields: fields.update(passages_format=2, metadata={"year": "integer"}))
-    refuse(indexes_folder, IndexCorrupt, "its columns are id: string, title: string, text: string$")
 
 
 def test_passages_of_format_2_are_published_opened_and_verified(tmp_path: Path) -> None:

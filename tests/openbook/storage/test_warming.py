@@ -100,12 +100,6 @@ def advice(path: Path) -> list[list[str]]:
     return found
 
 
-def test_nothing_to_touch_is_no_error() -> None:
-    told: list[int] = []
-    touch([np.empty(0, dtype=np.uint8), np.ones(3, dtype=np.uint8)[1:]], told.append)
-    assert told == [2]
-
-
 @pytest.mark.parametrize("index_type", ["flat", "hnsw"])
 def test_a_snapshot_tells_how_much_of_it_is_warm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index_type: str
