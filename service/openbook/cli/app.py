@@ -12,7 +12,6 @@ from openbook.cli.ask import ask
 from openbook.cli.checkpoint import compose, export, show
 from openbook.cli.consoles import messages, printable
 from openbook.cli.folder import COMMAND, FolderGroup, open_folder
-from openbook.cli.mcp import mcp
 from openbook.cli.options import group
 from openbook.cli.serve import demo, serve
 from openbook.errors import OpenbookError, SettingInvalid
@@ -43,8 +42,7 @@ def build() -> typer.Typer:
     app.command()(ask)
     of_index = "The versions of the index: those on the disk, and the one that is served."
     app.command()(demo)
-    app.command()(mcp)
-    # of plug-ins: `checkpoint average` of the lab, `index pull`
+    # plug-ins add to them: `checkpoint average` of the lab, `index pull`
     groups = {
         "index": group(of_index, {**index.COMMANDS, **swap.COMMANDS}),
         "checkpoint": group(

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from openbook.cli.consoles import megabytes, output, print_json, say, size, table
 from openbook.cli.index_build import build
-from openbook.cli.index_change import bm25, delete, import_vectors, merge, prune
+from openbook.cli.index_change import bm25, delete, prune
 from openbook.cli.index_copy import push
 from openbook.cli.index_follow import follow
 from openbook.cli.index_update import diff, update
@@ -131,8 +131,6 @@ COMMANDS = {
     "update": update,
     "diff": diff,
     "follow": follow,
-    "import": import_vectors,
-    "merge": merge,
     "delete": delete,
     "bm25": bm25,
     "prune": prune,

@@ -10,11 +10,10 @@ from openbook.entities import IndexInfo, Lineage
 from openbook.errors import IndexExists, SourceInvalid
 from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building import embedding, reading
-from openbook.indexing.building.embedding import Engine
+from openbook.indexing.building.embedding import Engine, NamedEncoder
 from openbook.indexing.building.estimating import SourceSize, check_disk, machine_memory
 from openbook.indexing.building.progress import BuildReport, Progress, Report, Silence
 from openbook.indexing.building.reading import Passages, PlainSource
-from openbook.indexing.building.ready import NamedEncoder
 from openbook.indexing.building.shards import Precision, VectorRows
 from openbook.indexing.building.work_folder import (
     INDEX,

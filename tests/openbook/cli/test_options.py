@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from openbook.cli import index_build, index_change
+from openbook.cli import index_build
 from openbook.cli.options import (
     REQUIRED,
     argument,
@@ -20,11 +20,12 @@ from openbook.cli.options import (
     with_options,
 )
 from openbook.indexing.index_spec import NUMBERS
+from openbook.plugins.ready import commands as ready
 from openbook.settings import Settings, settings_class
 from openbook_lab.benchmarks import commands as bench
 from tests.fixtures.command_line import Run
 
-MAKERS = (index_build.build, index_change.import_vectors, index_change.merge, bench.index)
+MAKERS = (index_build.build, ready.import_vectors, ready.merge, bench.index)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,17 @@ Count = Callable[[int], None]
 Shards = Generator[tuple[int, Vectors], None, None]
 
 
+@dataclass(frozen=True, slots=True)
+class NamedEncoder:
+    """The encoder that made the vectors, by name; it embeds nothing. An unknown fingerprint is empty."""
+
+    name: str
+    fingerprint: str
+    dimension: int
+    precision: str = "as given"
+    device: str = "cpu"
+
+
 class ShardReader(Protocol):
     """Whose passages are embedded: a work folder, or a part of each of its shards."""
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from openbook.errors import SourceInvalid
-from openbook.indexing.imports.restricted_pickle import read_vectors
+from openbook.plugins.ready.restricted_pickle import read_vectors
 
 VECTORS = np.arange(12, dtype=np.float32).reshape(3, 4)
 

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from openbook.entities import IndexInfo, Passage
 from openbook.errors import IndexIncompatible, SourceInvalid
 from openbook.indexing.building import reading
-from openbook.indexing.building.ready import NamedEncoder, Ready, ReadyVectors
-from openbook.indexing.imports.arrays import VectorFiles
-from openbook.indexing.imports.dataset_folder import DatasetFolder, is_dataset
-from openbook.indexing.imports.merged import Merged
+from openbook.indexing.building.embedding import NamedEncoder
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.sources import PassageSource, open_source
 from openbook.indexing.sources.url_template import UrlTemplate
+from openbook.plugins.ready.arrays import VectorFiles
+from openbook.plugins.ready.dataset_folder import DatasetFolder, is_dataset
+from openbook.plugins.ready.engine import Ready, ReadyVectors
+from openbook.plugins.ready.merged import Merged
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.publishing import publish
 

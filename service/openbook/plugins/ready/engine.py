@@ -1,7 +1,6 @@
 """Vectors that are there already, in the place of an encoder and its work."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import Protocol
 
@@ -22,17 +21,6 @@ LARGEST_RATIO = 1.05
 
 # Consecutive rows: the passage ids that the file gives with the vectors, None if it gives none, and the vectors (b, d).
 Block = tuple[Sequence[str] | None, NDArray[np.float32]]
-
-
-@dataclass(frozen=True, slots=True)
-class NamedEncoder:
-    """The encoder that made the vectors, by name; it embeds nothing. An unknown fingerprint is empty."""
-
-    name: str
-    fingerprint: str
-    dimension: int
-    precision: str = "as given"
-    device: str = "cpu"
 
 
 class ReadyVectors(Protocol):

@@ -9,13 +9,14 @@ import pytest
 
 from openbook.entities import IndexInfo
 from openbook.errors import BuildDiffers, SourceInvalid
-from openbook.indexing.building.ready import NamedEncoder, Ready
+from openbook.indexing.building.embedding import NamedEncoder
 from openbook.indexing.faiss_adopting import adoptable
-from openbook.indexing.imports.dataset_folder import DatasetFolder
 from openbook.indexing.index_builder import BuildOptions, build_index
+from openbook.plugins.ready.dataset_folder import DatasetFolder
+from openbook.plugins.ready.engine import Ready
 from openbook.storage.index_store import IndexStore
 from tests.openbook.indexing.builds import Seen, interrupt
-from tests.openbook.indexing.imports.test_imports import PASSAGES, VECTORS, D, N, dataset
+from tests.openbook.plugins.ready.test_imports import PASSAGES, VECTORS, D, N, dataset
 
 
 @pytest.fixture

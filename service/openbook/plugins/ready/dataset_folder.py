@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
-from openbook.indexing.building.ready import Block
 from openbook.indexing.sources.source import PassageBatch, PassageSource, rows_before
 from openbook.indexing.sources.url_template import UrlTemplate
+from openbook.plugins.ready.engine import Block
 
 TEXTS = ("id", "title", "text")
 VECTORS = "embeddings"

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from openbook.errors import IndexIncompatible
-from openbook.indexing.building.ready import Block, NamedEncoder
+from openbook.indexing.building.embedding import NamedEncoder
 from openbook.indexing.passage_fields import united
 from openbook.indexing.sources.source import PassageBatch, PassageSource, rows_before
+from openbook.plugins.ready.engine import Block
 from openbook.storage.passages import PLAIN, PassageFields
 from openbook.storage.snapshot import IndexSnapshot
 from openbook.storage.vectors import slices

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openbook.errors import SourceInvalid
-from openbook.indexing.building.ready import Block
-from openbook.indexing.imports.restricted_pickle import read_vectors
+from openbook.plugins.ready.engine import Block
+from openbook.plugins.ready.restricted_pickle import read_vectors
 
 
 class VectorFiles:

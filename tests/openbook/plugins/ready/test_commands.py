@@ -7,8 +7,8 @@ import numpy as np
 from openbook.settings import default_indexes
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.command_line import Run
-from tests.openbook.indexing.imports.test_adopting import graph
-from tests.openbook.indexing.imports.test_imports import dataset
+from tests.openbook.plugins.ready.test_adopting import graph
+from tests.openbook.plugins.ready.test_imports import dataset
 
 ENCODER = ("--encoder", "facebook/dpr-ctx_encoder-multiset-base")
 

@@ -1,1 +1,0 @@
-"""Finished vectors with their passages, as a version."""

@@ -1,0 +1,1 @@
+"""Versions made of vectors that are there already: `openbook index import` and `openbook index merge`."""

@@ -1,0 +1,3 @@
+"""The fixtures of builds."""
+
+from tests.openbook.indexing.conftest import encoder, store  # noqa: F401
