@@ -18,6 +18,7 @@ SERVICE = Path(__file__).parent.parent / "service"
 RANKS = {
     # what asks a service over HTTP, and knows nothing of the service's own rooms
     "openbook_client.errors": 0,
+    "openbook_client.links": 0,
     "openbook_client.results": 0,
     "openbook_client.calls": 1,
     "openbook_client.events": 1,
@@ -75,18 +76,20 @@ CLIENTS_EXTRA = {"mcp", "starlette", "uvicorn"}
 # Lines of Python that a room may have. A number goes down by itself; it goes up only together with its reason, in the
 # commit that needs it.
 MOST_LINES = {
+    # a passage within its document, which a chat's citation of it opens: 250 lines over six rooms
     # whether there is a display, which only settings may ask of the environment (6)
-    "openbook": 1147,
-    "openbook.api": 3102,
-    "openbook.application": 2183,
+    "openbook": 1161,
+    "openbook.api": 3209,
+    "openbook.application": 2211,
     # openbook FOLDER: build, serve, follow and the page by one command (115)
+    # openbook check: guards, two versions, four forms of report (511); twelve kinds of files (422)
     "openbook.cli": 3341,
     "openbook.indexing": 4995,
     # openbook check (511); twelve kinds of files (422); import, merge and mcp, which were the core's (690)
-    "openbook.plugins": 5417,
+    "openbook.plugins": 5428,
     "openbook.rag": 7378,
-    "openbook.storage": 3534,
-    "openbook_client": 1817,
+    "openbook.storage": 3570,
+    "openbook_client": 1876,
     "openbook_lab": 1,
     "openbook_lab.benchmarks": 2309,
     "openbook_lab.datasets": 636,
@@ -96,7 +99,7 @@ MOST_LINES = {
     "openbook_lab.training": 5033,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 17_042
+MOST_LINES_SERVED = 17_260
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

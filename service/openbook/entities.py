@@ -50,6 +50,15 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
+class PassageInPlace:
+    """A passage, and the ones next to it in the same document."""
+
+    passage: Passage
+    before: Passage | None
+    after: Passage | None
+
+
+@dataclass(frozen=True, slots=True)
 class RetrievedPassages:
     """The top K passages of one question, best first.
 

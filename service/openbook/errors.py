@@ -373,6 +373,11 @@ class UnknownAnswer(OpenbookError):
     )
 
 
+class UnknownPassage(OpenbookError):
+    code = "unknown_passage"
+    message = "The index {version!r} has no passage {passage_id!r:.200}."
+
+
 class FeedbackNotKept(OpenbookError):
     code = "feedback_not_kept"
     message = "The feedback could not be written: {reason}"

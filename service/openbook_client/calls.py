@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypedDict, TypeVar
 from urllib.parse import quote
 
+from openbook_client.links import passage_path
 from openbook_client.results import (
     Answer,
     Answers,
@@ -14,6 +15,7 @@ from openbook_client.results import (
     Indexes,
     Loaded,
     Manifest,
+    PassageInPlace,
     Ready,
     Result,
     Retrieval,
@@ -132,6 +134,9 @@ class Calls:
 
     def retrieve(self, question: str, options: RetrieveOptions) -> Call[Retrieval]:
         return self._question("/retrieve", Retrieval, {"question": question, **options})
+
+    def passage(self, version: str, passage_id: str) -> Call[PassageInPlace]:
+        return Call("GET", passage_path(version, passage_id), PassageInPlace, self.timeout_s + PATIENCE_S)
 
     def feedback(self, request_id: str, rating: Rating, correction: str | None) -> Call[FeedbackKept]:
         body = _given({"request_id": request_id, "rating": rating, "correction": correction})

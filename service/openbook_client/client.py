@@ -32,6 +32,7 @@ from openbook_client.results import (
     Indexes,
     Loaded,
     Manifest,
+    PassageInPlace,
     Ready,
     Retrieval,
     Scores,
@@ -108,6 +109,10 @@ class Openbook:
     def compare(self, question: str, versions: Sequence[str], **options: Unpack[CompareOptions]) -> Comparison:
         """The answers of two to eight open versions."""
         return self._result(self._calls.compare(question, versions, options))
+
+    def passage(self, version: str, passage_id: str) -> PassageInPlace:
+        """A passage of an open version within its document."""
+        return self._result(self._calls.passage(version, passage_id))
 
     def feedback(self, request_id: str, rating: Rating, correction: str | None = None) -> FeedbackKept:
         """Say whether the answer with this `request_id` was right, and what it should have been."""
@@ -235,6 +240,11 @@ class AsyncOpenbook:
     async def close(self) -> None:
         await self._http.aclose()
 
+    @property
+    def url(self) -> str:
+        """The address of the service, without a password in it."""
+        return self._wire.shown
+
     async def answer(self, question: str, **options: Unpack[AnswerOptions]) -> Answer:
         """The answer, with the passages that it came from and the posterior of each at each token."""
         return await self._result(self._calls.answer(question, options))
@@ -254,6 +264,10 @@ class AsyncOpenbook:
     async def compare(self, question: str, versions: Sequence[str], **options: Unpack[CompareOptions]) -> Comparison:
         """The answers of two to eight open versions."""
         return await self._result(self._calls.compare(question, versions, options))
+
+    async def passage(self, version: str, passage_id: str) -> PassageInPlace:
+        """A passage of an open version within its document."""
+        return await self._result(self._calls.passage(version, passage_id))
 
     async def feedback(self, request_id: str, rating: Rating, correction: str | None = None) -> FeedbackKept:
         """Say whether the answer with this `request_id` was right, and what it should have been."""

@@ -185,6 +185,10 @@ class ResponseTooLarge(Refused):
     known_code = "response_too_large"
 
 
+class UnknownPassage(Refused):
+    known_code = "unknown_passage"
+
+
 # --- what readers say ----------------------------------------------------------------------------------------
 
 

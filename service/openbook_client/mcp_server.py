@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openbook_client.client import AsyncOpenbook
 from openbook_client.errors import OpenbookError, WrongUse
+from openbook_client.links import passage_path
 from openbook_client.results import Evidence, IndexVersion, Part, Passage, RetrievedPassage
 
 INSTRUCTIONS = (
@@ -103,7 +104,8 @@ class Tools:
         said = WITHHELD if found.answer is None else found.answer
         if found.answer is not None:
             said = "\n\n".join([said, *(f"[{one.rank}] {one.text}" for one in found.evidence)])
-        sources = _quoted(found.passages, found.index, found.attribution, [one.posterior for one in found.passages])
+        shares = [one.posterior for one in found.passages]
+        sources = _quoted(found.passages, found.index, found.attribution, shares, service.url)
         return _result(SourcedAnswer.model_validate(_fields(found, SourcedAnswer)), f"{said}\n\n{sources}")
 
     async def passages(
@@ -115,7 +117,8 @@ class Tools:
             found = await service.retrieve(question, n_docs=n_docs, index=index or self.index, filter=filter)
         except OpenbookError as error:
             return _failed(error)
-        sources = _quoted(found.passages, found.index, found.attribution, [one.prior for one in found.passages])
+        shares = [one.prior for one in found.passages]
+        sources = _quoted(found.passages, found.index, found.attribution, shares, service.url)
         return _result(FoundPassages.model_validate(_fields(found, FoundPassages)), sources)
 
 
@@ -223,22 +226,22 @@ def _result(structured: Part, text: str) -> CallToolResult:
 
 
 def _quoted(
-    passages: Sequence[RetrievedPassage], index: IndexVersion, attribution: str, shares: Sequence[float]
+    passages: Sequence[RetrievedPassage], index: IndexVersion, attribution: str, shares: Sequence[float], url: str
 ) -> str:
     dated = index.version if index.snapshot_date is None else f"{index.version} of {index.snapshot_date}"
     blocks = [
-        "\n".join([f"[{one.rank}] {one.title} ({share:.0%})", *_source(one), one.text])
+        "\n".join([f"[{one.rank}] {one.title} ({share:.0%})", _source(one, index.version, url), one.text])
         for one, share in zip(passages, shares, strict=True)
     ]
     return "\n\n".join([f"Passages of {dated}:", *blocks, *([attribution] if attribution else [])])
 
 
-def _source(passage: RetrievedPassage) -> list[str]:
-    """A line that says where it is from, where that is known."""
+def _source(passage: RetrievedPassage, version: str, url: str) -> str:
+    """A line that says where it is from, as far as that is known, and ends with a link."""
     page = passage.metadata.get("page")
-    said = [passage.section, passage.metadata.get("path"), f"page {page}" if page else None, passage.published]
-    known = [str(one) for one in (*said, passage.url) if one]
-    return [", ".join(known)] if known else []
+    link = passage.url or url + passage_path(version, passage.passage_id, page)
+    said = [passage.section, passage.metadata.get("path"), f"page {page}" if page else None, passage.published, link]
+    return ", ".join(str(one) for one in said if one)
 
 
 def _failed(error: OpenbookError) -> CallToolResult:

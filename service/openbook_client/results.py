@@ -64,8 +64,15 @@ class StageSeconds(Part):
     total: float
 
 
-class RetrievedPassage(Part):
+class _RankFirst(Part):
+    """The last parent: its field comes before all others."""
+
     rank: int
+
+
+class PassageText(Part):
+    """A passage as its source has it."""
+
     passage_id: str
     title: str
     text: str
@@ -78,6 +85,9 @@ class RetrievedPassage(Part):
         Mapping[str, str | int | float | bool | tuple[str, ...]],
         Field(description="Free fields, of the types that the version declares."),
     ] = {}
+
+
+class RetrievedPassage(PassageText, _RankFirst):
     doc_score: Annotated[
         float,
         Field(
@@ -219,6 +229,17 @@ class Retrieval(Result):
     attribution: Attribution
     checkpoint: str
     seconds: StageSeconds
+
+
+class PassageInPlace(Result):
+    """A passage within its document."""
+
+    passage: PassageText
+    before: Annotated[PassageText | None, Field(description="Ends where it begins; null: it is the first.")]
+    after: Annotated[PassageText | None, Field(description="Begins where it ends; null: it is the last.")]
+    page: Annotated[int | None, Field(description="Of the document, where that has pages.")]
+    index: IndexVersion
+    attribution: Attribution
 
 
 class FeedbackKept(Result):

@@ -102,9 +102,9 @@ class Wire:
     def check(self, call: Call[Any], outcome: Outcome) -> None:
         """Raise Refused for a problem, Silent after a timeout, Unreachable for anything else that is no success."""
         if isinstance(outcome, httpx.TimeoutException) and not isinstance(outcome, NOT_SENT):
-            raise Silent(self._shown, call.timeout_s) from outcome
+            raise Silent(self.shown, call.timeout_s) from outcome
         if isinstance(outcome, httpx.HTTPError):
-            raise Unreachable(self._shown, str(outcome) or type(outcome).__name__) from outcome
+            raise Unreachable(self.shown, str(outcome) or type(outcome).__name__) from outcome
         if outcome.is_success:
             return
         try:
@@ -134,15 +134,15 @@ class Wire:
         except httpx.HTTPError as error:
             self.check(call, error)
         except ValueError as error:
-            raise Unreachable(self._shown, "what it streams is something else") from error
+            raise Unreachable(self.shown, "what it streams is something else") from error
         if not events.ended:
-            raise Unreachable(self._shown, "the stream was cut off before its answer")
+            raise Unreachable(self.shown, "the stream was cut off before its answer")
 
     def _something_else(self, response: httpx.Response) -> Unreachable:
-        return Unreachable(self._shown, f"what answers there is something else (status {response.status_code})")
+        return Unreachable(self.shown, f"what answers there is something else (status {response.status_code})")
 
     @property
-    def _shown(self) -> str:
+    def shown(self) -> str:
         """The URL without a password."""
         return str(httpx.URL(self.url.rstrip("/")).copy_with(userinfo=b"")) if "@" in self.url else self.url.rstrip("/")
 

@@ -220,7 +220,9 @@ def test_an_assistant_reads_where_a_passage_is_from() -> None:
     source |= {"metadata": {"path": "a/b.pdf", "page": 3}}
     passages = [RetrievedPassage.model_validate(fields | source), RetrievedPassage.model_validate(fields)]
     index = IndexVersion(version="v", generation=0, snapshot_date=None)
-    assert _quoted(passages, index, "", [0.75, 0.25]) == (
+    passages.append(passages[1].model_copy(update={"passage_id": "b.pdf#0", "metadata": {"page": 2}}))
+    assert _quoted(passages, index, "", [0.75, 0.25, 0], "http://here:8000") == (
         "Passages of v:\n\n[1] Peru (75%)\nOne, a/b.pdf, page 3, 2018-12-20, https://a.example/\nText.\n\n"
-        "[1] Peru (25%)\nText."
+        "[1] Peru (25%)\nhttp://here:8000/passages/v/p\nText.\n\n"
+        "[1] Peru (0%)\npage 2, http://here:8000/passages/v/b.pdf%230#page=2\nText."
     )

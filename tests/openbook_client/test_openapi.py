@@ -18,6 +18,7 @@ MADE = {
     "POST /score": CALLS.score("q", ["t"], {}),
     "POST /retrieve": CALLS.retrieve("q", {}),
     "POST /compare": CALLS.compare("q", ["a", "b"], {}),
+    "GET /passages/{version}/{passage_id}": CALLS.passage("v", "p"),
     "POST /feedback": CALLS.feedback("r", "up", None),
     "GET /index": CALLS.index(),
     "GET /index/{version}": CALLS.manifest("v"),

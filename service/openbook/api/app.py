@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from openbook import __version__
-from openbook.api import feedback, indexes, openapi, operations, questions
+from openbook.api import feedback, indexes, openapi, operations, passages, questions
 from openbook.api.access import FailedAttempts
 from openbook.api.calls import add_routes
 from openbook.api.composition import end_work, open_services
@@ -78,7 +78,7 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
     app.state.settings = settings
     app.state.telemetry = telemetry
     app.state.attempts = FailedAttempts()
-    for calls in (questions, feedback, indexes, operations):
+    for calls in (questions, passages, feedback, indexes, operations):
         app.include_router(calls.router)
     app.include_router(page_router())
     add_routes(app)

@@ -55,6 +55,7 @@ STATUSES: Mapping[type[OpenbookError], int] = {
     errors.TooManyAttempts: 429,
     errors.FeedbackDisabled: 403,
     errors.UnknownAnswer: 404,
+    errors.UnknownPassage: 404,
     errors.FeedbackNotKept: 507,
     errors.Overloaded: 503,
     errors.DeadlineExceeded: 504,

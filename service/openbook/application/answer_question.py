@@ -19,7 +19,15 @@ from openbook.application.batching import Batch, Job
 from openbook.application.comparison import Comparison
 from openbook.application.live_index import Lease, LiveIndex
 from openbook.application.telemetry import Telemetry
-from openbook.entities import Answer, AnswerOptions, AnswerToken, Retrieval, Scores
+from openbook.entities import (
+    Answer,
+    AnswerOptions,
+    AnswerToken,
+    IndexVersion,
+    PassageInPlace,
+    Retrieval,
+    Scores,
+)
 from openbook.errors import DeadlineExceeded, IndexNotResident, NoLiveIndex, Overloaded, StoreUnreachable
 from openbook.rag.engine import RagEngine
 from openbook.rag.listening import Listener, Tell
@@ -40,6 +48,15 @@ class Ask:
     options: AnswerOptions
     timeout_s: float
     index: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundInPlace:
+    """A passage within its document, the version that has it, and what must be shown with its text."""
+
+    place: PassageInPlace
+    index: IndexVersion
+    attribution: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +194,17 @@ class AnswerQuestion:
         self, question: str, options: AnswerOptions, *, timeout_s: float, index: str | None = None
     ) -> Retrieval:
         return await self._ask(self._retrieve, _OneQuestion(question, options), self._max_batch, timeout_s, index)
+
+    async def in_place(self, version: str, passage_id: str, *, timeout_s: float) -> FoundInPlace:
+        """A passage of an open version within its document. Raises UnknownPassage."""
+        await self._check([version], timeout_s)
+
+        def compute(batch: Batch[str]) -> list[FoundInPlace]:
+            with self._live.lease(version) as lease:
+                attribution = lease.snapshot.info.attribution
+                return [FoundInPlace(lease.snapshot.in_place(one), lease.index, attribution) for one in batch.questions]
+
+        return await self._pool.run(compute, passage_id, timeout_s=timeout_s)
 
     async def compare(
         self, question: str, options: AnswerOptions, versions: Sequence[str], *, timeout_s: float

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from openbook.entities import Metadata, MetadataType, MetadataValue, Passage
 from openbook.errors import IndexCorrupt
@@ -137,6 +138,12 @@ class PassageFile(Mapped[pa.Table]):
             return tuple(passages_of(table, wanted))
         except ValueError as error:
             raise self._unreadable(f"rows {first} to {last}: {reason_of(error, Path())}") from error
+
+    def rows_of(self, ids: Sequence[str]) -> dict[str, int]:
+        """The row of each of these ids that is there. Reads the whole column of ids: 0.1 s a million."""
+        column = self.column("id")
+        found = np.flatnonzero(pc.is_in(column, value_set=pa.array(ids)))  # (n,)
+        return {column[row].as_py(): row for row in found.tolist()}
 
     def column(self, name: str) -> pa.ChunkedArray:
         """A whole column, by one of the names of `columns`: `meta.<name>` for a metadata field.

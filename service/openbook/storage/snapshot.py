@@ -1,5 +1,6 @@
 """One opened version of the index: its passages, its manifest and, where its subclass says, its vectors."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -9,13 +10,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from openbook.entities import Filter, IndexInfo, Passage
+from openbook.entities import Filter, IndexInfo, Passage, PassageInPlace
 from openbook.errors import (
     FilterMatchesNothing,
     IndexCorrupt,
     IndexIncompatible,
     InvalidRequest,
     RetrieverUnavailable,
+    UnknownPassage,
 )
 from openbook.storage.bm25_index import Bm25Index
 from openbook.storage.durable import FileMark
@@ -26,6 +28,8 @@ from openbook.storage.readable_index import Nearest
 from openbook.storage.search_parameters import MOST_CANDIDATES, N_CANDIDATES, search_parameters
 from openbook.storage.vectors import SLICE_ROWS, slices
 
+# Of a passage in its document.
+NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 # Two ways to add up one inner product in float32 differ by less than this share of it.
 CANARY_TOLERANCE = 1e-4
 # Of an index that proposes rows by short codes: among many near ones it may miss the vector itself.
@@ -139,6 +143,31 @@ class IndexSnapshot(ABC):
         """The passages of these rows, in this order. Raises IndexError for a row that is not there."""
         self.check_whole()
         return self._passages.take(rows)
+
+    def in_place(self, passage_id: str) -> PassageInPlace:
+        """The passage with this id and its neighbours in its document. Raises UnknownPassage.
+
+        Sources number the passages of a document: peru#0, peru#1. Of ids that say nothing so, the rows beside it with
+        the same title are of its document.
+        """
+        self.check_whole()
+        document, _, number = passage_id.rpartition("#")
+        numbered = NUMBER.fullmatch(number) is not None and document != ""
+        beside = [f"{document}#{int(number) + step}" for step in (-1, 1)] if numbered else []
+        rows = self._passages.rows_of([passage_id, *beside])
+        if passage_id not in rows:
+            raise UnknownPassage(version=self.info.version, passage_id=passage_id)
+        row = rows[passage_id]
+        (passage,) = self._passages.take([row])
+
+        def neighbour(row: int | None) -> Passage | None:
+            if row is None or not 0 <= row < len(self):
+                return None
+            (found,) = self._passages.take([row])
+            return found if numbered or (found.title == passage.title != "") else None
+
+        before, after = map(neighbour, map(rows.get, beside) if numbered else (row - 1, row + 1))
+        return PassageInPlace(passage, before, after)
 
     def bm25(self) -> Bm25Index:
         """The BM25 scores of the passages, row by row. Raises RetrieverUnavailable for a version without them."""

@@ -54,7 +54,7 @@ function evidence(answer) {
     const passage = answer.passages[one.rank - 1];
     return element("figure", { className: "evidence" },
       element("blockquote", { className: "text" }, one.text),
-      element("figcaption", { className: "small" }, linkedTitle(passage),
+      element("figcaption", { className: "small" }, linkedTitle(passage, answer.index.version),
         passage.section ? `, ${passage.section}` : ""));
   });
 }

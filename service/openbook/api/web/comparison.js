@@ -46,14 +46,14 @@ function column(found, answer, at, button) {
     element("p", { className: "small" },
       `log p ${decimals(answer.log_prob)}, p(no answer) ${probability(answer.no_answer)}`),
     element("ol", { className: "found", "aria-label": `Passages of ${answer.index.version}` },
-      answer.passages.map((passage) => foundPassage(passage, other))),
+      answer.passages.map((passage) => foundPassage(passage, answer, other))),
     attribution(answer),
     element("p", {}, button));
 }
 
-function foundPassage(passage, other) {
+function foundPassage(passage, answer, other) {
   const theirs = other.passages.find((one) => one.passage_id === passage.passage_id);
-  const name = element("p", { className: "name" }, element("b", {}, linkedTitle(passage)), " ",
+  const name = element("p", { className: "name" }, element("b", {}, linkedTitle(passage, answer.index.version)), " ",
     small(`posterior ${percent(passage.posterior)}`));
   const tag = (text) => element("p", { className: "tag" }, text);
   const text = (...parts) => element("p", { className: "text" }, ...parts);

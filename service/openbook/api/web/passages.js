@@ -26,7 +26,8 @@ export function passageList(answer) {
     const posterior = bar("posterior", passage.posterior ?? passage.prior);
     bars.push(posterior);
     return element("li", {},
-      element("h4", {}, element("span", { className: "rank" }, passage.rank), " ", linkedTitle(passage)),
+      element("h4", {}, element("span", { className: "rank" }, passage.rank), " ",
+        linkedTitle(passage, answer.index.version)),
       whence(passage),
       element("div", { className: "shares" }, prior.line, posterior.line,
         element("p", { className: "small" }, `doc_score ${decimals(passage.doc_score)}`)),
@@ -38,16 +39,21 @@ export function passageList(answer) {
   return { list: element("ol", { className: "passages" }, items), select };
 }
 
-// The title, which opens the source where the passage has an address that a browser may follow.
-export function linkedTitle(passage) {
-  const title = passage.title || passage.passage_id;
-  if (!opens(passage.url)) return title;
-  return element("a", { href: passage.url, target: "_blank", rel: "noopener noreferrer" }, title);
+// The title, which opens the source where the passage has an address that a browser may follow, else the passage within
+// its document.
+export function linkedTitle(passage, version) {
+  const { page } = passage.metadata;
+  const place = `/passages/${encodeURIComponent(version)}/${encodeURIComponent(passage.passage_id)}`
+    + (page ? `#page=${encodeURIComponent(page)}` : "");
+  const href = opens(passage.url) ? passage.url : place;
+  return element("a", { href, target: "_blank", rel: "noopener noreferrer" }, passage.title || passage.passage_id);
 }
 
-// The section and the day of a passage, where they are known.
+// The page, the section and the day of a passage, where they are known.
 function whence(passage) {
-  const said = [passage.section, passage.published ? passage.published.slice(0, 10) : null].filter(Boolean);
+  const { page } = passage.metadata;
+  const day = passage.published ? passage.published.slice(0, 10) : null;
+  const said = [page && `page ${page}`, passage.section, day].filter(Boolean);
   return said.length ? element("p", { className: "small whence" }, said.join(", ")) : null;
 }
 

@@ -4,12 +4,14 @@ Probabilities are the marginal's, of the tokens as the generator said them: the 
 took from a passage.
 """
 
-from typing import Annotated, Literal, Self, TypeAlias
+from dataclasses import replace
+from typing import Annotated, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, Field
 
-from openbook.entities import Answer, AnswerPassage, AnswerText, AnswerToken, Evidence, ModelKind
+from openbook.entities import Answer, AnswerPassage, AnswerText, AnswerToken, Evidence, ModelKind, Retrieval
 from openbook.plugins.openai.requests import ChatCompletionRequest, OpenAIBody, ResponsesRequest
+from openbook_client.links import passage_path
 from openbook_client.results import Answer as AnswerResponse
 from openbook_client.results import IndexVersion as Index
 
@@ -18,6 +20,7 @@ NAME = "openbook"
 NO_ANSWER = "I do not know: no passage that was found answers this question."
 
 FinishReason: TypeAlias = Literal["stop", "length"]
+Linked = TypeVar("Linked", bound=Answer | Retrieval)
 Status: TypeAlias = Literal["in_progress", "completed", "incomplete", "failed"]
 
 
@@ -66,11 +69,17 @@ class TypedUrlCitation(UrlCitation):
     type: Literal["url_citation"] = "url_citation"
 
 
-class FileCitation(BaseModel):
-    type: Literal["file_citation"] = "file_citation"
-    file_id: Annotated[str, Field(description="The passage_id.")]
-    filename: Annotated[str, Field(description="The title.")]
-    index: Annotated[int, Field(description="Where the citation stands in the text: at its end.")]
+def linked(found: Linked, base: str) -> Linked:
+    """The same, where each passage without a url has that of its page at this service, whose address is `base`."""
+    passages = tuple(
+        one if one.url else replace(one, passage=replace(one.passage, url=_address(one, found, base)))
+        for one in found.passages
+    )
+    return replace(found, passages=passages)
+
+
+def _address(cited: AnswerPassage, found: Answer | Retrieval, base: str) -> str:
+    return base.rstrip("/") + passage_path(found.index.version, cited.passage_id, cited.metadata.get("page"))
 
 
 def text_of(answer: AnswerText | None) -> str:
@@ -87,6 +96,7 @@ def shown(answer: Answer) -> str:
 def _quote(evidence: Evidence, cited: AnswerPassage) -> str:
     """In Markdown, in which chats show a text."""
     where = f"{cited.title} > {cited.section}" if cited.section else cited.title
+    where += f", page {page}" if (page := cited.metadata.get("page")) else ""
     where = f"[{where}]({cited.url})" if cited.url else where
     return "\n".join(f"> {line}".rstrip() for line in [*evidence.text.splitlines(), "", where])
 
@@ -95,7 +105,7 @@ def best_of(answer: Answer) -> AnswerText | None:
     return None if answer.abstained else answer.answers[0]
 
 
-def citations(answer: Answer) -> list[TypedUrlCitation | FileCitation]:
+def citations(answer: Answer) -> list[TypedUrlCitation]:
     """Of the passages that hold the answer, by posterior; where none holds it, of the one that it owes most to."""
     text = answer.text
     if not text:
@@ -104,11 +114,10 @@ def citations(answer: Answer) -> list[TypedUrlCitation | FileCitation]:
     return [_citation(text, one) for one in [one for one in passages if one.answer_spans] or passages[:1]]
 
 
-def _citation(text: str, cited: AnswerPassage) -> TypedUrlCitation | FileCitation:
-    passage = cited.passage
-    if passage.url is None:
-        return FileCitation(file_id=passage.passage_id, filename=passage.title, index=len(text))
-    return TypedUrlCitation(start_index=0, end_index=len(text), title=passage.title, url=passage.url)
+def _citation(text: str, cited: AnswerPassage) -> TypedUrlCitation:
+    page = cited.metadata.get("page")
+    title = f"{cited.title}, page {page}" if page else cited.title
+    return TypedUrlCitation(start_index=0, end_index=len(text), title=title, url=cited.url or "")
 
 
 def logprobs(answer: Answer, body: OpenAIBody, special: frozenset[str]) -> list[TokenLogprob]:
@@ -140,7 +149,7 @@ class ChatMessage(BaseModel):
     role: Literal["assistant"] = "assistant"
     content: str
     refusal: None = None
-    annotations: Annotated[list[ChatAnnotation], Field(description="Of cited passages that have a url.")]
+    annotations: Annotated[list[ChatAnnotation], Field(description="The cited passages.")]
 
 
 class ChatChoice(BaseModel):
@@ -205,9 +214,10 @@ def finish_reason(answer: AnswerText | None) -> FinishReason:
 
 
 def chat_annotations(answer: Answer) -> list[ChatAnnotation]:
-    """Of passages with a url. A chat has no other annotations, and clients refuse a message that has."""
-    found = [one for one in citations(answer) if isinstance(one, TypedUrlCitation)]
-    return [ChatAnnotation(url_citation=UrlCitation.model_validate(one, from_attributes=True)) for one in found]
+    """The same citations as a chat has them."""
+    return [
+        ChatAnnotation(url_citation=UrlCitation.model_validate(one, from_attributes=True)) for one in citations(answer)
+    ]
 
 
 # --- POST /v1/responses ------------------------------------------------------------------------------------
@@ -216,7 +226,7 @@ def chat_annotations(answer: Answer) -> list[ChatAnnotation]:
 class OutputText(BaseModel):
     type: Literal["output_text"] = "output_text"
     text: str
-    annotations: list[TypedUrlCitation | FileCitation]
+    annotations: list[TypedUrlCitation]
     logprobs: list[TokenLogprob]
 
 

@@ -17,7 +17,7 @@ from openbook.api.openapi import BODY_PROBLEMS, FILTER_PROBLEMS, STREAMED, probl
 from openbook.api.schemas import AnswerRequest
 from openbook.api.streaming import Event
 from openbook.application.live_index import Resident
-from openbook.entities import Answer
+from openbook.entities import Answer, AnswerToken
 from openbook.errors import IndexNotResident, InvalidRequest, UnknownIndex
 from openbook.plugins.openai.problems import WORDS, ModelNotFound
 from openbook.plugins.openai.requests import ChatCompletionRequest, OpenAIBody, ResponsesRequest
@@ -27,6 +27,7 @@ from openbook.plugins.openai.responses import (
     ModelResponse,
     ModelsResponse,
     OpenAIResponse,
+    linked,
     model_name,
 )
 from openbook.plugins.openai.streams import ChatStream, OpenAIStream, ResponsesStream
@@ -116,7 +117,7 @@ def _asked(body: OpenAIBody, call: Call) -> AnswerRequest:
 async def _answer(body: OpenAIBody, call: Call) -> Answer:
     asked = _asked(body, call)
     with _in_its_words(body, call):
-        return await call.answer(asked)
+        return linked(await call.answer(asked), str(call.request.base_url))
 
 
 async def _begun(stream: Callable[..., S], body: OpenAIBody, call: Call) -> S:
@@ -127,7 +128,7 @@ async def _begun(stream: Callable[..., S], body: OpenAIBody, call: Call) -> S:
         with _in_its_words(body, call):
             async with aclosing(call.stream(asked)) as coming:
                 async for event in coming:
-                    yield event
+                    yield event if isinstance(event, AnswerToken) else linked(event, str(call.request.base_url))
 
     begun = stream(call.request, told(), call.writer, body, call.facts)
     await begun.begin()

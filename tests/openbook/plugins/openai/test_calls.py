@@ -17,10 +17,11 @@ from openbook.api.app import create_app
 from openbook.api.schemas import OpenbookOptions
 from openbook.entities import Answer, AnswerOptions, Evidence
 from openbook.plugins.openai.requests import ChatCompletionRequest, ResponsesRequest
-from openbook.plugins.openai.responses import NO_ANSWER, chat_annotations, citations, shown
+from openbook.plugins.openai.responses import NO_ANSWER, chat_annotations, citations, linked, shown
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
+from openbook_client.links import passage_path
 from tests.openbook.api.conftest import ADMIN, PERU, TOKEN, Serve, SlowSearch, get, post, serving, until
 from tests.places import ROOT
 
@@ -207,6 +208,8 @@ def test_a_model_that_names_a_version_pins_it_through_a_swap(serve: Serve) -> No
 @pytest.mark.parametrize("call", ["chat", "responses"])
 def test_an_answer_is_the_one_that_the_call_answer_gives(ai: openai.OpenAI, address: str, call: str) -> None:
     plain = post(f"{address}/answer", json={"question": PERU, "n_docs": 4}).json()
+    for one in plain["passages"]:
+        one["url"] = address + passage_path("tiny-2016", one["passage_id"])
     answered = ask(ai, call)
     assert without_seconds(answered.openbook) == without_seconds(plain)
     text, _, quoted = text_of(call, answered).partition("\n\n> ")
@@ -327,11 +330,9 @@ def with_spans(answer: Answer, *holding: int, urls: bool = False) -> Answer:
 
 
 def test_passages_that_hold_the_answer_are_cited_or_the_one_it_owes_most_to(answer: Answer) -> None:
-    ids = {one.rank: one.passage.passage_id for one in answer.passages}
     for holding, cited in (((1, 3), (3, 1)), ((2,), (2,)), ((), (4,))):
-        found = [one.model_dump() for one in citations(with_spans(answer, *holding))]
-        assert [one["file_id"] for one in found] == [ids[rank] for rank in cited]
-        assert {one["type"] for one in found} == {"file_citation"}
+        found = citations(with_spans(answer, *holding, urls=True))
+        assert [one.url for one in found] == [f"https://a.example/{rank}" for rank in cited]
     assert citations(replace(with_spans(answer, 1), abstained=True)) == []
 
 
@@ -357,19 +358,34 @@ def test_a_passage_with_a_url_is_cited_by_it(answer: Answer) -> None:
     assert [one.model_dump() for one in chat_annotations(found)] == [
         {"type": "url_citation", "url_citation": one} for one in cited
     ]
-    # OpenAI's clients refuse a chat message with any other kind
-    assert chat_annotations(with_spans(answer, 1)) == []
 
 
-def test_the_cited_passages_of_a_response_hold_its_text(ai: openai.OpenAI) -> None:
-    found = ask(ai, "responses")
-    passages = {one["passage_id"]: one for one in found.openbook["passages"]}
-    (part,) = found.output[0].content
-    assert part.annotations
-    for one in part.annotations:
+@pytest.mark.parametrize("call", ["chat", "responses"])
+def test_a_passage_without_a_url_is_cited_by_its_page_at_the_service(ai: openai.OpenAI, call: str) -> None:
+    found = ask(ai, call)
+    passages = {one["url"]: one for one in found.openbook["passages"]}
+    if call == "chat":
+        text, cited = (
+            found.choices[0].message.content,
+            [one.url_citation for one in found.choices[0].message.annotations],
+        )
+    else:
+        ((part,),) = (one.content for one in found.output)
+        text, cited = part.text, part.annotations
+    assert cited
+    for one in cited:
         # the evidence stands below
-        assert (one.type, one.index) == ("file_citation", len(part.text.partition("\n\n> ")[0]))
-        assert passages[one.file_id]["title"] == one.filename
+        assert (one.start_index, one.end_index) == (0, len(text.partition("\n\n> ")[0]))
+        assert get(one.url).json()["passage"]["text"] == passages[one.url]["text"]
+    assert f"]({cited[0].url})" in text
+
+
+def test_a_citation_of_a_document_with_pages_names_the_page(answer: Answer) -> None:
+    found = with_spans(answer, 1)
+    of_pdf = replace(found.passages[0], passage=replace(found.passages[0].passage, metadata=(("page", 3),)))
+    (cited,) = citations(linked(replace(found, passages=(of_pdf, *found.passages[1:])), "https://b.example/x/"))
+    assert cited.title == f"{of_pdf.title}, page 3"
+    assert cited.url == f"https://b.example/x/passages/tiny-2016/{of_pdf.passage_id}#page=3"
 
 
 # --- what is sent ------------------------------------------------------------------------------------------
