@@ -41,6 +41,28 @@ VALUES: dict[str, dict[str, Any]] = {
         "canary": {"version": "wiki-2018"},
     },
     "a shared volume": {**GIVEN, "claims": {"indexes": "shared", "checkpoints": "models"}},
+    "on nodes of its own, behind a gateway": {
+        **GIVEN,
+        "image": {"pullSecrets": [{"name": "registry"}]},
+        "nodeSelector": {"pool": "books"},
+        "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "other"}}}
+                ]
+            }
+        },
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
+        ],
+        "resources": {"limits": {"nvidia.com/gpu": 1}},
+        "extraEnv": [{"name": "AWS_REGION", "value": "eu-west-1"}],
+        "extraVolumes": [{"name": "certificates", "configMap": {"name": "of-the-company"}}],
+        "extraVolumeMounts": [{"name": "certificates", "mountPath": "/etc/ssl/certs", "readOnly": True}],
+        "ingress": {"host": "ask.example.org", "className": "nginx", "annotations": {"a": "b"}, "tlsSecret": "ask"},
+        "gateway": {"host": "books.example.org", "parent": {"name": "outer", "namespace": "gateways"}},
+    },
     "open to all": {**GIVEN, "networkPolicy": {"enabled": False}},
 }
 KINDS = {"Deployment", "Service", "PodDisruptionBudget", "Secret", "NetworkPolicy"}
@@ -88,7 +110,8 @@ def render() -> Iterator[Render]:
         def render(values: dict[str, Any], release: str = "openbook") -> list[dict[str, Any]]:
             chart.validate_schema(values)
             files = chart.render(values, name=release, namespace="books")
-            return [one for text in files.values() for one in yaml.safe_load_all(text) if one is not None]
+            objects = [text for file, text in files.items() if not file.endswith("NOTES.txt")]
+            return [one for text in objects for one in yaml.safe_load_all(text) if one is not None]
 
         yield render
 
@@ -110,7 +133,7 @@ def test_what_is_rendered_is_valid_for_kubernetes(name: str, render: Render) -> 
     for one in objects:
         if one["kind"] == "ServiceMonitor":
             jsonschema.validate(one, MONITOR)
-        else:
+        elif one["kind"] != "HTTPRoute":
             validate(one, KUBERNETES, strict=True)
     if name == "everything":
         assert {one["kind"] for one in objects} == {*KINDS, "HorizontalPodAutoscaler", "ServiceMonitor"}
@@ -156,6 +179,14 @@ def test_each_part_finds_the_others(name: str, release: str, render: Render) -> 
             one["name"] for one in service["spec"]["ports"]
         }
         assert set(monitor["spec"]["podTargetLabels"]) <= set(pods[0]["metadata"]["labels"])
+    for backend in [*every("backend", objects), *(one for refs in every("backendRefs", objects) for one in refs)]:
+        named = backend.get("service", backend)
+        assert named["name"] == service["metadata"]["name"]
+        assert (named["port"]["name"] if isinstance(named["port"], dict) else named["port"]) in service["spec"][
+            "ports"
+        ][0].values()
+    for spread in (one for spreads in every("topologySpreadConstraints", pods) for one in spreads):
+        assert all(selects(spread["labelSelector"]["matchLabels"], pod) for pod in pods)
     for autoscaler in of_kind("HorizontalPodAutoscaler", objects):
         (scaled,) = (one for one in deployments if "replicas" not in one["spec"])
         assert autoscaler["spec"]["scaleTargetRef"]["name"] == scaled["metadata"]["name"]
@@ -197,6 +228,8 @@ def test_pods_run_the_image_as_it_is_with_settings_that_are_there(render: Render
                 assert FsspecStore(settings.indexes_url or "").url == given["OPENBOOK_INDEXES"]
                 assert "emptyDir" in volumes[mounts[str(settings.cache)]]
             assert settings.allowed_hosts.split(",")[:2] == ["openbook", "openbook.books"]
+            outer = [values[way]["host"] for way in ("ingress", "gateway") if way in values]
+            assert set(outer) <= set(settings.allowed_hosts.split(","))
             assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert settings.swap_policy == "availability"
 
@@ -228,6 +261,7 @@ def test_the_autoscaler_asks_for_a_gauge_of_the_service(render: Render) -> None:
         ({**GIVEN, "setings": {}}, "setings"),
         ({**GIVEN, "settings": {"admin_token": "readable"}}, "admin_token"),
         ({**GIVEN, "store": {"url": "/a/folder"}}, "url"),
+        ({**GIVEN, "gateway": {"host": "books.example.org"}}, "gateway.parent"),
     ],
 )
 def test_values_that_cannot_be_meant_are_refused(values: dict[str, Any], said: str, render: Render) -> None:

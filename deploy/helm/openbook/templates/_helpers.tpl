@@ -41,6 +41,23 @@ spec:
   {{- with .root.Values.serviceAccount }}
   serviceAccountName: {{ . }}
   {{- end }}
+  {{- with .root.Values.image.pullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- range $where := list "nodeSelector" "tolerations" "affinity" }}
+  {{- with index $.root.Values $where }}
+  {{ $where }}:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- end }}
+  {{- with .root.Values.topologySpreadConstraints }}
+  topologySpreadConstraints:
+    {{- $ours := dict "matchLabels" (include "openbook.selector" $.root | fromYaml) }}
+    {{- range . }}
+    - {{- merge (deepCopy .) (dict "labelSelector" $ours) | toYaml | nindent 6 }}
+    {{- end }}
+  {{- end }}
   securityContext:
     runAsNonRoot: true
     runAsUser: 10001
@@ -87,7 +104,10 @@ spec:
         - name: OPENBOOK_ALLOWED_HOSTS
           {{- $space := printf "%s.%s" $name .root.Release.Namespace }}
           {{- $hosts := list $name $space (printf "%s.svc" $space) (printf "%s.svc.cluster.local" $space) }}
-          value: {{ concat $hosts .root.Values.hosts | join "," | quote }}
+          value: {{ concat $hosts .root.Values.hosts (compact (list .root.Values.ingress.host .root.Values.gateway.host)) | join "," | quote }}
+        {{- with .root.Values.extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       securityContext:
         readOnlyRootFilesystem: true
         allowPrivilegeEscalation: false
@@ -115,6 +135,9 @@ spec:
         - {name: indexes, mountPath: /indexes}
         - {name: checkpoints, mountPath: /checkpoints}
         - {name: tmp, mountPath: /tmp}
+        {{- with .root.Values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
   volumes:
     - name: indexes
       {{- with .root.Values.claims.indexes }}
@@ -131,6 +154,9 @@ spec:
       {{- end }}
     - name: tmp
       emptyDir: {medium: Memory, sizeLimit: 256Mi}
+    {{- with .root.Values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end }}
 
 {{- define "openbook.secretData" -}}
