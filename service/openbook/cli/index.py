@@ -9,7 +9,6 @@ from rich.text import Text
 from openbook.cli.consoles import megabytes, output, print_json, say, size, table
 from openbook.cli.index_build import build
 from openbook.cli.index_change import bm25, delete, prune
-from openbook.cli.index_copy import push
 from openbook.cli.index_follow import follow
 from openbook.cli.index_update import diff, update
 from openbook.cli.options import argument, option, with_options
@@ -134,5 +133,4 @@ COMMANDS = {
     "delete": delete,
     "bm25": bm25,
     "prune": prune,
-    "push": push,
 }

@@ -12,7 +12,7 @@ from transformers import BartConfig, DPRConfig
 from openbook.rag.checkpoint import load_checkpoint, locate
 from openbook_lab.benchmarks.children import silent
 from openbook_lab.benchmarks.engine import Plan, measure_engine
-from openbook_lab.benchmarks.engine_contestants import Openbook, Transformers, peak_bytes
+from openbook_lab.benchmarks.engine_contestants import Openbook, Transformers
 from openbook_lab.benchmarks.engine_work import Work, modes_of, write_paper_size
 
 WORK = Work(n_docs=3, length=20, new_tokens=6, num_beams=3)
@@ -50,10 +50,6 @@ def test_the_shape_of_the_paper_comes_from_an_installed_checkpoint_and_is_not_mu
     of_passages = [said[first : first + 12] for first in range(0, len(said), 12)]
     assert all(len(set(tokens)) > 4 for tokens in of_passages), "one token for ever would hide what goes wrong"
     assert len(set(of_passages)) == len(of_passages)
-
-
-def test_memory_is_that_of_this_process() -> None:
-    assert peak_bytes() > 50e6
 
 
 @pytest.mark.slow

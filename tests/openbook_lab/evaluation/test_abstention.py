@@ -34,12 +34,6 @@ def test_the_curve_goes_from_no_answer_to_all_of_them() -> None:
     assert (curve[0].risk, curve[-1].risk) == (0.0, 0.75)
 
 
-def test_risk_at_a_coverage_is_of_the_strictest_threshold_that_reaches_it() -> None:
-    assert ASKED.risk_at(0.25) == 0.0
-    assert ASKED.risk_at(0.3) == pytest.approx(1 / 3)
-    assert ASKED.risk_at(1.0) == 0.75
-
-
 def test_the_best_threshold_answers_what_the_book_answers() -> None:
     best = ASKED.best()
     assert (best.threshold, best.coverage, best.decided) == (0.5, 0.625, 0.875)
@@ -71,28 +65,11 @@ def test_the_weights_that_made_the_questions_are_found_again() -> None:
     assert (fewer.bias, fewer.doc_score) == pytest.approx((found.bias, found.doc_score), rel=0.2)
 
 
-def test_passages_taken_away_teach_the_weights_as_articles_do() -> None:
-    answerable, far, near = ([Signs(empty, 0.0)] * 4 for empty in (0.1, 0.9, 0.5))
-    by_articles = fit_no_answer([SignsThrice(answerable, far, [])])
-    by_both = fit_no_answer([SignsThrice(answerable, far, near)])
-    assert by_both.probability(0.4, 0.0) > by_articles.probability(0.4, 0.0)
-
-
 def test_questions_that_are_told_apart_without_a_mistake_have_weights_that_end() -> None:
     told_apart = [SignsThrice([Signs(0.1, 0.0), Signs(0.2, 1.0)], [Signs(0.8, 0.0)], [Signs(0.9, 1.0)])]
     found = fit_no_answer(told_apart)
     assert fit_no_answer(told_apart, newton_steps=100).empty == pytest.approx(found.empty, rel=1e-3)
     assert 0 < found.empty < 10
-
-
-SIGNS = st.lists(st.builds(Signs, st.floats(0.0, 1.0), st.floats(-300.0, 300.0)), min_size=1, max_size=8)
-
-
-@given(SIGNS, SIGNS)
-def test_any_signs_have_weights(answerable: list[Signs], unanswerable: list[Signs]) -> None:
-    weights = fit_no_answer([SignsThrice(answerable, [], unanswerable)])
-    for one in (*answerable, *unanswerable):
-        assert 0 <= one.no_answer(weights) <= 1
 
 
 def test_without_weights_the_empty_answer_alone_counts() -> None:

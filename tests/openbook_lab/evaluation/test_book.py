@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from openbook.errors import IndexIncompatible, SourceInvalid
+from openbook.errors import IndexIncompatible
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.evaluation.asked import QuestionSet
-from openbook_lab.evaluation.book import Book, frozen_vectors, open_book, open_without, write_book
+from openbook_lab.evaluation.book import Book, open_book, open_without, write_book
 
 
 def test_each_paragraph_stands_in_the_book_once_and_in_pieces_of_a_hundred_words(book: Book) -> None:
@@ -51,16 +51,3 @@ def test_an_article_can_be_taken_out_of_the_book(book: Book, snapshot: IndexSnap
         assert [passage.title for passage in without.passages(range(4))] == ["Peru", "Chile", "Lima", "Nepal"]
         assert len(without) == 4
         np.testing.assert_array_equal(without.vectors([1, 3]), snapshot.vectors([3, 5]))
-
-
-def test_frozen_vectors_are_as_long_as_the_learned_ones(tiny_encoder: Path) -> None:
-    learned = np.array([[3.0, 4.0], [6.0, 8.0]], dtype=np.float32)
-    vectors = frozen_vectors(["what is peru", "who is king"], learned, tiny_encoder)  # (2, d)
-    assert np.linalg.norm(vectors, axis=1).mean() == pytest.approx(7.5, rel=1e-5)
-    own = PassageEncoder.load(tiny_encoder).encode_texts(["what is peru", "who is king"])
-    assert np.allclose(vectors / vectors[0, 0], own / own[0, 0], rtol=1e-4)
-
-
-def test_nothing_to_read_is_said() -> None:
-    with pytest.raises(SourceInvalid, match="nothing that could be read"):
-        write_book([], [])

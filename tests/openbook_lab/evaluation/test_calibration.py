@@ -23,7 +23,6 @@ from openbook.rag.pointer import Pointer
 from openbook.storage.index_store import IndexStore
 from openbook_lab.datasets.qa_metrics import has_answer
 from openbook_lab.datasets.questions import Question
-from openbook_lab.evaluation.abstention import AskedThrice, Signs, SignsThrice, Undecided
 from openbook_lab.evaluation.book_study import (
     LEAST_LOG_PROB,
     BookStudy,
@@ -73,11 +72,6 @@ class Silent:
 
     def update(self, done: int, total: int | None, what: str) -> None:
         pass
-
-
-def test_the_answer_that_is_read_is_the_first_that_stands_in_a_candidate() -> None:
-    assert answer_to_read(("nobody", "chile", "lima"), ["lima is in peru", "from chile"]) == "chile"
-    assert answer_to_read(("nobody", "chile"), ["lima"]) == "nobody"
 
 
 def test_articles_that_answer_are_those_that_hold_an_answer(store: IndexStore) -> None:
@@ -184,11 +178,6 @@ def test_the_signs_make_the_no_answer_of_the_engine(tiny: Checkpoint, store: Ind
     assert max(abs(one - other) for one, other in zip(hybrid, empty, strict=True)) > 0.01
     # the weights were fitted to the doc_scores of the hybrid retriever
     assert dense == empty
-
-
-def test_each_kind_of_question_keeps_its_own_signs() -> None:
-    asked = asked_thrice(SignsThrice([Signs(0.1, 0.0)], [Signs(0.2, 0.0)], [Signs(0.3, 0.0)]), [True], None)
-    assert asked == AskedThrice([Undecided(0.1, True)], [Undecided(0.2, False)], [Undecided(0.3, False)])
 
 
 def test_what_was_read_is_never_read_again(

@@ -376,14 +376,6 @@ def test_one_table_has_every_retriever_the_closed_book_and_the_seeds_mean(
     assert {row["difference"]["mean"] for row in apart["rows"]} == {0.0}
 
 
-def test_a_report_may_have_an_equals_sign_in_its_place(measured: Measured) -> None:
-    place = Path("rate=1e-5/report.json")
-    place.parent.mkdir()
-    place.write_text(json.dumps({"tables": [{"title": "T", "rows": [{"text": "x", "EM": 1.0}]}]}))
-    for asked, arm in ((str(place), ""), (f"learned={place}", "learned")):
-        assert measured("seeds", asked)["tables"][0]["rows"][0]["arm"] == arm
-
-
 def test_precisions_are_held_against_the_first(measured: Measured, checkpoint_folder: Path, tiny_encoder: Path) -> None:
     questions = write_lines(Path("questions.jsonl"), QUESTIONS)
     found = measured(
@@ -400,7 +392,3 @@ def test_precisions_are_held_against_the_first(measured: Measured, checkpoint_fo
     exact = [row for row in rows if row["precision"] == "float32"]
     assert all(row["% answered otherwise than float32"]["mean"] == 0 for row in exact)
     assert {row["questions"] for row in rows} == {sum(1 for one in QUESTIONS if one["answers"])}
-
-
-def test_without_a_file_there_is_nothing_to_ask(run: Run) -> None:
-    assert "name a file of questions, or one of --texts" in run("eval", "ablation").err

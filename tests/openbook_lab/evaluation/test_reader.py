@@ -96,23 +96,6 @@ def test_two_spaces_are_one_to_a_closed_book_as_beside_a_passage(tiny_bart_check
     assert one.log_prob == pytest.approx(two.log_prob, abs=1e-6)
 
 
-def test_progress_counts_passages_where_questions_have_unlike_numbers(reader: BatchReader, path: Path) -> None:
-    passages = tuple(tiny_passages("tiny-2016")[:4])
-    questions = [OpenQuestion(QUESTIONS[0], passages[:k], (0.0,) * k) for k in (0, 1, 4)]
-    seen: list[tuple[int, int | None, str]] = []
-
-    class Seen:
-        def update(self, done: int, total: int | None, what: str) -> None:
-            seen.append((done, total, what))
-
-    given = ask(reader, questions, [GREEDY], AnswerLog(path), progress=Seen(), stage="sweep")
-    assert [len(answer.posterior) for answer in given[GREEDY] if answer is not None] == [0, 1, 4]
-    assert seen == [(done, 6, "sweep, passages") for done in (0, 4, 5, 6)]
-    seen.clear()
-    ask(reader, questions, [GREEDY], AnswerLog(path), progress=Seen(), stage="sweep")
-    assert seen == [(6, 6, "sweep, passages")]
-
-
 def test_a_run_continues_from_the_answers_that_were_written(reader: BatchReader, path: Path) -> None:
     passages = tuple(tiny_passages("tiny-2016")[:2])
     questions = [*(OpenQuestion(text, passages, (1.0, 0.5)) for text in QUESTIONS[:3]), None]
@@ -133,13 +116,6 @@ def test_the_same_passages_are_read_once_whatever_chose_them(reader: BatchReader
     for scores in ((1.0, 0.5), (3.0, 2.5), (1.0, 0.4)):
         ask(reader, [OpenQuestion(QUESTIONS[0], passages, scores)], [GREEDY], log, progress=Silence(), stage="one")
     assert len(path.read_text().splitlines()) == 2
-
-
-def test_an_answer_in_the_log_is_not_the_answer_of_another_setting(path: Path) -> None:
-    log = AnswerLog(path)
-    log.add("K=5", [("question", YES)])
-    assert AnswerLog(path).get("K=5", "question") == YES
-    assert log.get("K=1", "question") is None
 
 
 def test_answers_are_asked_together_where_the_log_lacks_one(path: Path) -> None:

@@ -38,7 +38,3 @@ def test_files_and_retrievers_are_named_where_there_are_several() -> None:
         f"dense, {TOKEN}": [(5, Interval(12.0, 12.0, 12.0))],
         f"bm25, {TOKEN}": [(5, Interval(13.0, 13.0, 13.0))],
     }
-
-
-def test_a_report_without_a_sweep_has_no_panel() -> None:
-    assert sweep_panels(Report("qa", {}, ())) == {}
