@@ -322,17 +322,6 @@ def test_a_version_that_was_loaded_may_be_named_and_is_not_live(replica: Replica
     assert replica.open_versions() == ["tiny-2016", "tiny-2018"]
 
 
-@two_residents
-def test_what_cannot_be_loaded_leaves_what_is_open(replica: Replica, third: str) -> None:
-    replica.swap_index.load("tiny-2018").result(TIMEOUT)
-    replica.free[0] = 0
-    for version, error in ((third, IndexTooLarge), ("tiny-1999", UnknownIndex)):
-        with pytest.raises(error):
-            replica.swap_index.load(version).result(TIMEOUT)
-    assert replica.open_versions() == ["tiny-2016", "tiny-2018"]
-    assert replica.swap_index.progress().state == "failed"
-
-
 def test_a_load_that_has_no_room_is_refused_before_anything_is_read(replica: Replica) -> None:
     """To read tens of gigabytes first would drop the pages of the index that is live."""
     with pytest.raises(IndexTooLarge, match="OPENBOOK_RESIDENTS allows"):
@@ -528,15 +517,6 @@ def test_progress_tells_the_stage_while_it_lasts_and_how_it_ended(swap_index: Sw
     assert (done.state, done.stage, done.seconds, done.code) == ("done", None, report.seconds, None)
     assert done.started_at == early.started_at
     assert {"pull", *done.seconds} == {*get_args(Stage), "total"}
-
-
-def test_progress_tells_why_it_failed_and_where(swap_index: SwapIndex, store: IndexStore) -> None:
-    store.file("tiny-2018", "passages.arrow").unlink()
-    with pytest.raises(IndexCorrupt, match="lacks its file"):
-        swap_index.begin("tiny-2018").result(TIMEOUT)
-    progress = swap_index.progress()
-    assert (progress.state, progress.stage, progress.code) == ("failed", "verify", "index_corrupt")
-    assert progress.detail == "The index 'tiny-2018' lacks its file 'passages.arrow'."
 
 
 def test_a_checksum_and_a_warm_up_tell_how_far_they_are(swap_index: SwapIndex, monkeypatch: pytest.MonkeyPatch) -> None:
