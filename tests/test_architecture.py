@@ -80,13 +80,15 @@ MOST_LINES = {
     # whether there is a display, which only settings may ask of the environment (6)
     "openbook": 1161,
     "openbook.api": 3209,
-    "openbook.application": 2211,
+    "openbook.application": 2220,
     # openbook FOLDER: build, serve, follow and the page by one command (115)
+    # openbook check (511); twelve kinds of files (422); import, merge and mcp, which were the core's (690);
+    # rerank, of which the use case has 9 and the engine 20 (110)
     "openbook.cli": 3286,
     "openbook.indexing": 4995,
     # openbook check (511); twelve kinds of files (422); import, merge, push and mcp, which were the core's (740)
-    "openbook.plugins": 5471,
-    "openbook.rag": 7378,
+    "openbook.plugins": 5574,
+    "openbook.rag": 7397,
     "openbook.storage": 3570,
     "openbook_client": 1876,
     "openbook_lab": 1,
@@ -98,7 +100,7 @@ MOST_LINES = {
     "openbook_lab.training": 5033,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 17_260
+MOST_LINES_SERVED = 17_288
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

@@ -31,7 +31,7 @@ MADE = {
 }
 # for probes, for Prometheus, and for clients of OpenAI's API
 NOT_OF_A_CLIENT = {"GET /healthz", "GET /metrics", "GET /v1/models", "GET /v1/models/{model}"}
-NOT_OF_A_CLIENT |= {"POST /v1/chat/completions", "POST /v1/responses"}
+NOT_OF_A_CLIENT |= {"POST /v1/chat/completions", "POST /v1/responses", "POST /v1/rerank"}
 OPTIONS = {
     # the method `stream` sends it
     "AnswerRequest": (calls.AnswerOptions, {"question", "stream"}),
@@ -75,7 +75,7 @@ def test_every_option_of_a_request_is_an_option_of_the_call(document: dict[str, 
 def test_every_request_of_the_service_is_compared(document: dict[str, Any]) -> None:
     requests = {name for name in document["components"]["schemas"] if name.endswith("Request")}
     # `questions` of BatchedQuestion, and nothing else
-    assert requests - {"AnswersRequest", "ChatCompletionRequest", "ResponsesRequest"} <= set(OPTIONS)
+    assert requests - {"AnswersRequest", "ChatCompletionRequest", "ResponsesRequest", "RerankRequest"} <= set(OPTIONS)
     assert set(document["components"]["schemas"]["AnswersRequest"]["properties"]) == {"questions"}
 
 

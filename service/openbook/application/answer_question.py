@@ -24,6 +24,7 @@ from openbook.entities import (
     AnswerOptions,
     AnswerToken,
     IndexVersion,
+    Passage,
     PassageInPlace,
     Retrieval,
     Scores,
@@ -194,6 +195,14 @@ class AnswerQuestion:
         self, question: str, options: AnswerOptions, *, timeout_s: float, index: str | None = None
     ) -> Retrieval:
         return await self._ask(self._retrieve, _OneQuestion(question, options), self._max_batch, timeout_s, index)
+
+    async def relevance(self, question: str, passages: Sequence[Passage], *, timeout_s: float) -> list[float]:
+        """How probably each of these passages, which need be in no version, answers the question."""
+
+        def compute(batch: Batch[str]) -> list[list[float]]:
+            return [self._engine.relevance(one, passages, batch.check) for one in batch.questions]
+
+        return await self._pool.run(compute, question, timeout_s=timeout_s)
 
     async def in_place(self, version: str, passage_id: str, *, timeout_s: float) -> FoundInPlace:
         """A passage of an open version within its document. Raises UnknownPassage."""

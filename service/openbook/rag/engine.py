@@ -31,6 +31,7 @@ from openbook.entities import (
     IndexVersion,
     KeptStats,
     ModelKind,
+    Passage,
     PriorWeights,
     Quote,
     Retrieval,
@@ -62,6 +63,9 @@ from openbook.rag.retriever import (
     Retriever,
 )
 from openbook.storage.readable_index import ReadableIndex
+
+# Passages that are read at once where each is judged alone: a client that has gone is noticed after so many.
+READ_TOGETHER = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +275,21 @@ class RagEngine:
             return [
                 replace(answer, source=source, n_read=n) for answer, n in zip(answers, n_read.tolist(), strict=True)
             ]
+
+    @torch.inference_mode()
+    def relevance(
+        self, question: str, passages: Sequence[Passage], between_steps: BetweenSteps = nothing
+    ) -> list[float]:
+        """The probability that a passage answers the question, 1 - p(empty answer | x, z), of each passage alone."""
+        found: list[float] = []
+        for at in range(0, len(passages), READ_TOGETHER):
+            between_steps()
+            some = passages[at : at + READ_TOGETHER]
+            # each as the one passage of a question of its own
+            start = self._generator.start(self._generator.encode([question] * len(some), [[one] for one in some]))
+            alone = torch.zeros(len(some), 1, device=self._checkpoint.device)  # (n, 1)
+            found += (-torch.expm1(self._generator.empty_log_prob(start, alone).double())).clamp(0, 1).tolist()
+        return found
 
     @torch.inference_mode()
     def scores(

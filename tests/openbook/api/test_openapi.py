@@ -19,7 +19,7 @@ CALLS = {
     ("get", "/passages/{version}/{passage_id}"),
     *(("post", f"/index/{name}") for name in ("swap", "rollback", "load")),
     *(("get", f"/{name}") for name in ("healthz", "readyz", "metrics", "v1/models", "v1/models/{model}")),
-    *(("post", f"/v1/{name}") for name in ("chat/completions", "responses")),
+    *(("post", f"/v1/{name}") for name in ("chat/completions", "responses", "rerank")),
 }
 
 
@@ -76,7 +76,7 @@ def test_the_limits_of_the_settings_are_in_the_document(document: dict[str, Any]
 
 def test_every_request_has_examples_that_validate(document: dict[str, Any]) -> None:
     models = {name: found for name, found in document["components"]["schemas"].items() if name.endswith("Request")}
-    assert len(models) == 11
+    assert len(models) == 12
     for name, found in models.items():
         model, examples = getattr(schemas, name, None) or getattr(openai_requests, name), found["examples"]
         assert examples

@@ -21,7 +21,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from openbook.api.schemas import USUAL_NEW_TOKENS, AnswerRequest, Count, OpenbookOptions
+from openbook.api.schemas import USUAL_NEW_TOKENS, AnswerRequest, Asked, Count, OpenbookOptions
 from openbook.errors import InvalidRequest
 from openbook.settings import Settings
 
@@ -29,6 +29,9 @@ from openbook.settings import Settings
 TEXT_PARTS = ("text", "input_text")
 LOGPROBS = "message.output_text.logprobs"
 PERU = "Who is the President of Peru?"
+
+# What a passage of an index may have.
+MOST_TEXT, MOST_TITLE = 32_768, 1_024
 
 TOOLS = "the service calls no tools"
 MEMORY = "the service keeps no answer and no conversation"
@@ -92,16 +95,66 @@ class StreamOptions(BaseModel):
     include_usage: Annotated[Flag, Field(description="Send `usage` in a chunk of its own, the last one.")] = None
 
 
-class OpenAIBody(BaseModel, ABC):
-    """What both calls take."""
+class ModelBody(BaseModel):
+    """What a client sends. An unknown field is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    # what the fields of POST /answer are called here; the others are in `openbook`
-    names: ClassVar[dict[str, str]]
 
     model: Annotated[
         str, Field(description="openbook: the live version. openbook:VERSION: that one, which must be open.")
     ]
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """The names of the given fields that are not read, in their order."""
+        unread = [
+            name
+            for name, field in type(self).model_fields.items()
+            if any(isinstance(one, _NotRead) for one in field.metadata)
+        ]
+        return tuple(name for name in unread if getattr(self, name) not in NOTHING)
+
+
+class RerankDocument(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: Annotated[str, Field(min_length=1, max_length=MOST_TEXT)]
+    title: Annotated[str, Field(max_length=MOST_TITLE)] = ""
+
+
+def _document(value: Any, handler: ValidatorFunctionWrapHandler) -> RerankDocument:
+    """A text alone is one as well; an error names the one form that is meant."""
+    return RerankDocument.model_validate({"text": value} if isinstance(value, str) else value)
+
+
+class RerankRequest(ModelBody):
+    """What Cohere's and Jina's clients send."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"model": "openbook", "query": PERU, "documents": ["Lima.", "Quito."]}]}
+    )
+
+    query: Asked
+    documents: Annotated[
+        list[Annotated[RerankDocument, WrapValidator(_document, json_schema_input_type=str | RerankDocument)]],
+        Field(min_length=1, description="Texts, or objects with text and title; at most OPENBOOK_MAX_DOCS."),
+    ]
+    top_n: Annotated[Count | None, Field(description="How many of them to return; null: all.")] = None
+    return_documents: Flag = None
+
+    max_tokens_per_doc: Unread = None
+    max_chunks_per_doc: Unread = None
+    rank_fields: Unread = None
+    truncation: Unread = None
+    user: Unread = None
+
+
+class OpenAIBody(ModelBody, ABC):
+    """What both calls that answer take."""
+
+    # what the fields of POST /answer are called here; the others are in `openbook`
+    names: ClassVar[dict[str, str]]
+
     openbook: Annotated[OpenbookOptions, Field(description="What POST /answer calls so.")] = OpenbookOptions()
     stream: Flag = None
     top_logprobs: Annotated[
@@ -137,16 +190,6 @@ class OpenAIBody(BaseModel, ABC):
     @abstractmethod
     def n_tokens(self) -> int | None:
         """The most tokens that are asked for."""
-
-    @property
-    def ignored(self) -> tuple[str, ...]:
-        """The names of the given fields that are not read, in their order."""
-        unread = [
-            name
-            for name, field in type(self).model_fields.items()
-            if any(isinstance(one, _NotRead) for one in field.metadata)
-        ]
-        return tuple(name for name in unread if getattr(self, name) not in NOTHING)
 
     @property
     def n_answers(self) -> int:

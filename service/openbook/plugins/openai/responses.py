@@ -4,13 +4,14 @@ Probabilities are the marginal's, of the tokens as the generator said them: the 
 took from a passage.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, Field
 
 from openbook.entities import Answer, AnswerPassage, AnswerText, AnswerToken, Evidence, ModelKind, Retrieval
-from openbook.plugins.openai.requests import ChatCompletionRequest, OpenAIBody, ResponsesRequest
+from openbook.plugins.openai.requests import ChatCompletionRequest, OpenAIBody, RerankRequest, ResponsesRequest
 from openbook_client.links import passage_path
 from openbook_client.results import Answer as AnswerResponse
 from openbook_client.results import IndexVersion as Index
@@ -43,6 +44,33 @@ class ModelsResponse(BaseModel):
 def model_name(version: str) -> str:
     """The model that answers from this version alone."""
     return f"{NAME}:{version}"
+
+
+# --- POST /v1/rerank ---------------------------------------------------------------------------------------
+
+
+class RerankedText(BaseModel):
+    text: str
+
+
+class RerankResult(BaseModel):
+    index: Annotated[int, Field(description="Of the document among those that were sent, from 0.")]
+    relevance_score: Annotated[float, Field(description="The probability that it answers the query, 0 to 1.")]
+    document: Annotated[RerankedText | None, Field(description="With return_documents; else null.")] = None
+
+
+class RerankResponse(BaseModel):
+    id: str
+    object: Literal["list"] = "list"
+    model: str
+    results: Annotated[list[RerankResult], Field(description="The most probable first.")]
+
+    @classmethod
+    def of(cls, scores: Sequence[float], body: RerankRequest, *, request_id: str) -> Self:
+        best_first = sorted(range(len(scores)), key=lambda number: -scores[number])[: body.top_n]
+        texts = [RerankedText(text=one.text) if body.return_documents else None for one in body.documents]
+        results = [RerankResult(index=one, relevance_score=scores[one], document=texts[one]) for one in best_first]
+        return cls(id=f"rerank-{request_id}", model=body.model, results=results)
 
 
 # --- an answer, in either call -----------------------------------------------------------------------------

@@ -11,22 +11,31 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from openbook import errors
-from openbook.api.body import JsonRoute
+from openbook.api.body import JSON, JsonRoute
 from openbook.api.calls import Call, Routes, TheCall
+from openbook.api.logs import FACTS
+from openbook.api.middleware import while_connected
 from openbook.api.openapi import BODY_PROBLEMS, FILTER_PROBLEMS, STREAMED, problem_responses
 from openbook.api.schemas import AnswerRequest
 from openbook.api.streaming import Event
 from openbook.application.live_index import Resident
-from openbook.entities import Answer, AnswerToken
+from openbook.entities import Answer, AnswerToken, Passage
 from openbook.errors import IndexNotResident, InvalidRequest, UnknownIndex
 from openbook.plugins.openai.problems import WORDS, ModelNotFound
-from openbook.plugins.openai.requests import ChatCompletionRequest, OpenAIBody, ResponsesRequest
+from openbook.plugins.openai.requests import (
+    ChatCompletionRequest,
+    ModelBody,
+    OpenAIBody,
+    RerankRequest,
+    ResponsesRequest,
+)
 from openbook.plugins.openai.responses import (
     NAME,
     ChatCompletionResponse,
     ModelResponse,
     ModelsResponse,
     OpenAIResponse,
+    RerankResponse,
     linked,
     model_name,
 )
@@ -45,6 +54,12 @@ ASKING_PROBLEMS = problem_responses(
     *(errors.InvalidRequest, *FILTER_PROBLEMS),
     *(ModelNotFound, errors.RetrieverUnavailable, errors.NotCalibrated, errors.ResponseTooLarge),
     *(errors.Overloaded, errors.NoLiveIndex, errors.IndexUnreachable, errors.DeadlineExceeded),
+    http=BODY_PROBLEMS,
+    words=WORDS,
+)
+
+RERANKING_PROBLEMS = problem_responses(
+    *(errors.InvalidRequest, ModelNotFound, errors.Overloaded, errors.DeadlineExceeded),
     http=BODY_PROBLEMS,
     words=WORDS,
 )
@@ -101,7 +116,24 @@ async def responses(body: ResponsesRequest, call: TheCall) -> Response:
     return _said(body, written)
 
 
-def _said(body: OpenAIBody, response: R) -> R:
+@router.post("/rerank", response_model=RerankResponse, responses=RERANKING_PROBLEMS)
+async def rerank(body: RerankRequest, call: TheCall) -> Response:
+    """How probably each document answers the query, as Cohere's and Jina's call of that name has it."""
+    version = _version(body.model, call)
+    if version is not None and not call.services.live.resident(version):
+        raise _not_found(body.model, call)
+    if len(body.documents) > call.settings.max_docs:
+        raise InvalidRequest(field="documents", reason=f"must be at most {call.settings.max_docs}")
+    passages = [Passage("", one.title, one.text) for one in body.documents]
+    scoring = call.services.answer_question.relevance(body.query, passages, timeout_s=call.settings.timeout_s)
+    scores = await while_connected(call.request, scoring)
+    if call.settings.log_questions:
+        setattr(call.request.state, FACTS, {"question": body.query})
+    reranked = RerankResponse.of(scores, body, request_id=call.request.state.request_id)
+    return _said(body, Response(reranked.model_dump_json(), media_type=JSON))
+
+
+def _said(body: ModelBody, response: R) -> R:
     """The response, which names what was not read."""
     if body.ignored:
         response.headers[IGNORED] = ", ".join(body.ignored)
