@@ -147,7 +147,7 @@ class _Build:
         self.work.drop_damaged_shards()
         # files that were deleted or replaced long ago make room
         prune(self.store)
-        if self.options.size is not None:
+        if self.options.size is not None and self.options.size.n_passages:  # of none, reading says why
             self._check_disk(self._spec(self.options.size.n_passages), self.options.size)
         reading.read(self.source, self.work, self.report)
         read = time.perf_counter()

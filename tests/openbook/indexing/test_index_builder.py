@@ -138,11 +138,11 @@ def test_a_folder_of_nothing_that_can_be_read_is_refused_with_the_names(
 ) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()
-    (folder / "a.docx").write_bytes(b"PK")
+    (folder / "a.heic").write_bytes(b"PK")
     (folder / "b.txt").write_text("")
     with pytest.raises(SourceInvalid) as refused:
         build_index(store, "mine", open_source(str(folder)), encoder)
-    said = "'a.docx' (no reader for .docx), 'b.txt' (empty)"
+    said = "'a.heic' (no reader for .heic), 'b.txt' (empty)"
     assert str(refused.value).endswith(f"there is no passage to index; left out: {said}")
 
 
