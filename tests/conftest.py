@@ -22,6 +22,7 @@ pytest_plugins = [
     "tests.fixtures.summary",
     "tests.fixtures.causal",
     "tests.fixtures.readers",
+    "tests.fixtures.language_servers",
 ]
 
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}

@@ -76,21 +76,23 @@ CLIENTS_EXTRA = {"mcp", "starlette", "uvicorn"}
 # Lines of Python that a room may have. A number goes down by itself; it goes up only together with its reason, in the
 # commit that needs it.
 MOST_LINES = {
+    # a generator that a server runs: errors, its status, what is asked before a search, a prompt as turns (187)
     # a passage within its document, which a chat's citation of it opens: 250 lines over six rooms
     # whether there is a display, which only settings may ask of the environment (6)
-    "openbook": 1161,
-    "openbook.api": 3209,
+    "openbook": 1210,
+    "openbook.api": 3252,
     "openbook.application": 2220,
     # openbook FOLDER: build, serve, follow and the page by one command (115)
     # openbook check (511); twelve kinds of files (422); import, merge and mcp, which were the core's (690);
     # rerank, of which the use case has 9 and the engine 20 (110)
     "openbook.cli": 3286,
     "openbook.indexing": 4995,
-    # openbook check (511); twelve kinds of files (422); import, merge, push and mcp, which were the core's (740)
-    "openbook.plugins": 5574,
-    "openbook.rag": 7397,
+    # openbook check (511); twelve kinds of files (422); import, merge, push and mcp, which were the core's (740);
+    # language models behind a server (960)
+    "openbook.plugins": 6534,
+    "openbook.rag": 7461,
     "openbook.storage": 3570,
-    "openbook_client": 1876,
+    "openbook_client": 1907,
     "openbook_lab": 1,
     "openbook_lab.benchmarks": 2309,
     "openbook_lab.datasets": 636,
@@ -100,7 +102,7 @@ MOST_LINES = {
     "openbook_lab.training": 5033,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 17_288
+MOST_LINES_SERVED = 17_457
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

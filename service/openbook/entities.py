@@ -395,6 +395,15 @@ class KeptStats:
 
 
 @dataclass(frozen=True, slots=True)
+class GeneratorStatus:
+    """A generator that runs elsewhere: its model, the decodings that it allows, and why it does not answer now."""
+
+    model: str
+    decodings: tuple[Decoding, ...]
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class FileInfo:
     bytes: Count
     sha256: Sha256

@@ -425,6 +425,41 @@ class CheckpointNotFound(CheckpointInvalid):
     message = "There is no checkpoint {checkpoint}: it is no folder here and, it seems, no hub id. {reason}"
 
 
+# --- a generator that runs elsewhere -----------------------------------------------------------------------
+
+
+class GeneratorUnreachable(OpenbookError):
+    """Nothing is wrong with the question: the same call works once the server answers."""
+
+    code = "generator_unreachable"
+    message = "The generator at {url} does not answer: {reason}."
+
+
+class GeneratorFailed(OpenbookError):
+    """The server refuses the request, or answers with what cannot be read."""
+
+    code = "generator_failed"
+    message = "The generator at {url} gave no answer that can be used: {reason}."
+
+
+class GeneratorLacks(OpenbookError):
+    code = "generator_lacks"
+    cases = {
+        "token": (
+            "RAG-Token needs the whole distribution of each step, and the generator at {url} does not give it. Ask for "
+            'model "sequence".'
+        ),
+        "thorough": (
+            "Thorough decoding needs the probability of given words, and the generator at {url} does not tell it. Ask "
+            'for decoding "fast".'
+        ),
+        "score": (
+            "Scores need the probability of given words, and the generator at {url} does not tell it. Servers with "
+            "echo do: vLLM, SGLang, llama-cpp-python."
+        ),
+    }
+
+
 # --- offline -----------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 COMMANDS, SOURCES, CHECKPOINTS = "openbook.commands", "openbook.sources", "openbook.checkpoints"
 FILES, STORES, ROUTERS = "openbook.files", "openbook.stores", "openbook.routers"
-VECTORS, SETTINGS = "openbook.vectors", "openbook.settings"
+VECTORS, SETTINGS, GENERATORS = "openbook.vectors", "openbook.settings", "openbook.generators"
 
 
 def extensions(group: str) -> Mapping[str, EntryPoint]:

@@ -56,10 +56,15 @@ class Settings(BaseSettings):
         description="Folder of a Hugging Face RAG checkpoint, or of one that openbook checkpoint compose made; an "
         "installed one such as openbook-mini; or a hub id such as facebook/rag-token-nq.",
     )
+    generator: str = Field(
+        "",
+        description="Address of a server with a language model, such as http://127.0.0.1:8001/v1, that answers in "
+        "place of the checkpoint's generator. Needs log-probs of tokens: llama.cpp, Ollama, vLLM, SGLang.",
+    )
     prompt: Path | None = Field(
         None,
-        description="JSON file with a prompt that replaces a causal checkpoint's own. Other checkpoints have "
-        "no prompt.",
+        description="JSON file with a prompt that replaces a causal checkpoint's own, or the usual one of "
+        "OPENBOOK_GENERATOR. Other checkpoints have no prompt.",
     )
     passage_cache_mb: int = Field(
         256,

@@ -73,7 +73,7 @@ class CompareOptions(SearchingOptions, total=False):
     """As AnswerOptions, without `index`; `timeout_s` is the time for each version."""
 
     model: Literal["token", "sequence"] | None
-    decoding: Literal["thorough", "fast"]
+    decoding: Literal["thorough", "fast"] | None
     num_beams: int | None
     max_new_tokens: int
     num_answers: int

@@ -268,6 +268,24 @@ class IndexUnreachable(Refused):
     known_code = "index_unreachable"
 
 
+class GeneratorUnreachable(Refused):
+    """The server that runs the language model does not answer: ask again."""
+
+    known_code = "generator_unreachable"
+
+
+class GeneratorFailed(Refused):
+    """The server that runs the language model refused the request, or gave what cannot be read."""
+
+    known_code = "generator_failed"
+
+
+class GeneratorLacks(Refused):
+    """The server that runs the language model cannot do this: ask for model sequence, and decoding fast."""
+
+    known_code = "generator_lacks"
+
+
 class StoreUnreachable(Refused):
     """The store of versions does not answer. What is live serves on."""
 

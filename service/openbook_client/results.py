@@ -265,6 +265,17 @@ class PriorWeights(Part):
     bm25: float
 
 
+class GeneratorStatus(Part):
+    """A language model that a server runs in place of the checkpoint's generator."""
+
+    model: str
+    decodings: Annotated[
+        tuple[Literal["thorough", "fast"], ...],
+        Field(description="Without thorough the server tells no probability of given words: /score is refused, too."),
+    ]
+    problem: Annotated[str | None, Field(description="Why it does not answer now.")]
+
+
 class Indexes(Result):
     live: Annotated[IndexVersion | None, Field(description="A question asked now is answered from this version.")]
     resident: Annotated[
@@ -284,6 +295,7 @@ class Indexes(Result):
     reranker: Annotated[
         str | None, Field(description="What scores for retriever reranked; null: such questions are refused.")
     ]
+    generator: Annotated[GeneratorStatus | None, Field(description="null: the checkpoint's own generator answers.")]
     feedback: Annotated[bool, Field(description="Whether POST /feedback keeps what readers say.")]
 
 
@@ -414,3 +426,4 @@ class Ready(Result):
     following: Annotated[
         Following | None, Field(description="null: this service does not follow CURRENT (OPENBOOK_FOLLOW_S=0).")
     ]
+    generator: Annotated[GeneratorStatus | None, Field(description="null: the checkpoint's own generator answers.")]

@@ -66,6 +66,13 @@ def test_all_name_the_same_port() -> None:
     assert re.findall(r"listen (\d+)", NGINX) == [SERVICES["proxy"]["ports"][0].rpartition(":")[2]]
 
 
+def test_the_language_model_listens_where_the_file_says() -> None:
+    llm, text = SERVICES["llm"], (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    assert llm["profiles"] == ["llm"]
+    assert f"OPENBOOK_GENERATOR=http://llm:{llm['environment']['LLAMA_ARG_PORT']}/v1" in text
+    assert llm["environment"]["LLAMA_CACHE"] == llm["volumes"][0].partition(":")[2]
+
+
 def test_the_replicas_answer_to_the_names_that_prometheus_calls() -> None:
     assert SERVICES["openbook"]["environment"]["OPENBOOK_ALLOWED_HOSTS"].startswith("openbook,openbook-2,")
 
@@ -75,7 +82,7 @@ def test_the_replicas_share_their_indexes_and_only_their_profile_begins_them() -
     inside = [volume.partition(":")[2] for volume in SERVICES["openbook"]["volumes"]]
     assert environment_of_the_image()["OPENBOOK_INDEXES"] in inside
     assert f'VOLUME ["{inside[0]}", "{inside[1]}"]' in DOCKERFILE
-    assert {name for name, one in SERVICES.items() if "profiles" in one} == {"openbook-2", "proxy"}
+    assert {name for name, one in SERVICES.items() if "profiles" in one} == {"openbook-2", "proxy", "llm"}
 
 
 def test_the_image_is_labelled_with_the_version_of_the_package() -> None:

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import torch
 
@@ -20,9 +21,12 @@ from openbook.application.swap_index import Fit, SwapIndex
 from openbook.application.telemetry import Telemetry
 from openbook.application.threads import Threads
 from openbook.errors import IndexUnreachable, OpenbookError, SettingInvalid, StoreUnreachable
+from openbook.extensions import GENERATORS, extensions
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
+from openbook.rag.generator import Generator
 from openbook.rag.linear import describe_products
+from openbook.rag.prompt import CausalPrompt
 from openbook.rag.reranker import load_reranker
 from openbook.settings import Settings
 from openbook.storage.current import NO_CURRENT, UNKNOWN_CURRENT, CurrentMark
@@ -210,17 +214,37 @@ def load_engine(settings: Settings) -> RagEngine:
         settings.checkpoint,
         device=settings.device,
         dtype=settings.dtype,
-        prompt=settings.prompt,
+        prompt=None if settings.generator else settings.prompt,
         bare=True,
     )
+    generator = None
+    if settings.generator:
+        own_prompt, checkpoint = checkpoint.prompt, checkpoint.without_generator()
+        generator = served_generator(settings, own_prompt)
     reranker = None
     if settings.reranker:
         dtype = checkpoint.question_encoder.dtype
         reranker = load_reranker(settings.reranker, device=checkpoint.device, dtype=dtype)
-    engine = RagEngine(checkpoint, reranker, passage_bytes=settings.passage_cache_mb << 20, keep_weights=False)
+    engine = RagEngine(
+        checkpoint,
+        reranker,
+        generator=generator,
+        passage_bytes=settings.passage_cache_mb << 20,
+        keep_weights=False,
+    )
     ways = describe_products(checkpoint.question_encoder.dtype, checkpoint.device, int8=checkpoint.int8)
     logger.info("products: %s", ways)
     return engine
+
+
+def served_generator(settings: Settings, own_prompt: CausalPrompt | None) -> Generator:
+    """The generator at the address of the settings. Raises SettingInvalid for a scheme that no plug-in opens."""
+    scheme, schemes = urlsplit(settings.generator).scheme, extensions(GENERATORS)
+    if scheme not in schemes:
+        known = ", ".join(f"{one}://" for one in schemes) or "none"
+        raise SettingInvalid(setting="OPENBOOK_GENERATOR", reason=f"no address of a generator; installed: {known}")
+    opened: Generator = schemes[scheme].load()(settings.generator, settings, own_prompt)
+    return opened
 
 
 def share_threads(threads: int) -> Callable[[int], None]:
@@ -274,6 +298,7 @@ async def end_work(services: Services) -> None:
 
 
 async def close_services(services: Services) -> None:
-    """End the work, then close the index."""
+    """End the work, then close the index and the engine."""
     await end_work(services)
     services.live.close()
+    services.engine.close()

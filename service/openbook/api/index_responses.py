@@ -6,6 +6,7 @@ from openbook.api.problems import shown
 from openbook.application.follow_current import FollowProblem
 from openbook.application.live_index import Resident
 from openbook.application.swap_progress import SwapProgress
+from openbook.entities import GeneratorStatus
 from openbook_client import results
 
 
@@ -31,3 +32,11 @@ def following_record(problem: FollowProblem | None) -> results.Following:
         return results.Following(ok=True, wanted=None, code=None, detail="", since=None)
     found = replace(problem, wanted=shown(problem.wanted), detail=shown(problem.detail))
     return results.Following(ok=False, **asdict(found))
+
+
+def generator_record(status: GeneratorStatus | None) -> results.GeneratorStatus | None:
+    """Anyone may read it: bounded, and without a path of the disk."""
+    if status is None:
+        return None
+    problem = None if status.problem is None else shown(status.problem)
+    return results.GeneratorStatus.model_validate(replace(status, problem=problem))

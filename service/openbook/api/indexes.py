@@ -12,7 +12,7 @@ from openbook import errors
 from openbook.api.access import TheActor, TheServices, TheSettings, admin
 from openbook.api.body import JsonRoute
 from openbook.api.composition import Services
-from openbook.api.index_responses import progress_record, resident_record
+from openbook.api.index_responses import generator_record, progress_record, resident_record
 from openbook.api.openapi import BODY_PROBLEMS, problem_responses
 from openbook.api.schemas import HistoryQuery, LoadRequest, RollbackRequest, SwapRequest
 from openbook_client import results
@@ -54,6 +54,7 @@ async def indexes(services: TheServices) -> results.Indexes:
         max_no_answer=services.engine.facts.max_no_answer,
         prior=results.PriorWeights.model_validate(prior) if prior is not None else None,
         reranker=services.engine.facts.reranker,
+        generator=generator_record(services.engine.generator()),
         feedback=services.feedback is not None,
     )
 

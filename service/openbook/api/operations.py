@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from openbook.api.access import TheServices
-from openbook.api.index_responses import following_record
+from openbook.api.index_responses import following_record, generator_record
 from openbook.api.openapi import problem_responses
 from openbook.api.problems import NOT_READY_RETRY_S
 from openbook.application.swap_progress import SwapProgress
@@ -46,12 +46,15 @@ async def readyz(services: TheServices) -> results.Ready:
         raise NoLiveIndex(hint=f"{error}{under_way(services.swap_index.progress())}") from error
     if not await services.pool.responds(within_s=WORKER_ANSWERS_IN_S):
         raise HTTPException(503, "No thread takes up work.", {"retry-after": str(NOT_READY_RETRY_S)})
-    follower = services.follower
+    follower, generator = services.follower, services.engine.generator()
+    if generator is not None and generator.problem is not None:
+        raise NoLiveIndex(hint=f"The generator {generator.model} does not answer: {generator.problem}.")
     return results.Ready(
         status="ready",
         index=results.IndexVersion.model_validate(index),
         checkpoint=services.engine.facts.checkpoint,
         following=following_record(follower.problem()) if follower is not None else None,
+        generator=generator_record(generator),
     )
 
 

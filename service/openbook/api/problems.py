@@ -60,6 +60,9 @@ STATUSES: Mapping[type[OpenbookError], int] = {
     errors.Overloaded: 503,
     errors.DeadlineExceeded: 504,
     errors.CheckpointInvalid: 500,
+    errors.GeneratorUnreachable: 503,
+    errors.GeneratorFailed: 502,
+    errors.GeneratorLacks: 409,
     # no route raises these: the command line does
     errors.SourceInvalid: 500,
     errors.SettingInvalid: 500,

@@ -31,7 +31,7 @@ QUESTION_PROBLEMS = problem_responses(
     *(errors.InvalidRequest, *FILTER_PROBLEMS),
     *(errors.UnknownIndex, errors.IndexNotResident, errors.RetrieverUnavailable),
     *(errors.NotCalibrated, errors.Overloaded, errors.NoLiveIndex, errors.IndexUnreachable, errors.DeadlineExceeded),
-    errors.ResponseTooLarge,
+    *(errors.ResponseTooLarge, errors.GeneratorUnreachable, errors.GeneratorFailed, errors.GeneratorLacks),
     http=BODY_PROBLEMS,
 )
 

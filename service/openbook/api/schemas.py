@@ -170,7 +170,8 @@ class _Searching(_Body):
                 raise InvalidRequest(field=field, reason=f"must be at most {most:g}, not {value}")
         # under the names of the manifest
         search = self.search.model_dump(by_alias=True, exclude_none=True) if self.search is not None else {}
-        given: dict[str, Any] = {"model": engine.facts.model}
+        facts = engine.facts
+        given: dict[str, Any] = {"model": facts.model, "decoding": facts.decoding}
         if self.n_docs is None:
             given |= {"n_docs": min(USUAL_DOCS, settings.max_docs), "or_all": True}
         # an option that the entity has under the same name is passed on as it is, but for those that are read here
@@ -238,14 +239,15 @@ class OpenbookOptions(_Searching):
         ),
     ] = None
     decoding: Annotated[
-        Decoding,
+        Decoding | None,
         Field(
             description=(
                 "How RAG-Sequence scores its candidates: thorough asks every passage about each of them, fast only "
-                "those passages whose beam holds it. RAG-Token has one decoding and does not read this field."
+                "those passages whose beam holds it. null: thorough, or fast where the generator allows no other. "
+                "RAG-Token has one decoding and does not read this field."
             )
         ),
-    ] = "thorough"
+    ] = None
     num_beams: Annotated[
         Count | None, Field(description="1 is greedy. null: num_answers, so that one answer is decoded greedily.")
     ] = None

@@ -35,8 +35,8 @@ class Asking:
         None,
         "RAG-Token marginalises at each token, RAG-Sequence over whole answers. Without it, the checkpoint's own.",
     )
-    decoding: Decoding = option(
-        DEFAULTS.decoding, "How RAG-Sequence scores its candidates; RAG-Token has one decoding."
+    decoding: Decoding | None = option(
+        None, "How RAG-Sequence scores its candidates. Without it, thorough where the generator can."
     )
     num_beams: int | None = option(None, "Width of the beam search; 1 is greedy. Without it, as many as --num-answers.")
     max_new_tokens: int = option(DEFAULTS.max_new_tokens, "Longest answer, in tokens.")

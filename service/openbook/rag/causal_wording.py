@@ -13,7 +13,7 @@ from typing import Any
 
 from openbook.entities import Passage
 from openbook.errors import CheckpointInvalid, InvalidRequest
-from openbook.rag.prompt import PASSAGE, QUESTION, CausalPrompt, passage_text
+from openbook.rag.prompt import PASSAGE, QUESTION, CausalPrompt, as_text, as_turns, passage_text
 from openbook.rag.weights import first_line
 
 # Room for a question of a few words and an answer of as many: less is no checkpoint to ask.
@@ -189,23 +189,11 @@ class CausalWording:
 
 def _whole(name: str, tokenizer: Any, prompt: CausalPrompt) -> str:
     """The prompt in full, with the marks of passage and question in their places."""
-    asked = [
-        (
-            prompt.user.replace(PASSAGE, passage_text(shot.title, shot.text)).replace(QUESTION, shot.question),
-            shot.answer,
-        )
-        for shot in prompt.shots
-    ]
     if not prompt.chat:
-        system = [prompt.system] if prompt.system else []
-        shots = [f"{user}{prompt.opening}{answer}" for user, answer in asked]
-        return "\n\n".join([*system, *shots, f"{prompt.user}{prompt.opening}"])
+        return as_text(prompt)
     if tokenizer.chat_template is None:
         raise CheckpointInvalid(checkpoint=name, reason="its prompt is a chat, and its tokenizer has no chat template.")
-    turns = [{"role": "system", "content": prompt.system}] if prompt.system else []
-    for user, answer in asked:
-        turns += [{"role": "user", "content": user}, {"role": "assistant", "content": f"{prompt.opening}{answer}"}]
-    turns.append({"role": "user", "content": prompt.user})
+    turns = as_turns(prompt)
     try:
         try:
             text = _render(tokenizer, turns)

@@ -129,6 +129,14 @@ class Checkpoint:
         """What an answer calls it: name@fingerprint."""
         return f"{self.facts.name}@{self.fingerprint}"
 
+    def without_generator(self) -> "Checkpoint":
+        """The question encoder and the prior, for a generator that is not the checkpoint's own: what was learnt
+        together with that one says nothing of another."""
+        facts = replace(
+            self.facts, uncased=False, model="sequence", max_no_answer=None, no_answer=None, prompt=None, reader=None
+        )
+        return replace(self, generator=self.question_encoder, facts=facts, prompt=None, int8=False)
+
     @property
     def device(self) -> torch.device:
         return torch.device(self.generator.device)

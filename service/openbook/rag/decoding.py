@@ -88,7 +88,7 @@ def score(
     between_steps: BetweenSteps = nothing,
 ) -> list[tuple[Hypothesis, ...]]:
     """log p(target | x) of given targets (end-of-sequence included): log_prior (Q, K) -> Q tuples of the targets."""
-    build = _sequence_hypothesis if model == "sequence" else _token_hypothesis
+    build = sequence_hypothesis if model == "sequence" else _token_hypothesis
     n_docs = log_prior.shape[1]
     answers = []
     for number, prior in enumerate(log_prior):
@@ -140,7 +140,7 @@ def _rag_sequence(
         followed = [log_probs.to(prior) for log_probs in followed]  # (K, T) each
         scores = [float(marginal.sequence_marginal(log_probs, prior)[-1]) for log_probs in followed]
         best = sorted(range(len(candidates)), key=lambda y: -scores[y])[: options.num_answers]
-        answers.append(tuple(_sequence_hypothesis(candidates[y], followed[y], prior) for y in best))
+        answers.append(tuple(sequence_hypothesis(candidates[y], followed[y], prior) for y in best))
     return answers
 
 
@@ -273,7 +273,8 @@ def _token_hypothesis(
     return Hypothesis(token_ids, log_prob, tuple(per_token.tolist()), _columns(posterior))
 
 
-def _sequence_hypothesis(token_ids: tuple[int, ...], token_log_probs: Tensor, log_prior: Tensor) -> Hypothesis:
+def sequence_hypothesis(token_ids: tuple[int, ...], token_log_probs: Tensor, log_prior: Tensor) -> Hypothesis:
+    """RAG-Sequence's answer: token_log_probs (K, T), -inf of a passage that does not say it; log_prior (K,)."""
     running = marginal.sequence_marginal(token_log_probs, log_prior)  # (T,)
     per_token = torch.cat([running[:1], running.diff()])  # (T,), sums to log p(y | x)
     posterior = marginal.running_posterior(token_log_probs, log_prior).exp()  # (K, T)

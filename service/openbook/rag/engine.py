@@ -27,6 +27,8 @@ from openbook.entities import (
     AnswerPassage,
     AnswerText,
     AnswerToken,
+    Decoding,
+    GeneratorStatus,
     Hypothesis,
     IndexVersion,
     KeptStats,
@@ -70,7 +72,7 @@ READ_TOGETHER = 8
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What an engine is. All but the last three fields are the checkpoint's; see `checkpoint.Facts`."""
+    """What an engine is. All but the last four fields are the checkpoint's; see `checkpoint.Facts`."""
 
     checkpoint: str
     """name@fingerprint, as answers give it."""
@@ -87,6 +89,8 @@ class EngineFacts:
     reranker: str | None
     special_tokens: frozenset[str]
     """The texts of tokens that are no part of an answer's words, such as the one that ends it."""
+    decoding: Decoding
+    """Of a question that names none."""
     joins_tokens: bool
     """Whether joining its tokens gives an answer's text; else the text is known only with the last token."""
 
@@ -138,7 +142,8 @@ class RagEngine:
         if generator is None:
             generator = open_generator(checkpoint, passage_bytes=passage_bytes, keep_weights=keep_weights)
         self._generator = generator
-        self.facts = EngineFacts(
+        status = generator.status()
+        self._facts = EngineFacts(
             checkpoint=checkpoint.name,
             encoder_fingerprint=facts.encoder_fingerprint,
             dimension=self._question_encoder.dimension,
@@ -147,9 +152,23 @@ class RagEngine:
             max_no_answer=facts.max_no_answer,
             reranker=reranker.name if reranker is not None else None,
             special_tokens=frozenset(generator.tokenizer.all_special_tokens),
+            decoding="thorough" if status is None or "thorough" in status.decodings else "fast",
             joins_tokens=generator.quotes
             or not (checkpoint.uncased or generator.tokenizer.clean_up_tokenization_spaces),
         )
+
+    @property
+    def facts(self) -> EngineFacts:
+        """What the engine is now: the model of a generator that runs elsewhere may change."""
+        return replace(self._facts, checkpoint=self._generator.called(self._checkpoint.name))
+
+    def generator(self) -> GeneratorStatus | None:
+        """The generator that runs elsewhere; None where it is the checkpoint's own."""
+        return self._generator.status()
+
+    def close(self) -> None:
+        """Let go of what is held outside this process. Nothing may be asked afterwards."""
+        self._generator.close()
 
     def kept(self) -> KeptStats | None:
         """What a causal generator has kept of passages; None for a generator that keeps nothing."""
@@ -184,6 +203,7 @@ class RagEngine:
         between_steps: BetweenSteps = nothing,
         listeners: Listeners = NO_LISTENERS,
     ) -> list[Answer]:
+        self._generator.check(options)
         self._generator.check_length("max_new_tokens", options.max_new_tokens)
         found = self._find(questions, snapshot, options, between_steps)
         if listeners:
@@ -203,6 +223,7 @@ class RagEngine:
     ) -> list[Scores]:
         """log p(target | question) of each target (section 3.4 classifies so), end-of-sequence included."""
         # refused before anything is searched
+        self._generator.check(options)
         self._generator.target_ids(targets)
         found = self._find(questions, snapshot, options, between_steps)
         between_steps()
@@ -250,6 +271,7 @@ class RagEngine:
         with torch.inference_mode():  # a decorator would hold on to its arguments
             started = time.perf_counter()
             questions, found, log_priors = read.questions, read.found, read.log_prior
+            self._generator.prepare(read.encoded, options, between_steps)
             start = self._generator.start(read.encoded)
             n_read = np.reshape(self._generator.n_read(read.encoded), (len(questions), -1)).sum(axis=1)  # (Q,)
             texts = self._generator.texts(read.encoded)
@@ -272,6 +294,8 @@ class RagEngine:
                     # computed together, the same tokens differ in a last digit
                     answers[number] = replace(answers[number], tokens=tuple(heard.tokens))
             source = _after(found.source, generate=time.perf_counter() - started)
+            # as it is called now: its model may have changed since the search
+            source = replace(source, checkpoint=self.facts.checkpoint)
             return [
                 replace(answer, source=source, n_read=n) for answer, n in zip(answers, n_read.tolist(), strict=True)
             ]

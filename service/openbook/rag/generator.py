@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from openbook.entities import AnswerOptions, Hypothesis, KeptStats, ModelKind, Passage
+from openbook.entities import AnswerOptions, GeneratorStatus, Hypothesis, KeptStats, ModelKind, Passage
 from openbook.errors import InvalidRequest
 from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.listening import NOBODY, Certain
@@ -44,6 +44,23 @@ class Generator(ABC):
     def encode_questions(self, questions: Sequence[str]) -> Any:
         """Read each question alone: a row for each. Raises InvalidRequest for a generator without a closed book."""
         raise InvalidRequest(field="passages", reason="this checkpoint's generator has no closed book.")
+
+    def called(self, checkpoint: str) -> str:
+        """What answers call the checkpoint: its own name, unless the generator is not its own."""
+        return checkpoint
+
+    def status(self) -> GeneratorStatus | None:
+        """What a generator is that runs elsewhere; None for one of this process."""
+        return None
+
+    def check(self, options: AnswerOptions) -> None:  # noqa: B027
+        """Raises GeneratorLacks, before anything is searched, for what this generator cannot do."""
+
+    def close(self) -> None:  # noqa: B027
+        """Let go of what is held outside this process."""
+
+    def prepare(self, encoded: Any, options: AnswerOptions, between_steps: BetweenSteps = nothing) -> None:  # noqa: B027
+        """Called before the `start` of a decoding: a generator that runs elsewhere is asked here, all of it at once."""
 
     def kept(self) -> KeptStats | None:
         """What is kept of passages; None for a generator that keeps nothing."""

@@ -104,6 +104,32 @@ def passage_text(title: str, text: str) -> str:
     return f"{bare}\n{text.strip()}" if bare else text.strip()
 
 
+def as_text(prompt: CausalPrompt) -> str:
+    """A prompt that is no chat, with the marks of passage and question in their places."""
+    system = [prompt.system] if prompt.system else []
+    shots = [f"{user}{prompt.opening}{answer}" for user, answer in _examples(prompt)]
+    return "\n\n".join([*system, *shots, f"{prompt.user}{prompt.opening}"])
+
+
+def as_turns(prompt: CausalPrompt) -> list[dict[str, str]]:
+    """The turns of a chat up to the answer, with the marks of passage and question in the last one."""
+    turns = [{"role": "system", "content": prompt.system}] if prompt.system else []
+    for user, answer in _examples(prompt):
+        turns += [{"role": "user", "content": user}, {"role": "assistant", "content": f"{prompt.opening}{answer}"}]
+    return [*turns, {"role": "user", "content": prompt.user}]
+
+
+def _examples(prompt: CausalPrompt) -> list[tuple[str, str]]:
+    """What is asked in each example, and the answer."""
+    return [
+        (
+            prompt.user.replace(PASSAGE, passage_text(shot.title, shot.text)).replace(QUESTION, shot.question),
+            shot.answer,
+        )
+        for shot in prompt.shots
+    ]
+
+
 def _texts(name: str, content: Any) -> tuple[str, ...]:
     if not isinstance(content, list | tuple) or not all(isinstance(one, str) and one for one in content):
         raise ValueError(f"{name} is a list of texts, none of them empty")

@@ -56,7 +56,7 @@ def test_errors_are_documented_as_problems_and_as_nothing_else(document: dict[st
                 schema = response["content"][media_type]["schema"]
                 assert schema == {"$ref": f"#/components/schemas/{name}"}
     assert set(document["paths"]["/answer"]["post"]["responses"]) == {
-        *("200", "400", "403", "404", "408", "409", "413", "415", "421", "422", "500", "503", "504")
+        *("200", "400", "403", "404", "408", "409", "413", "415", "421", "422", "500", "502", "503", "504")
     }
     assert "HTTPValidationError" not in document["components"]["schemas"]
 

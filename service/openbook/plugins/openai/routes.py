@@ -54,6 +54,7 @@ ASKING_PROBLEMS = problem_responses(
     *(errors.InvalidRequest, *FILTER_PROBLEMS),
     *(ModelNotFound, errors.RetrieverUnavailable, errors.NotCalibrated, errors.ResponseTooLarge),
     *(errors.Overloaded, errors.NoLiveIndex, errors.IndexUnreachable, errors.DeadlineExceeded),
+    *(errors.GeneratorUnreachable, errors.GeneratorFailed, errors.GeneratorLacks),
     http=BODY_PROBLEMS,
     words=WORDS,
 )

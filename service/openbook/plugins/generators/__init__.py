@@ -1,0 +1,1 @@
+"""A language model behind an address, of any server that speaks OpenAI's API, as the generator of RAG-Sequence."""

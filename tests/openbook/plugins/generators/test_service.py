@@ -1,0 +1,142 @@
+"""A service whose generator is a server: what it says of it, and what happens when the server fails or changes."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from openbook.api.app import create_app
+from openbook.api.composition import load_engine
+from openbook.errors import SettingInvalid
+from openbook.settings import Settings
+from tests.fixtures.causal import PROMPT
+from tests.fixtures.language_servers import LanguageServer, Serving
+from tests.openbook.api.conftest import PERU, client_of, ended_with, serving
+
+ASKED = {"question": PERU, "n_docs": 3, "max_new_tokens": 4, "abstain": "never"}
+Start = Callable[[LanguageServer], TestClient]
+
+
+@pytest.fixture(autouse=True)
+def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("FIRST_PAUSE_S", 0.01), ("PAUSE_S", 0.05), ("WATCH_S", 0.05)):
+        monkeypatch.setattr(f"openbook.plugins.generators.server.{name}", seconds)
+
+
+def settings_of(settings: Settings, server: LanguageServer) -> Settings:
+    prompt = Path(settings.indexes) / "prompt.json"
+    # the tiny model reads no longer one
+    prompt.write_text(json.dumps(PROMPT.content()), encoding="utf-8")
+    return settings.model_copy(update={"generator": server.url, "generator_concurrency": 2, "prompt": prompt})
+
+
+@pytest.fixture
+def start(settings: Settings) -> Iterator[Start]:
+    """A client of a service whose generator is this server."""
+    with ExitStack() as stack:
+
+        def started(server: LanguageServer) -> TestClient:
+            own = settings_of(settings, server)
+            return stack.enter_context(client_of(create_app(own, engine=load_engine(own))))
+
+        yield started
+
+
+def answered(client: TestClient, **more: Any) -> dict[str, Any]:
+    body: dict[str, Any] = client.post("/answer", json=ASKED | more).raise_for_status().json()
+    return body
+
+
+def until(condition: Callable[[], bool]) -> None:
+    for _ in range(400):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it never came true")
+
+
+def test_the_server_answers_behind_the_checkpoints_encoder_and_prior(start: Start, language_servers: Serving) -> None:
+    client = start(language_servers())
+    best = answered(client)
+    assert best["model"] == "sequence"
+    assert best["checkpoint"].startswith("tiny+tiny@")
+    assert sum(passage["posterior"] for passage in best["passages"]) == pytest.approx(1)
+    assert sum(token["log_prob"] for token in best["tokens"]) == pytest.approx(best["log_prob"], abs=1e-4)
+    asked = {"question": PERU, "n_docs": 3, "targets": ["the 12", "of b"]}
+    scored = client.post("/score", json=asked).raise_for_status().json()
+    assert sum(one["probability"] for one in scored["targets"]) == pytest.approx(1)
+    able = {"model": "tiny", "decodings": ["fast", "thorough"], "problem": None}
+    assert client.get("/readyz").json()["generator"] == client.get("/index").json()["generator"] == able
+
+
+def test_what_the_server_cannot_do_is_refused_and_not_the_default(start: Start, language_servers: Serving) -> None:
+    server = language_servers(echo=False)
+    client = start(server)
+    assert answered(client)["answers"]
+    assert client.get("/readyz").json()["generator"]["decodings"] == ["fast"]
+    before = len(server.bodies)
+    for more in ({"decoding": "thorough"}, {"model": "token"}):
+        assert ended_with(client.post("/answer", json=ASKED | more)) == (409, "generator_lacks")
+    refused = client.post("/score", json={"question": PERU, "targets": ["a", "b"]})
+    assert ended_with(refused) == (409, "generator_lacks")
+    assert len(server.bodies) == before
+
+
+def test_another_model_behind_the_address_is_another_checkpoint(start: Start, language_servers: Serving) -> None:
+    server = language_servers()
+    client = start(server)
+    name = answered(client)["checkpoint"]
+    assert answered(client)["checkpoint"] == name
+    server.habits.model = "tiny-2"
+    until(lambda: client.get("/readyz").json()["checkpoint"] != name)
+    until(lambda: client.post("/answer", json=ASKED).status_code == 200)
+    assert answered(client)["checkpoint"].startswith("tiny+tiny-2@")
+
+
+def test_a_busy_server_is_asked_again(start: Start, language_servers: Serving) -> None:
+    server = language_servers()
+    client = start(server)
+    server.habits.statuses = [429, 503, 429]
+    assert answered(client)["answers"]
+
+
+def test_a_server_that_fails_fails_questions_until_it_answers(start: Start, language_servers: Serving) -> None:
+    server = language_servers()
+    client = start(server)
+    server.habits.statuses = [503] * 100
+    assert ended_with(client.post("/answer", json=ASKED)) == (503, "generator_unreachable")
+    server.habits.statuses = []
+    until(lambda: client.get("/readyz").status_code == 200)
+    assert answered(client)["answers"]
+    server.habits.statuses = [400]
+    assert ended_with(client.post("/answer", json=ASKED)) == (502, "generator_failed")
+
+
+def test_a_question_whose_time_is_up_closes_its_requests(start: Start, language_servers: Serving) -> None:
+    server = language_servers()
+    client = start(server)
+    server.habits.pause_s = 0.3
+    late = ASKED | {"timeout_s": 0.4, "max_new_tokens": 30}
+    assert ended_with(client.post("/answer", json=late)) == (504, "deadline_exceeded")
+    until(lambda: len(server.hung_up) >= 2)
+
+
+def test_a_client_that_hangs_up_closes_its_requests(settings: Settings, language_servers: Serving) -> None:
+    server = language_servers()
+    own = settings_of(settings, server)
+    with serving(create_app(own, engine=load_engine(own)), own) as address:
+        server.habits.pause_s = 0.3
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{address}/answer", json=ASKED | {"max_new_tokens": 30}, timeout=0.5)
+        until(lambda: len(server.hung_up) >= 2)
+
+
+def test_an_address_that_no_plug_in_opens_is_refused(settings: Settings) -> None:
+    with pytest.raises(SettingInvalid, match=r"installed: http://, https://"):
+        load_engine(settings.model_copy(update={"generator": "gopher://host"}))
