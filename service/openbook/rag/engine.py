@@ -68,6 +68,8 @@ from openbook.storage.readable_index import ReadableIndex
 
 # Passages that are read at once where each is judged alone: a client that has gone is noticed after so many.
 READ_TOGETHER = 8
+# What a generator that runs elsewhere says meanwhile: enough to hear a refusal.
+NOTHING_SAID = AnswerOptions(model="sequence", decoding="fast", max_new_tokens=4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +312,9 @@ class RagEngine:
             between_steps()
             some = passages[at : at + READ_TOGETHER]
             # each as the one passage of a question of its own
-            start = self._generator.start(self._generator.encode([question] * len(some), [[one] for one in some]))
+            encoded = self._generator.encode([question] * len(some), [[one] for one in some])
+            self._generator.prepare(encoded, NOTHING_SAID, between_steps)
+            start = self._generator.start(encoded)
             alone = torch.zeros(len(some), 1, device=self._checkpoint.device)  # (n, 1)
             found += (-torch.expm1(self._generator.empty_log_prob(start, alone).double())).clamp(0, 1).tolist()
         return found

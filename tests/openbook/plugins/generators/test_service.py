@@ -71,6 +71,9 @@ def test_the_server_answers_behind_the_checkpoints_encoder_and_prior(start: Star
     asked = {"question": PERU, "n_docs": 3, "targets": ["the 12", "of b"]}
     scored = client.post("/score", json=asked).raise_for_status().json()
     assert sum(one["probability"] for one in scored["targets"]) == pytest.approx(1)
+    texts = {"model": "openbook", "query": PERU, "documents": ["the queen of peru", "the sea"]}
+    reranked = client.post("/v1/rerank", json=texts).raise_for_status().json()["results"]
+    assert all(0 < one["relevance_score"] < 1 for one in reranked)
     able = {"model": "tiny", "decodings": ["fast", "thorough"], "problem": None}
     assert client.get("/readyz").json()["generator"] == client.get("/index").json()["generator"] == able
 
