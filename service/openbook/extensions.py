@@ -8,6 +8,7 @@ from pathlib import Path
 COMMANDS, SOURCES, CHECKPOINTS = "openbook.commands", "openbook.sources", "openbook.checkpoints"
 FILES, STORES, ROUTERS = "openbook.files", "openbook.stores", "openbook.routers"
 VECTORS, SETTINGS, GENERATORS = "openbook.vectors", "openbook.settings", "openbook.generators"
+ENGINES = "openbook.engines"
 
 
 def extensions(group: str) -> Mapping[str, EntryPoint]:

@@ -9,6 +9,7 @@ from openbook.cli.consoles import duration, say, size
 from openbook.cli.options import argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.errors import BuildDiffers, SettingInvalid
+from openbook.extensions import ENGINES, extensions
 from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building.estimating import BuildEstimate
 from openbook.indexing.building.progress import BuildReport
@@ -152,10 +153,8 @@ def build(
     if estimate:
         return
     on_cluster = None
-    if engine == "ray":
-        from openbook.indexing.building.ray_engine import RayCluster
-
-        on_cluster = RayCluster(loaded, ray_address, workers)
+    if engine != "local":
+        on_cluster = extensions(ENGINES)[engine].load()(loaded, ray_address, workers)
     options = BuildOptions(
         index=made.index,
         numbers=made.numbers,

@@ -9,9 +9,9 @@ import pytest
 
 from openbook.errors import CheckpointInvalid, SettingInvalid
 from openbook.indexing.building import reading
-from openbook.indexing.building.ray_engine import RayCluster
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
+from openbook.plugins.ray.engine import RayCluster
 from openbook.storage.index_store import IndexStore
 from tests.openbook.indexing.building.test_going_on import Pages
 from tests.openbook.indexing.builds import Seen
