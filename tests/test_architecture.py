@@ -83,7 +83,6 @@ MOST_LINES = {
     "openbook.api": 3252,
     "openbook.application": 2220,
     # openbook FOLDER: build, serve, follow and the page by one command (115)
-    # openbook check (511); twelve kinds of files (422); import, merge and mcp, which were the core's (690);
     # rerank, of which the use case has 9 and the engine 20 (110)
     "openbook.cli": 3285,
     "openbook.indexing": 4905,
