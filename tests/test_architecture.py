@@ -79,7 +79,7 @@ MOST_LINES = {
     # a generator that a server runs: errors, its status, what is asked before a search, a prompt as turns (187)
     # a passage within its document, which a chat's citation of it opens: 250 lines over six rooms
     # whether there is a display, which only settings may ask of the environment (6)
-    "openbook": 1211,
+    "openbook": 1210,
     "openbook.api": 3252,
     "openbook.application": 2220,
     # openbook FOLDER: build, serve, follow and the page by one command (115)

@@ -6,9 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 COMMANDS, SOURCES, CHECKPOINTS = "openbook.commands", "openbook.sources", "openbook.checkpoints"
-FILES, STORES, ROUTERS = "openbook.files", "openbook.stores", "openbook.routers"
+FILES, STORES, ROUTERS, ENGINES = "openbook.files", "openbook.stores", "openbook.routers", "openbook.engines"
 VECTORS, SETTINGS, GENERATORS = "openbook.vectors", "openbook.settings", "openbook.generators"
-ENGINES = "openbook.engines"
 
 
 def extensions(group: str) -> Mapping[str, EntryPoint]:
