@@ -32,7 +32,7 @@ RANKS = {
     "openbook.settings": 0,
     "openbook.extensions": 0,
     "openbook.storage": 1,
-    "openbook.rag": 7465,
+    "openbook.rag": 2,
     "openbook.indexing": 3,
     "openbook.application": 3,
     "openbook.api": 4,
