@@ -47,8 +47,9 @@ COPY docs/package.md docs/
 COPY service service
 RUN pip --python /opt/venv/bin/python install --quiet --no-deps --target /opt/openbook/site . ./service/openbook_client
 # The demo's texts are wanted as a package here alone.
-COPY checkpoints/openbook-mini checkpoints/openbook-mini
-RUN pip --python /opt/venv/bin/python install --quiet --no-deps --target /opt/mini ./checkpoints/openbook-mini
+COPY checkpoints checkpoints
+RUN pip --python /opt/venv/bin/python install --quiet --no-deps --target /opt/mini \
+ ./checkpoints/openbook-mini ./checkpoints/openbook-mini-bart
 RUN export PYTHONPATH=$PYTHONPATH:/opt/mini && mkdir -p /opt/openbook/demo/indexes && cd /opt/openbook/demo \
  && openbook index build wiki-2016 && openbook index build wiki-2018
 
@@ -66,7 +67,7 @@ RUN useradd --system --uid 10001 --user-group --no-create-home --home-dir /nonex
  && install -d -o openbook -g openbook /indexes /checkpoints
 
 COPY --from=dependencies /opt/venv /opt/venv
-COPY checkpoints/openbook-mini /opt/openbook/demo/checkpoints/openbook-mini
+COPY checkpoints /opt/openbook/demo/checkpoints
 COPY --from=build /opt/openbook/demo/indexes /opt/openbook/demo/indexes
 COPY --from=build /opt/openbook/site /opt/openbook/site
 COPY deploy/image/entrypoint.sh deploy/image/healthcheck.py /opt/openbook/

@@ -4,8 +4,11 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 # Beside openbook itself: its client, what trains and measures it, and its two checkpoints.
-PARTS := service/openbook_client service/openbook_lab checkpoints/openbook-mini checkpoints/openbook-base
+PARTS := service/openbook_client service/openbook_lab checkpoints/openbook-mini-bart \
+  checkpoints/openbook-mini checkpoints/openbook-base
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+# On Linux PyPI's torch carries gigabytes of CUDA.
+TORCH_FOR_CPU := https://download.pytorch.org/whl/cpu
 OPENBOOK := $(BIN)/openbook
 INDEXES := $(or $(OPENBOOK_INDEXES),indexes)
 DEMO := $(INDEXES)/wiki-2016/manifest.json $(INDEXES)/wiki-2018/manifest.json
@@ -54,7 +57,7 @@ check: $(BIN)/.installed-test ## formatting, linting and types
 indexes: $(DEMO) ## build the demo indexes wiki-2016 and wiki-2018 if they are missing
 
 # Each is built from a copy: setuptools leaves a folder where it builds.
-wheels: $(DEMO) ## build the wheels of openbook, openbook-client, openbook-lab and both checkpoints into dist/
+wheels: $(DEMO) ## build the wheels of openbook, openbook-client, openbook-lab and the checkpoints into dist/
 	rm -rf build dist && mkdir -p build/wheels/openbook
 	cp -R pyproject.toml LICENSE docs service build/wheels/openbook
 	cp -R $(PARTS) build/wheels
@@ -85,6 +88,12 @@ $(INDEXES)/%/manifest.json: | $(BIN)/.installed
 # The stamps lie inside .venv, so that they go when it goes.
 $(BIN)/.installed: pyproject.toml $(addsuffix /pyproject.toml,$(PARTS)) constraints.txt | $(BIN)/python
 	@echo 'Installing Openbook and what it needs into $(VENV); the first time takes a few minutes.'
+	@if [ "$$(uname -s)" = Linux ] && [ ! -e /dev/nvidia0 ] && ! $(BIN)/python -m pip config list | grep index-url > /dev/null && \
+	  ! $(BIN)/python -c 'import torch' 2>/dev/null; then \
+	  echo 'There is no GPU: torch comes without CUDA, from $(TORCH_FOR_CPU).'; \
+	  $(PIP) --quiet --retries 1 --timeout 15 --index-url $(TORCH_FOR_CPU) torch 2> /dev/null \
+	    || echo 'It cannot be reached: PyPI has torch, too.'; \
+	fi
 	$(PIP) -e '.[mini,lab,dump,html,pdf,office]' $(addprefix -e ,$(PARTS))
 	@touch $@
 

@@ -9,7 +9,13 @@ from pathlib import Path
 from tests.places import ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-PARTS = ("service/openbook_client", "service/openbook_lab", "checkpoints/openbook-mini", "checkpoints/openbook-base")
+PARTS = (
+    "service/openbook_client",
+    "service/openbook_lab",
+    "checkpoints/openbook-mini-bart",
+    "checkpoints/openbook-mini",
+    "checkpoints/openbook-base",
+)
 PYPROJECTS = ("pyproject.toml", *(f"{part}/pyproject.toml" for part in PARTS))
 TARGETS = dict(re.findall(r"^([a-z][a-z-]*):.*?(?:## (.*))?$", MAKEFILE, re.MULTILINE))
 

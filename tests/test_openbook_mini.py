@@ -1,4 +1,4 @@
-"""The main job with the checkpoint that is shipped: ask, see the sources, swap the year, ask again."""
+"""The main job with both small checkpoints that are shipped: ask, see the sources, swap the year, ask again."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ from openbook.storage.index_store import IndexStore
 from tests.fixtures.publishing import publish
 from tests.places import ROOT
 
-CHECKPOINT = ROOT / "checkpoints" / "openbook-mini"
+MINI, BART = (ROOT / "checkpoints" / name for name in ("openbook-mini", "openbook-mini-bart"))
 
 # Offices that changed hands between the two snapshots, and a few countries around them to find them among.
 OFFICES = {
@@ -38,7 +38,7 @@ def some_passages(year: int) -> list[Passage]:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+def indexes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = IndexStore(tmp_path_factory.mktemp("indexes"))
     encoder = PassageEncoder.load()
     for year, date in ((2016, "2016-11-30"), (2018, "2018-12-20")):
@@ -54,9 +54,13 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
             encoder_fingerprint=encoder.fingerprint,
             snapshot_date=date,
         )
-    settings = Settings(
-        checkpoint=str(CHECKPOINT), indexes=store.folder, index="wiki-2016", admin_token=SecretStr("of-the-test")
-    )
+    return store.folder
+
+
+@pytest.fixture(scope="module", params=[MINI, BART], ids=lambda folder: str(folder.name))
+def client(indexes: Path, request: pytest.FixtureRequest) -> Iterator[TestClient]:
+    token = SecretStr("of-the-test")
+    settings = Settings(checkpoint=str(request.param), indexes=indexes, index="wiki-2016", admin_token=token)
     with TestClient(create_app(settings), base_url="http://localhost") as client:
         yield client
 
@@ -74,8 +78,8 @@ def test_the_year_of_the_book_decides_the_answer(client: TestClient) -> None:
                 assert [first["text"][start:end] for start, end in first["answer_spans"]].count(holders[year])
 
 
-def test_the_shipped_checkpoint_exports_to_what_transformers_loads(tmp_path: Path) -> None:
-    checkpoint = load_checkpoint(CHECKPOINT)
+def test_the_one_of_the_papers_shape_exports_to_what_transformers_loads(tmp_path: Path) -> None:
+    checkpoint = load_checkpoint(BART)
     save_checkpoint(checkpoint, tmp_path / "whole")
     for kind in (RagTokenForGeneration, RagSequenceForGeneration):
         model, loading = kind.from_pretrained(tmp_path / "whole", output_loading_info=True)

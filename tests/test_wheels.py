@@ -30,7 +30,14 @@ def wheels() -> Path:
 
 def test_there_is_one_wheel_for_each_distribution_and_none_holds_the_tests(wheels: Path) -> None:
     names = sorted(path.name.split("-")[0] for path in wheels.glob("*.whl"))
-    assert names == ["openbook", "openbook_base", "openbook_client", "openbook_lab", "openbook_mini"]
+    assert names == [
+        "openbook",
+        "openbook_base",
+        "openbook_client",
+        "openbook_lab",
+        "openbook_mini",
+        "openbook_mini_bart",
+    ]
     for wheel in wheels.glob("*.whl"):
         assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("tests")]
 

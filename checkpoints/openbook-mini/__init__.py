@@ -1,1 +1,1 @@
-"""The default checkpoint of Openbook; `openbook.extensions` finds this folder by its entry point."""
+"""The default checkpoint of Openbook, which points at its answers; found by its entry point."""

@@ -1,32 +1,23 @@
 #!/bin/sh
-# Makes openbook-mini: sh recipe.sh DATA BASE [WORK]. docs/training.md says what lies in DATA, and what BASE is.
+# Makes openbook-mini: sh recipe.sh DATA [WORK]. The card says what lies in DATA.
 # What is done is left out, so the same call goes on after a kill.
 set -eu
-data=$1 base=$2 work=${3:-runs/openbook-mini}
+data=$1 work=${2:-runs/openbook-mini}
 mkdir -p "$work"
 
-# train NAME PARAGRAPHS OPTION...
+# train NAME STEPS ENCODER_RATE HEAD_RATE OPTION...
 train() {
-    name=$1 paragraphs=$2
-    shift 2
-    test -d "$work/$name" || openbook train "$work/$name" --work "$work/states-$name" --worlds 2 \
-        --paragraphs "$data/$paragraphs.jsonl" --questions "$data/questions.jsonl" \
-        --passages "$data/passages.jsonl" "$@"
+    name=$1 steps=$2 encoder=$3 head=$4
+    shift 4
+    test -d "$work/$name" || openbook train "$work/$name" --work "$work/states-$name" \
+        --paragraphs "$data/$name.jsonl" --unanswerable "$data/$name.silent.jsonl" --dev "$data/dev.jsonl" \
+        --reading-steps "$steps" --joint-steps 0 --set reading.near=0 \
+        --set reading.encoder_rate="$encoder" --set reading.decoder_rate="$head" "$@"
 }
 
-# mean NAME A B
-mean() {
-    test -d "$work/$1" || openbook checkpoint average "$work/$1" "$work/$2" "$work/$3"
-}
-
-train reader paragraphs --base "$base" --unanswerable "$data/unanswerable.jsonl" --sentences "$data/sentences.jsonl" \
-    --reading-steps 4500 --joint-steps 0 --evaluate-every 500 \
-    --set reading.encoder_rate=1.2e-4 --set reading.decoder_rate=3e-4 --set reading.guidance=0.05
-train joint paragraphs --base "$work/reader" --unanswerable "$data/unanswerable.jsonl" \
-    --sentences "$data/sentences.jsonl" --reading-steps 0 --joint-steps 200 --evaluate-every 100 --set joint.silence=0.5
-mean generator joint reader
-train retriever found --base "$work/generator" --reading-steps 0 --joint-steps 0 --retrieval-steps 200
-mean openbook-mini generator retriever
-openbook calibrate "$work/openbook-mini" --indexes "$data/indexes" --work "$work/calibrate" --dtype bfloat16 \
-    --sample 286 --book nq="$data/nq.dev.jsonl" --book almanac="$data/almanac.dev.jsonl" \
-    --book squad="$data/squad.dev.jsonl"
+train first ${STEPS_FIRST:-500} 2e-4 1e-3 --question-encoder openbook-mini-bart --set reading.warm_up=50
+train second ${STEPS_SECOND:-1150} 1.6e-4 6e-4 --base "$work/first" --seed 1
+test -d "$work/openbook-mini" || openbook checkpoint compose "$work/openbook-mini" --weights int8 \
+    --reader "$work/second/reader" --question-encoder openbook-mini-bart
+openbook calibrate "$work/openbook-mini" --indexes "$data/indexes" --work "$work/calibrate" --sample 122 \
+    --book nq="$data/nq.dev.jsonl" --book squad="$data/squad.dev.jsonl" --book docs="$data/docs.dev.jsonl"

@@ -17,7 +17,7 @@ from tests.places import ROOT
 from tests.soak.servers import Nursery
 
 VALUES = ROOT / "deploy" / "helm" / "openbook" / "values.yaml"
-CHECKPOINT = ROOT / "checkpoints" / "openbook-mini"
+CHECKPOINT = ROOT / "checkpoints" / "openbook-mini-bart"
 # With the passages it fills the 300 tokens that the generator reads, and beams go on to the last token.
 LONGEST_QUESTION = "x " * 200 + "y"
 DIMENSION = 384

@@ -89,7 +89,7 @@ def export(
 ) -> None:
     """Write the checkpoint as a complete folder, which transformers' own RAG classes load.
 
-    A folder such as openbook-mini's leaves out weights that it took unchanged from a package; the export holds all.
+    A folder such as openbook-mini-bart's leaves out weights that it took unchanged from a package; the export has them.
     """
     _check_new(folder)
 

@@ -45,26 +45,25 @@ PLAIN = {
 
 @dataclass(frozen=True, slots=True)
 class AdapterBase:
-    """The checkpoint that an adapter was trained on: its folder, as seen from the adapter's own or by the name of its
-    package, and the sha256 of each file of weights that is read from it."""
+    """The checkpoint that an adapter was trained on: its folder, in or beside the adapter's own, or by the
+    name of its package, and the sha256 of each file of weights that is read from it."""
 
     checkpoint: str
     sha256: Mapping[str, str]
 
     def find(self, folder: Path) -> Path:
         """The base of the checkpoint in `folder`. Raises CheckpointInvalid, and CheckpointInvalid for another base."""
-        place = folder / self.checkpoint
-        found = place if place.is_dir() else checkpoint_folder(self.checkpoint)
+        # beside it in an image, where neither is installed
+        places = [folder / self.checkpoint, folder.parent / self.checkpoint]
+        found = next(filter(Path.is_dir, places), None) or checkpoint_folder(self.checkpoint)
         if found is None:
-            raise CheckpointInvalid("base", checkpoint=str(folder), base=self.checkpoint, place=str(place))
+            raise CheckpointInvalid("base", checkpoint=str(folder), base=self.checkpoint, place=str(places[0]))
         for name, sha256 in self.sha256.items():
             if not (found / name).is_file():
                 raise CheckpointInvalid("base", checkpoint=str(folder), base=self.checkpoint, place=str(found / name))
             if sha256_of(found / name) != sha256:
-                raise CheckpointInvalid(
-                    checkpoint=str(folder),
-                    reason=f"{found / name} holds other weights than those that it was trained on.",
-                )
+                reason = f"{found / name} holds other weights than those that it was trained on."
+                raise CheckpointInvalid(checkpoint=str(folder), reason=reason)
         return found
 
 

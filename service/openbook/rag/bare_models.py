@@ -161,7 +161,7 @@ def bare_models(config: RagConfig, tensors: Mapping[str, Tensor], dtype: torch.d
     with torch.device("meta"):
         dpr, bart = BareDpr(questions), BareBart(generator)
     try:
-        copies: dict[int, Tensor] = {}  # a tensor that both models have, as openbook-mini's words, is copied once
+        copies: dict[int, Tensor] = {}  # a tensor that both models have, as openbook-mini-bart's words, is copied once
         _fill(dpr, tensors, _name_in_dpr, dtype, copies)
         _fill(bart, {**tensors, WORDS[0]: words[0]}, _name_in_bart, dtype, copies)
     except (KeyError, RuntimeError):

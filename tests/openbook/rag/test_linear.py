@@ -95,6 +95,7 @@ ZEN5, SKYLAKE, HASWELL = (
     ("avx2", "avx512_f"),
     ("avx2",),
 )
+HIDDEN_AMX = (*ZEN5, "avx512_fp16")
 AMX, ARM = ("avx2", "avx512_vnni", "amx_bf16", "amx_int8"), ("neon",)
 
 
@@ -103,11 +104,12 @@ AMX, ARM = ("avx2", "avx512_vnni", "amx_bf16", "amx_int8"), ("neon",)
     [
         (ZEN5, torch.bfloat16, "bfloat16 packed", "int8 in bytes, float32 packed"),
         (AMX, torch.bfloat16, "bfloat16 packed", "int8 in bytes, float32 packed"),
+        (HIDDEN_AMX, torch.float32, "bfloat16 widened", "int8 in bytes, float32 packed"),
         (SKYLAKE, torch.float32, "bfloat16 widened", "int8 as whole numbers in float32, float32 packed"),
         (HASWELL, torch.float32, "bfloat16 widened", "int8 as whole numbers in float32, float32 packed"),
         (ARM, torch.float32, "bfloat16 plain", "int8 as whole numbers in float32, float32 plain"),
     ],
-    ids=["Zen 5", "AMX", "Skylake", "Haswell", "ARM"],
+    ids=["Zen 5", "AMX", "hidden AMX", "Skylake", "Haswell", "ARM"],
 )
 def test_the_flags_of_a_processor_decide(
     flags: tuple[str, ...], auto: torch.dtype, bfloat16: str, int8: str, monkeypatch: pytest.MonkeyPatch

@@ -44,7 +44,7 @@ def test_the_shape_of_the_paper_comes_from_an_installed_checkpoint_and_is_not_mu
     bart = BartConfig(d_model=256, encoder_ffn_dim=1024, decoder_ffn_dim=1024, forced_eos_token_id=None)
     bert = DPRConfig(hidden_size=12, intermediate_size=8, num_hidden_layers=1)
     folder = tmp_path / "bart-large"
-    write_paper_size(folder, locate(Path("openbook-mini")), bert=bert, bart=bart)
+    write_paper_size(folder, locate(Path("openbook-mini-bart")), bert=bert, bart=bart)
     assert load_checkpoint(folder).generator_tokenizer.encode("Lima")
     said = Openbook(folder, "float32", replace(WORK, new_tokens=12)).run("sequence fast").tokens
     of_passages = [said[first : first + 12] for first in range(0, len(said), 12)]

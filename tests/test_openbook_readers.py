@@ -1,6 +1,4 @@
-"""openbook-base as it is shipped: what it points at, what it refuses, and whose question encoder it has."""
-
-from pathlib import Path
+"""The readers as they are shipped: what they point at, what they refuse, and whose question encoder they have."""
 
 import pytest
 import torch
@@ -43,9 +41,9 @@ ASKED = {
 }
 
 
-@pytest.fixture(scope="module")
-def base() -> Checkpoint:
-    return load_checkpoint(ROOT / "checkpoints" / "openbook-base", dtype="auto")
+@pytest.fixture(scope="module", params=["openbook-mini", "openbook-base"])
+def reader(request: pytest.FixtureRequest) -> Checkpoint:
+    return load_checkpoint(ROOT / "checkpoints" / request.param, dtype="auto")
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +55,8 @@ def handbook(tmp_path_factory: pytest.TempPathFactory) -> IndexSnapshot:
     return store.open("handbook", encoder_fingerprint=encoder.fingerprint)
 
 
-def test_it_points_at_the_answer_and_at_its_place(base: Checkpoint, handbook: IndexSnapshot) -> None:
-    answers = RagEngine(base).answer(list(ASKED), handbook, AnswerOptions(n_docs=3, retriever="dense"))
+def test_it_points_at_the_answer_and_at_its_place(reader: Checkpoint, handbook: IndexSnapshot) -> None:
+    answers = RagEngine(reader).answer(list(ASKED), handbook, AnswerOptions(n_docs=3, retriever="dense"))
     for (question, expected), answer in zip(ASKED.items(), answers, strict=True):
         best = answer.answers[0]
         assert expected in best.text, (question, best.text)
@@ -66,13 +64,13 @@ def test_it_points_at_the_answer_and_at_its_place(base: Checkpoint, handbook: In
         assert any(best.text in text for text in texts)
 
 
-def test_its_question_encoder_is_that_of_openbook_mini(base: Checkpoint) -> None:
-    mini = load_checkpoint(Path(ROOT / "checkpoints" / "openbook-mini"), dtype="auto", bare=True)
-    both = [torch.from_numpy(QuestionEncoder(one).encode(list(ASKED))) for one in (base, mini)]
+def test_its_question_encoder_is_that_of_openbook_mini_bart(reader: Checkpoint) -> None:
+    bart = load_checkpoint(ROOT / "checkpoints" / "openbook-mini-bart", dtype="auto", bare=True)
+    both = [torch.from_numpy(QuestionEncoder(one).encode(list(ASKED))) for one in (reader, bart)]
     assert torch.equal(*both)
-    assert base.facts.encoder_fingerprint == mini.facts.encoder_fingerprint
+    assert reader.facts.encoder_fingerprint == bart.facts.encoder_fingerprint
 
 
-def test_it_is_calibrated(base: Checkpoint) -> None:
-    assert base.facts.prior is not None
-    assert base.facts.max_no_answer is not None
+def test_it_is_calibrated(reader: Checkpoint) -> None:
+    assert reader.facts.prior is not None
+    assert reader.facts.max_no_answer is not None
