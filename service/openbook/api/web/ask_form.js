@@ -35,9 +35,10 @@ export function fillForm({ question, options }) {
 
 // The body of POST /answer; of POST /compare with the versions instead of one.
 export function bodyOf({ question, options, versions = [] }) {
-  const { index, retriever, abstain, filter, ...rest } = options;
+  const { index, decoding, retriever, abstain, filter, ...rest } = options;
   const limit = Number(abstain) ? { max_no_answer: Number(abstain) } : abstain || null;
-  const body = { question, ...rest, retriever: retriever || null, abstain: limit, filter: filterOf(filter) };
+  const ways = { decoding: decoding || null, retriever: retriever || null };
+  const body = { question, ...rest, ...ways, abstain: limit, filter: filterOf(filter) };
   return versions.length ? { ...body, versions } : { ...body, index: index || null };
 }
 
@@ -73,7 +74,7 @@ function settle() {
   form.decoding.disabled = !sequence;
   form.num_answers.max = form.num_beams.max;
   if (form.num_answers.valueAsNumber > form.num_beams.valueAsNumber) form.num_answers.value = form.num_beams.value;
-  const words = [sequence ? `RAG-Sequence, ${form.decoding.value}` : "RAG-Token",
+  const words = [...(sequence ? ["RAG-Sequence", form.decoding.value].filter(Boolean) : ["RAG-Token"]),
     many(form.n_docs.value || USUAL_DOCS, "passage"),
     Number(form.num_beams.value) === 1 ? "greedy" : many(form.num_beams.value, "beam")];
   if (Number(form.num_answers.value) > 1) words.push(many(form.num_answers.value, "answer"));

@@ -1,7 +1,7 @@
 // A question with its options as a fragment. A fragment stays in the browser: no log of a server or proxy holds it.
 
 export const DEFAULTS = {
-  model: "token", decoding: "thorough", retriever: "", index: "", abstain: "", filter: "",
+  model: "token", decoding: "", retriever: "", index: "", abstain: "", filter: "",
   n_docs: null, num_beams: 1, max_new_tokens: 32, num_answers: 1,
 };
 const NUMBERS = ["n_docs", "num_beams", "max_new_tokens", "num_answers"];
