@@ -47,7 +47,8 @@ COPY docs/package.md docs/
 COPY service service
 RUN pip --python /opt/venv/bin/python install --quiet --no-deps --target /opt/openbook/site . ./service/openbook_client
 # The demo's texts are wanted as a package here alone.
-COPY checkpoints checkpoints
+COPY checkpoints/openbook-mini checkpoints/openbook-mini
+COPY checkpoints/openbook-mini-bart checkpoints/openbook-mini-bart
 RUN pip --python /opt/venv/bin/python install --quiet --no-deps --target /opt/mini \
  ./checkpoints/openbook-mini ./checkpoints/openbook-mini-bart
 RUN export PYTHONPATH=$PYTHONPATH:/opt/mini && mkdir -p /opt/openbook/demo/indexes && cd /opt/openbook/demo \
@@ -67,7 +68,8 @@ RUN useradd --system --uid 10001 --user-group --no-create-home --home-dir /nonex
  && install -d -o openbook -g openbook /indexes /checkpoints
 
 COPY --from=dependencies /opt/venv /opt/venv
-COPY checkpoints /opt/openbook/demo/checkpoints
+COPY checkpoints/openbook-mini /opt/openbook/demo/checkpoints/openbook-mini
+COPY checkpoints/openbook-mini-bart /opt/openbook/demo/checkpoints/openbook-mini-bart
 COPY --from=build /opt/openbook/demo/indexes /opt/openbook/demo/indexes
 COPY --from=build /opt/openbook/site /opt/openbook/site
 COPY deploy/image/entrypoint.sh deploy/image/healthcheck.py /opt/openbook/

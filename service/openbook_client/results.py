@@ -295,7 +295,7 @@ class Indexes(Result):
     reranker: Annotated[
         str | None, Field(description="What scores for retriever reranked; null: such questions are refused.")
     ]
-    generator: Annotated[GeneratorStatus | None, Field(description="null: the checkpoint's own generator answers.")]
+    generator: Annotated[GeneratorStatus | None, Field(description="null: the checkpoint's own answers.")] = None
     feedback: Annotated[bool, Field(description="Whether POST /feedback keeps what readers say.")]
 
 
@@ -426,4 +426,4 @@ class Ready(Result):
     following: Annotated[
         Following | None, Field(description="null: this service does not follow CURRENT (OPENBOOK_FOLLOW_S=0).")
     ]
-    generator: Annotated[GeneratorStatus | None, Field(description="null: the checkpoint's own generator answers.")]
+    generator: Annotated[GeneratorStatus | None, Field(description="null: the checkpoint's own answers.")] = None

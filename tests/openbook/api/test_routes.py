@@ -180,6 +180,7 @@ def test_the_index_route_tells_what_is_live_open_and_on_disk(
         "max_no_answer": None,
         "prior": None,
         "reranker": None,
+        "generator": None,
         "feedback": False,
     }
 
@@ -307,6 +308,7 @@ def test_alive_and_ready(client: TestClient, engine: RagEngine) -> None:
         "index": LIVE,
         "checkpoint": engine.facts.checkpoint,
         "following": {"ok": True, "wanted": None, "code": None, "detail": "", "since": None},
+        "generator": None,
     }
 
 

@@ -49,12 +49,12 @@ def test_its_store_is_filled_listed_verified_asked_and_cleared(
 def test_its_reader_reads_files_of_a_folder(installed: None, tmp_path: Path) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()
-    (folder / "sea.rst").write_text("The sea is deep.")
+    (folder / "sea.textile").write_text("The sea is deep.")
     assert [one.text for one in open_source(str(folder)).passages()] == ["The sea is deep."]
 
 
 def test_without_it_the_address_is_none_and_the_files_are_not_texts(run: Run, tmp_path: Path) -> None:
     refused = run("index", "list", "--indexes", f"shelf://{tmp_path}/books.db")
     assert "is no address of a store" in refused.err
-    (tmp_path / "sea.rst").write_text("The sea is deep.")
+    (tmp_path / "sea.textile").write_text("The sea is deep.")
     assert list(open_source(str(tmp_path)).passages()) == []
