@@ -11,13 +11,13 @@ train() {
     shift 4
     test -d "$work/$name" || openbook train "$work/$name" --work "$work/states-$name" \
         --paragraphs "$data/$name.jsonl" --unanswerable "$data/$name.silent.jsonl" --dev "$data/dev.jsonl" \
-        --reading-steps "$steps" --joint-steps 0 --set reading.near=0 \
+        --reading-steps "$steps" --joint-steps 0 --dtype float32 --set reading.near=0 --set reading.warm_up=50 \
         --set reading.encoder_rate="$encoder" --set reading.decoder_rate="$head" "$@"
 }
 
-train first ${STEPS_FIRST:-500} 2e-4 1e-3 --question-encoder openbook-mini-bart --set reading.warm_up=50
-train second ${STEPS_SECOND:-1150} 1.6e-4 6e-4 --base "$work/first" --seed 1
+train first "${STEPS_FIRST:-500}" 2e-4 1e-3 --question-encoder openbook-mini-bart
+train second "${STEPS_SECOND:-1150}" 1.6e-4 6e-4 --base "$work/first" --seed 1
 test -d "$work/openbook-mini" || openbook checkpoint compose "$work/openbook-mini" --weights int8 \
     --reader "$work/second/reader" --question-encoder openbook-mini-bart
-openbook calibrate "$work/openbook-mini" --indexes "$data/indexes" --work "$work/calibrate" --sample 122 \
+openbook calibrate "$work/openbook-mini" --indexes "$data/indexes" --work "$work/calibrate" --dtype int8 --sample 120 \
     --book nq="$data/nq.dev.jsonl" --book squad="$data/squad.dev.jsonl" --book docs="$data/docs.dev.jsonl"

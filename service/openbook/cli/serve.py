@@ -139,7 +139,7 @@ def check_port(settings: Settings) -> None:
 
 
 def described(info: IndexInfo) -> str:
-    """wiki-2016 (2,884 passages of 2016-11-30): the date is that of the text, else that of the build."""
+    """wiki-2016 (2,884 passages of 2016-11-30). The date is the text's, or the build's where the text has none."""
     return f"{info.version} ({info.n_passages:,} passages of {info.snapshot_date or info.created_at[:10]})"
 
 

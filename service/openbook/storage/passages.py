@@ -140,7 +140,7 @@ class PassageFile(Mapped[pa.Table]):
             raise self._unreadable(f"rows {first} to {last}: {reason_of(error, Path())}") from error
 
     def rows_of(self, ids: Sequence[str]) -> dict[str, int]:
-        """The row of each of these ids that is there. Reads the whole column of ids: 0.1 s a million."""
+        """The row of each of these ids that is there. Reads the whole column of ids."""
         column = self.column("id")
         found = np.flatnonzero(pc.is_in(column, value_set=pa.array(ids)))  # (n,)
         return {column[row].as_py(): row for row in found.tolist()}

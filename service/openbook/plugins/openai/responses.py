@@ -98,7 +98,7 @@ class TypedUrlCitation(UrlCitation):
 
 
 def linked(found: Linked, base: str) -> Linked:
-    """The same, where each passage without a url has that of its page at this service, whose address is `base`."""
+    """The answer, with a url for every passage: without its own, that of its page below the address `base`."""
     passages = tuple(
         one if one.url else replace(one, passage=replace(one.passage, url=_address(one, found, base)))
         for one in found.passages
