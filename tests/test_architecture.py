@@ -79,19 +79,21 @@ MOST_LINES = {
     # a generator that a server runs: errors, its status, what is asked before a search, a prompt as turns (187)
     # a passage within its document, which a chat's citation of it opens: 250 lines over six rooms
     # whether there is a display, which only settings may ask of the environment (6)
-    "openbook": 1210,
-    "openbook.api": 3252,
-    "openbook.application": 2220,
+    # what an answer would be without a passage: of the 218 lines in all, its record and its options (35)
+    "openbook": 1245,
+    "openbook.api": 3276,
+    "openbook.application": 2228,
     # openbook FOLDER: build, serve, follow and the page by one command (115)
     # rerank, of which the use case has 9 and the engine 20 (110)
-    "openbook.cli": 3285,
+    "openbook.cli": 3290,
     "openbook.indexing": 4905,
     # openbook check (511); twelve kinds of files (422); import, merge, push, mcp and Ray, the core's before (830);
     # language models behind a server (960)
-    "openbook.plugins": 6625,
-    "openbook.rag": 7465,
+    "openbook.plugins": 6627,
+    # each generator's way to leave a passage out exactly (134)
+    "openbook.rag": 7599,
     "openbook.storage": 3570,
-    "openbook_client": 1907,
+    "openbook_client": 1927,
     "openbook_lab": 1,
     "openbook_lab.benchmarks": 2309,
     "openbook_lab.datasets": 636,
@@ -101,7 +103,7 @@ MOST_LINES = {
     "openbook_lab.training": 5033,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.
-MOST_LINES_SERVED = 17_461
+MOST_LINES_SERVED = 17_679
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

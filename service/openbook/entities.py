@@ -128,6 +128,10 @@ class AnswerOptions:
     version of fewer than `n_docs` passages has all of them read; without it, it refuses the question. With `filter`
     only passages that pass it are read, `n_docs` or all of them where they are fewer. Scores read `n_docs`, `or_all`,
     `model`, `retriever`, `search` and `filter`; a retrieval reads all of these but `model`.
+
+    Passages of the ids in `without` count as not retrieved: the others keep their doc_scores. Questions of one batch
+    may lose different numbers of them, so each is answered alone. With `leave_one_out` the answer also says what it
+    would be without each of its passages.
     """
 
     n_docs: int = 5
@@ -141,6 +145,8 @@ class AnswerOptions:
     search: SearchChanges = ()
     max_no_answer: float | None = None
     filter: Filter | None = None
+    without: tuple[str, ...] = ()
+    leave_one_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +170,8 @@ class Hypothesis:
     `log_prob` is log p(y | x) of the model that decoded (section 2.1); fast decoding sums only over the passages whose
     beams hold y. `token_log_probs[i]` is log p(y_i | x, y_<i); they sum to `log_prob`. `posterior[i][k]` is the
     document posterior of passage k at token i. A reader that points says where the answer stands: `quote`.
+    `without[k]` is the best answer where passage k was not retrieved, with a posterior of 0 for it; of the best
+    hypothesis alone, where that is asked for.
     """
 
     token_ids: tuple[int, ...]
@@ -171,6 +179,7 @@ class Hypothesis:
     token_log_probs: tuple[float, ...]
     posterior: tuple[tuple[float, ...], ...]
     quote: Quote | None = None
+    without: tuple["Hypothesis", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +260,26 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What the answer would be, had the passage of this rank not been retrieved.
+
+    `posterior` is that of the K passages, 0 for the one that is left out. It is `abstained` where it is withheld.
+    """
+
+    rank: int
+    passage_id: str
+    text: str
+    log_prob: float
+    no_answer: float
+    posterior: tuple[float, ...]
+    abstained: bool = False
+
+    @property
+    def answer(self) -> str | None:
+        return None if self.abstained else self.text
+
+
+@dataclass(frozen=True, slots=True)
 class StageSeconds:
     queue: float = 0.0
     encode: float = 0.0
@@ -320,7 +349,8 @@ class Answer(_Sourced):
 
     `no_answer` is the probability that none of the passages answers: p(empty answer | x), which a checkpoint is trained
     to give to such passages; and after calibration also what the best doc_score says of it. `n_read` counts the tokens
-    that the generator read: title, passage and question, once for each passage.
+    that the generator read: title, passage and question, once for each passage. `leave_one_out` has an entry for each
+    passage, or none where there is one passage; None where it is not asked for.
     """
 
     answers: tuple[AnswerText, ...]
@@ -333,6 +363,7 @@ class Answer(_Sourced):
     abstained: bool = False
     n_read: int = 0
     evidence: tuple[Evidence, ...] = ()
+    leave_one_out: tuple[LeftOut, ...] | None = None
 
     @property
     def text(self) -> str | None:

@@ -457,6 +457,10 @@ class GeneratorLacks(OpenbookError):
             "Scores need the probability of given words, and the generator at {url} does not tell it. Servers with "
             "echo do: vLLM, SGLang, llama-cpp-python."
         ),
+        "leave_one_out": (
+            "The generator at {url} does not say what it would answer without each passage. Leave out leave_one_out, "
+            'and ask again "without" a passage.'
+        ),
     }
 
 

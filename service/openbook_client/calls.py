@@ -81,7 +81,10 @@ class CompareOptions(SearchingOptions, total=False):
 
 
 class AnswerOptions(CompareOptions, RetrieveOptions, total=False):
-    """All that /answer takes beside the question."""
+    """All that /answer takes beside the question. `without` holds passage ids."""
+
+    without: Sequence[str] | None
+    leave_one_out: bool
 
 
 class LoadOptions(TypedDict, total=False):

@@ -126,6 +126,19 @@ class Token(Part):
     posterior: Annotated[tuple[float, ...], Field(description="Over the passages, in the order of their rank.")]
 
 
+class LeftOut(Part):
+    """What the answer would be, had this passage not been retrieved."""
+
+    rank: int
+    passage_id: str
+    answer: Annotated[str | None, Field(description="null: it would be withheld.")]
+    log_prob: float
+    no_answer: float
+    posterior: Annotated[
+        tuple[float, ...], Field(description="Over the passages, in the order of their rank: 0 for this one.")
+    ]
+
+
 class Answer(Result):
     answer: Annotated[str | None, Field(description="null: withheld, since no_answer is above the limit.")]
     abstained: Annotated[bool, Field(description="Whether the answer is withheld; answers then are candidates.")]
@@ -148,6 +161,10 @@ class Answer(Result):
         float,
         Field(description="That no passage answers the question, from p(empty answer | x) and the best doc_score."),
     ]
+    leave_one_out: Annotated[
+        tuple[LeftOut, ...] | None,
+        Field(description="Without each passage; null: not asked for. Empty where there is one passage."),
+    ] = None
     index: IndexVersion
     attribution: Attribution
     checkpoint: str

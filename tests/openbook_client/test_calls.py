@@ -45,6 +45,14 @@ def test_scores_passages_and_a_comparison(connect: Connect, library: str) -> Non
     assert client.answer(PERU, abstain={"max_no_answer": 0}, max_new_tokens=2).answer is None
 
 
+def test_an_answer_says_what_it_would_be_without_each_passage(connect: Connect, library: str) -> None:
+    client = connect(library)
+    found = client.answer(PERU, n_docs=3, max_new_tokens=2, leave_one_out=True).leave_one_out
+    assert found is not None
+    last = client.answer(PERU, n_docs=3, max_new_tokens=2, without=[found[2].passage_id])
+    assert (last.answer, len(last.passages), last.leave_one_out) == (found[2].answer, 2, None)
+
+
 def test_several_questions_have_an_answer_or_an_error_each(connect: Connect, library: str) -> None:
     found = connect(library).answers([PERU, " ", PERU], max_new_tokens=2, model=None)
     first, second, third = found.results

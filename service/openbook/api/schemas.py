@@ -39,6 +39,7 @@ MAX_CORRECTION = 2_000
 MIN_COMPARED = 2
 MAX_COMPARED = 8
 MAX_HISTORY = 1000
+MAX_WITHOUT = 1_000
 # Of each number of `search`: a search is not ended by the time that its question allows.
 MAX_SEARCH = 4_096
 
@@ -298,6 +299,29 @@ class _AnsweringBody(OpenbookOptions, QuestionBody):
 
 class BatchedQuestion(_AnsweringBody, _Pinned):
     """One question of several: what /answer takes, but for `stream`."""
+
+    without: Annotated[
+        tuple[str, ...] | None,
+        Field(
+            max_length=MAX_WITHOUT,
+            description=(
+                "Answer as if these passages, by their passage_id, had not been retrieved: the prior is over the "
+                "others. An id that is not among the passages changes nothing."
+            ),
+        ),
+    ] = None
+    leave_one_out: Annotated[
+        bool,
+        Field(
+            strict=True,
+            description="Say also what the answer, its log_prob and its posterior would be without each passage.",
+        ),
+    ] = False
+
+    def work(self, options: AnswerOptions) -> int:
+        # RAG-Token is searched again without each passage
+        again = options.n_docs if self.leave_one_out and options.model == "token" else 0
+        return super().work(options) * (1 + again)
 
 
 class AnswerRequest(BatchedQuestion):

@@ -8,6 +8,7 @@ reads slowly does not hold up its batch.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -170,7 +171,8 @@ class AnswerQuestion:
         alike = replace(options, decoding=USUAL.decoding) if options.model == "token" else options
         # so many questions of this size have hypotheses that take the memory of `max_batch` usual ones
         limit = self._max_batch * USUAL.n_docs * USUAL.num_beams // (options.n_docs * options.num_beams)
-        limit = max(1, min(self._max_batch, limit))
+        # of those that leave passages out, each may have another number of them
+        limit = max(1, min(self._max_batch, limit)) if not options.without else 1
         answer = await self._ask(self._compute_answers, replace(asked, options=alike), limit, timeout_s, index)
         answer = _withheld(replace(answer, answers=answer.answers[: options.num_answers]), options)
         self._telemetry.observe_answer(answer)
@@ -311,8 +313,14 @@ def _listener(asked: _OneQuestion, tell: Tell, lease: Lease, job: Job[Any, Any])
 
 
 def _withheld(answer: Answer, options: AnswerOptions) -> Answer:
-    """The answer, marked where `options` would rather have none."""
-    return replace(answer, abstained=options.max_no_answer is not None and answer.no_answer > options.max_no_answer)
+    """The answer, marked where `options` would rather have none; and so without each of its passages."""
+    most = math.inf if options.max_no_answer is None else options.max_no_answer
+    without = [replace(one, abstained=one.no_answer > most) for one in answer.leave_one_out or ()]
+    return replace(
+        answer,
+        abstained=answer.no_answer > most,
+        leave_one_out=None if answer.leave_one_out is None else tuple(without),
+    )
 
 
 def _complete(found: F, lease: Lease, job: Job[Any, Any], before: float = 0.0) -> F:

@@ -69,6 +69,9 @@ def ask(
         metavar="JSON",
     ),
     index: str | None = option(None, "Answer from this version, which must be open, or not at all.", metavar="VERSION"),
+    without: tuple[str, ...] = option(
+        (), "Answer as if this passage had not been retrieved. Again for another.", metavar="PASSAGE_ID"
+    ),
     compare: tuple[str, ...] = option(
         (), "Ask each of these versions and show where they differ. Give it at least twice.", metavar="VERSION"
     ),
@@ -112,6 +115,8 @@ def ask(
         raise SettingInvalid(setting="--index", reason="names one version and --compare several; leave one out")
     if compare and len(set(compare)) < 2:
         raise SettingInvalid(setting="--compare", reason="takes two versions or more, each given with --compare")
+    if compare and without:
+        raise SettingInvalid(setting="--without", reason="asks one version and --compare several; leave one out")
     if picture is not None and compare:
         raise SettingInvalid(setting="--heat-map", reason="draws one answer; leave --compare out")
     if (question is None) == (file is None):
@@ -122,7 +127,7 @@ def ask(
         "abstain": _abstaining(abstain),
         "search": {name: value for name, value in search.items() if value is not None} or None,
         "filter": _filter(chosen),
-        **({} if compare else {"index": index}),
+        **({} if compare else {"index": index, "without": without or None}),
     }
     if file is not None:
         if local or compare or picture is not None or as_json:

@@ -20,7 +20,7 @@ greedy search is certain of each token at once. RAG-Sequence compares whole answ
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 import torch
@@ -66,16 +66,26 @@ def decode(
     With `texts`, `generator.texts(encoded)`, greedy RAG-Token takes fewer steps to the same answer.
     """
     if options.model == "token":
+        again = start.branch(range(log_prior.numel())) if options.leave_one_out else start
         state: SearchedState = start
         if texts and options.num_beams == 1 and can_read_ahead(log_prior):
             state = ReadingAhead(start, texts, log_prior[0], generator.stops, options.max_new_tokens)
         found = _search(generator, state, log_prior, options, between_steps, range(len(log_prior)), listeners)
-        return [
+        answers = [
             tuple(
                 _token_hypothesis(one.token_ids, one.token_log_probs, prior, one.log_prob)
                 for one in of_question[: options.num_answers]
             )
             for of_question, prior in zip(found, log_prior, strict=True)
+        ]
+        if not options.leave_one_out:
+            return answers
+        return [
+            (
+                replace(best, without=_rag_token_without(generator, again, number, prior, options, between_steps)),
+                *others,
+            )
+            for number, (prior, (best, *others)) in enumerate(zip(log_prior, answers, strict=True))
         ]
     return _rag_sequence(generator, start, log_prior, options, between_steps)
 
@@ -109,6 +119,32 @@ def empty_log_prob(start: DecoderState, log_prior: Tensor, eos: int) -> Tensor:
     return marginal.token_marginal(log_probs.to(log_prior)[..., None], log_prior)[..., 0]  # (Q,)
 
 
+def _rag_token_without(
+    generator: Generator,
+    start: DecoderState,
+    number: int,
+    log_prior: Tensor,
+    options: AnswerOptions,
+    between_steps: BetweenSteps,
+) -> tuple[Hypothesis, ...]:
+    """RAG-Token's best answer to question `number` without each of its passages: log_prior (K,) -> K of them.
+
+    A step of RAG-Token marginalises, so that each answer is searched again: over K - 1 passages, none read again.
+    """
+    n_docs = len(log_prior)
+    others = [[k for k in range(n_docs) if k != left] for left in range(n_docs) if n_docs > 1]  # K of K - 1
+    best: list[Hypothesis] = []
+    for some in groups_of(range(len(others)), MAX_HYPOTHESES // max(1, (n_docs - 1) * options.num_beams)):
+        rows = [number * n_docs + k for left in some for k in others[left]]
+        priors = torch.stack([torch.log_softmax(log_prior[others[left]], dim=-1) for left in some])  # (G, K - 1)
+        found = _search(generator, start.branch(rows), priors, options, between_steps, [number] * len(some))
+        for left, prior, (one, *_) in zip(some, priors, found, strict=True):
+            hypothesis = _token_hypothesis(one.token_ids, one.token_log_probs, prior, one.log_prob)
+            columns = tuple((*column[:left], 0.0, *column[left:]) for column in hypothesis.posterior)
+            best.append(replace(hypothesis, posterior=columns))
+    return tuple(best)
+
+
 def _rag_sequence(
     generator: Generator,
     start: DecoderState,
@@ -131,17 +167,42 @@ def _rag_sequence(
     for number, prior in enumerate(log_prior):
         rows = _rows_of(number, n_docs)
         of_question = beams[rows.start : rows.stop]
-        # first-come order keeps the candidates' order, and so the answer, the same from run to run
-        candidates = list(dict.fromkeys(one.token_ids for beam in of_question for one in beam))
+        candidates = _candidates(of_question)
         if options.decoding == "thorough" and number not in (between_steps() or ()):
             followed = _follow(start, rows, candidates, between_steps)
         else:
             followed = [_beam_log_probs(of_question, candidate) for candidate in candidates]
         followed = [log_probs.to(prior) for log_probs in followed]  # (K, T) each
-        scores = [float(marginal.sequence_marginal(log_probs, prior)[-1]) for log_probs in followed]
-        best = sorted(range(len(candidates)), key=lambda y: -scores[y])[: options.num_answers]
-        answers.append(tuple(sequence_hypothesis(candidates[y], followed[y], prior) for y in best))
+        of_candidates = dict(zip(candidates, followed, strict=True))
+        best, *others = _best_candidates(candidates, of_candidates, prior, options.num_answers)
+        if options.leave_one_out and n_docs > 1:
+            # what a beam found does not depend on other passages: nothing is searched or scored again
+            left_out = [
+                _best_candidates(
+                    _candidates([*of_question[:k], *of_question[k + 1 :]]), of_candidates, marginal.without(prior, k), 1
+                )[0]
+                for k in range(n_docs)
+            ]
+            best = replace(best, without=tuple(left_out))
+        answers.append((best, *others))
     return answers
+
+
+def _candidates(beams: Sequence[list[_Found]]) -> list[tuple[int, ...]]:
+    # first-come order keeps the candidates' order, and so the answer, the same from run to run
+    return list(dict.fromkeys(one.token_ids for beam in beams for one in beam))
+
+
+def _best_candidates(
+    candidates: Sequence[tuple[int, ...]],
+    log_probs: Mapping[tuple[int, ...], Tensor],
+    log_prior: Tensor,
+    count: int,
+) -> list[Hypothesis]:
+    """The `count` best: log_probs (K, T) of each candidate, log_prior (K,)."""
+    scores = {y: float(marginal.sequence_marginal(log_probs[y], log_prior)[-1]) for y in candidates}
+    best = sorted(candidates, key=lambda y: -scores[y])[:count]
+    return [sequence_hypothesis(y, log_probs[y], log_prior) for y in best]
 
 
 def _rows_of(question: int, n_docs: int) -> range:

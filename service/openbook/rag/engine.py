@@ -12,7 +12,7 @@ ends; an exception from it stops the batch too. The generation of a `Source` is 
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, starmap
 from typing import Any
@@ -32,6 +32,7 @@ from openbook.entities import (
     Hypothesis,
     IndexVersion,
     KeptStats,
+    LeftOut,
     ModelKind,
     Passage,
     PriorWeights,
@@ -53,7 +54,7 @@ from openbook.rag.decoding import document_posterior
 from openbook.rag.evidence import evidence
 from openbook.rag.generator import Generator
 from openbook.rag.listening import NO_LISTENERS, Listeners, ToldTokens
-from openbook.rag.marginal import doc_log_prior
+from openbook.rag.marginal import doc_log_prior, without
 from openbook.rag.open_generator import open_generator
 from openbook.rag.reranker import Reranker
 from openbook.rag.retriever import (
@@ -279,6 +280,10 @@ class RagEngine:
             texts = self._generator.texts(read.encoded)
             del read  # the start has read it: what nobody else holds gives its memory back
             no_answer = self._no_answer(start, found, log_priors)  # Q
+            n_docs = log_priors.shape[1]
+            left_out = options.leave_one_out and n_docs > 1
+            # K of Q
+            no_answers = [self._no_answer(start, found, log_priors, left) for left in range(n_docs) if left_out]
             told = {
                 number: ToldTokens(self._token_texts, listener.tell)
                 for number, listener in listeners.items()
@@ -295,6 +300,13 @@ class RagEngine:
                 if heard.tokens:
                     # computed together, the same tokens differ in a last digit
                     answers[number] = replace(answers[number], tokens=tuple(heard.tokens))
+            if options.leave_one_out:
+                answers = [
+                    replace(answer, leave_one_out=self._left_out(question, retrieved, best[0].without, empty, options))
+                    for answer, question, retrieved, best, *empty in zip(
+                        answers, questions, found.retrieved, decoded, *no_answers, strict=True
+                    )
+                ]
             source = _after(found.source, generate=time.perf_counter() - started)
             # as it is called now: its model may have changed since the search
             source = replace(source, checkpoint=self.facts.checkpoint)
@@ -354,20 +366,27 @@ class RagEngine:
             vectors = self._question_encoder.encode(questions)  # (Q, d)
         encoded = time.perf_counter()
         retrieved = retriever.search(questions, vectors, snapshot, n_docs, options.search, allowed, between_steps)
+        if options.without:
+            retrieved = [_without(one, options.without) for one in retrieved]
         seconds = StageSeconds(encode=encoded - started, retrieve=time.perf_counter() - encoded + started - passing)
         info = snapshot.info
         index = IndexVersion(info.version, 0, info.snapshot_date)
         source = Source(index, info.attribution, self.facts.checkpoint, chosen, options.search, seconds)
         return Searched(retrieved, source)
 
-    def _no_answer(self, start: Any, found: Searched, log_prior: Tensor) -> list[float]:
-        """p(no passage answers | x) of each question; without a calibration for its retriever p(empty answer | x)."""
+    def _no_answer(self, start: Any, found: Searched, log_prior: Tensor, left: int | None = None) -> list[float]:
+        """p(no passage answers | x) of each question; without a calibration for its retriever p(empty answer | x).
+
+        Of the passages but `left`, where it is given: log_prior (Q, K).
+        """
+        if left is not None:
+            log_prior = without(log_prior, left)
         empty: list[float] = self._generator.empty_log_prob(start, log_prior).exp().tolist()
         weights = self._checkpoint.facts.no_answer
         if weights is None or found.source.retriever != "hybrid":
             return empty
         return [
-            weights.probability(one, retrieved.doc_scores[0])
+            weights.probability(one, retrieved.doc_scores[1 if left == 0 else 0])
             for one, retrieved in zip(empty, found.retrieved, strict=True)
         ]
 
@@ -383,10 +402,7 @@ class RagEngine:
     ) -> Answer:
         """What the hypotheses of one question say, and of which passage: log_prior (K,)."""
         posterior = document_posterior(best[0], options.model)
-        by_posterior = sorted(range(len(retrieved.passages)), key=lambda k: -posterior[k])
-        best_first = [retrieved.passages[k] for k in by_posterior]
-        # where no passage's text has a word, its title or the question may still say how it is written
-        texts = [*(passage.text for passage in best_first), *(passage.title for passage in best_first), question]
+        texts = _written(question, zip(retrieved.passages, posterior, strict=False))
         answers = tuple(
             AnswerText(
                 self._text(one, texts),
@@ -411,6 +427,23 @@ class RagEngine:
             evidence=evidence(question, answers[0].text, passages, quote.weights if quote else ()),
         )
 
+    def _left_out(
+        self,
+        question: str,
+        retrieved: RetrievedPassages,
+        best: Sequence[Hypothesis],
+        no_answers: Sequence[float],
+        options: AnswerOptions,
+    ) -> tuple[LeftOut, ...]:
+        """What is said of one question without each of its passages: an answer and a `no_answer` of each."""
+        found = []
+        for k, (one, no_answer) in enumerate(zip(best, no_answers, strict=True)):
+            posterior = document_posterior(one, options.model)
+            both = list(zip(retrieved.passages, posterior, strict=True))
+            text = self._text(one, _written(question, [*both[:k], *both[k + 1 :]]))
+            found.append(LeftOut(k + 1, retrieved.passages[k].passage_id, text, one.log_prob, no_answer, posterior))
+        return tuple(found)
+
     def _token_texts(self, hypothesis: Hypothesis) -> Sequence[str]:
         if hypothesis.quote is not None:
             return hypothesis.quote.token_texts
@@ -421,6 +454,28 @@ class RagEngine:
             return hypothesis.quote.text
         text = self._generator.text(hypothesis.token_ids)
         return provenance.as_written(text, texts) if self._checkpoint.uncased else text
+
+
+def _without(retrieved: RetrievedPassages, left_out: Sequence[str]) -> RetrievedPassages:
+    """The passages of other ids. Raises InvalidRequest where there is none."""
+    kept = [k for k, one in enumerate(retrieved.passages) if one.passage_id not in left_out]
+    if retrieved.passages and not kept:
+        reason = f"names all {len(retrieved)} passages that were retrieved, which leaves none to read"
+        raise InvalidRequest(field="without", reason=reason)
+    return RetrievedPassages(
+        tuple(retrieved.rows[k] for k in kept),
+        tuple(retrieved.passages[k] for k in kept),
+        tuple(retrieved.doc_scores[k] for k in kept),
+    )
+
+
+def _written(question: str, passages: Iterable[tuple[Passage, float]]) -> list[str]:
+    """The texts that say how the words of an answer are written, the likeliest passage first; each has its posterior.
+
+    Where no passage's text has a word, its title or the question may still say it.
+    """
+    best_first = [passage for passage, _ in sorted(passages, key=lambda one: -one[1])]
+    return [*(passage.text for passage in best_first), *(passage.title for passage in best_first), question]
 
 
 def _after(source: Source, *, encode: float = 0.0, generate: float = 0.0) -> Source:

@@ -18,6 +18,13 @@ def doc_log_prior(doc_scores: Tensor) -> Tensor:
     return torch.log_softmax(doc_scores, dim=-1)
 
 
+def without(log_prior: Tensor, left: int) -> Tensor:
+    """log p(z | x) where passage `left` was not retrieved, and so has probability 0: (..., K) -> (..., K), K > 1."""
+    others = log_prior.clone()
+    others[..., left] = -torch.inf
+    return torch.log_softmax(others, dim=-1)
+
+
 def token_marginal(log_probs: Tensor, log_prior: Tensor) -> Tensor:
     """RAG-Token's log sum_z p(z | x) p(. | x, z, y_<i): (..., K, V), (..., K) -> (..., V).
 

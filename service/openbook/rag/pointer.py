@@ -8,7 +8,7 @@ The empty answer is the null. It is never given: `no_answer` says how likely it 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.encoder_head import PADDING_POSITIONS
 from openbook.rag.generator import Generator
 from openbook.rag.listening import NOBODY, Certain
+from openbook.rag.marginal import without
 from openbook.rag.reader_wording import AskedPassage, ReaderWording
 from openbook.rag.span_networks import open_network
 from openbook.rag.spans import (
@@ -114,16 +115,25 @@ class Pointer(Generator):
         for number, (prior, tree) in enumerate(zip(log_prior, start.trees(log_prior.shape[1]), strict=True)):
             between_steps()
             asked = start.read.asked[number * len(prior) : (number + 1) * len(prior)]
-            weights = tree.weights(prior, self._normalisation)  # (K,)
-            found: list[Beginning | None] = [
-                one for one, _ in tree.best(options.model, weights, options.num_answers, options.max_new_tokens)
-            ]
-            # passages without a token have nothing else to say
-            hypotheses = tuple(self._hypothesis(asked, tree, weights, one, options.model) for one in found or [None])
+            best, *others = self._best(asked, tree, prior, options, options.num_answers)
             if options.model == "token" and number in listeners:
-                listeners[number](hypotheses[0])
-            answers.append(hypotheses)
+                listeners[number](best)
+            if options.leave_one_out and len(prior) > 1:
+                priors = [without(prior, left) for left in range(len(prior))]  # K of (K,)
+                best = replace(best, without=tuple(self._best(asked, tree, one, options, 1)[0] for one in priors))
+            answers.append((best, *others))
         return answers
+
+    def _best(
+        self, asked: Sequence[AskedPassage], tree: SpanTree, prior: Tensor, options: AnswerOptions, count: int
+    ) -> list[Hypothesis]:
+        """The `count` best answers to one question: prior (K,)."""
+        weights = tree.weights(prior, self._normalisation)  # (K,)
+        found: list[Beginning | None] = [
+            one for one, _ in tree.best(options.model, weights, count, options.max_new_tokens)
+        ]
+        # passages without a token have nothing else to say
+        return [self._hypothesis(asked, tree, weights, one, options.model) for one in found or [None]]
 
     def score(
         self,

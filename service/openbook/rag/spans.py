@@ -189,8 +189,9 @@ class SpanTree:
         held = holding.new_ones(self._n_nodes)
         held[node] = holding[node[parents]].masked_fill(at_root, 1.0)  # sum of w(z) over those that hold the parent
         end = self._add(node, weight * _ratio(ends, masses))  # (nodes,)
-        beginnings = (step / held).log()[self._nodes].cumsum(dim=1)  # (N, L)
-        return beginnings + (end / holding).log()[self._nodes], beginnings
+        # a node of passages without weight is held by none
+        beginnings = _ratio(step, held).log()[self._nodes].cumsum(dim=1)  # (N, L)
+        return beginnings + _ratio(end, holding).log()[self._nodes], beginnings
 
     def _add(self, nodes: Tensor, values: Tensor) -> Tensor:
         """The sum of each node: (P,), (P,) -> (nodes,)."""

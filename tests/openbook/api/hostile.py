@@ -61,9 +61,12 @@ VALUES: dict[str, tuple[object, ...]] = {
     ),
     "index": ("tiny-2016", "tiny-1066", "..", "\u2028"),
     "abstain": ("calibrated", "never", {"max_no_answer": 0}, None),
+    "without": (["peru"], ["nobody", "\u2028"], [], None),
+    "leave_one_out": (True, False),
     "timeout_s": (1e-9, 5e-324, 60),
 }
-ANSWERING = ("num_beams", "max_new_tokens", "decoding", "abstain", "model")
+ONE_VERSIONS = ("index", "without", "leave_one_out")
+ANSWERING = ("num_beams", "max_new_tokens", "decoding", "abstain", "model", "without", "leave_one_out")
 METHODS = (*("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "HEAD", "BREW", "get", "P\0ST", ""),)
 
 
@@ -233,10 +236,10 @@ def _reaching(random: Random) -> Hostile:
         case "/retrieve":
             body = {name: value for name, value in body.items() if name not in ANSWERING}
         case "/compare":
-            body.pop("index", None)
+            body = {name: value for name, value in body.items() if name not in ONE_VERSIONS}
             body["versions"] = random.choice((["tiny-2016", "tiny-2018"], ["tiny-2016", "tiny-1066"]))
         case "/v1/chat/completions":
-            options = {name: value for name, value in options.items() if name not in ("index", "max_new_tokens")}
+            options = {name: value for name, value in options.items() if name not in (*ONE_VERSIONS, "max_new_tokens")}
             turns = [{"role": "user", "content": question}]
             body = {"model": "openbook", "messages": turns, "max_tokens": 3, "openbook": options}
     return Hostile("reaching", (_request(json.dumps(body).encode(), path),))

@@ -131,6 +131,15 @@ def test_a_filter_says_which_passages_are_read(run: Run, service: str) -> None:
         assert run(*asked, chosen).err.startswith(said)
 
 
+def test_a_passage_is_left_out(run: Run, service: str) -> None:
+    asked = ("ask", QUESTION, "--url", service, "--max-new-tokens", 3)
+    first, *others = (one["passage_id"] for one in run(*asked, "--json").json["passages"])
+    left = run(*asked, "--json", "--without", first, "--without", "nobody").json
+    assert [one["passage_id"] for one in left["passages"]] == others
+    several = run(*asked, "--without", first, "--compare", "tiny-2016", "--compare", "tiny-2018")
+    assert several.err.startswith("error [setting_invalid]: --without: asks one version")
+
+
 def test_a_folder_of_two_files_is_built_and_asked_at_once(
     run: Run, tmp_path: Path, tiny_encoder: Path, checkpoint_folder: Path
 ) -> None:

@@ -250,7 +250,7 @@ def test_a_link_that_was_tampered_with_falls_back_to_defaults(server: str, open_
     }
     options |= {"n_docs": None, "num_answers": 1, "num_beams": 1}
     assert found == [
-        {"question": "a&b", "options": options, "versions": ["one", "two"]},
+        {"question": "a&b", "options": options, "versions": ["one", "two"], "without": []},
         "#question=a%26b&decoding=fast&compare=one%2Ctwo",
         None,
         None,

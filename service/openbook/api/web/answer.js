@@ -14,9 +14,9 @@ export function answerText(answer) {
   return answer.abstained ? UNKNOWN : answer.answer || NOTHING;
 }
 
-// `link` is the permalink; `level` that of the heading.
-export function answerView(question, answer, link) {
-  const passages = passageList(answer);
+// `link` is the permalink; `leaveOut(passage_id)` asks again without a passage, and `without` names those left out.
+export function answerView(question, answer, link, leaveOut = null, without = []) {
+  const passages = passageList(answer, answer.passages.length > 1 ? leaveOut : null);
   const readout = element("p", { className: "readout" });
   const select = (at) => {
     const token = at === null ? null : answer.tokens[at];
@@ -37,7 +37,8 @@ export function answerView(question, answer, link) {
     element("h2", { className: "says" }, answerText(answer)),
     ...evidence(answer),
     element("p", { className: "small" }, `From ${named(answer.index)}. `,
-      link && element("a", { href: link }, "Link to this question")),
+      link && element("a", { href: link }, "Link to this question"),
+      without.length ? ` As if these had not been found: ${without.join(", ")}.` : null),
     figures(answer),
     element("h3", {}, "Where each token came from"),
     row.row, readout, map.figure,

@@ -34,12 +34,12 @@ export function fillForm({ question, options }) {
 }
 
 // The body of POST /answer; of POST /compare with the versions instead of one.
-export function bodyOf({ question, options, versions = [] }) {
+export function bodyOf({ question, options, versions = [], without = [] }) {
   const { index, decoding, retriever, abstain, filter, ...rest } = options;
   const limit = Number(abstain) ? { max_no_answer: Number(abstain) } : abstain || null;
   const ways = { decoding: decoding || null, retriever: retriever || null };
   const body = { question, ...rest, ...ways, abstain: limit, filter: filterOf(filter) };
-  return versions.length ? { ...body, versions } : { ...body, index: index || null };
+  return versions.length ? { ...body, versions } : { ...body, index: index || null, without };
 }
 
 // The largest values that this service takes, from its own document; without them it says no by itself.

@@ -67,7 +67,9 @@ function whom({ options, versions }) {
 function showAnswer(asked, found) {
   shown = { asked, index: found.index };
   const feedback = latest?.index.feedback ? [feedbackView(found.requestId)] : [];
-  byId("result").replaceChildren(answerView(asked.question, found, toFragment(asked)), ...feedback);
+  const { without = [] } = asked;
+  const leaveOut = (id) => askAndRemember({ ...asked, without: [...without, id] });
+  byId("result").replaceChildren(answerView(asked.question, found, toFragment(asked), leaveOut, without), ...feedback);
   announce(`${answerText(found)}. From ${named(found.index)}.`);
   note(asked, answerText(found), found.index.version);
 }

@@ -18,8 +18,8 @@ export function marked(text, spans) {
 }
 
 // The list, and `select(token)`, which shows the posterior at that token, or of the whole answer for null. Of an answer
-// that is not whole yet, the posterior is the prior, and nothing is marked.
-export function passageList(answer) {
+// that is not whole yet, the posterior is the prior, and nothing is marked. `leaveOut(passage_id)` asks without it.
+export function passageList(answer, leaveOut = null) {
   const bars = [];
   const items = answer.passages.map((passage) => {
     const prior = bar("prior", passage.prior);
@@ -32,11 +32,18 @@ export function passageList(answer) {
       element("div", { className: "shares" }, prior.line, posterior.line,
         element("p", { className: "small" }, `doc_score ${decimals(passage.doc_score)}`)),
       element("p", { className: "text" }, ...marked(passage.text, passage.answer_spans || [])),
-      element("p", { className: "small" }, passage.passage_id));
+      element("p", { className: "small" }, passage.passage_id, " ", leaveOut && outButton(passage, leaveOut)));
   });
   const whole = answer.passages.map((passage) => passage.posterior ?? passage.prior);
   const select = (token) => bars.forEach(({ show }, k) => show((token ? token.posterior : whole)[k]));
   return { list: element("ol", { className: "passages" }, items), select };
+}
+
+function outButton({ passage_id: id, rank }, leaveOut) {
+  const button = element("button", { type: "button", className: "out", "aria-label": `Leave out passage ${rank}` },
+    "Leave out");
+  button.addEventListener("click", () => leaveOut(id));
+  return button;
 }
 
 // The title, which opens the source where the passage has an address that a browser may follow, else the passage within

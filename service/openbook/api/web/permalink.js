@@ -10,13 +10,14 @@ const CHOICES = {
   retriever: ["auto", "dense", "bm25", "hybrid", "reranked"],
 };
 
-// `versions` are those to compare; none means to ask.
-export function toFragment({ question, options, versions = [] }) {
+// `versions` are those to compare; none means to ask, without the passages `without`.
+export function toFragment({ question, options, versions = [], without = [] }) {
   const parameters = new URLSearchParams({ question });
   for (const [name, value] of Object.entries(options)) {
     if (value !== DEFAULTS[name]) parameters.set(name, value);
   }
   if (versions.length) parameters.set("compare", versions.join(","));
+  for (const id of without) parameters.append("without", id);
   return `#${parameters}`;
 }
 
@@ -34,5 +35,6 @@ export function fromFragment(fragment) {
   for (const [name, values] of Object.entries(CHOICES)) {
     if (values.includes(parameters.get(name))) options[name] = parameters.get(name);
   }
-  return { question, options, versions: (parameters.get("compare") || "").split(",").filter(Boolean) };
+  const versions = (parameters.get("compare") || "").split(",").filter(Boolean);
+  return { question, options, versions, without: parameters.getAll("without") };
 }

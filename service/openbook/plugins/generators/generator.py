@@ -128,6 +128,8 @@ class ServedGenerator(Generator):
             raise GeneratorLacks("token", url=self._server.url)
         if options.decoding == "thorough" and self._server.abilities.scoring is None:
             raise GeneratorLacks("thorough", url=self._server.url)
+        if options.leave_one_out:
+            raise GeneratorLacks("leave_one_out", url=self._server.url)
 
     def close(self) -> None:
         self._server.close()

@@ -84,7 +84,7 @@ def test_what_the_server_cannot_do_is_refused_and_not_the_default(start: Start, 
     assert answered(client)["answers"]
     assert client.get("/readyz").json()["generator"]["decodings"] == ["fast"]
     before = len(server.bodies)
-    for more in ({"decoding": "thorough"}, {"model": "token"}):
+    for more in ({"decoding": "thorough"}, {"model": "token"}, {"leave_one_out": True}):
         assert ended_with(client.post("/answer", json=ASKED | more)) == (409, "generator_lacks")
     refused = client.post("/score", json={"question": PERU, "targets": ["a", "b"]})
     assert ended_with(refused) == (409, "generator_lacks")
