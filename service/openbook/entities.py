@@ -183,6 +183,14 @@ class Hypothesis:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierTurn:
+    """A question that was asked before, and its answer; None: it was refused."""
+
+    question: str
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerToken:
     """One token of the answer as text, with the posterior over the K passages at that token."""
 
@@ -351,6 +359,7 @@ class Answer(_Sourced):
     to give to such passages; and after calibration also what the best doc_score says of it. `n_read` counts the tokens
     that the generator read: title, passage and question, once for each passage. `leave_one_out` has an entry for each
     passage, or none where there is one passage; None where it is not asked for.
+    `understood_as` is the question that was answered, where it is not the one that was asked.
     """
 
     answers: tuple[AnswerText, ...]
@@ -364,6 +373,7 @@ class Answer(_Sourced):
     n_read: int = 0
     evidence: tuple[Evidence, ...] = ()
     leave_one_out: tuple[LeftOut, ...] | None = None
+    understood_as: str | None = None
 
     @property
     def text(self) -> str | None:

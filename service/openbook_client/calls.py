@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypedDict, TypeVar
+from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar
 from urllib.parse import quote
 
 from openbook_client.links import passage_path
@@ -69,6 +69,13 @@ class ScoreOptions(RetrieveOptions, total=False):
     model: Literal["token", "sequence"] | None
 
 
+class EarlierTurn(TypedDict):
+    """A question that was asked before, and its answer; None: it was withheld."""
+
+    question: str
+    answer: NotRequired[str | None]
+
+
 class CompareOptions(SearchingOptions, total=False):
     """As AnswerOptions, without `index`; `timeout_s` is the time for each version."""
 
@@ -78,6 +85,7 @@ class CompareOptions(SearchingOptions, total=False):
     max_new_tokens: int
     num_answers: int
     abstain: AbstainAbove | Literal["calibrated", "never"] | None
+    history: Sequence[EarlierTurn] | None
 
 
 class AnswerOptions(CompareOptions, RetrieveOptions, total=False):

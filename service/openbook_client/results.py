@@ -142,6 +142,9 @@ class LeftOut(Part):
 class Answer(Result):
     answer: Annotated[str | None, Field(description="null: withheld, since no_answer is above the limit.")]
     abstained: Annotated[bool, Field(description="Whether the answer is withheld; answers then are candidates.")]
+    understood_as: Annotated[
+        str | None, Field(description="The question that was answered, completed by history; null: as it was asked.")
+    ] = None
     log_prob: float
     model: ModelName
     retriever: RetrieverName

@@ -25,6 +25,7 @@ def test_an_answer_is_the_services_with_its_passages_and_posteriors(connect: Con
     expected = post(f"{library}/answer", json={"question": PERU, **options}).json()
     assert answer.body() | {"seconds": None} == expected | {"seconds": None}
     assert (answer.index.version, answer.model, len(answer.answers)) == ("tiny-2016", "sequence", 2)
+    assert answer.understood_as is None
     assert sum(answer.tokens[0].posterior) == pytest.approx(1.0)
     assert len(answer.tokens[0].posterior) == len(answer.passages) == 4
     assert len(answer.request_id) == 16
@@ -61,8 +62,16 @@ def test_several_questions_have_an_answer_or_an_error_each(connect: Connect, lib
     assert found.request_id
 
 
+def test_a_question_that_leans_on_earlier_turns_is_completed(connect: Connect, library: str) -> None:
+    history = [{"question": "Who is the President of Peru?", "answer": None}]
+    answer = connect(library).answer("And of Chile?", history=history, max_new_tokens=2)
+    assert answer.understood_as == "Who is the President of Chile?"
+
+
 def test_what_is_none_is_the_services_choice(connect: Connect, library: str) -> None:
-    nothing: dict[str, Any] = dict.fromkeys(("model", "num_beams", "retriever", "search", "index", "abstain"))
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("model", "num_beams", "retriever", "search", "index", "abstain", "history")
+    )
     assert connect(library).answer(PERU, max_new_tokens=2, **nothing).index.version == "tiny-2016"
 
 

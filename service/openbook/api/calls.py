@@ -63,13 +63,17 @@ class Call:
         NoLiveIndex and the errors of a search; ClientGone once the client has hung up.
         """
         options, timeout_s = asked.options(self.settings, self.services.engine), asked.timeout(self.settings)
-        coming = self.services.answer_question.answer(asked.question, options, timeout_s=timeout_s, index=asked.index)
+        coming = self.services.answer_question.answer(
+            asked.question, options, timeout_s=timeout_s, index=asked.index, history=asked.turns
+        )
         return await self.finished(asked, coming)
 
     async def stream(self, asked: AnswerRequest) -> AsyncGenerator[Event]:
         """The answer while it is made: the passages, each token, the whole answer. Raises what `answer` raises."""
         options, timeout_s = asked.options(self.settings, self.services.engine), asked.timeout(self.settings)
-        coming = self.services.answer_question.stream(asked.question, options, timeout_s=timeout_s, index=asked.index)
+        coming = self.services.answer_question.stream(
+            asked.question, options, timeout_s=timeout_s, index=asked.index, history=asked.turns
+        )
         async with aclosing(coming):
             async for event in coming:
                 if isinstance(event, Answer):

@@ -49,7 +49,8 @@ async def answer(body: AnswerRequest, call: TheCall) -> Response:
     def given(found: Answer) -> None:
         """Know the answer again, where readers may say something of it."""
         if call.services.feedback is not None:
-            call.services.feedback.remember(call.request.state.request_id, body.question, found)
+            asked = found.understood_as or body.question
+            call.services.feedback.remember(call.request.state.request_id, asked, found)
 
     streamed = asks_for_events(call.request.headers.get("accept", "")) if body.stream is None else body.stream
     if streamed:
@@ -113,7 +114,8 @@ async def answers(body: AnswersRequest, call: TheCall) -> Response:
 def _ask(one: BatchedQuestion | ValidationError, call: Call) -> Ask:
     if isinstance(one, ValidationError):
         raise one
-    return Ask(one.question, one.options(call.settings, call.services.engine), one.timeout(call.settings), one.index)
+    options, timeout_s = one.options(call.settings, call.services.engine), one.timeout(call.settings)
+    return Ask(one.question, options, timeout_s, one.index, one.turns)
 
 
 def _answer_or_error(end: _Written | Exception, request: Request) -> bytes:
@@ -132,6 +134,7 @@ async def compare(body: CompareRequest, call: TheCall) -> Response:
         body.options(call.settings, call.services.engine),
         body.versions,
         timeout_s=body.timeout(call.settings),
+        history=body.turns,
     )
     found = await call.finished(body, coming)
     return await call.written(lambda: results.Comparison.model_validate(found).model_dump_json(), found)

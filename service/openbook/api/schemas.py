@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoice
+from openbook.entities import AnswerOptions, Decoding, EarlierTurn, ModelKind, RetrieverChoice
 from openbook.errors import InvalidRequest, NotCalibrated
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
@@ -26,6 +26,9 @@ from openbook.storage.feedback import Rating
 from openbook.storage.filters import parse_filter
 
 MAX_QUESTION = 2_000
+# Of `history`: the turns, and the characters of each answer.
+MAX_TURNS = 20
+MAX_ANSWER = 4_000
 MAX_TARGET = 500
 MAX_TARGETS = 100
 # In one call.
@@ -264,9 +267,41 @@ class OpenbookOptions(_Searching):
     ] = None
 
 
+class EarlierTurnBody(_Body):
+    """A question that was asked before this one, and its answer."""
+
+    question: Asked
+    answer: Annotated[
+        Annotated[str, Field(max_length=MAX_ANSWER), BeforeValidator(_sayable)] | None,
+        Field(description="null: it was withheld."),
+    ] = None
+
+
+def _list_of_turns(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise ValueError('must be a list of turns, the oldest first: [{"question": "...", "answer": "..."}]')
+    return handler(value)
+
+
 class _AnsweringBody(OpenbookOptions, QuestionBody):
+    history: Annotated[
+        Annotated[list[EarlierTurnBody], Field(max_length=MAX_TURNS)] | None,
+        WrapValidator(_list_of_turns),
+        Field(
+            description=(
+                "The turns before the question, the oldest first. A question that leans on them is completed before "
+                "passages are retrieved; understood_as of the answer says how."
+            ),
+        ),
+    ] = None
     max_new_tokens: Count = USUAL_NEW_TOKENS
     num_answers: Annotated[Count, Field(description="At most num_beams.")] = 1
+
+    @property
+    def turns(self) -> tuple[EarlierTurn, ...]:
+        return tuple(EarlierTurn(one.question, one.answer) for one in self.history or ())
 
     @field_validator("num_answers")
     @classmethod

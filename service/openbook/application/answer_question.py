@@ -18,12 +18,14 @@ from typing import Any, TypeVar
 from openbook.application.admission import WorkPool
 from openbook.application.batching import Batch, Job
 from openbook.application.comparison import Comparison
+from openbook.application.following import completed
 from openbook.application.live_index import Lease, LiveIndex
 from openbook.application.telemetry import Telemetry
 from openbook.entities import (
     Answer,
     AnswerOptions,
     AnswerToken,
+    EarlierTurn,
     IndexVersion,
     Passage,
     PassageInPlace,
@@ -50,6 +52,7 @@ class Ask:
     options: AnswerOptions
     timeout_s: float
     index: str | None = None
+    history: Sequence[EarlierTurn] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +102,17 @@ class AnswerQuestion:
         self._max_batch = max_batch
 
     async def answer(
-        self, question: str, options: AnswerOptions, *, timeout_s: float, index: str | None = None
+        self,
+        question: str,
+        options: AnswerOptions,
+        *,
+        timeout_s: float,
+        index: str | None = None,
+        history: Sequence[EarlierTurn] = (),
     ) -> Answer:
-        return await self._answer(_OneQuestion(question, options), timeout_s, index)
+        """The answer to the question, completed where it leans on the turns before it, of which the oldest is first."""
+        asked = completed(question, history)
+        return _understood(question, asked, await self._answer(_OneQuestion(asked, options), timeout_s, index))
 
     async def answer_each(self, asks: Sequence[Ask], keep: Callable[[Answer], Awaitable[T]]) -> list[T | Exception]:
         """What `keep` makes of the answer to each, or the error that it ended with, in their order.
@@ -120,7 +131,9 @@ class AnswerQuestion:
             try:
                 async with turns:
                     seconds_left = ask.timeout_s - (time.monotonic() - started)
-                    answer = await self.answer(ask.question, ask.options, timeout_s=seconds_left, index=ask.index)
+                    answer = await self.answer(
+                        ask.question, ask.options, timeout_s=seconds_left, index=ask.index, history=ask.history
+                    )
                     return await keep(answer)
             except DeadlineExceeded:
                 return DeadlineExceeded(timeout_s=ask.timeout_s)
@@ -134,7 +147,13 @@ class AnswerQuestion:
         return ends
 
     async def stream(
-        self, question: str, options: AnswerOptions, *, timeout_s: float, index: str | None = None
+        self,
+        question: str,
+        options: AnswerOptions,
+        *,
+        timeout_s: float,
+        index: str | None = None,
+        history: Sequence[EarlierTurn] = (),
     ) -> AsyncGenerator[Retrieval | AnswerToken | Answer]:
         """What `answer` returns, told while it is made: the passages, the tokens as each is certain, then the answer.
 
@@ -151,7 +170,8 @@ class AnswerQuestion:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(told.put_nowait, event)
 
-        answering = asyncio.ensure_future(self._answer(_OneQuestion(question, options, tell), timeout_s, index))
+        asked = completed(question, history)
+        answering = asyncio.ensure_future(self._answer(_OneQuestion(asked, options, tell), timeout_s, index))
         answering.add_done_callback(lambda _: told.put_nowait(None))
         speaking = False
         try:
@@ -160,7 +180,7 @@ class AnswerQuestion:
                     speaking = True
                     self._telemetry.observe_first_token(time.monotonic() - started)
                 yield event
-            yield answering.result()
+            yield _understood(question, asked, answering.result())
         finally:
             answering.cancel()
             await asyncio.gather(answering, return_exceptions=True)
@@ -218,7 +238,13 @@ class AnswerQuestion:
         return await self._pool.run(compute, passage_id, timeout_s=timeout_s)
 
     async def compare(
-        self, question: str, options: AnswerOptions, versions: Sequence[str], *, timeout_s: float
+        self,
+        question: str,
+        options: AnswerOptions,
+        versions: Sequence[str],
+        *,
+        timeout_s: float,
+        history: Sequence[EarlierTurn] = (),
     ) -> Comparison:
         """The answer of each of `versions`, in one slot and under leases that are taken at one moment.
 
@@ -240,7 +266,9 @@ class AnswerQuestion:
                     answers.append(_withheld(_complete(answer, lease, job, before), options))
             return [answers]
 
-        answers = await self._pool.run(compute, question, timeout_s=timeout_s)
+        asked = completed(question, history)
+        found = await self._pool.run(compute, asked, timeout_s=timeout_s)
+        answers = [_understood(question, asked, answer) for answer in found]
         for answer in answers:
             self._telemetry.observe_stages(answer.source.seconds)
             self._telemetry.observe_answer(answer)
@@ -310,6 +338,10 @@ def _listener(asked: _OneQuestion, tell: Tell, lease: Lease, job: Job[Any, Any])
             tell(event)
 
     return Listener(tell_completed, asked.options.max_no_answer)
+
+
+def _understood(question: str, asked: str, answer: Answer) -> Answer:
+    return answer if asked == question else replace(answer, understood_as=asked)
 
 
 def _withheld(answer: Answer, options: AnswerOptions) -> Answer:

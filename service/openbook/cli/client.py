@@ -88,6 +88,7 @@ class ServiceHere:
                 request.options(self._settings, self._services.engine),
                 timeout_s=request.timeout(self._settings),
                 index=request.index,
+                history=request.turns,
             )
         )
         return Answer.model_validate(answer)
@@ -107,6 +108,7 @@ class ServiceHere:
                 asked,
                 request.versions,
                 timeout_s=request.timeout(self._settings),
+                history=request.turns,
             )
         )
         return Comparison.model_validate(comparison)

@@ -23,7 +23,20 @@ READ_PATHS += ("/v1/models", "/v1/models/openbook:tiny-2016")
 FIELDS = (
     *("question", "n_docs", "model", "decoding", "num_beams", "max_new_tokens", "num_answers", "index", "timeout_s"),
     *("targets", "versions", "version", "policy", "verify", "wait", "retriever", "search", "stream", "questions"),
-    *("filter", "messages", "input", "max_tokens", "n", "tools", "metadata", "openbook", "__proto__", "", "x" * 300),
+    *(
+        "filter",
+        "history",
+        "messages",
+        "input",
+        "max_tokens",
+        "n",
+        "tools",
+        "metadata",
+        "openbook",
+        "__proto__",
+        "",
+        "x" * 300,
+    ),
 )
 NUMBERS = (
     *("9" * 4000, "9" * 60_000, "1e400", "-1e400", "1e-400", "-0", "0.1" + "0" * 5000, "NaN", "Infinity"),
@@ -60,13 +73,14 @@ VALUES: dict[str, tuple[object, ...]] = {
         {"operator": "NOT", "conditions": [{"field": "title", "operator": "in", "value": []}]},
     ),
     "index": ("tiny-2016", "tiny-1066", "..", "\u2028"),
+    "history": (None, [], [{"question": "who is it ?", "answer": None}] * 20),
     "abstain": ("calibrated", "never", {"max_no_answer": 0}, None),
     "without": (["peru"], ["nobody", "\u2028"], [], None),
     "leave_one_out": (True, False),
     "timeout_s": (1e-9, 5e-324, 60),
 }
 ONE_VERSIONS = ("index", "without", "leave_one_out")
-ANSWERING = ("num_beams", "max_new_tokens", "decoding", "abstain", "model", "without", "leave_one_out")
+ANSWERING = ("history", "num_beams", "max_new_tokens", "decoding", "abstain", "model", "without", "leave_one_out")
 METHODS = (*("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "HEAD", "BREW", "get", "P\0ST", ""),)
 
 

@@ -22,6 +22,7 @@ NO_INTEGER = "must be a valid integer"
 NO_NUMBER = "must be a valid number"
 NO_LIMIT = 'must be "calibrated", "never" or {"max_no_answer": a number from 0 to 1}'
 NO_OBJECT = "must be a JSON object"
+NO_TURNS = 'must be a list of turns, the oldest first: [{"question": "...", "answer": "..."}]'
 LONG_NAME = "must have at most 64 characters"
 
 OF_ANSWER: list[tuple[object, str, str]] = [
@@ -47,6 +48,17 @@ OF_ANSWER: list[tuple[object, str, str]] = [
     ({**QUESTION, "abstain": {"max_no_answer": "1"}}, "abstain.max_no_answer", NO_NUMBER),
     ({**QUESTION, "abstain": {"max_no_answer": 2}}, "abstain.max_no_answer", "must be less than or equal to 1"),
     ({**QUESTION, "abstain": {"max_no_answer": 1, "max": 1}}, "abstain.max", UNKNOWN),
+    *(({**QUESTION, "history": wrong}, "history", NO_TURNS) for wrong in ("who", {}, {"question": "who ?"}, True)),
+    ({**QUESTION, "history": [QUESTION] * 21}, "history", "must have at most 20 entries"),
+    ({**QUESTION, "history": ["who ?"]}, "history[0]", NO_OBJECT),
+    ({**QUESTION, "history": [QUESTION, {"answer": "he"}]}, "history[1].question", "is required"),
+    ({**QUESTION, "history": [{**QUESTION, "role": "user"}]}, "history[0].role", UNKNOWN),
+    ({**QUESTION, "history": [{**QUESTION, "answer": 5}]}, "history[0].answer", NO_STRING),
+    (
+        {**QUESTION, "history": [{**QUESTION, "answer": "x" * 4001}]},
+        "history[0].answer",
+        "must have at most 4000 characters",
+    ),
     ({**QUESTION, "timeout_s": 0}, "timeout_s", "must be greater than 0"),
     ({**QUESTION, "timeout_s": 601}, "timeout_s", "must be at most 120, not 601.0"),
     *(({**QUESTION, "timeout_s": wrong}, "timeout_s", NO_NUMBER) for wrong in ("soon", "5", True, [5])),

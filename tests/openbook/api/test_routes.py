@@ -41,6 +41,7 @@ def test_an_answer_has_the_documented_body(
     assert body == {
         "answer": expected.answers[0].text,
         "abstained": False,
+        "understood_as": None,
         "log_prob": expected.answers[0].log_prob,
         "model": model,
         "retriever": "dense",
