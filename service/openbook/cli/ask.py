@@ -1,6 +1,8 @@
 """openbook ask"""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from openbook.cli.ask_file import AnswerFile, AskingAll, QuestionFile, summary
+from openbook.cli.chat import chat
 from openbook.cli.client import Answering, ServiceHere, running_service, url_of
 from openbook.cli.consoles import messages, output, print_json, say
 from openbook.cli.heat_map import heat_map
@@ -81,6 +84,9 @@ def ask(
         "the default where it has one; never: answer always.",
         metavar="NUMBER|calibrated|never",
     ),
+    conversing: bool = option(
+        False, "Go on asking: each line is a question, which may lean on those before it. An empty one ends.", "--chat"
+    ),
     as_json: bool = option(False, "Print the response of POST /answer or POST /compare as JSON.", "--json"),
     picture: Path | None = option(
         None,
@@ -104,6 +110,8 @@ def ask(
     is given and none answers, the checkpoint and the index of this folder are loaded instead, and a line on standard
     error says so.
 
+    With --chat, goes on asking: "And of Chile?" is understood from the question before it.
+
     With --compare wiki-2016 --compare wiki-2018, asks both and shows side by side what each says and read.
 
     With --file questions.jsonl --out answers.jsonl, asks every question of a running service. Stopped, the same command
@@ -119,7 +127,10 @@ def ask(
         raise SettingInvalid(setting="--without", reason="asks one version and --compare several; leave one out")
     if picture is not None and compare:
         raise SettingInvalid(setting="--heat-map", reason="draws one answer; leave --compare out")
-    if (question is None) == (file is None):
+    if conversing and (compare or picture is not None or as_json or file is not None):
+        others = "--compare, --heat-map, --json and --file"
+        raise SettingInvalid(setting="--chat", reason=f"shows one answer after another; leave out {others}")
+    if not conversing and (question is None) == (file is None):
         raise SettingInvalid(setting="QUESTION", reason="give one question, or a file of them with --file")
     search = {"efSearch": ef_search, "nprobe": nprobe, "candidates": candidates}
     options = {
@@ -138,6 +149,10 @@ def ask(
         given: Any = {name: value for name, value in options.items() if value is not None}
         asking_all = AskingAll(url or url_of(settings), settings.timeout_s, at_once, given)
         _ask_file(file, out, asking_all, retry_errors=retry_errors)
+        return
+    if conversing:
+        with _service(settings, url, options["index"], local=local) as service:
+            chat(service, question, options)
         return
     assert question is not None
     asked = SingleQuestion(question, compare, options)
@@ -222,6 +237,29 @@ class SingleQuestion:
         if self.versions:
             return service.compare(self.question, self.versions, **self.options)
         return service.answer(self.question, **self.options)
+
+
+@contextmanager
+def _service(settings: Settings, url: str | None, index: str | None, *, local: bool) -> Iterator[Answering]:
+    """The service at `url`; this process where `local`, or where no service is named and none answers."""
+    if not local:
+        with running_service(url or url_of(settings), timeout_s=settings.timeout_s) as service:
+            try:
+                service.ready()
+            except Unreachable as error:
+                if url is not None or isinstance(error, Silent) or not _can_ask_here(settings):
+                    raise
+            else:
+                yield service
+                return
+        say(f"No service at {url_of(settings)}: answering in this process, as with --local.", "dim")
+    settings = settings.model_copy(update={"index": index or settings.index, "residents": 1, "follow_s": 0.0})
+    with messages().status(f"loading {settings.checkpoint}"):
+        here = ServiceHere(settings).__enter__()
+    try:
+        yield here
+    finally:
+        here.__exit__(None, None, None)
 
 
 def _can_ask_here(settings: Settings) -> bool:

@@ -30,7 +30,7 @@ PASSAGES_CLOSEST = 3
 
 def show_answer(answer: Body, console: Console) -> None:
     """Print the body of POST /answer; of a withheld answer only how sure that is, and where to read on."""
-    console.print(_answered(answer))
+    _print_said(answer, console)
     # an earlier Openbook does not abstain
     if answer.get("abstained"):
         console.print("\nThe closest passages:\n", style="dim")
@@ -45,13 +45,35 @@ def show_answer(answer: Body, console: Console) -> None:
     console.print(_footer(answer), style="dim", markup=False)
 
 
-def _print_given(answer: Body, console: Console) -> None:
+def show_turn(answer: Body, console: Console) -> None:
+    """Print the answer of a conversation with what it stands on; of a withheld one where to read on."""
+    _print_said(answer, console)
+    if answer["abstained"]:
+        for passage in answer["passages"][:PASSAGES_CLOSEST]:
+            console.print(Padding.indent(_titled(passage, source_of(passage)), 4))
+    else:
+        _print_evidence(answer, console)
+    console.print()
+
+
+def _print_said(answer: Body, console: Console) -> None:
+    # an earlier Openbook completes no question
+    if understood := answer.get("understood_as"):
+        console.print(f"understood as: {printable(understood)}", style="dim", markup=False)
+    console.print(_answered(answer))
+
+
+def _print_evidence(answer: Body, console: Console) -> None:
     # an earlier Openbook sends none
     for one in answer.get("evidence", ()):
         passage = answer["passages"][one["rank"] - 1]
         console.print()
         console.print(Padding.indent(Text(_printable_lines(one["text"])), 4))
         console.print(Padding.indent(_titled(passage, source_of(passage)), 4))
+
+
+def _print_given(answer: Body, console: Console) -> None:
+    _print_evidence(answer, console)
     for number, other in enumerate(answer["answers"][1:], start=2):
         console.print(Text.assemble((f"{number}. ", "dim"), _said(other["text"], other["log_prob"], style="")))
     console.print()

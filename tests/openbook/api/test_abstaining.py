@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from openbook.api.app import create_app
-from openbook.plugins.openai.responses import NO_ANSWER
+from openbook.plugins.openai.requests import NO_ANSWER
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings

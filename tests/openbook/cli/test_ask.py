@@ -1,3 +1,4 @@
+import io
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,29 @@ def test_a_filter_says_which_passages_are_read(run: Run, service: str) -> None:
         ('{"field": "meta.day", "operator": "==", "value": 1}', "error [filter_field_unknown]: filter.field: "),
     ):
         assert run(*asked, chosen).err.startswith(said)
+
+
+def test_a_conversation_goes_on_until_an_empty_line(
+    run: Run, service: str, here: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = "And of Chile?\nand\t \n" + "x" * 2001 + "\nWho is the king?\n\nWho is never asked?\n"
+    for where in (("--url", service), here):
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        ended = run("ask", "Who is the President of Peru?", "--chat", "--max-new-tokens", 3, *where)
+        assert ended.code == 0, ended.err
+        understood = [line for line in ended.out.splitlines() if line.startswith("understood as: ")]
+        assert understood == ["understood as: Who is the President of Chile?"]
+        assert ended.out.count("log p = ") == 4
+        assert "error [invalid_request]: " in ended.err
+        assert "never" not in ended.out
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert run("ask", "--chat", "--url", service).out == ""
+    assert run("ask", "--chat", "--json").err.startswith("error [setting_invalid]: --chat: shows one answer")
+    assert run("ask", "--chat", "--url", NOWHERE).code == 1
+
+
+def test_a_question_that_was_completed_is_shown_whole(run: Run, service: str) -> None:
+    assert "understood as" not in run("ask", QUESTION, "--url", service, "--max-new-tokens", 2).out
 
 
 def test_a_passage_is_left_out(run: Run, service: str) -> None:

@@ -65,6 +65,15 @@ def test_an_answer_comes_with_its_tokens_its_heat_map_and_its_passages(server: s
     expect(page).to_have_title(f"{QUESTION} · Openbook")
 
 
+def test_a_follow_up_is_completed_from_what_was_asked_before(server: str, open_page: OpenPage) -> None:
+    page = open_page(server)
+    ask(page, "Who is the President of Peru?")
+    expect(page.locator(".answer h2")).to_be_visible()
+    ask(page, "And of Chile?")
+    expect(page.locator(".answer")).to_contain_text("Understood as “Who is the President of Chile?”")
+    assert "question=Who+is+the+President+of+Chile" in page.url
+
+
 def test_pointing_at_a_token_or_focusing_it_shows_its_posterior(server: str, open_page: OpenPage) -> None:
     page = open_page(server + LINK)
     tokens = page.get_by_role("toolbar").get_by_role("button")

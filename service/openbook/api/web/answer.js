@@ -34,6 +34,7 @@ export function answerView(question, answer, link, leaveOut = null, without = []
   readout.textContent = overall(answer);
   return element("article", { className: "answer" },
     element("p", { className: "asked" }, question),
+    understood(answer),
     element("h2", { className: "says" }, answerText(answer)),
     ...evidence(answer),
     element("p", { className: "small" }, `From ${named(answer.index)}. `,
@@ -46,6 +47,11 @@ export function answerView(question, answer, link, leaveOut = null, without = []
     element("h3", {}, "Passages"),
     passages.list,
     attribution(answer));
+}
+
+// The question that was answered, where it leant on an earlier one.
+export function understood({ understood_as: whole }) {
+  return whole ? element("p", { className: "small" }, `Understood as “${whole}”`) : null;
 }
 
 // What the answer stands on, as it stands there.

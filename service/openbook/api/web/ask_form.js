@@ -34,11 +34,11 @@ export function fillForm({ question, options }) {
 }
 
 // The body of POST /answer; of POST /compare with the versions instead of one.
-export function bodyOf({ question, options, versions = [], without = [] }) {
+export function bodyOf({ question, options, versions = [], without = [], history = [] }) {
   const { index, decoding, retriever, abstain, filter, ...rest } = options;
   const limit = Number(abstain) ? { max_no_answer: Number(abstain) } : abstain || null;
   const ways = { decoding: decoding || null, retriever: retriever || null };
-  const body = { question, ...rest, ...ways, abstain: limit, filter: filterOf(filter) };
+  const body = { question, ...rest, ...ways, abstain: limit, filter: filterOf(filter), history };
   return versions.length ? { ...body, versions } : { ...body, index: index || null, without };
 }
 

@@ -1,6 +1,6 @@
 // One question in several versions: side by side, with what differs marked, and each answer to be looked at in whole.
 
-import { answerText, answerView, attribution } from "./answer.js";
+import { answerText, answerView, attribution, understood } from "./answer.js";
 import { compareWords } from "./difference.js";
 import { element, small } from "./dom.js";
 import { date, decimals, percent, probability } from "./format.js";
@@ -23,6 +23,7 @@ export function comparisonView(found, link) {
   });
   return element("article", { className: "comparison" },
     element("p", { className: "asked" }, found.question),
+    understood(found.answers[0]),
     element("h2", { className: "verdict" }, verdict(found)),
     element("p", { className: "small" }, link && element("a", { href: link }, "Link to this comparison")),
     element("div", { className: "versions" },

@@ -17,13 +17,18 @@ import { startWaiting, stopWaiting } from "./waiting.js";
 import { watch } from "./watch.js";
 
 const MOST_COMPARED = 8;
+const MOST_TURNS = 20;
+const LONGEST_ANSWER = 4000;
 
 let latest = null;
 let running = null;
 let shown = null;
+// the conversation of this tab, as `history` takes it
+let turns = [];
 
-async function ask(asked) {
+async function ask(question) {
   running?.abort();
+  const asked = { ...question, history: turns };
   const mine = new AbortController();
   running = mine;
   const comparing = asked.versions.length > 0;
@@ -64,17 +69,28 @@ function whom({ options, versions }) {
   return options.index || latest?.index.live?.version || "the service";
 }
 
-function showAnswer(asked, found) {
+function showAnswer(leaning, found) {
+  const asked = whole(leaning, found);
+  const said = found.answer === null ? null : Array.from(found.answer).slice(0, LONGEST_ANSWER).join("");
+  turns = [...turns, { question: asked.question, answer: said }].slice(-MOST_TURNS);
   shown = { asked, index: found.index };
   const feedback = latest?.index.feedback ? [feedbackView(found.requestId)] : [];
   const { without = [] } = asked;
   const leaveOut = (id) => askAndRemember({ ...asked, without: [...without, id] });
-  byId("result").replaceChildren(answerView(asked.question, found, toFragment(asked), leaveOut, without), ...feedback);
+  byId("result").replaceChildren(answerView(leaning.question, found, toFragment(asked), leaveOut, without), ...feedback);
   announce(`${answerText(found)}. From ${named(found.index)}.`);
   note(asked, answerText(found), found.index.version);
 }
 
-function showComparison(asked, found) {
+// A link, and whoever asks again, has no turns before: the question that was understood needs none.
+function whole(asked, { understood_as: question }) {
+  if (!question) return asked;
+  history.replaceState(null, "", toFragment({ ...asked, question }));
+  return { ...asked, question };
+}
+
+function showComparison(leaning, found) {
+  const asked = whole(leaning, found.answers[0]);
   shown = { asked, index: null };
   byId("result").replaceChildren(comparisonView(found, toFragment(asked)));
   announce([verdict(found), ...found.answers.map((one) => `${one.index.version}: ${answerText(one)}.`)].join(" "));

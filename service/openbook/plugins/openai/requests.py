@@ -7,6 +7,7 @@ refused, unless it holds its default value. An unknown field is refused, as ever
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any, ClassVar
 
 from fastapi.exceptions import RequestValidationError
@@ -21,7 +22,15 @@ from pydantic import (
     WrapValidator,
 )
 
-from openbook.api.schemas import USUAL_NEW_TOKENS, AnswerRequest, Asked, Count, OpenbookOptions
+from openbook.api.schemas import (
+    MAX_TURNS,
+    USUAL_NEW_TOKENS,
+    AnswerRequest,
+    Asked,
+    Count,
+    EarlierTurnBody,
+    OpenbookOptions,
+)
 from openbook.errors import InvalidRequest
 from openbook.settings import Settings
 
@@ -29,6 +38,9 @@ from openbook.settings import Settings
 TEXT_PARTS = ("text", "input_text")
 LOGPROBS = "message.output_text.logprobs"
 PERU = "Who is the President of Peru?"
+
+# The text of an answer that is withheld, or that is empty: a chat shows a text.
+NO_ANSWER = "I do not know: no passage that was found answers this question."
 
 # What a passage of an index may have.
 MOST_TEXT, MOST_TITLE = 32_768, 1_024
@@ -71,7 +83,7 @@ AtMost = Annotated[
 
 
 class Turn(BaseModel):
-    """A part of the conversation. Only the user's last one is read."""
+    """A part of the conversation. The user's last one is the question, which may lean on those before it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -188,6 +200,11 @@ class OpenAIBody(ModelBody, ABC):
 
     @property
     @abstractmethod
+    def turns(self) -> Sequence[Turn]:
+        """The conversation; none where a text alone was sent."""
+
+    @property
+    @abstractmethod
     def n_tokens(self) -> int | None:
         """The most tokens that are asked for."""
 
@@ -212,6 +229,7 @@ class OpenAIBody(ModelBody, ABC):
         place, text = self.question()
         given = self.openbook.model_dump(by_alias=True, exclude_unset=True) | {
             "question": text,
+            "history": _history(self.turns),
             "max_new_tokens": min(self.n_tokens or USUAL_NEW_TOKENS, settings.max_new_tokens),
             "num_answers": self.n_answers,
         }
@@ -240,7 +258,7 @@ class ChatCompletionRequest(OpenAIBody):
 
     messages: Annotated[
         list[Turn],
-        Field(description="The user's last turn is the question; nothing else is read."),
+        Field(description="The user's last turn is the question, completed where it leans on those before it."),
     ]
     max_completion_tokens: AtMost = None
     max_tokens: AtMost = None
@@ -269,6 +287,10 @@ class ChatCompletionRequest(OpenAIBody):
         return _last_question("messages", self.messages)
 
     @property
+    def turns(self) -> Sequence[Turn]:
+        return self.messages
+
+    @property
     def n_tokens(self) -> int | None:
         return self.max_completion_tokens or self.max_tokens
 
@@ -288,7 +310,7 @@ class ResponsesRequest(OpenAIBody):
     input: Annotated[
         str | list[Turn],
         WrapValidator(_text_or_turns),
-        Field(description="The question, or turns: the user's last one is the question, and no other is read."),
+        Field(description="The question, or turns: the user's last one is the question, which may lean on the others."),
     ]
     instructions: Annotated[str | None, Field(description="Not read; the response repeats it.")] = None
     max_output_tokens: AtMost = None
@@ -311,6 +333,10 @@ class ResponsesRequest(OpenAIBody):
         return ("input", self.input) if isinstance(self.input, str) else _last_question("input", self.input)
 
     @property
+    def turns(self) -> Sequence[Turn]:
+        return [] if isinstance(self.input, str) else self.input
+
+    @property
     def n_tokens(self) -> int | None:
         return self.max_output_tokens
 
@@ -325,6 +351,27 @@ def _last_question(field: str, turns: Sequence[Turn]) -> tuple[str, Any]:
             place = f"{field}[{number}].content"
             return place, _text_of(place, turn.content)
     raise InvalidRequest(field=field, reason="holds no turn with the role user, whose last one is the question")
+
+
+def _history(turns: Sequence[Turn]) -> list[EarlierTurnBody]:
+    """The user's turns before the last one, with their answers. What /answer would refuse is left out."""
+    asked: list[tuple[Any, str | None]] = []
+    for turn in turns:
+        try:
+            text = _text_of("", turn.content)
+        except InvalidRequest:
+            text = None
+        if turn.role == "user":
+            asked.append((text, None))
+        elif turn.role == "assistant" and asked and isinstance(text, str):
+            # below the answer stands its evidence
+            said = text.partition("\n\n")[0]
+            asked[-1] = (asked[-1][0], None if said == NO_ANSWER else said)
+    history = []
+    for question, answer in asked[:-1]:
+        with suppress(ValidationError):
+            history.append(EarlierTurnBody(question=question, answer=answer))
+    return history[-MAX_TURNS:]
 
 
 def _text_of(place: str, content: Any) -> Any:

@@ -11,14 +11,18 @@ from typing import Annotated, Literal, Self, TypeAlias, TypeVar
 from pydantic import BaseModel, Field
 
 from openbook.entities import Answer, AnswerPassage, AnswerText, AnswerToken, Evidence, ModelKind, Retrieval
-from openbook.plugins.openai.requests import ChatCompletionRequest, OpenAIBody, RerankRequest, ResponsesRequest
+from openbook.plugins.openai.requests import (
+    NO_ANSWER,
+    ChatCompletionRequest,
+    OpenAIBody,
+    RerankRequest,
+    ResponsesRequest,
+)
 from openbook_client.links import passage_path
 from openbook_client.results import Answer as AnswerResponse
 from openbook_client.results import IndexVersion as Index
 
 NAME = "openbook"
-# The text of an answer that is withheld, or that is empty: a chat shows a text.
-NO_ANSWER = "I do not know: no passage that was found answers this question."
 
 FinishReason: TypeAlias = Literal["stop", "length"]
 Linked = TypeVar("Linked", bound=Answer | Retrieval)

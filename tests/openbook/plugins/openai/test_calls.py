@@ -16,8 +16,8 @@ from starlette.testclient import TestClient
 from openbook.api.app import create_app
 from openbook.api.schemas import OpenbookOptions
 from openbook.entities import Answer, AnswerOptions, Evidence
-from openbook.plugins.openai.requests import ChatCompletionRequest, ResponsesRequest
-from openbook.plugins.openai.responses import NO_ANSWER, chat_annotations, citations, linked, shown
+from openbook.plugins.openai.requests import NO_ANSWER, ChatCompletionRequest, ResponsesRequest
+from openbook.plugins.openai.responses import chat_annotations, citations, linked, shown
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
@@ -415,6 +415,32 @@ def test_the_last_turn_of_the_user_is_the_question(ai: openai.OpenAI, turns: lis
     expected = text_of("chat", ask(ai, "chat"))
     assert text_of("chat", ask(ai, "chat", messages=turns)) == expected
     assert text_of("responses", ask(ai, "responses", input=turns)) == expected
+
+
+CONVERSATION = [
+    {"role": "system", "content": "Answer in verse."},
+    {"role": "user", "content": [{"type": "image_url"}]},
+    {"role": "user", "content": "Who is the President of Peru?"},
+    {"role": "assistant", "content": "Martin Vizcarra\n\n> Since 2018 he is."},
+    {"role": "user", "content": "x" * 2001},
+    {"role": "assistant", "content": "y" * 5000},
+    {"role": "user", "content": "And of Chile?"},
+]
+
+
+def test_a_turn_that_leans_on_those_before_it_is_completed(ai: openai.OpenAI, address: str) -> None:
+    for call, name, path in (("chat", "messages", "chat/completions"), ("responses", "input", "responses")):
+        for turns, understood in (
+            (CONVERSATION, "Who is the President of Chile?"),
+            (
+                [*CONVERSATION[:4], {"role": "user", "content": "When was he elected?"}],
+                "When was Martin Vizcarra elected?",
+            ),
+            (CONVERSATION[:3], None),
+        ):
+            assert ask(ai, call, **{name: turns}, **SMALL).openbook["understood_as"] == understood
+        streamed = post(f"{address}/v1/{path}", json={"model": "openbook", name: CONVERSATION, "stream": True, **SMALL})
+        assert '"understood_as":"Who is the President of Chile?"' in streamed.text
 
 
 @pytest.mark.parametrize(("turns", "field", "reason"), WRONG_TURNS)
