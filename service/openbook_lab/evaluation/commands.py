@@ -140,6 +140,18 @@ EXPERIMENTS = {
     """,
         {"files": REQUIRED},
     ),
+    "following": Experiment(
+        "follow_ups:measure_follow_ups",
+        SEARCHING,
+        (*FILES, "n_docs", "seed", "sample", "one_retriever"),
+        """Questions that lean on the turns before them: how they are completed, and what is found then.
+
+    Shows how many become the whole question word for word, and how many find a passage that holds an answer: as they
+    are, completed, and as the whole question. FILE has lines of question, history, full, answers and, if you like,
+    kind and folder, the index that answers.
+    """,
+        {"files": REQUIRED},
+    ),
     "prompts": Experiment(
         "prompts:measure_prompts",
         SEARCHING,
