@@ -64,12 +64,14 @@ class RetrievedPassages:
 
     `doc_scores` are exact inner products of the question's and the passages' vectors, never what an approximate
     index returned; or BM25 scores; or, of the hybrid retriever, a weighted sum of both; or the logits of a reranker.
-    `rows` are positions in the index of the snapshot that was searched.
+    `rows` are positions in the index of the snapshot that was searched. `coverage` is the share of the question's words
+    that a passage holds, weighted by their idf; the hybrid retriever alone says it.
     """
 
     rows: tuple[int, ...]
     passages: tuple[Passage, ...]
     doc_scores: tuple[float, ...]
+    coverage: tuple[float, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)

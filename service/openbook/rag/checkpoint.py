@@ -405,7 +405,7 @@ def read_facts(folder: Path) -> Facts:
 
 
 def _read_prior(content: Any) -> PriorWeights | None:
-    """Raises ValueError or TypeError for weights that make no prior."""
+    """Raises ValueError or AttributeError for weights that make no prior."""
     if content is None:
         return None
     prior = PriorWeights(**content)
@@ -463,13 +463,14 @@ def _read_threshold(content: Any) -> float | None:
 
 
 def _read_no_answer(content: Any) -> NoAnswerWeights | None:
-    """Raises ValueError or TypeError for weights that make no probability."""
+    """Raises ValueError or AttributeError for weights that make no probability."""
     if content is None or content.get("weights") is None:
         return None
-    weights = NoAnswerWeights(**content["weights"])
-    if not all(map(_is_number, astuple(weights))):
-        raise ValueError(f"no_answer needs three finite weights, and has {content['weights']}")
-    return weights
+    weights = content["weights"]
+    if weights.keys() != NoAnswerWeights.__annotations__.keys() or not all(map(_is_number, weights.values())):
+        needed = ", ".join(NoAnswerWeights.__annotations__)
+        raise ValueError(f"no_answer needs the finite weights {needed} that openbook calibrate fits, and has {weights}")
+    return NoAnswerWeights(**weights)
 
 
 def _is_number(value: Any) -> bool:

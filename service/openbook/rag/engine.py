@@ -11,6 +11,7 @@ ends; an exception from it stops the batch too. The generation of a `Source` is 
 """
 
 import math
+import operator
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -386,8 +387,8 @@ class RagEngine:
         if weights is None or found.source.retriever != "hybrid":
             return empty
         return [
-            weights.probability(one, retrieved.doc_scores[1 if left == 0 else 0])
-            for one, retrieved in zip(empty, found.retrieved, strict=True)
+            weights.probability(one, sum(map(operator.mul, prior, retrieved.coverage)))
+            for one, prior, retrieved in zip(empty, log_prior.exp().tolist(), found.retrieved, strict=True)
         ]
 
     def _answer(
@@ -466,6 +467,7 @@ def _without(retrieved: RetrievedPassages, left_out: Sequence[str]) -> Retrieved
         tuple(retrieved.rows[k] for k in kept),
         tuple(retrieved.passages[k] for k in kept),
         tuple(retrieved.doc_scores[k] for k in kept),
+        tuple(retrieved.coverage[k] for k in kept if retrieved.coverage),
     )
 
 

@@ -12,16 +12,16 @@ class NoAnswerWeights:
     """Of the logistic regression that `openbook calibrate` fits, in units of log-odds.
 
     empty       weighs the log-odds of p(empty answer | x): a generator that says nothing
-    doc_score   weighs the largest doc_score of the hybrid retriever: passages about something else
+    coverage    weighs the share of the question's words that the passages hold: passages about something else
     """
 
     bias: float
     empty: float
-    doc_score: float
+    coverage: float
 
-    def probability(self, empty: float, doc_score: float) -> float:
-        """p(no passage answers | x), of p(empty answer | x) and the largest doc_score."""
-        odds = self.bias + self.empty * log_odds(empty) + self.doc_score * doc_score
+    def probability(self, empty: float, coverage: float) -> float:
+        """p(no passage answers | x), of p(empty answer | x) and the coverage, a mean under the prior from 0 to 1."""
+        odds = self.bias + self.empty * log_odds(empty) + self.coverage * coverage
         return (1 + math.tanh(odds / 2)) / 2  # the logistic function, which exp would overflow in
 
 

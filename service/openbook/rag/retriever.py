@@ -177,14 +177,22 @@ class HybridRetriever:
     ) -> list[RetrievedPassages]:
         """See `Retriever`."""
         found = hybrid_candidates(questions, vectors, snapshot, n_docs, changes, allowed)
-        return [self._best(candidates, snapshot, n_docs) for candidates in found]
+        return [
+            self._best(question, candidates, snapshot, n_docs)
+            for question, candidates in zip(questions, found, strict=True)
+        ]
 
-    def _best(self, candidates: HybridCandidates, snapshot: ReadableIndex, n_docs: int) -> RetrievedPassages:
+    def _best(
+        self, question: str, candidates: HybridCandidates, snapshot: ReadableIndex, n_docs: int
+    ) -> RetrievedPassages:
         doc_scores = self._weights.score(candidates.products, candidates.bm25)  # (C',)
         _check_finite(snapshot, candidates.rows, doc_scores)
         order = np.argsort(-doc_scores, kind="stable")[:n_docs]  # (K,)
         rows = tuple(candidates.rows[order].tolist())
-        return RetrievedPassages(rows, snapshot.passages(rows), tuple(doc_scores[order].tolist()))
+        coverage = snapshot.bm25().coverage(question, rows)  # (K,)
+        return RetrievedPassages(
+            rows, snapshot.passages(rows), tuple(doc_scores[order].tolist()), tuple(coverage.tolist())
+        )
 
 
 def hybrid_candidates(

@@ -5,6 +5,7 @@ tf / (tf + k1 (1 - b + b |z| / avg |z|)), summed over the words of the question.
 adds up those of its words. Numbers in the files are checked before they are used.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -98,6 +99,23 @@ class Bm25Index(Mapped[Postings]):
             rows[number] = best_rows(of_all, k, allowed)
             scores[number] = of_all[rows[number]]
         return rows, scores
+
+    def coverage(self, question: str, rows: Sequence[int]) -> NDArray[np.float64]:
+        """The share of the question's words that each of `rows` holds, a word weighted by its idf: (n,), from 0 to 1.
+
+        A word that no passage holds has the largest idf. A question without words is covered by nothing.
+        """
+        postings = self._still_open()
+        covered, total = np.zeros(len(rows)), 0.0  # (n,)
+        for word in set(Analyser().words(question)):
+            holding = np.empty(0, dtype=np.int32)  # (df,), rising
+            if (term := _find(postings, word)) is not None:
+                self._check(postings, term)
+                holding = postings.rows[slice(*postings.offsets[term : term + 2, 1].tolist())]
+            idf = math.log1p((self._n_passages - len(holding) + 0.5) / (len(holding) + 0.5))
+            covered += idf * np.isin(rows, holding)
+            total += idf
+        return covered / total if total else covered
 
     def touch(self, report: Callable[[int], None] | None = None) -> None:
         """Read one byte of every page, so that no question waits for the disk. `report`: see `warming.touch`."""

@@ -22,13 +22,13 @@ PENALTY = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What tells of a question whether its passages answer: p(empty answer | x), and the largest doc_score."""
+    """What tells of a question whether its passages answer: p(empty answer | x), and how much of it they cover."""
 
     empty: float
-    doc_score: float
+    coverage: float
 
     def no_answer(self, weights: NoAnswerWeights | None) -> float:
-        return self.empty if weights is None else weights.probability(self.empty, self.doc_score)
+        return self.empty if weights is None else weights.probability(self.empty, self.coverage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def fit_no_answer(books: Sequence[SignsThrice], *, newton_steps: int = 25) -> No
     questions that can be told apart without a mistake would have infinite weights.
     """
     halves = [half for one in books for half in ((one.answerable, 0.0), (one.unanswerable, 1.0))]
-    rows = np.array([[log_odds(sign.empty), sign.doc_score] for half, _ in halves for sign in half])  # (N, 2)
+    rows = np.array([[log_odds(sign.empty), sign.coverage] for half, _ in halves for sign in half])  # (N, 2)
     lacking = np.array([lacks for half, lacks in halves for _ in half])  # (N,)
     counts = np.array([1 / len(half) for half, _ in halves for _ in half])  # (N,)
     counts /= counts.sum()
@@ -131,9 +131,9 @@ def fit_no_answer(books: Sequence[SignsThrice], *, newton_steps: int = 25) -> No
         slope = features.T @ (counts * (probability - lacking)) + penalty * weights  # (3,)
         curvature = (features.T * (counts * probability * (1 - probability))) @ features + np.diag(penalty)  # (3, 3)
         weights = weights - np.linalg.solve(curvature + 1e-12 * np.eye(3), slope)
-    empty, doc_score = (weights[1:] / spread).tolist()
+    empty, coverage = (weights[1:] / spread).tolist()
     bias = float(weights[0] - weights[1:] @ (mean / spread))
-    return NoAnswerWeights(*(float(f"{one:.{DIGITS}g}") for one in (bias, empty, doc_score)))
+    return NoAnswerWeights(*(float(f"{one:.{DIGITS}g}") for one in (bias, empty, coverage)))
 
 
 def draw_risk(books: Mapping[str, AskedThrice], chosen: Abstention, path: Path) -> None:

@@ -31,17 +31,19 @@ LEAST_LOG_PROB = math.log(1e-6)
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Passages in the order of their rows, each with both scores and log p(empty answer | x, z)."""
+    """Passages in the order of their rows, each with both scores, log p(empty answer | x, z) and the share of the
+    question's words that it holds."""
 
     rows: tuple[int, ...]
     dense: tuple[float, ...]
     bm25: tuple[float, ...]
     empty: tuple[float, ...]
+    coverage: tuple[float, ...]
 
     def at(self, places: Sequence[int]) -> "Candidates":
         """Those in some places."""
         rows = tuple(self.rows[place] for place in places)
-        scores = (self.dense, self.bm25, self.empty)
+        scores = (self.dense, self.bm25, self.empty, self.coverage)
         return Candidates(rows, *(tuple(of_all[place] for place in places) for of_all in scores))
 
 
@@ -122,7 +124,8 @@ class BookStudy:
         files = (f"{name} {file.sha256}" for name, file in sorted(info.files.items()))
         self._top = top
         kind = str(CANDIDATES) if top is None else f"{top}, and of those that hold no answer"
-        self._folder = work / f"candidates-{digest_of(model, info.version, kind, *files)}"
+        said = Candidates.__annotations__  # what an older run kept may lack one
+        self._folder = work / f"candidates-{digest_of(model, info.version, kind, *said, *files)}"
 
     def study(self, generator: Generator, questions: Sequence[Question], progress: Progress) -> list[StudiedQuestion]:
         """Each question's candidates, in order; only what `work` lacks is read."""
@@ -170,6 +173,7 @@ class BookStudy:
         passages = self._snapshot.passages(rows)
         dense = self._snapshot.vectors(rows).astype(np.float64) @ vector[0].astype(np.float64)  # (R,)
         bm25 = of_all[rows].astype(np.float64)  # (R,)
+        coverage = self._bm25_index.coverage(question.text, rows)  # (R,)
         texts = [passage.text for passage in passages[: len(found)]]
         start = generator.start(generator.encode([question.text], [passages]))
         certain = torch.zeros(len(rows), 1, dtype=torch.float64, device=self._device)  # (R, 1), K = 1
@@ -188,6 +192,7 @@ class BookStudy:
                 tuple(dense[places].tolist()),
                 tuple(bm25[places].tolist()),
                 tuple(empty[one] for one in places),
+                tuple(coverage[places].tolist()),
             )
 
         return StudiedQuestion(

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from itertools import starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -312,5 +311,12 @@ def _signs(candidates: Sequence[Candidates], prior: PriorWeights, n_docs: int) -
         [[[log_prob] for log_prob in one.empty] for one in candidates],
     )
     empty = (-readings.nll(prior, n_docs)[0]).exp().clamp(max=1.0)  # (Q,)
-    best = readings.top(prior, 1)[1][:, 0]  # (Q,)
-    return list(starmap(Signs, zip(empty.tolist(), best.tolist(), strict=True)))
+    places, doc_scores = readings.top(prior, n_docs)  # (Q, K)
+    return [
+        Signs(
+            of_question, sum(share * one.coverage[place] for share, place in zip(shares, chosen, strict=True) if share)
+        )
+        for of_question, one, shares, chosen in zip(
+            empty.tolist(), candidates, doc_scores.softmax(dim=1).tolist(), places.tolist(), strict=True
+        )
+    ]

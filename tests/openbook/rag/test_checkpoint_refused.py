@@ -84,8 +84,9 @@ SPOILT: list[tuple[str, Callable[[Path], object], str | None]] = [
                     "0.4",
                     "{}",
                     '{"bias": 1, "empty": 1}',
-                    '{"bias": 1, "empty": 1, "doc_score": "high"}',
-                    '{"bias": 1, "empty": 1, "doc_score": NaN}',
+                    '{"bias": 1, "empty": 1, "coverage": "high"}',
+                    '{"bias": 1, "empty": 1, "coverage": NaN}',
+                    '{"bias": 1, "empty": 1, "doc_score": 1}',
                 )
             ),
             *(f'{{"format": 1, "name": "x", "model": {model}}}' for model in ('"both"', '"Token"', '["token"]', "1")),

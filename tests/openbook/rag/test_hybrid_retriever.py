@@ -140,7 +140,9 @@ def test_a_weight_of_0_leaves_the_other_retriever(encoder: QuestionEncoder, larg
         # the sum of one row may depend on how many are summed together
         assert one.doc_scores == pytest.approx(other.doc_scores, rel=1e-12)
     bm25 = Bm25Retriever().search(QUESTIONS, vectors, large, n_docs)
-    assert HybridRetriever(PriorWeights(0, 1)).search(QUESTIONS, vectors, large, n_docs, changes) == bm25
+    hybrid = HybridRetriever(PriorWeights(0, 1)).search(QUESTIONS, vectors, large, n_docs, changes)
+    assert [replace(found, coverage=()) for found in hybrid] == bm25
+    assert all(0 <= share <= 1 for found in hybrid for share in found.coverage)
 
 
 def test_an_answer_reads_the_weighed_prior(tiny: Subject, calibrated: RagEngine, small: IndexSnapshot) -> None:

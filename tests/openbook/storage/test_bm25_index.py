@@ -77,6 +77,19 @@ def test_several_questions_have_the_answers_of_each_alone(tmp_path: Path) -> Non
     assert PASSAGES[rows[2, 0]].passage_id == "river"
 
 
+@given(st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join))
+def test_coverage_is_the_share_of_the_words_by_their_idf(written: tuple[Path, Bm25Info], question: str) -> None:
+    folder, info = written
+    index = Bm25Index.open(folder, info, n_passages=len(PASSAGES), version="tiny")
+    analyser = Analyser()
+    held = [set(analyser.words(f"{passage.title} {passage.text}")) for passage in PASSAGES]
+    idf = {word: sum(word in words for words in held) for word in analyser.words(question)}
+    idf = {word: math.log(1 + (len(PASSAGES) - n + 0.5) / (n + 0.5)) for word, n in idf.items()}
+    rows = [5, 0, 3]
+    covered = [sum(one for word, one in idf.items() if word in held[row]) for row in rows]
+    assert index.coverage(question, rows) == pytest.approx([one / (sum(idf.values()) or 1) for one in covered])
+
+
 @pytest.mark.parametrize("question", ["", "the of and", "unheard-of zzz", "北京", "?!", "\ud800 zzz"])
 def test_a_question_without_a_known_word_finds_the_first_passages_with_score_0(tmp_path: Path, question: str) -> None:
     rows, scores = opened(tmp_path).search([question], 4)

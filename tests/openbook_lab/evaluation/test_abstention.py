@@ -53,16 +53,16 @@ def test_no_other_threshold_has_more_right_decisions(
 
 def test_the_weights_that_made_the_questions_are_found_again() -> None:
     """Signs of a thousand questions, and chances of the weights below: the fit comes near the weights."""
-    made, chances = NoAnswerWeights(bias=2.0, empty=0.5, doc_score=-0.1), random.Random(3)
+    made, chances = NoAnswerWeights(bias=2.0, empty=0.5, coverage=-4.0), random.Random(3)
     halves: tuple[list[Signs], list[Signs]] = ([], [])
     for _ in range(4000):
-        one = Signs(chances.uniform(0.01, 0.99), chances.uniform(0, 40))
+        one = Signs(chances.uniform(0.01, 0.99), chances.random())
         halves[chances.random() < one.no_answer(made)].append(one)
     found = fit_no_answer([SignsThrice(halves[0], halves[1][::2], halves[1][1::2])])
-    assert (found.empty, found.doc_score) == pytest.approx((made.empty, made.doc_score), rel=0.2)
+    assert (found.empty, found.coverage) == pytest.approx((made.empty, made.coverage), rel=0.2)
     # both halves count alike: their ratio moves the bias alone
     fewer = fit_no_answer([SignsThrice(halves[0], halves[1][::4], [])])
-    assert (fewer.bias, fewer.doc_score) == pytest.approx((found.bias, found.doc_score), rel=0.2)
+    assert (fewer.bias, fewer.coverage) == pytest.approx((found.bias, found.coverage), rel=0.2)
 
 
 def test_questions_that_are_told_apart_without_a_mistake_have_weights_that_end() -> None:
@@ -73,9 +73,9 @@ def test_questions_that_are_told_apart_without_a_mistake_have_weights_that_end()
 
 
 def test_without_weights_the_empty_answer_alone_counts() -> None:
-    assert Signs(0.3, 12.0).no_answer(None) == 0.3
-    neutral = NoAnswerWeights(bias=0.0, empty=1.0, doc_score=0.0)
-    assert Signs(0.3, 12.0).no_answer(neutral) == pytest.approx(0.3)
+    assert Signs(0.3, 0.5).no_answer(None) == 0.3
+    neutral = NoAnswerWeights(bias=0.0, empty=1.0, coverage=0.0)
+    assert Signs(0.3, 0.5).no_answer(neutral) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("name", ["risk.png", "risk.svg"])

@@ -150,19 +150,22 @@ def test_the_readings_of_a_span_reader_are_what_the_engine_computes(
 
 def test_an_answer_is_taken_away_with_its_article_or_alone() -> None:
     empty = (math.log(0.1), math.log(0.5), math.log(0.9))
-    found = Candidates((0, 1, 2), (3.0, 2.0, 1.0), (0.0, 0.0, 0.0), empty)
+    found = Candidates((0, 1, 2), (3.0, 2.0, 1.0), (0.0, 0.0, 0.0), empty, (0.8, 0.6, 0.2))
     studied = StudiedQuestion(found, ((0.0,),) * 3, (True, False, False), others=found.at([2]))
     signs = signs_thrice("book", [studied], DENSE_ALONE, n_docs=1)
-    assert [(round(one.empty, 3), one.doc_score) for one in signs.answerable] == [(0.1, 3.0)]
-    assert [(round(one.empty, 3), one.doc_score) for one in signs.no_article] == [(0.9, 1.0)]
-    assert [(round(one.empty, 3), one.doc_score) for one in signs.no_passage] == [(0.5, 2.0)]
+    assert [(round(one.empty, 3), one.coverage) for one in signs.answerable] == [(0.1, 0.8)]
+    assert [(round(one.empty, 3), one.coverage) for one in signs.no_article] == [(0.9, 0.2)]
+    assert [(round(one.empty, 3), one.coverage) for one in signs.no_passage] == [(0.5, 0.6)]
+    # K = 2: the first two, by their prior
+    (both,) = signs_thrice("book", [studied], DENSE_ALONE, n_docs=2).answerable
+    assert both.coverage == pytest.approx((0.8 * math.e + 0.6) / (math.e + 1))
     nothing_left = StudiedQuestion(found.at([0]), ((0.0,),), (True,), others=found.at([]))
     with pytest.raises(SourceInvalid, match="no passage without an answer"):
         signs_thrice("book", [nothing_left], DENSE_ALONE, n_docs=1)
 
 
 def test_the_signs_make_the_no_answer_of_the_engine(tiny: Checkpoint, store: IndexStore, tmp_path: Path) -> None:
-    prior, weights = PriorWeights(0.4, 0.7), NoAnswerWeights(bias=0.3, empty=0.6, doc_score=-0.2)
+    prior, weights = PriorWeights(0.4, 0.7), NoAnswerWeights(bias=0.3, empty=0.6, coverage=-2.0)
     calibrated = replace(tiny, facts=replace(tiny.facts, prior=prior, no_answer=weights))
     with closing(store.open("tiny-2016")) as snapshot:
         studied = BookStudy(tiny, snapshot, tmp_path, "tiny").study(EncoderDecoder(tiny), ASKED, Silent())
@@ -176,7 +179,7 @@ def test_the_signs_make_the_no_answer_of_the_engine(tiny: Checkpoint, store: Ind
     found = asked_thrice(signs, [True] * 3, weights)
     assert hybrid == pytest.approx([one.no_answer for one in found.answerable], rel=1e-4)
     assert max(abs(one - other) for one, other in zip(hybrid, empty, strict=True)) > 0.01
-    # the weights were fitted to the doc_scores of the hybrid retriever
+    # the weights were fitted to the prior of the hybrid retriever
     assert dense == empty
 
 
@@ -231,7 +234,7 @@ def test_the_prior_and_the_threshold_are_written_and_all_else_stays(calibrate: R
     assert {key: after[key] for key in before} == before
     assert list(after["prior"]) == ["dense", "bm25"]
     assert list(after["no_answer"]) == ["threshold", "coverage", "risk", "auc", "weights"]
-    assert list(after["no_answer"].pop("weights")) == ["bias", "empty", "doc_score"]
+    assert list(after["no_answer"].pop("weights")) == ["bias", "empty", "coverage"]
     assert all(0 <= share <= 1 for share in after["no_answer"].values())
     assert load_checkpoint("tiny").name != name
     assert f"the fingerprint of {name} changes" in ended.err
