@@ -1,7 +1,9 @@
 """The files of a deployment against each other and against the service, without an engine."""
 
 import json
+import os
 import re
+import subprocess
 from typing import Any
 
 import pytest
@@ -120,3 +122,13 @@ def test_grafana_finds_its_dashboard_and_its_data_source() -> None:
     assert {one["uid"] for one in every("datasource", json.loads(DASHBOARD.read_text()))} == {source["uid"]}
     interval = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())["global"]["scrape_interval"]
     assert source["jsonData"]["timeInterval"] == interval
+
+
+@pytest.mark.parametrize(("tag", "status"), [(f"v{openbook.__version__}", 0), ("v999.0.0", 1)])
+def test_a_release_is_of_the_version_that_its_tag_names(tag: str, status: int) -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))
+    (check,) = (
+        step["run"] for step in workflow["jobs"]["wheels"]["steps"] if step.get("name") == "The tag is the version"
+    )
+    environment = {"GITHUB_REF_NAME": tag, "PATH": os.environ["PATH"]}
+    assert subprocess.run(["bash", "-ec", check], cwd=ROOT, env=environment, check=False).returncode == status
