@@ -78,7 +78,8 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
     app.state.settings = settings
     app.state.telemetry = telemetry
     app.state.attempts = FailedAttempts()
-    for calls in (questions, passages, feedback, indexes, operations):
+    app.include_router(questions.questions_router())
+    for calls in (passages, feedback, indexes, operations):
         app.include_router(calls.router)
     app.include_router(page_router())
     add_routes(app)

@@ -3,12 +3,14 @@
 Its entry point names a `Routes`, which also words every error below the prefix of its router.
 """
 
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Request
+from pydantic import Field, create_model
 from starlette.responses import Response
 
 from openbook.api.access import TheServices, TheSettings, TheWriter
@@ -22,7 +24,7 @@ from openbook.api.writing import Found
 from openbook.application.comparison import Comparison
 from openbook.application.live_index import Resident
 from openbook.entities import Answer, Retrieval, Scores
-from openbook.extensions import ROUTERS, extensions
+from openbook.extensions import ANSWERS, ROUTERS, extensions
 from openbook.rag.engine import EngineFacts
 
 F = TypeVar("F", Answer, Scores, Retrieval, Comparison)
@@ -36,6 +38,35 @@ class Routes:
 
     router: APIRouter
     words: ProblemWords = PROBLEM_JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """What a plug-in of the group `openbook.answers` adds to an answer, under the name of its entry point: a switch of
+    the body of /answer, and, where that is on, what `make` returns as a field of the response.
+
+    `check(call)` raises before anything is computed. Neither is called for a stream, which is refused.
+    """
+
+    description: str
+    check: "Callable[[Call], None]"
+    make: "Callable[[Call, AnswerRequest, Answer], Awaitable[Any]]"
+
+
+@cache
+def additions() -> Mapping[str, Addition]:
+    """Those of all plug-ins, by name."""
+    return {name: found.load() for name, found in extensions(ANSWERS).items()}
+
+
+@cache
+def answer_request() -> type[AnswerRequest]:
+    """The body of /answer, with the switches of all plug-ins."""
+    switches: dict[str, Any] = {
+        name: (Annotated[bool, Field(strict=True, description=one.description)], False)
+        for name, one in additions().items()
+    }
+    return create_model("AnswerRequest", __base__=AnswerRequest, **switches)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from openbook import errors
 from openbook.api import problems
 from openbook.api.body import JSON, JsonRoute
-from openbook.api.calls import Call, TheCall
+from openbook.api.calls import Call, TheCall, additions, answer_request
 from openbook.api.logs import FACTS
 from openbook.api.middleware import while_connected
 from openbook.api.openapi import BODY_PROBLEMS, FILTER_PROBLEMS, STREAMED, problem_responses
@@ -24,7 +24,7 @@ from openbook.api.schemas import (
 from openbook.api.streaming import EventStream, asks_for_events
 from openbook.application.answer_question import Ask
 from openbook.entities import Answer, Source
-from openbook.errors import OpenbookError, ResponseTooLarge
+from openbook.errors import InvalidRequest, OpenbookError, ResponseTooLarge
 from openbook_client import results
 
 QUESTION_PROBLEMS = problem_responses(
@@ -38,13 +38,26 @@ QUESTION_PROBLEMS = problem_responses(
 router = APIRouter(route_class=JsonRoute, tags=["questions"])
 
 
-@router.post("/answer", response_model=results.Answer, responses={200: STREAMED, **QUESTION_PROBLEMS})
-async def answer(body: AnswerRequest, call: TheCall) -> Response:
-    """Answer a question from the live index, and say which passage every token came from.
+def questions_router() -> APIRouter:
+    """All calls of this module; /answer takes what plug-ins add to it."""
+    taken = answer_request()
 
-    As `text/event-stream`, where the question or the header Accept asks for it: the events `passages`, `token`,
-    `answer` and `error`.
-    """
+    async def answer(body: taken, call: TheCall) -> Response:  # type: ignore[valid-type]
+        """Answer a question from the live index, and say which passage every token came from.
+
+        As `text/event-stream`, where the question or the header Accept asks for it: the events `passages`, `token`,
+        `answer` and `error`.
+        """
+        return await _answered(body, call)
+
+    made = APIRouter(route_class=JsonRoute, tags=["questions"])
+    made.post("/answer", response_model=results.Answer, responses={200: STREAMED, **QUESTION_PROBLEMS})(answer)
+    made.include_router(router)
+    return made
+
+
+async def _answered(body: AnswerRequest, call: Call) -> Response:
+    added = {name: one for name, one in additions().items() if getattr(body, name)}
 
     def given(found: Answer) -> None:
         """Know the answer again, where readers may say something of it."""
@@ -53,10 +66,17 @@ async def answer(body: AnswerRequest, call: TheCall) -> Response:
             call.services.feedback.remember(call.request.state.request_id, asked, found)
 
     streamed = asks_for_events(call.request.headers.get("accept", "")) if body.stream is None else body.stream
+    for name, one in added.items():
+        if streamed:
+            raise InvalidRequest(field=name, reason="does not go with events: ask with stream false")
+        one.check(call)
     if streamed:
         return await EventStream(call.request, call.stream(body), call.writer, given).begin()
     found = await call.answer(body)
-    response = await call.written(lambda: results.Answer.model_validate(found).model_dump_json(), found)
+    more = {name: await one.make(call, body, found) for name, one in added.items()}
+    response = await call.written(
+        lambda: results.Answer.model_validate(found).model_copy(update=more).model_dump_json(), found
+    )
     given(found)
     return response
 

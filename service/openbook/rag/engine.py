@@ -76,7 +76,7 @@ NOTHING_SAID = AnswerOptions(model="sequence", decoding="fast", max_new_tokens=4
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What an engine is. All but the last four fields are the checkpoint's; see `checkpoint.Facts`."""
+    """What an engine is. All but the last five fields are the checkpoint's; see `checkpoint.Facts`."""
 
     checkpoint: str
     """name@fingerprint, as answers give it."""
@@ -97,6 +97,8 @@ class EngineFacts:
     """Of a question that names none."""
     joins_tokens: bool
     """Whether joining its tokens gives an answer's text; else the text is known only with the last token."""
+    precision: str
+    """Of the generator's products: float32, bfloat16, float64 or int8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,7 @@ class RagEngine:
             decoding="thorough" if status is None or "thorough" in status.decodings else "fast",
             joins_tokens=generator.quotes
             or not (checkpoint.uncased or generator.tokenizer.clean_up_tokenization_spaces),
+            precision="int8" if checkpoint.int8 else str(checkpoint.question_encoder.dtype).removeprefix("torch."),
         )
 
     @property

@@ -17,6 +17,7 @@ CALLS = {
     *(("post", f"/{name}") for name in ("answer", "answers", "score", "retrieve", "compare", "feedback")),
     *(("get", f"/{name}") for name in ("index", "index/{version}", "index/swap", "index/history")),
     ("get", "/passages/{version}/{passage_id}"),
+    *(("get", f"/receipts/{{receipt_id}}{more}") for more in ("", "/replay")),
     *(("post", f"/index/{name}") for name in ("swap", "rollback", "load")),
     *(("get", f"/{name}") for name in ("healthz", "readyz", "metrics", "v1/models", "v1/models/{model}")),
     *(("post", f"/v1/{name}") for name in ("chat/completions", "responses", "rerank")),

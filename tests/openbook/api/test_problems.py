@@ -10,7 +10,8 @@ from starlette.testclient import TestClient
 from openbook import errors
 from openbook.api import problems
 from openbook.api.app import create_app
-from openbook.api.schemas import AnswerRequest, SearchParameters, SwapRequest
+from openbook.api.calls import answer_request
+from openbook.api.schemas import SearchParameters, SwapRequest
 from openbook.entities import IndexInfo
 from openbook.errors import InvalidRequest, OpenbookError
 from openbook.plugins.openai.problems import ModelNotFound
@@ -111,7 +112,7 @@ def fields_of(heading: str) -> set[str]:
 
 def test_the_document_explains_every_field_of_a_request() -> None:
     thoroughness = {field.alias or name for name, field in SearchParameters.model_fields.items()}
-    assert fields_of("POST /answer") == set(AnswerRequest.model_fields) | thoroughness
+    assert fields_of("POST /answer") == set(answer_request().model_fields) | thoroughness
     assert fields_of("POST /index/swap") == set(SwapRequest.model_fields)
 
 

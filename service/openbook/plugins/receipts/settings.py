@@ -1,0 +1,16 @@
+"""Where receipts are kept, and how many."""
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class ReceiptsSettings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="OPENBOOK_", frozen=True, extra="ignore")
+
+    receipts: Path | None = Field(
+        None, description="Folder for receipts of answers, and for the key that signs them; without it, there are none."
+    )
+    receipts_most: int = Field(10_000, ge=1, description="Largest number of receipts; beyond it, the oldest go.")
+    receipts_mb: int = Field(256, ge=1, description="Largest size of all receipts, in MiB; beyond it, the oldest go.")

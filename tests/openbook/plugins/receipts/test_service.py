@@ -1,0 +1,143 @@
+"""Receipts of a whole service: kept, shown, answered again, and checked without it."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from openbook.api.app import create_app
+from openbook.plugins.receipts.signing import altered, signed
+from openbook.rag.engine import RagEngine
+from openbook.settings import Settings
+from tests.fixtures.command_line import Run
+from tests.openbook.api.conftest import ADMIN, PINNED, client_of, ended_with
+
+ASKED = PINNED["/answer"] | {"receipt": True}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "receipts"
+
+
+@pytest.fixture
+def keeping(settings: Settings, folder: Path) -> Settings:
+    return settings.model_copy(update={"receipts": folder})
+
+
+@pytest.fixture
+def client(keeping: Settings, engine: RagEngine) -> Iterator[TestClient]:
+    with client_of(create_app(keeping, engine=engine)) as client:
+        yield client
+
+
+def given(client: TestClient, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An answer and its receipt."""
+    answer = client.post("/answer", json=ASKED | more).raise_for_status().json()
+    return answer, client.get(f"/receipts/{answer['receipt']}").raise_for_status().json()
+
+
+def key_of(folder: Path) -> bytes:
+    return bytes.fromhex((folder / "key").read_text())
+
+
+def test_a_receipt_holds_the_answer_and_what_it_was_made_from(client: TestClient, folder: Path) -> None:
+    answer, receipt = given(client, n_docs=3)
+    assert altered(receipt, key_of(folder)) == []
+    # nothing of the answer that changes from call to call, and nothing of who asked
+    more = {"format", "id", "time", "question", "options", "passages_sha256", "engine", "seals", "signature"}
+    assert receipt.keys() == (answer.keys() - {"receipt", "seconds"}) | more
+    same = answer.keys() - {"receipt", "seconds", "index"}
+    assert {name: receipt[name] for name in same} == {name: answer[name] for name in same}
+    assert (receipt["id"], receipt["question"]) == (answer["receipt"], ASKED["question"])
+    assert receipt["options"]["n_docs"] == 3
+    assert receipt["engine"]["precision"] == "float32"
+    assert len(receipt["passages_sha256"]) == 3
+    page = client.get(f"/receipts/{receipt['id']}", headers={"accept": "text/html"})
+    assert page.headers["content-type"].startswith("text/html")
+    assert receipt["signature"] in page.text
+    assert "<script" not in page.text
+    # only where it is asked for
+    assert "receipt" not in client.post("/answer", json=PINNED["/answer"]).json()
+
+
+def test_after_a_restart_it_is_answered_again_to_the_last_digit(
+    client: TestClient, keeping: Settings, engine: RagEngine
+) -> None:
+    _, receipt = given(client, leave_one_out=True)
+    with client_of(create_app(keeping, engine=engine)) as later:
+        again = later.get(f"/receipts/{receipt['id']}/replay").raise_for_status().json()
+        assert (again["same"], again["says"], again["differs"]) == (True, "the same to the last digit", [])
+        assert again["live"] == again["now"]
+        later.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN).raise_for_status()
+        swapped = later.get(f"/receipts/{receipt['id']}/replay").raise_for_status().json()
+        assert swapped["same"]
+        assert (swapped["now"]["index"]["version"], swapped["live"]["index"]["version"]) == ("tiny-2016", "tiny-2018")
+
+
+def test_what_differs_is_named_with_its_cause(client: TestClient, folder: Path) -> None:
+    _, receipt = given(client)
+    others = {"log_prob": receipt["log_prob"] - 0.1, "engine": {"version": "0.0.1", "precision": "bfloat16"}}
+    content = {name: value for name, value in receipt.items() if name not in ("seals", "signature")}
+    (folder / f"{receipt['id']}.json").write_text(json.dumps(signed(content | others, key_of(folder))))
+    again = client.get(f"/receipts/{receipt['id']}/replay").raise_for_status().json()
+    assert (again["same"], again["within_tolerance"]) == (False, True)
+    assert [one["field"] for one in again["differs"]] == ["log_prob"]
+    assert again["largest_difference"] == pytest.approx(0.1)
+    assert [one["what"] for one in again["why"]] == ["engine", "precision"]
+    (folder / f"{receipt['id']}.json").write_text(json.dumps(receipt | {"answer": "forged"}))
+    refused = client.get(f"/receipts/{receipt['id']}/replay")
+    assert ended_with(refused) == (422, "invalid_request")
+    assert "altered since it was signed: answer" in refused.json()["detail"]
+
+
+def test_a_version_that_is_not_open_and_one_that_is_gone(
+    client: TestClient, keeping: Settings, engine: RagEngine
+) -> None:
+    answer, receipt = given(client)
+    later = keeping.model_copy(update={"index": "tiny-2018", "residents": 1, "follow_s": 0.0})
+    with client_of(create_app(later, engine=engine)) as other:
+        assert ended_with(other.get(f"/receipts/{receipt['id']}/replay")) == (409, "index_not_resident")
+        shutil.rmtree(Path(keeping.indexes) / "tiny-2016")
+        gone = other.get(f"/receipts/{receipt['id']}/replay")
+        assert ended_with(gone) == (404, "unknown_index")
+        assert repr(answer["answer"]) in gone.json()["detail"]
+        assert other.get(f"/receipts/{receipt['id']}").json() == receipt
+
+
+def test_what_cannot_be_kept_is_refused_before_it_is_computed(client: TestClient, reader: TestClient) -> None:
+    for path, body in (("/answer", ASKED), ("/answer", ASKED | {"receipt": "yes"})):
+        refused = reader.post(path, json=body)
+        assert ended_with(refused) == (422, "invalid_request")
+        assert refused.json()["errors"][0]["field"] == "receipt"
+    streamed = client.post("/answer", json=ASKED | {"stream": True})
+    assert ended_with(streamed) == (422, "invalid_request")
+    assert ended_with(client.get(f"/receipts/{'0' * 32}")) == (404, "unknown_answer")
+    assert ended_with(client.get("/receipts/..%2Fkey")) == (404, "not_found")
+
+
+def test_a_receipt_is_checked_without_a_service(
+    client: TestClient, folder: Path, settings: Settings, tmp_path: Path, run: Run
+) -> None:
+    _, receipt = given(client)
+    file = folder / f"{receipt['id']}.json"
+    version, key = Path(settings.indexes) / "tiny-2016", folder / "key"
+    whole = run("receipt", "verify", file, "--index", version, "--key", key)
+    assert (whole.code, whole.err.strip()) == (0, "whole: passages, signature, version")
+    forged = tmp_path / "forged.json"
+    forged.write_text(json.dumps(receipt | {"answer": "forged"}))
+    # nobody can tell without the key
+    assert run("receipt", "verify", forged).code == 0
+    told = run("receipt", "verify", forged, "--key", key)
+    assert (told.code, told.err.strip()) == (1, "answer: altered since it was signed")
+    passages = [one | {"text": "forged"} for one in receipt["passages"]]
+    forged.write_text(json.dumps(receipt | {"passages": passages}))
+    told = run("receipt", "verify", forged)
+    assert (told.code, told.err.strip()) == (1, "passages: their text is not that of passages_sha256")
+    told = run("receipt", "verify", file, "--index", Path(settings.indexes) / "tiny-2018")
+    assert told.code == 1
+    assert "index.version: tiny-2016, and the folder is tiny-2018" in told.err
