@@ -95,8 +95,8 @@ MOST_LINES = {
     # openbook check (511); twelve kinds of files (422); import, merge, push, mcp and Ray, the core's before (830);
     # language models behind a server (960)
     # the turns of a chat as the history of its last question (51)
-    # receipts: signing, the folder, replay, the page and verify (531)
-    "openbook.plugins": 7209,
+    # receipts: signing, the folder, replay, the page and verify (536)
+    "openbook.plugins": 7214,
     # each generator's way to leave a passage out exactly (134)
     # how much of a question the passages cover, in place of the best doc_score (11, 19)
     "openbook.rag": 7613,

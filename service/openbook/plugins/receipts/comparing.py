@@ -1,5 +1,6 @@
 """An answer beside the one of its receipt: the same to the last digit, or what differs and why."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -30,18 +31,22 @@ def compared(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
         why.append({"what": "checkpoint", "then": then["checkpoint"], "now": now["checkpoint"]})
     distance = max((one for name in differs for one in _distances(then.get(name), now.get(name))), default=0.0)
     tolerance = max(TOLERANCES.get(one["engine"]["precision"], 0.0) for one in (then, now))
-    close = distance <= tolerance and (then["answer"], then["abstained"]) == (now["answer"], now["abstained"])
+    worded = (then["answer"], then["abstained"]) == (now["answer"], now["abstained"])
+    close = worded and distance <= tolerance
     causes = ", ".join(f"another {one['what']}" for one in why)
     if not differs:
         says = "the same to the last digit"
     elif close:
         says = f"the same within {tolerance:g}: {causes or 'other questions beside it, or another machine'}"
     else:
-        says = f"not the same: {causes or 'what it was made from is the same'}"
+        what = "the same answer with other numbers or passages" if worded else "another answer"
+        says = f"{what}: {causes or 'what it was made from is the same'}"
     return {
         **{"same": not differs, "within_tolerance": close, "says": says},
         "differs": [{"field": name, "then": then.get(name), "now": now.get(name)} for name in differs],
-        **{"largest_difference": distance, "tolerance": tolerance, "why": why},
+        # no number where other things stand in the same places
+        "largest_difference": distance if math.isfinite(distance) else None,
+        **{"tolerance": tolerance, "why": why},
     }
 
 
@@ -57,4 +62,4 @@ def _distances(then: Any, now: Any) -> Iterator[float]:
     elif isinstance(then, int | float) and isinstance(now, int | float):
         yield abs(then - now)
     elif then != now:
-        yield float("inf")
+        yield math.inf

@@ -89,6 +89,10 @@ def test_what_differs_is_named_with_its_cause(client: TestClient, folder: Path) 
     assert [one["field"] for one in again["differs"]] == ["log_prob"]
     assert again["largest_difference"] == pytest.approx(0.1)
     assert [one["what"] for one in again["why"]] == ["engine", "precision"]
+    (folder / f"{receipt['id']}.json").write_text(json.dumps(signed(content | {"tokens": []}, key_of(folder))))
+    other = client.get(f"/receipts/{receipt['id']}/replay").raise_for_status().json()
+    assert (other["within_tolerance"], other["largest_difference"]) == (False, None)
+    assert other["says"].startswith("the same answer with other numbers or passages")
     (folder / f"{receipt['id']}.json").write_text(json.dumps(receipt | {"answer": "forged"}))
     refused = client.get(f"/receipts/{receipt['id']}/replay")
     assert ended_with(refused) == (422, "invalid_request")
