@@ -168,17 +168,3 @@ def test_a_line_of_prose_has_at_most_120_characters(page: Path) -> None:
     text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     prose = [line for line in text.splitlines() if not line.startswith("|")]
     assert not [line for line in prose if len(re.sub(r"`[^`]*`|\]\([^)]*\)", "", line)) > 120]
-
-
-def test_the_memory_of_language_models_is_what_their_configurations_say() -> None:
-    text = (ROOT / "docs" / "bring-your-model.md").read_text(encoding="utf-8")
-    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.endswith("|")]
-    tables = [row for row in rows if len(row) == 10 and row[1].replace(".", "").isdigit()]
-    assert len(tables) == 12
-    for _, billions, layers, heads, width, weights, token, question, passage, kept in tables:
-        a_token = 2 * 2 * int(layers) * int(heads) * int(width)
-        assert weights == f"{2 * float(billions):.1f} GB"
-        assert token == f"{a_token / 1000:.1f} kB"
-        assert question == f"{5 * 600 * a_token / 1e6:.0f} MB"
-        assert passage == f"{150 * a_token / 1e6:.1f} MB"
-        assert int(kept) == (256 << 20) // (150 * a_token)

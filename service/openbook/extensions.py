@@ -7,8 +7,8 @@ from pathlib import Path
 
 COMMANDS, SOURCES, CHECKPOINTS = "openbook.commands", "openbook.sources", "openbook.checkpoints"
 FILES, STORES, ROUTERS, ENGINES = "openbook.files", "openbook.stores", "openbook.routers", "openbook.engines"
-VECTORS, SETTINGS, GENERATORS = "openbook.vectors", "openbook.settings", "openbook.generators"
-ANSWERS = "openbook.answers"
+VECTORS, SETTINGS, ANSWERS = "openbook.vectors", "openbook.settings", "openbook.answers"
+GENERATORS, KINDS = "openbook.generators", "openbook.kinds"
 
 
 def extensions(group: str) -> Mapping[str, EntryPoint]:

@@ -63,15 +63,8 @@ class Settings(BaseSettings):
     )
     prompt: Path | None = Field(
         None,
-        description="JSON file with a prompt that replaces a causal checkpoint's own, or the usual one of "
+        description="JSON file with a prompt that replaces a language model's own, or the usual one of "
         "OPENBOOK_GENERATOR. Other checkpoints have no prompt.",
-    )
-    passage_cache_mb: int = Field(
-        256,
-        ge=0,
-        le=1 << 20,
-        description="Megabytes of keys and values of passages that a causal checkpoint caches for each open "
-        "version; 0 caches none.",
     )
     indexes: Annotated[str, BeforeValidator(os.fspath)] = Field(
         default_factory=lambda: str(default_indexes()),

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 import torch
@@ -26,7 +27,6 @@ from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.rag.generator import Generator
 from openbook.rag.linear import describe_products
-from openbook.rag.prompt import CausalPrompt
 from openbook.rag.reranker import load_reranker
 from openbook.settings import Settings
 from openbook.storage.current import NO_CURRENT, UNKNOWN_CURRENT, CurrentMark
@@ -124,7 +124,6 @@ def open_services(
     )
     telemetry.watch(live, pool)
     telemetry.watch_memory(free_memory)
-    telemetry.watch_kept_passages(engine.kept)
     logger.info("serving %s with %s", version or "no index yet", engine.facts.checkpoint)
     if engine.facts.encoder_fingerprint is None:
         logger.warning(
@@ -142,7 +141,6 @@ def open_services(
             dimension=engine.facts.dimension,
             retriever=settings.retriever,
             free_memory=free_memory,
-            growth=engine.growth,
             drain_s=settings.drain_s,
         ),
         history=history,
@@ -229,7 +227,6 @@ def load_engine(settings: Settings) -> RagEngine:
         checkpoint,
         reranker,
         generator=generator,
-        passage_bytes=settings.passage_cache_mb << 20,
         keep_weights=False,
     )
     ways = describe_products(checkpoint.question_encoder.dtype, checkpoint.device, int8=checkpoint.int8)
@@ -237,7 +234,7 @@ def load_engine(settings: Settings) -> RagEngine:
     return engine
 
 
-def served_generator(settings: Settings, own_prompt: CausalPrompt | None) -> Generator:
+def served_generator(settings: Settings, own_prompt: Any) -> Generator:
     """The generator at the address of the settings. Raises SettingInvalid for a scheme that no plug-in opens."""
     scheme, schemes = urlsplit(settings.generator).scheme, extensions(GENERATORS)
     if scheme not in schemes:

@@ -42,16 +42,14 @@ logger = logging.getLogger(__name__)
 class Fit:
     """What a version must fit: the checkpoint's question encoder, its retriever, and the memory of this machine.
 
-    `free_memory` gives the bytes that may be taken, including pages of files that the system can drop. `growth` gives
-    those that the engine may still take for its own where so many versions are open. A drain lasts `drain_s` seconds
-    at most.
+    `free_memory` gives the bytes that may be taken, including pages of files that the system can drop. A drain
+    lasts `drain_s` seconds at most.
     """
 
     encoder_fingerprint: str | None
     dimension: int
     free_memory: Callable[[], int]
     retriever: RetrieverChoice = "dense"
-    growth: Callable[[int], int] = lambda versions: 0
     drain_s: float = 60.0
 
 
@@ -172,7 +170,7 @@ class SwapAttempt:
         For a swap, residents that are not live give way, the least recently leased first, as many as are needed.
         """
         residents = self._live.residents()
-        needed = resident_bytes(info) + self._fit.growth(len(residents) + 1)
+        needed = resident_bytes(info)
         # Free memory includes the pages of mapped files, since the system can drop them. Open indexes need their pages.
         # Two openings of the same files share them.
         held = {resident.identity: resident for resident in residents if resident.identity != identity}
@@ -184,7 +182,6 @@ class SwapAttempt:
             if self.errand != "load" and _may_leave(resident) and resident.identity in held:
                 leaving.append(resident)
                 available += resident.bytes
-                needed = resident_bytes(info) + self._fit.growth(len(residents) + 1 - len(leaving))
         if needed > available:
             raise IndexTooLarge(version=info.version, needed=needed, available=max(0, available))
         for resident in leaving:

@@ -20,13 +20,13 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from openbook.application.admission import WorkPool
 from openbook.application.live_index import LiveIndex
-from openbook.entities import Answer, KeptStats, StageSeconds
+from openbook.entities import Answer, StageSeconds
 
 # A retrieval takes milliseconds, an answer of a large generator on a small machine half a minute.
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1.0, 2.0, 4.0, 8.0, 15.0, 20.0, 30.0, 60.0)
@@ -121,10 +121,6 @@ class Telemetry:
         text = "Bytes that the system, or the limit on this container, leaves; pages of files count as left"
         self._gauge("openbook_memory_free_bytes", text, free)
 
-    def watch_kept_passages(self, read: Callable[[], KeptStats | None]) -> None:
-        """Tell at each scrape what a causal checkpoint keeps of passages; one of another kind has no numbers."""
-        self._watch("openbook_passage_cache", _KeptPassagesCollector(read))
-
     def _gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         gauge = Gauge(name, text, registry=None)
         gauge.set_function(read)
@@ -216,20 +212,6 @@ class _LiveIndexCollector(Collector):
         for version, size in sizes.items():
             held.add_metric([version], size)
         yield held
-
-
-class _KeptPassagesCollector(Collector):
-    """Passages that a causal checkpoint did not have to read again."""
-
-    def __init__(self, read: Callable[[], KeptStats | None]) -> None:
-        self._read = read
-
-    def collect(self) -> Iterable[Metric]:
-        stats = self._read()
-        if stats is not None:
-            yield CounterMetricFamily("openbook_passage_cache_hits", "Passages whose keys were kept", stats.hits)
-            yield CounterMetricFamily("openbook_passage_cache_misses", "Passages that were read", stats.misses)
-            yield GaugeMetricFamily("openbook_passage_cache_bytes", "Bytes of keys and values kept", stats.bytes)
 
 
 def _entropy(posterior: Iterable[float]) -> float:

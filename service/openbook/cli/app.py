@@ -9,7 +9,7 @@ import typer
 from openbook import __version__
 from openbook.cli import index, swap
 from openbook.cli.ask import ask
-from openbook.cli.checkpoint import compose, export, show
+from openbook.cli.checkpoint import export, show
 from openbook.cli.consoles import messages, printable
 from openbook.cli.folder import COMMAND, FolderGroup, open_folder
 from openbook.cli.options import group
@@ -42,12 +42,10 @@ def build() -> typer.Typer:
     app.command()(ask)
     of_index = "The versions of the index: those on the disk, and the one that is served."
     app.command()(demo)
-    # plug-ins add to them: `checkpoint average` of the lab, `index pull`
+    # plug-ins add to them: `checkpoint compose`, `checkpoint average` of the lab, `index pull`
     groups = {
         "index": group(of_index, {**index.COMMANDS, **swap.COMMANDS}),
-        "checkpoint": group(
-            "Checkpoints: made of parts, exported, averaged.", {"compose": compose, "show": show, "export": export}
-        ),
+        "checkpoint": group("Checkpoints: made of parts, exported, averaged.", {"show": show, "export": export}),
     }
     _add_extensions(app, groups)
     for name, commands in groups.items():

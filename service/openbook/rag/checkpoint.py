@@ -9,25 +9,13 @@ The layout is the one of transformers' `RagTokenForGeneration.save_pretrained`, 
     generation_config.json          optional: the shortest answer is read from it
     openbook.json                   ours, optional: see `Facts`
 
-A causal checkpoint, which `openbook checkpoint compose` writes, has another layout:
-
-    openbook.json                   says kind causal, and holds the prompt
-    generator/                      an AutoModelForCausalLM with its tokenizer
-    question_encoder/               a DPRQuestionEncoder or a sentence-transformers model, with its tokenizer
-
-One that was trained, which `openbook train` writes, names the causal checkpoint that it was trained on (`adapts`) and
-holds what differs:
-
-    openbook.json                   as above, with the base and the sha256 of its weights
-    adapter/                        what is added to the base's generator
-    generation_config.json          instead of the base's
-    question_encoder/               as above; without it, the base's
-
 A checkpoint with a span reader, which `openbook checkpoint compose --reader` writes:
 
     openbook.json                   says kind reader, and holds how it reads: see `reader_wording`
     reader/                         an AutoModelForQuestionAnswering with its tokenizer
-    question_encoder/               as above
+    question_encoder/               a DPRQuestionEncoder or a sentence-transformers model, with its tokenizer
+
+A folder of any other kind, which its openbook.json names, is loaded by the plug-in of that kind.
 
 A folder may leave out tensors that it took unchanged from a published package; `openbook.json` then names the
 package, and they are read from there (`base`). Weights are never unpickled: safetensors, or `weights_only`.
@@ -36,10 +24,11 @@ package, and they are read from there (`base`). Weights are never unpickled: saf
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 import transformers
@@ -47,30 +36,30 @@ from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBas
 
 from openbook.entities import ModelKind, PriorWeights
 from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid
-from openbook.extensions import checkpoint_folder
-from openbook.rag.adapter import AdapterBase, read_adapted
+from openbook.extensions import KINDS, checkpoint_folder, extensions
+from openbook.rag.borrowed import Lender
 from openbook.rag.encoder_head import Head, TextEncoder, read_question_encoder
 from openbook.rag.hub import find_folder
 from openbook.rag.linear import auto_type
 from openbook.rag.no_answer import NoAnswerWeights
-from openbook.rag.prompt import CausalPrompt, read_prompt
 from openbook.rag.reader_wording import ReaderFacts
-from openbook.rag.weights import BaseTensors, first_line, read_bare_models, read_causal, read_models, read_reader
+from openbook.rag.weights import BaseTensors, first_line, read_bare_models, read_models, read_reader
 from openbook.settings import DEFAULT_CHECKPOINT
 from openbook.storage.durable import sha256_of
 
+if TYPE_CHECKING:
+    from openbook.rag.generator import Generator
+
 Dtype = Literal["auto", "float32", "bfloat16", "int8", "float64"]
-CheckpointKind = Literal["rag", "causal", "reader"]
+OWN_KINDS = ("rag", "reader")
 
 FACTS_FILE = "openbook.json"
 GENERATION_FILE = "generation_config.json"
 QUESTION_TOKENIZER = "question_encoder_tokenizer"
 GENERATOR_TOKENIZER = "generator_tokenizer"
-# of a causal checkpoint
+# of the folders of other kinds
 QUESTION_ENCODER = "question_encoder"
 GENERATOR = "generator"
-ADAPTER = "adapter"
-# of a checkpoint with a span reader
 READER = "reader"
 
 
@@ -81,12 +70,12 @@ class Facts:
     `prior`, the weights of the hybrid retriever, belongs here because p(z | x) is a part of the model. `model` answers
     best with this checkpoint. An answer whose `no_answer` is above `max_no_answer` is more likely wrong than right;
     without the weights `no_answer` is p(empty answer | x) itself.
-    `prior_scale` multiplies the inner products of the dense retriever. `prompt` is there for a causal checkpoint alone;
-    with `adapts` it is a trained difference to another one. A reader's folder may leave its `question_encoder` to an
-    installed checkpoint.
+    `prior_scale` multiplies the inner products of the dense retriever. `prompt` is for a plug-in's kind alone, which
+    reads it. A reader's folder may leave its `question_encoder` to an installed checkpoint.
     """
 
     name: str
+    kind: str = "rag"
     encoder_name: str | None = None
     encoder_fingerprint: str | None = None
     uncased: bool | None = None
@@ -96,19 +85,18 @@ class Facts:
     max_no_answer: float | None = None
     no_answer: NoAnswerWeights | None = None
     prior_scale: float = 1.0
-    prompt: CausalPrompt | None = None
-    adapts: AdapterBase | None = None
+    prompt: Any = None
     reader: ReaderFacts | None = None
-    question_encoder: AdapterBase | None = None
+    question_encoder: Lender | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Two models in evaluation mode, their tokenizers, and what they are. Nothing in it changes while serving.
 
-    The models are transformers' own, or bare where they were loaded so. With a `prompt` the generator is a causal
-    language model. With a `question_head` the question encoder is a sentence-transformers model, else a
-    DPRQuestionEncoder.
+    The models are transformers' own, or bare where they were loaded so. With `opens` a plug-in makes the generator,
+    whose `prompt` stands around a passage and a question. With a `question_head` the question encoder is a
+    sentence-transformers model, else a DPRQuestionEncoder.
     """
 
     config: RagConfig
@@ -121,7 +109,8 @@ class Checkpoint:
     generation: GenerationConfig
     int8: bool = False
     """The generator's products are to be made in int8; its other arithmetic is in the dtype of its weights."""
-    prompt: CausalPrompt | None = None
+    prompt: Any = None
+    opens: "Callable[[Checkpoint], Generator] | None" = None
     question_head: Head | None = None
 
     @property
@@ -135,7 +124,7 @@ class Checkpoint:
         facts = replace(
             self.facts, uncased=False, model="sequence", max_no_answer=None, no_answer=None, prompt=None, reader=None
         )
-        return replace(self, generator=self.question_encoder, facts=facts, prompt=None, int8=False)
+        return replace(self, generator=self.question_encoder, facts=facts, prompt=None, opens=None, int8=False)
 
     @property
     def device(self) -> torch.device:
@@ -161,16 +150,17 @@ def load_checkpoint(
 
     With `bare`, models that serve without transformers' own are loaded so where the folder allows it: in a fraction of
     the time, and they can be neither trained nor saved.
-    A causal checkpoint takes the prompt of the file `prompt` in place of its own. Raises SettingInvalid,
+    A kind that has a prompt takes that of the file `prompt` in place of its own. Raises SettingInvalid,
     CheckpointNotFound, CheckpointInvalid, or CheckpointInvalid and why.
     """
     chosen = choose_device(device)
     folder = locate(source)
     facts = read_facts(folder)
-    if facts.prompt is not None:
-        return _load_causal(folder, facts, chosen, dtype, prompt)
+    if facts.kind not in OWN_KINDS:
+        loaded: Checkpoint = extensions(KINDS)[facts.kind].load()(folder, facts, chosen, dtype, prompt)
+        return loaded
     if prompt is not None:
-        raise SettingInvalid(setting="prompt", reason=f"{source} is no causal checkpoint and reads no prompt.")
+        raise SettingInvalid(setting="prompt", reason=f"{source} has no language model and reads no prompt.")
     if facts.reader is not None:
         return _load_reader(folder, facts, chosen, dtype, bare)
     config = _read_config(folder)
@@ -184,42 +174,12 @@ def load_checkpoint(
         config=config,
         question_encoder=models.question_encoder.to(chosen),
         generator=models.generator.to(chosen),
-        question_tokenizer=_read_tokenizer(folder, QUESTION_TOKENIZER, config.question_encoder),
-        generator_tokenizer=_read_tokenizer(folder, GENERATOR_TOKENIZER, config.generator),
+        question_tokenizer=read_tokenizer(folder, QUESTION_TOKENIZER, config.question_encoder),
+        generator_tokenizer=read_tokenizer(folder, GENERATOR_TOKENIZER, config.generator),
         facts=facts,
         fingerprint=fingerprint_of(folder),
-        generation=_read_generation(folder, models.generation),
+        generation=read_generation(folder, models.generation),
         int8=dtype == "int8",
-    )
-
-
-def _load_causal(folder: Path, facts: Facts, device: str, dtype: Dtype, prompt: Path | None) -> Checkpoint:
-    """A folder that `openbook.rag.composing` wrote, or one that was trained from it."""
-    if dtype == "int8":
-        raise SettingInvalid(setting="dtype", reason="int8 is there for BART and for span readers alone.")
-    kind = choose_dtype(dtype, device)
-    base = folder if facts.adapts is None else facts.adapts.find(folder)
-    if (folder / ADAPTER).is_dir():
-        generator = read_adapted(base / GENERATOR, folder / ADAPTER, kind).to(device)
-    else:
-        generator = read_causal(base / GENERATOR, kind).to(device)
-    encoder = read_question_encoder(question_encoder_of(folder, base), kind)
-    fingerprint = fingerprint_of(folder)
-    if prompt is not None:
-        facts = replace(facts, prompt=read_prompt(prompt))
-        both = f"{fingerprint}\n{json.dumps(facts.prompt.content() if facts.prompt else None)}"
-        fingerprint = hashlib.sha256(both.encode()).hexdigest()[:12]
-    return Checkpoint(
-        config=RagConfig(question_encoder=encoder.model.config.to_dict(), generator=generator.config.to_dict()),
-        question_encoder=encoder.model.to(device),
-        generator=generator,
-        question_tokenizer=encoder.tokenizer,
-        generator_tokenizer=_read_tokenizer(base, GENERATOR, None),
-        facts=facts,
-        fingerprint=fingerprint,
-        generation=_read_generation(folder, generator.generation_config),
-        prompt=facts.prompt,
-        question_head=encoder.head and encoder.head.to(device),
     )
 
 
@@ -238,7 +198,7 @@ def _load_reader(folder: Path, facts: Facts, device: str, dtype: Dtype, bare: bo
         question_encoder=encoder.model.to(device),
         generator=reader,
         question_tokenizer=encoder.tokenizer,
-        generator_tokenizer=_read_tokenizer(folder, READER, None),
+        generator_tokenizer=read_tokenizer(folder, READER),
         facts=facts,
         fingerprint=fingerprint_of(folder),
         generation=GenerationConfig(),
@@ -247,21 +207,13 @@ def _load_reader(folder: Path, facts: Facts, device: str, dtype: Dtype, bare: bo
     )
 
 
-def question_encoder_of(folder: Path, base: Path) -> Path:
-    """The folder of a causal checkpoint's question encoder: its own where it has one, else its base's."""
-    own = folder / QUESTION_ENCODER
-    return own if own.is_dir() else base / QUESTION_ENCODER
-
-
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     """Write the whole of it, base tensors included, so that transformers' own classes load the folder.
 
-    Raises SettingInvalid for a causal checkpoint and for a reader, whose folders are whole as they are.
+    Raises SettingInvalid for a checkpoint of another kind, whose folder is whole as it is.
     """
-    if checkpoint.prompt is not None or checkpoint.facts.reader is not None:
-        raise SettingInvalid(
-            setting="checkpoint", reason="the folder of a causal checkpoint or a reader is whole: copy it."
-        )
+    if checkpoint.facts.kind != "rag":
+        raise SettingInvalid(setting="checkpoint", reason=f"the folder of a {checkpoint.facts.kind} is whole: copy it.")
     model = transformers.RagTokenForGeneration(
         config=checkpoint.config,
         # base tensors that both models read from one file share its memory, which is no tie that could be written
@@ -361,7 +313,7 @@ def _read_config(folder: Path) -> RagConfig:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"config.json: {first_line(error)}") from error
 
 
-def _read_generation(folder: Path, default: GenerationConfig) -> GenerationConfig:
+def read_generation(folder: Path, default: GenerationConfig) -> GenerationConfig:
     """What generation_config.json says; `default`, which transformers makes of config.json, where there is none."""
     if not (folder / GENERATION_FILE).is_file():
         return default
@@ -383,9 +335,13 @@ def read_facts(folder: Path) -> Facts:
                 checkpoint=str(folder), reason=f"{FACTS_FILE} has format {content['format']!r}, this version reads 1."
             )
         encoder = content.get("passage_encoder") or {}
-        base = content.get("base")
+        base, kind = content.get("base"), content.get("kind", "rag")
+        known = [*OWN_KINDS, *extensions(KINDS)]
+        if kind not in known:
+            raise ValueError(f"kind is one of {', '.join(known)}, and is {kind!r}")
         return Facts(
             name=content["name"],
+            kind=kind,
             encoder_name=encoder.get("name"),
             encoder_fingerprint=encoder.get("fingerprint"),
             uncased=content.get("uncased"),
@@ -395,10 +351,9 @@ def read_facts(folder: Path) -> Facts:
             max_no_answer=_read_threshold(content.get("no_answer")),
             no_answer=_read_no_answer(content.get("no_answer")),
             prior_scale=_read_scale(content.get("prior_scale")),
-            prompt=_read_causal_prompt(content),
-            adapts=_read_base(content.get("adapts")),
-            question_encoder=_read_base(content.get("question_encoder")),
-            reader=ReaderFacts.parse(content.get("reader")) if content.get("kind") == "reader" else None,
+            prompt=content.get("prompt"),
+            question_encoder=_read_lender(content.get("question_encoder")),
+            reader=ReaderFacts.parse(content.get("reader")) if kind == "reader" else None,
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"{FACTS_FILE}: {error!r}") from error
@@ -424,22 +379,14 @@ def _read_scale(content: Any) -> float:
     return float(content)
 
 
-def _read_causal_prompt(content: dict[str, Any]) -> CausalPrompt | None:
-    """The prompt of a causal checkpoint. Raises ValueError for a kind that is none."""
-    kind = content.get("kind", "rag")
-    if kind not in get_args(CheckpointKind):
-        raise ValueError(f"kind is one of {get_args(CheckpointKind)}, and is {kind!r}")
-    return CausalPrompt.parse(content.get("prompt")) if kind == "causal" else None
-
-
-def _read_base(content: Any) -> AdapterBase | None:
-    """Raises ValueError or TypeError for what names no base."""
+def _read_lender(content: Any) -> Lender | None:
+    """Raises ValueError or TypeError for what names no checkpoint."""
     if content is None:
         return None
-    base = AdapterBase(**content)
-    if not (isinstance(base.checkpoint, str) and base.sha256 and isinstance(base.sha256, dict)):
-        raise ValueError(f"a base needs a checkpoint and the sha256 of its weights, and has {content}")
-    return base
+    lender = Lender(**content)
+    if not (isinstance(lender.checkpoint, str) and lender.sha256 and isinstance(lender.sha256, dict)):
+        raise ValueError(f"question_encoder needs a checkpoint and the sha256 of its weights, and has {content}")
+    return lender
 
 
 def _read_model(content: Any) -> ModelKind | None:
@@ -477,7 +424,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _read_tokenizer(folder: Path, name: str, config: Any) -> PreTrainedTokenizerBase:
+def read_tokenizer(folder: Path, name: str, config: Any = None) -> PreTrainedTokenizerBase:
+    """The tokenizer in folder `name`. Raises CheckpointInvalid."""
     path = folder / name
     if not path.is_dir():
         raise CheckpointInvalid("tokenizer", checkpoint=str(folder), folder=name, reason="it is not there")
@@ -491,7 +439,7 @@ def _read_tokenizer(folder: Path, name: str, config: Any) -> PreTrainedTokenizer
 def fingerprint_of(folder: Path) -> str:
     """Twelve hex digits over everything that decides an answer: weights, configuration, tokenizers, base."""
     digest = hashlib.sha256()
-    parts = (QUESTION_TOKENIZER, GENERATOR_TOKENIZER, QUESTION_ENCODER, GENERATOR, ADAPTER, READER)
+    parts = (QUESTION_TOKENIZER, GENERATOR_TOKENIZER, QUESTION_ENCODER, GENERATOR, READER)
     files = [*folder.glob("*"), *(path for part in parts for path in (folder / part).rglob("*"))]
     for path in sorted(files):
         if path.is_file() and path.suffix in {".safetensors", ".bin", ".json", ".txt", ".model", ".jinja"}:

@@ -78,9 +78,7 @@ class EncoderDecoder(TokenGenerator):
         return [*ids[:end], *ids[kept:]]
 
     @torch.inference_mode()
-    def encode(
-        self, questions: Sequence[str], passages: Sequence[Sequence[Passage]], book: object | None = None
-    ) -> EncodedPassages:
+    def encode(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> EncodedPassages:
         """Encode each question with each of its passages. Nothing is kept: the encoder reads both as one text."""
         return self.encode_ids(
             [

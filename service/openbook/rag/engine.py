@@ -1,8 +1,7 @@
 """The whole model behind one door: questions and a leased snapshot in, answers with their provenance out.
 
 The engine keeps nothing of a question and no index: the snapshot is an argument, so that no answer can read two
-versions. What a causal generator keeps of passages belongs to their snapshot and goes with it. The engine is safe to
-call from several threads.
+versions. The engine is safe to call from several threads.
 
 Each call takes the questions of a batch and gives each the result that it has alone. Their `seconds` are those of the
 batch. An error fails the whole batch. `between_steps` is called before each decoder step; an exception from it stops
@@ -32,7 +31,6 @@ from openbook.entities import (
     GeneratorStatus,
     Hypothesis,
     IndexVersion,
-    KeptStats,
     LeftOut,
     ModelKind,
     Passage,
@@ -128,12 +126,10 @@ class RagEngine:
         reranker: Reranker | None = None,
         *,
         generator: Generator | None = None,
-        passage_bytes: int = 0,
         keep_weights: bool = True,
     ) -> None:
-        """`generator` is one that was made of the checkpoint already. Else a causal generator keeps `passage_bytes` of
-        what it reads of each snapshot's passages, while that is open; and without `keep_weights` the checkpoint serves
-        no other engine, and no weight is in memory twice."""
+        """`generator` is one that was made of the checkpoint already. Without `keep_weights` the
+        checkpoint serves no other engine, and no weight is in memory twice."""
         self._checkpoint = checkpoint
         facts = checkpoint.facts
         self._question_encoder = QuestionEncoder(checkpoint, keep_weights=keep_weights)
@@ -146,7 +142,7 @@ class RagEngine:
         if reranker is not None:
             self._retrievers["reranked"] = RerankedRetriever(reranker)
         if generator is None:
-            generator = open_generator(checkpoint, passage_bytes=passage_bytes, keep_weights=keep_weights)
+            generator = open_generator(checkpoint, keep_weights=keep_weights)
         self._generator = generator
         status = generator.status()
         self._facts = EngineFacts(
@@ -176,14 +172,6 @@ class RagEngine:
     def close(self) -> None:
         """Let go of what is held outside this process. Nothing may be asked afterwards."""
         self._generator.close()
-
-    def kept(self) -> KeptStats | None:
-        """What a causal generator has kept of passages; None for a generator that keeps nothing."""
-        return self._generator.kept()
-
-    def growth(self, versions: int) -> int:
-        """The bytes that kept passages may still take, where so many versions are open."""
-        return self._generator.growth(versions)
 
     def retriever(self, choice: RetrieverChoice, snapshot: ReadableIndex) -> RetrieverKind:
         """The retriever that `choice` means for this version.
@@ -218,7 +206,7 @@ class RagEngine:
             for number, listener in listeners.items():
                 listener.tell(retrievals[number])
         between_steps()
-        return self.answers(self.read(questions, found, snapshot), options, between_steps, listeners)
+        return self.answers(self.read(questions, found), options, between_steps, listeners)
 
     def score(
         self,
@@ -234,7 +222,7 @@ class RagEngine:
         self._generator.target_ids(targets)
         found = self._find(questions, snapshot, options, between_steps)
         between_steps()
-        return self.scores(self.read(questions, found, snapshot), targets, options, between_steps)
+        return self.scores(self.read(questions, found), targets, options, between_steps)
 
     @torch.inference_mode()
     def retrieve(
@@ -248,8 +236,8 @@ class RagEngine:
         return _retrievals(self._find(questions, snapshot, options, between_steps))
 
     @torch.inference_mode()
-    def read(self, questions: Sequence[str], found: Searched, book: object | None = None) -> Read:
-        """Read K passages with each question, wherever they come from; `book` as `Generator.encode` has it.
+    def read(self, questions: Sequence[str], found: Searched) -> Read:
+        """Read K passages with each question, wherever they come from.
 
         K = 0 is the closed book of the paper's baselines: p(y | x) of the question alone. Raises InvalidRequest for a
         question that the generator cannot read.
@@ -257,7 +245,7 @@ class RagEngine:
         started = time.perf_counter()
         doc_scores = torch.tensor([one.doc_scores for one in found.retrieved], dtype=torch.float64)  # (Q, K)
         if doc_scores.shape[1]:
-            encoded = self._generator.encode(questions, [one.passages for one in found.retrieved], book)
+            encoded = self._generator.encode(questions, [one.passages for one in found.retrieved])
         else:
             # one row with probability 1
             encoded = self._generator.encode_questions(questions)

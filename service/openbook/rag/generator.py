@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from openbook.entities import AnswerOptions, GeneratorStatus, Hypothesis, KeptStats, ModelKind, Passage
+from openbook.entities import AnswerOptions, GeneratorStatus, Hypothesis, ModelKind, Passage
 from openbook.errors import InvalidRequest
 from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.listening import NOBODY, Certain
@@ -32,13 +32,10 @@ class Generator(ABC):
     """Why an answer is impossible, where one can be."""
 
     @abstractmethod
-    def encode(
-        self, questions: Sequence[str], passages: Sequence[Sequence[Passage]], book: object | None = None
-    ) -> Any:
+    def encode(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Any:
         """Read each question's passages; all questions of a batch have the same number of them.
 
-        What comes back is for `start` alone. `book` is where the passages come from: a generator may keep what it has
-        read of them for as long as the book is there.
+        What comes back is for `start` alone.
         """
 
     def encode_questions(self, questions: Sequence[str]) -> Any:
@@ -61,14 +58,6 @@ class Generator(ABC):
 
     def prepare(self, encoded: Any, options: AnswerOptions, between_steps: BetweenSteps = nothing) -> None:  # noqa: B027
         """Called before the `start` of a decoding: a generator that runs elsewhere is asked here, all of it at once."""
-
-    def kept(self) -> KeptStats | None:
-        """What is kept of passages; None for a generator that keeps nothing."""
-        return None
-
-    def growth(self, books: int) -> int:
-        """The bytes that kept passages may still take, where so many books are open."""
-        return 0
 
     @abstractmethod
     def n_read(self, encoded: Any) -> list[int]:

@@ -81,9 +81,7 @@ class Pointer(Generator):
         self.why_not = f"No passage holds these words as one span of {self.wording.longest_span} tokens or fewer."
 
     @torch.inference_mode()
-    def encode(
-        self, questions: Sequence[str], passages: Sequence[Sequence[Passage]], book: object | None = None
-    ) -> ReadSpans:
+    def encode(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> ReadSpans:
         asked = self.wording.ask(questions, passages)
         logits = iter(self._network([window for one in asked for window in one.windows]))
         scored = []

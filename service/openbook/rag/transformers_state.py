@@ -11,9 +11,6 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from openbook.rag.decoder import BetweenSteps, Targets, next_token_logits, nothing, slices
 
-# Targets that are scored in one pass.
-TARGETS_A_PASS = 8
-
 
 class TransformersState:
     """A `DecoderState` of any encoder-decoder of transformers."""
@@ -35,14 +32,17 @@ class TransformersState:
             self._fan_out(beams)
         elif beams > 1:
             offsets = torch.arange(rows, device=tokens.device)[:, None] * beams  # (R, 1)
-            self._cache.self_attention_cache.reorder_cache((sources + offsets).flatten())
+            order = (sources + offsets).flatten()
+            if not torch.equal(order, torch.arange(len(order), device=order.device)):
+                self._said_cache.reorder_cache(order)
         self.logits = self._step(tokens.reshape(-1, 1)).view(rows, beams, -1)  # (R, B, V)
 
     def read(self, tokens: Sequence[int]) -> Tensor:
         return self._step(torch.tensor([list(tokens)] * self.logits.shape[0], device=self.logits.device))
 
     def forget(self, count: int) -> None:
-        self._cache.self_attention_cache.crop(-count)
+        if count:
+            self._said_cache.crop(-count)
 
     def branch(self, rows: Sequence[int]) -> "TransformersState":
         device = self._mask.device
@@ -56,27 +56,23 @@ class TransformersState:
         return other
 
     def follow(self, targets: Targets, between_steps: BetweenSteps = nothing) -> list[Tensor]:
+        rows, _, vocabulary = self.logits.shape
         followed: list[Tensor] = []
-        for first in range(0, len(targets), TARGETS_A_PASS):
-            some = targets[first : first + TARGETS_A_PASS]
-            log_probs = self.branch(range(self.logits.shape[0]))._follow(some, between_steps)  # (R, C, T)
-            followed += [log_probs[:, c, : len(target)] for c, target in enumerate(some)]
+        for target in targets:
+            log_probs = [torch.log_softmax(self.logits[:, 0], dim=-1)[:, target[0], None]]  # (R, 1)
+            for said in slices(len(target) - 1, rows * vocabulary):
+                between_steps()
+                after = torch.tensor(target[1:][said], device=self.logits.device).expand(rows, -1)  # (R, S)
+                of_all = torch.log_softmax(self.read(target[said]), dim=-1)  # (R, S, V)
+                log_probs.append(of_all.gather(-1, after[..., None])[..., 0])
+            self.forget(len(target) - 1)
+            followed.append(torch.cat(log_probs, dim=-1))
         return followed
 
-    def _follow(self, targets: Targets, between_steps: BetweenSteps) -> Tensor:
-        """(R, C, T): causal, so that padding at the end changes nothing."""
-        rows, count, length = self.logits.shape[0], len(targets), max(map(len, targets))
-        padded = [[*target, *([0] * (length - len(target)))] for target in targets]
-        ids = torch.tensor([padded] * rows, device=self.logits.device)  # (R, C, T)
-        parts = [torch.log_softmax(self.logits, dim=-1).expand(-1, count, -1).gather(-1, ids[..., :1])]  # (R, C, 1)
-        if self._beams < count:
-            self._fan_out(count)
-        for said in slices(length - 1, rows * count * self.logits.shape[-1]):
-            between_steps()
-            log_probs = torch.log_softmax(self._step(ids[..., said].reshape(rows * count, -1)), dim=-1)  # (R * C, S, V)
-            next_tokens = ids[..., 1:][..., said]  # (R, C, S)
-            parts.append(log_probs.view(*next_tokens.shape, -1).gather(-1, next_tokens[..., None])[..., 0])
-        return torch.cat(parts, dim=-1)
+    @property
+    def _said_cache(self) -> DynamicCache:
+        """The keys and values that follow the hypotheses."""
+        return self._cache.self_attention_cache
 
     def _fan_out(self, beams: int) -> None:
         """B copies of each row's one hypothesis, cross-attention included; made once in a decoding."""

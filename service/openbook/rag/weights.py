@@ -123,25 +123,21 @@ def _read_with_base(folder: Path, base: BaseTensors) -> dict[str, torch.Tensor]:
     return _read_tensors(folder) | _read_base(folder, base)
 
 
-def read_causal(folder: Path, dtype: torch.dtype | Literal["auto"]) -> "transformers.PreTrainedModel":
-    """A causal language model in evaluation mode; "auto": in the precision that it is stored in.
-
-    Raises CheckpointInvalid and why.
-    """
-    return _read_auto(transformers.AutoModelForCausalLM, folder, dtype)
-
-
 def read_reader(
     folder: Path, dtype: torch.dtype | Literal["auto"], *, new_head: bool = False
 ) -> "transformers.PreTrainedModel":
     """A span reader in evaluation mode; with `new_head` also an encoder that is to become one. Raises CheckpointInvalid
     and why."""
-    return _read_auto(transformers.AutoModelForQuestionAnswering, folder, dtype, new_head=new_head)
+    return read_auto(transformers.AutoModelForQuestionAnswering, folder, dtype, new_head=new_head)
 
 
-def _read_auto(
+def read_auto(
     kind: Any, folder: Path, dtype: torch.dtype | Literal["auto"], *, new_head: bool = False
 ) -> "transformers.PreTrainedModel":
+    """A model of an Auto class of transformers in evaluation mode; "auto": in the precision that it is stored in.
+
+    Raises CheckpointInvalid and why.
+    """
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (ValueError, KeyError, TypeError, OSError) as error:

@@ -1,4 +1,4 @@
-"""openbook bench: engine, causal, swap, http, index"""
+"""openbook bench: engine, swap, http, index"""
 
 import tempfile
 from contextlib import ExitStack
@@ -70,28 +70,6 @@ def engine(
         # a child writes them: the peak memory of a process also counts for the processes that it starts
         folders = in_child(progress.update, write_shapes, names, Path(made), Path(settings.checkpoint))
         report = measure_engine(folders, plan, progress.update)
-    files.show(report)
-
-
-@with_options
-def causal(
-    settings: Annotated[Settings, "checkpoint", "dtype"],
-    files: ReportFiles,
-    repeats: int = option(5, "Turns at least: each contestant answers once in each.", min=1),
-    n_docs: int = option(5, "K: passages.", min=1),
-    length: int = option(160, "Tokens of a passage.", min=32),
-    new_tokens: int = option(16, "Tokens of an answer; none ends before.", min=1),
-) -> None:
-    """Measure an answer of a causal checkpoint beside transformers: same model, same prompts, one thread.
-
-    The contestants take turns, and a ratio compares those of one turn. They do so until the fastest times agree within
-    5 %, at most four times --repeats. transformers' model is in memory beside the service's.
-    """
-    from openbook_lab.benchmarks.causal import CausalWork, measure_causal
-
-    work = CausalWork(n_docs=n_docs, length=length, new_tokens=new_tokens)
-    with ProgressBar() as progress:
-        report = measure_causal(settings.checkpoint, settings.dtype, work, repeats, progress.update)
     files.show(report)
 
 
@@ -196,7 +174,6 @@ app = group(
     "Measure what the service costs on this machine.",
     {
         "engine": engine,
-        "causal": causal,
         "swap": swap,
         "http": http,
         "index": index,

@@ -13,10 +13,10 @@ from functools import partial
 
 from openbook.entities import Passage, RetrievedPassages
 from openbook.errors import SettingInvalid
-from openbook.rag.causal_generator import CausalGenerator
-from openbook.rag.causal_wording import CausalWording
+from openbook.plugins.generators.causal import CausalGenerator
+from openbook.plugins.generators.causal_wording import CausalWording
+from openbook.plugins.generators.prompt import passage_text
 from openbook.rag.checkpoint import Checkpoint
-from openbook.rag.prompt import passage_text
 from openbook.settings import Settings
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.datasets.question_files import read_qa

@@ -1,9 +1,9 @@
 """What a causal language model is shown and learns: the prompts that serve, each with an answer behind it.
 
-A row is shared | passage | question and opening | answer, in the tokens of `CausalWording`. Two things that serving
+A row is a prompt and an answer, in the tokens of `CausalWording`. Two things that serving
 counts as one count as one here. An answer ends with any of several tokens. And a refusal ("unknown") is the empty
 answer: its probability goes there, so a passage that does not answer teaches the model to end at once or to refuse,
-whichever it prefers. `openbook.rag.causal_decoder` is the same while serving.
+whichever it prefers. `causal_state` of the plug-in is the same while serving.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from openbook.entities import Passage
-from openbook.rag.causal_wording import CausalWording
+from openbook.plugins.generators.causal_wording import CausalWording
 from openbook.rag.decoder import next_token_logits
 from openbook.rag.wording import Wording
 from openbook_lab.training.batches import IGNORED, padded
@@ -85,10 +85,9 @@ def encode_causal(
     """
     encoded = []
     for example in examples:
-        passage = wording.passage(Passage("", example.title, example.text))
         # a line break inside an answer would be its end
         said = wording.target(" ".join(example.answer.split()))
-        prompt = (*wording.shared, *passage, *wording.question(example.question))
+        prompt = wording.row(Passage("", example.title, example.text), example.question)
         encoded.append(CausalExample(prompt, (*said[:-1][: longest_target - 1], said[-1])))
     return encoded
 

@@ -1,7 +1,6 @@
 """A causal language model as the base of a training: by LoRA, or with its generator left as it is."""
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,18 +9,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.rag.adapter import pin
-from openbook.rag.causal_wording import CausalWording
-from openbook.rag.checkpoint import ADAPTER, FACTS_FILE, GENERATOR, QUESTION_ENCODER, question_encoder_of, read_facts
+from openbook.plugins.generators.causal_wording import CausalWording
+from openbook.plugins.generators.prompt import CausalPrompt
+from openbook.rag.checkpoint import FACTS_FILE, GENERATOR, QUESTION_ENCODER, read_facts
 from openbook.rag.encoder_head import read_question_encoder
-from openbook.rag.weights import read_causal
+from openbook.rag.weights import read_auto
 from openbook_lab.training.averaging import CALIBRATED
 from openbook_lab.training.base import Base, check_passage_encoder, find_base, kind_of, read_object
-from openbook_lab.training.lora import add_lora, lora_parameters, lora_state, save_lora
+from openbook_lab.training.lora import add_lora, lora_parameters, lora_state, merged
 from openbook_lab.training.models import RagModels
 from openbook_lab.training.recipe import GENERATOR as GENERATOR_PARTS
 from openbook_lab.training.recipe import WORD_EMBEDDINGS, TrainingConfig
@@ -29,7 +28,7 @@ from openbook_lab.training.weights import generation_of, write_json
 
 
 class CausalBase(Base):
-    """A folder that `openbook checkpoint compose` wrote, or that was trained from one; `config` is its generator's."""
+    """A folder that `openbook checkpoint compose` or a training wrote; `config` is its generator's."""
 
     __slots__ = ()
 
@@ -39,9 +38,8 @@ class CausalBase(Base):
             raise SettingInvalid(setting="--closed-book", reason="a causal checkpoint has none")
         if config.joint.silence:
             raise SettingInvalid(setting="joint.silence", reason="it is for a BART or T5; a causal checkpoint takes 0")
-        is_trained = config.generator_lora is not None or (self.folder / ADAPTER).is_dir()
         stages = [stage for stage in (config.reading, config.joint) if stage.steps]
-        if not is_trained and any(not set(stage.freeze) >= GENERATOR_PARTS for stage in stages):
+        if config.generator_lora is None and any(not set(stage.freeze) >= GENERATOR_PARTS for stage in stages):
             raise SettingInvalid(
                 setting="--generator-lora",
                 reason="a causal language model is trained by LoRA: give its rank, or --freeze generator",
@@ -52,26 +50,23 @@ class CausalBase(Base):
             )
 
     def models(self, dimension: int, lora: int | None = None) -> RagModels:
-        """As of any base; the generator gets LoRA of rank `lora`, or what its checkpoint has already."""
-        facts, base = read_facts(self.folder), self._root
-        assert facts.prompt is not None, "a causal checkpoint has a prompt"
-        generator = read_causal(base / GENERATOR, torch.float32)
-        adapter = self.folder / ADAPTER
-        if adapter.is_dir() or lora is not None:
-            add_lora(generator, lora, adapter if adapter.is_dir() else None)
-        encoder = read_question_encoder(question_encoder_of(self.folder, base), torch.float32)
-        ends = generator.generation_config.eos_token_id
+        """As of any base; the generator gets LoRA of rank `lora`."""
+        facts = read_facts(self.folder)
+        generator = read_auto(AutoModelForCausalLM, self.folder / GENERATOR, torch.float32)
+        if lora is not None:
+            add_lora(generator, lora)
+        encoder = read_question_encoder(self.folder / QUESTION_ENCODER, torch.float32)
         wording = CausalWording.of(
             facts.name,
             self.generator_tokenizer(),
-            facts.prompt,
-            ends=[ends] if isinstance(ends, int) else list(ends or ()),
+            CausalPrompt.parse(facts.prompt),
+            ends=generator.generation_config.eos_token_id,
             positions=self.positions,
         )
         return RagModels(encoder.model, generator, encoder.tokenizer, wording, self.prior)
 
     def generator_tokenizer(self) -> Any:
-        return AutoTokenizer.from_pretrained(self._root / GENERATOR, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(self.folder / GENERATOR, trust_remote_code=False)
 
     def trained(self, generator: PreTrainedModel) -> dict[str, Tensor]:
         """LoRA alone: nothing else of a language model is trained."""
@@ -81,20 +76,12 @@ class CausalBase(Base):
         generator.load_state_dict(state, strict=False)
 
     def save(self, folder: Path, models: RagModels, config: TrainingConfig, passage_encoder: PassageEncoder) -> None:
-        """Write what differs from the base."""
-        joint = config.joint.steps and "question-encoder" not in config.joint.freeze
-        trained = bool(joint or config.retrieval.steps)
-        save_adapted(folder, models, self.folder, name=config.name, place=config.output, trained=trained)
+        """Write a whole checkpoint: the base's parts, and those that were trained."""
+        save_causal(folder, models, self.folder, name=config.name)
 
     @property
     def has_question_encoder(self) -> bool:
         return True
-
-    @property
-    def _root(self) -> Path:
-        """The folder of the language model's own weights."""
-        facts = read_facts(self.folder)
-        return self.folder if facts.adapts is None else facts.adapts.find(self.folder)
 
 
 def is_causal(folder: Path | None) -> bool:
@@ -108,9 +95,7 @@ def open_base(folder: Path | None, *, passage_encoder: PassageEncoder, decoder_l
         return find_base(folder, passage_encoder=passage_encoder, decoder_layers=decoder_layers)
     if decoder_layers:
         raise SourceInvalid(source=folder, reason="it has a decoder, so decoder layers cannot be chosen")
-    facts = read_facts(folder)
-    root = folder if facts.adapts is None else facts.adapts.find(folder)
-    questions = question_encoder_of(folder, root)
+    questions = folder / QUESTION_ENCODER
     config = read_object(questions / "config.json") if (questions / "config.json").is_file() else {}
     if (questions / "modules.json").is_file() or config.get("model_type") != "dpr":
         raise SourceInvalid(
@@ -119,33 +104,24 @@ def open_base(folder: Path | None, *, passage_encoder: PassageEncoder, decoder_l
             "of a RAG checkpoint, such as --question-encoder openbook-mini",
         )
     check_passage_encoder(folder, {"question_encoder": config}, passage_encoder)
-    return CausalBase("generator", folder, read_object(root / GENERATOR / "config.json"))
+    return CausalBase("generator", folder, read_object(folder / GENERATOR / "config.json"))
 
 
-def save_adapted(folder: Path, models: RagModels, base: Path, *, name: str, place: Path, trained: bool) -> None:
-    """Write what differs from the causal checkpoint in folder `base`, and where that is as seen from `place`.
-
-    The question encoder is written where it was `trained`, now or before.
-    """
+def save_causal(folder: Path, models: RagModels, base: Path, *, name: str) -> None:
+    """Write the causal checkpoint that training made of the one in folder `base`."""
     folder.mkdir(parents=True, exist_ok=True)
-    facts = json.loads((base / FACTS_FILE).read_text(encoding="utf-8"))
-    root = read_facts(base).adapts
-    origin = base if root is None else root.find(base)
+    # tokenizers, templates, and what was not trained
+    for part in (GENERATOR, QUESTION_ENCODER):
+        shutil.copytree(base / part, folder / part, dirs_exist_ok=True)
     if lora_parameters(models.generator):
-        save_lora(models.generator, folder / ADAPTER)
+        for weights in (folder / GENERATOR).glob("*.safetensors*"):
+            weights.unlink()
+        stored = getattr(torch, read_object(base / GENERATOR / "config.json").get("dtype") or "float32")
+        merged(models.generator).to(stored).save_pretrained(folder / GENERATOR)
+    models.question_encoder.save_pretrained(folder / QUESTION_ENCODER)
     generation_of(models.generator).save_pretrained(folder)
-    own = base / QUESTION_ENCODER
-    if trained:
-        models.question_encoder.save_pretrained(folder / QUESTION_ENCODER)
-        models.question_tokenizer.save_pretrained(folder / QUESTION_ENCODER)
-    elif root is not None and own.is_dir():
-        shutil.copytree(own, folder / QUESTION_ENCODER)
-    parts = (GENERATOR,) if (folder / QUESTION_ENCODER).is_dir() else (GENERATOR, QUESTION_ENCODER)
-    # a package is found by its name wherever it is installed, a folder by the way to it
-    packaged = root is not None and not (base / root.checkpoint).is_dir()
-    way = os.path.relpath(origin.resolve(), place.resolve())
-    adapts = {"checkpoint": root.checkpoint if root is not None and packaged else way, "sha256": pin(origin, parts)}
+    facts = json.loads((base / FACTS_FILE).read_text(encoding="utf-8"))
     kept = {key: value for key, value in facts.items() if key not in CALIBRATED}
     if models.prior.bm25:
         kept["prior"] = asdict(models.prior)
-    write_json(folder / FACTS_FILE, {**kept, "name": name, "adapts": adapts})
+    write_json(folder / FACTS_FILE, {**kept, "name": name})

@@ -8,8 +8,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from openbook.entities import AnswerOptions, Passage
+from openbook.plugins.generators.causal_wording import CausalWording
 from openbook.rag import marginal
-from openbook.rag.causal_wording import CausalWording
 from openbook.rag.generator import Generator
 from openbook.rag.wording import Wording
 from openbook_lab.datasets.qa_metrics import exact_match, f1

@@ -1,49 +1,42 @@
 """LoRA (Hu et al. 2021) on a causal generator: what training adds to a model whose own weights it leaves alone.
 
-The package peft puts two small matrices beside every linear layer. `openbook.rag.adapter` reads what is written here.
+The package peft puts two small matrices beside every linear layer; the checkpoint that is written has their product in
+its weights.
 """
 
 import copy
 import importlib.util
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from openbook.errors import SettingInvalid
-from openbook.rag.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS, PREFIX, read_adapter
 
 # What is added counts alpha / rank times: twice, whatever the rank.
 ALPHA_OF_RANK = 2
 
 
-def add_lora(generator: PreTrainedModel, rank: int | None, adapter: Path | None = None) -> None:
+def add_lora(generator: PreTrainedModel, rank: int) -> None:
     """Put LoRA beside every linear layer but the one that gives logits, in place: it changes nothing yet.
 
-    With an `adapter` its matrices are taken. Raises SettingInvalid for another rank than the adapter's, and without
-    the package peft.
+    Raises SettingInvalid without the package peft.
     """
     if importlib.util.find_spec("peft") is None:
         raise SettingInvalid(setting="--generator-lora", reason="it needs peft: pip install 'openbook-lab[lora]'")
 
-    from peft import LoraConfig, inject_adapter_in_model, set_peft_model_state_dict
+    from peft import LoraConfig, inject_adapter_in_model
 
-    config, tensors = read_adapter(adapter) if adapter is not None else ({}, {})
-    if rank is not None and config.get("r", rank) != rank:
-        raise SettingInvalid(
-            setting="--generator-lora", reason=f"the base has an adapter of rank {config['r']}: go on with that"
-        )
-    known = {name: config[name] for name in ("r", "lora_alpha", "target_modules") if name in config}
-    fresh: dict[str, Any] = {"r": rank, "lora_alpha": ALPHA_OF_RANK * (rank or 0), "target_modules": "all-linear"}
-    lora = LoraConfig(task_type="CAUSAL_LM", fan_in_fan_out=_is_transposed(generator), **(fresh | known))
+    lora = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=rank,
+        lora_alpha=ALPHA_OF_RANK * rank,
+        target_modules="all-linear",
+        fan_in_fan_out=_is_transposed(generator),
+    )
     inject_adapter_in_model(lora, generator)
-    if tensors:
-        set_peft_model_state_dict(generator, {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items()})
 
 
 def lora_parameters(generator: PreTrainedModel) -> list[torch.nn.Parameter]:
@@ -66,23 +59,6 @@ def merged(generator: PreTrainedModel) -> PreTrainedModel:
         layer.merge()
         setattr(whole.get_submodule(parent), last, layer.base_layer)
     return whole
-
-
-def save_lora(generator: PreTrainedModel, folder: Path) -> None:
-    """Write the matrices in peft's format, in float16."""
-    from peft import get_peft_model_state_dict
-
-    folder.mkdir(parents=True, exist_ok=True)
-    # peft keeps the configuration of each adapter of a model by its name
-    config = generator.peft_config["default"].to_dict() | {"inference_mode": True}
-    plain = {name: sorted(value) if isinstance(value, set) else value for name, value in config.items()}
-    (folder / ADAPTER_CONFIG).write_text(json.dumps(plain, indent=2, default=str) + "\n", encoding="utf-8")
-    tensors = {
-        f"{PREFIX}{name}": tensor.detach().to("cpu", torch.float16).contiguous()
-        for name, tensor in get_peft_model_state_dict(generator).items()
-    }
-    save_file(tensors, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
-    (folder / ADAPTER_WEIGHTS).chmod(0o644)
 
 
 def _named(generator: PreTrainedModel) -> Iterator[tuple[str, torch.nn.Parameter]]:

@@ -10,8 +10,8 @@ from transformers import AutoTokenizer
 
 from openbook.errors import SettingInvalid
 from openbook.indexing.passage_encoder import minilm_folder
+from openbook.plugins.generators.composing import compose, names_its_passage_encoder
 from openbook.rag.checkpoint import FACTS_FILE, READER, read_facts
-from openbook.rag.composing import compose, names_its_passage_encoder
 from openbook.rag.pointer import positions_of
 from openbook.rag.reader_wording import ReaderFacts, ReaderWording
 from openbook.rag.weights import WEIGHT_PATTERNS, read_reader

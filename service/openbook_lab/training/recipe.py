@@ -207,7 +207,7 @@ class TrainingInputs:
     )
     generator_lora: int | None = option(
         None,
-        "Train a causal generator by LoRA of this rank; the checkpoint then holds the difference to --base alone.",
+        "Train a causal generator by LoRA of this rank, which the checkpoint's weights then hold.",
         metavar="RANK",
         min=1,
     )

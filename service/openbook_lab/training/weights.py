@@ -26,7 +26,8 @@ from openbook.indexing.passage_encoder import (
     PassageEncoder,
     minilm_folder,
 )
-from openbook.rag.causal_wording import CausalWording
+from openbook.plugins.generators.causal import CausalGenerator
+from openbook.plugins.generators.causal_wording import CausalWording
 from openbook.rag.checkpoint import (
     FACTS_FILE,
     GENERATOR_TOKENIZER,
@@ -118,6 +119,7 @@ def _served_causal(models: RagModels, wording: CausalWording) -> Checkpoint:
         fingerprint="",
         generation=generation_of(models.generator),
         prompt=wording.prompt,
+        opens=CausalGenerator,
     )
 
 

@@ -48,7 +48,7 @@ BOTH_KINDS = pytest.mark.parametrize("engine", ["tiny_checkpoint", CAUSAL], indi
 @pytest.fixture(scope="session")
 def engine(tiny_checkpoint: Path, request: pytest.FixtureRequest) -> RagEngine:
     named = getattr(request, "param", "tiny_checkpoint")
-    return RagEngine(load_checkpoint(request.getfixturevalue(named), bare=True), passage_bytes=1 << 20)
+    return RagEngine(load_checkpoint(request.getfixturevalue(named), bare=True))
 
 
 @pytest.fixture

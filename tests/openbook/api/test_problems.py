@@ -128,8 +128,7 @@ def test_the_document_lists_every_metric(client: TestClient) -> None:
     served = {name for name, _ in types if not name.endswith("_created")}
     section = DOCUMENT.read_text(encoding="utf-8").split("\n## GET /metrics\n")[1].split("\n## ")[0]
     documented = set(re.findall(r"`(openbook_\w+)`", section))
-    # a causal checkpoint alone keeps what it reads of passages
-    assert {name for name in documented if not name.startswith("openbook_passage_cache_")} == served
+    assert documented == served
 
 
 @pytest.mark.parametrize(

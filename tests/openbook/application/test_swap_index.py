@@ -365,24 +365,6 @@ def test_two_indexes_that_do_not_fit_are_refused_unless_the_old_one_goes_first(r
     assert swaps_counted(replica.telemetry) == {"index_too_large": 1, "ok": 2}
 
 
-def test_room_for_what_the_engine_keeps_of_each_version_is_needed_as_well(start: Start) -> None:
-    asked: list[int] = []
-
-    def growth(versions: int) -> int:
-        asked.append(versions)
-        return 100 * versions
-
-    replica = start(growth=growth)
-    both = size_of(replica.store, "tiny-2016") + size_of(replica.store, "tiny-2018")
-    replica.free[0] = both + 199
-    with pytest.raises(IndexTooLarge) as raised:
-        replica.swap_index.begin("tiny-2018").result(TIMEOUT)
-    assert raised.value.data["needed"] == size_of(replica.store, "tiny-2018") + 200
-    replica.free[0] = both + 200
-    assert replica.swap_index.begin("tiny-2018").result(TIMEOUT).generation == 1
-    assert asked == [2, 2]
-
-
 @two_residents
 def test_a_resident_that_is_not_live_goes_before_a_swap_is_refused(replica: Replica, third: str) -> None:
     replica.swap_index.load("tiny-2018").result(TIMEOUT)

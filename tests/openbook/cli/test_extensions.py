@@ -28,7 +28,6 @@ def test_without_the_lab_help_does_not_list_its_commands(alone: None, run: Run) 
     listed = [line.split()[0] for line in run("--help").out.partition("Commands:")[2].splitlines() if line.strip()]
     assert listed == ["open", "serve", "ask", "demo", "index", "checkpoint"]
     assert [line.split()[0] for line in run("checkpoint", "--help").out.partition("Commands:")[2].splitlines()[1:]] == [
-        "compose",
         "show",
         "export",
     ]

@@ -130,7 +130,7 @@ def engine(tiny: Subject, request: pytest.FixtureRequest) -> RagEngine:
     named = getattr(request, "param", None)
     if named is None:
         return RagEngine(tiny.checkpoint)
-    return RagEngine(load_checkpoint(request.getfixturevalue(named), bare=True), passage_bytes=1 << 20)
+    return RagEngine(load_checkpoint(request.getfixturevalue(named), bare=True))
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import torch
 
 from openbook.errors import CheckpointInvalid, CheckpointNotFound
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
+from openbook.plugins.generators.composing import compose
 from openbook.rag.checkpoint import load_checkpoint
-from openbook.rag.composing import compose
 from openbook.rag.reranker import load_reranker
 from tests.places import ROOT
 

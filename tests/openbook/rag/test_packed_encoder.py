@@ -19,9 +19,9 @@ from transformers import (
 
 from openbook.entities import AnswerOptions
 from openbook.errors import SettingInvalid
+from openbook.plugins.generators.composing import compose
 from openbook.rag import packed_encoder
 from openbook.rag.checkpoint import load_checkpoint
-from openbook.rag.composing import compose
 from openbook.rag.engine import RagEngine
 from openbook.rag.open_generator import open_generator
 from openbook.rag.packed_encoder import PackedEncoder, can_pack, pad_states

@@ -16,7 +16,6 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from openbook.entities import Answer, AnswerOptions, AnswerToken, Hypothesis, ModelKind, Passage, Retrieval
 from openbook.errors import CheckpointInvalid, InvalidRequest
-from openbook.rag.adapter import pin
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.rag.listening import Listener
@@ -25,6 +24,7 @@ from openbook.rag.open_generator import open_generator
 from openbook.rag.pointer import Pointer
 from openbook.rag.retriever import QuestionEncoder
 from openbook.rag.spans import Normalisation
+from openbook.storage.durable import sha256_of
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.readers import FAMILIES, write_pointer
 from tests.openbook.rag.conftest import Case, make_case
@@ -396,7 +396,8 @@ def test_a_reader_leaves_its_question_encoder_to_another_checkpoint(
     folder = write_pointer(tmp_path / "mine", tiny_readers["bert"])
     shutil.rmtree(folder / "question_encoder")
     facts = json.loads((folder / "openbook.json").read_text(encoding="utf-8"))
-    named = {"checkpoint": os.path.relpath(tiny_checkpoint, folder), "sha256": pin(tiny_checkpoint, (".",))}
+    weights = {path.name: sha256_of(path) for path in tiny_checkpoint.glob("*.safetensors")}
+    named = {"checkpoint": os.path.relpath(tiny_checkpoint, folder), "sha256": weights}
     (folder / "openbook.json").write_text(json.dumps(facts | {"question_encoder": named}), encoding="utf-8")
     questions = ["who is the president of peru"]
     vectors = [QuestionEncoder(load_checkpoint(one)).encode(questions) for one in (folder, tiny_checkpoint)]

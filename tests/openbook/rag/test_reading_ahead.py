@@ -10,7 +10,6 @@ import torch
 from openbook.entities import AnswerOptions, Hypothesis
 from openbook.rag import decoding, reading_ahead
 from openbook.rag.bart_decoder import BartState
-from openbook.rag.causal_decoder import CausalState
 from openbook.rag.decoder import DecoderState
 from openbook.rag.engine import RagEngine
 from openbook.rag.generator import Generator
@@ -20,8 +19,8 @@ from openbook.rag.reading_ahead import MOST_ROWS, PATIENCE, ReadingAhead
 from openbook.rag.transformers_state import TransformersState
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.causal import write_causal
+from tests.openbook.plugins.generators.test_causal_exact import Causal, read
 from tests.openbook.rag.conftest import Case, Subject, make_case
-from tests.openbook.rag.test_causal_exact import Causal, read
 from tests.openbook.rag.test_listening import GREEDY, Heard
 from tests.reference.reference import Found
 
@@ -64,7 +63,7 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many tokens each step has read."""
     counts: list[int] = []
-    for kind in (BartState, TransformersState, CausalState):
+    for kind in (BartState, TransformersState):
 
         def counted(self: Any, tokens: Sequence[int], whole: Any = kind.read) -> torch.Tensor:
             counts.append(len(tokens))

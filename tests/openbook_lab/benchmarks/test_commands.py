@@ -66,19 +66,6 @@ def test_http_is_measured_beside_the_bare_engine_and_under_many_clients(
     assert "**Clients at once**" in page
 
 
-def test_a_causal_checkpoint_is_measured_beside_transformers(run: Run, tiny_causal_checkpoint: Path) -> None:
-    found, _, _ = measured(
-        run, "causal", "--checkpoint", tiny_causal_checkpoint, "--dtype", "float32", "--repeats", 2, "--n-docs", 2,
-        "--length", 40, "--new-tokens", 2,
-    )  # fmt: skip
-    (table,) = found["tables"]
-    assert len(table["rows"]) == 6
-    first = table["rows"][0]
-    assert first["contestant"] == "openbook token"
-    assert first["/ openbook token"] == 1.0
-    assert all(row["seconds"] > 0 for row in table["rows"])
-
-
 @pytest.mark.slow
 def test_index_types_are_measured_side_by_side_and_again_with_another_number(run: Run) -> None:
     small = ("--passages", 1000, "--dimension", 32, "--questions", 40, "--threads", 1, "--folder", "bench")

@@ -1,6 +1,5 @@
 """A causal generator in training: it is shown what serving shows, judged as serving judges, and only LoRA is learnt."""
 
-import json
 import math
 import shutil
 from dataclasses import replace
@@ -14,17 +13,16 @@ from torch import Tensor
 from transformers import DPRConfig, DPRQuestionEncoder
 
 from openbook.entities import Passage
-from openbook.errors import CheckpointInvalid, SettingInvalid, SourceInvalid
+from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.rag.causal_generator import CausalGenerator
-from openbook.rag.causal_wording import CausalWording
+from openbook.plugins.generators.causal import CausalGenerator
+from openbook.plugins.generators.causal_wording import CausalWording
+from openbook.plugins.generators.prompt import CausalPrompt
 from openbook.rag.checkpoint import load_checkpoint
-from openbook.rag.description import describe
-from openbook.rag.prompt import CausalPrompt
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training.base import Base
 from openbook_lab.training.causal import causal_token_log_probs, collate_causal, encode_causal
-from openbook_lab.training.causal_base import CausalBase, open_base, save_adapted
+from openbook_lab.training.causal_base import CausalBase, open_base, save_causal
 from openbook_lab.training.examples import NO_ANSWER, ReadingExample
 from openbook_lab.training.joint import JointTask, joint_loss, lsr_loss
 from openbook_lab.training.libraries import Library
@@ -107,7 +105,7 @@ def test_training_gives_the_log_probs_that_serving_gives(architecture: str, tmp_
     models = lora_of(folder, None)
     with torch.no_grad():
         found = log_probs_of(models, *ANSWERS)
-    served_by = CausalGenerator(load_checkpoint(folder, dtype="float64"))
+    served_by = CausalGenerator(load_checkpoint(folder, dtype="float32" if architecture == "gemma2" else "float64"))
     state = served_by.start(served_by.encode([QUESTION], [PASSAGES]))
     for number, answer in enumerate(ANSWERS):
         (one,) = state.follow([served_by.wording.target(answer)])  # (K, T)
@@ -143,7 +141,7 @@ def test_the_gradient_is_that_of_whole_prompts_read_one_by_one_in_float64(adapte
 def plain(models: RagModels, passage: Passage, target: tuple[int, ...]) -> list[Tensor]:
     """p(y_i | x, z, y_<i) of a target by its definition, from passes over whole prompts."""
     wording = wording_of(models)
-    prompt = (*wording.shared, *wording.passage(passage), *wording.question(QUESTION))
+    prompt = wording.row(passage, QUESTION)
 
     @cache
     def shares_after(said: tuple[int, ...]) -> Tensor:
@@ -179,59 +177,16 @@ def test_an_adapter_that_is_merged_says_what_it_said_beside_the_model(
         together = replace(adapted, generator=merged(adapted.generator))
         torch.testing.assert_close(log_probs_of(together, *ANSWERS), beside, atol=1e-4, rtol=0)
         assert float((beside - plain_model).abs().max()) > 0.1
-    output = tmp_path / "mine"
-    save_adapted(output, adapted, base, name="mine", place=output, trained=False)
-    assert {path.name for path in output.iterdir()} == {"adapter", "generation_config.json", "openbook.json"}
-    checkpoint = load_checkpoint(output)
-    with torch.no_grad():
-        loaded = replace(adapted, generator=checkpoint.generator)
-        # the matrices are stored in float16
-        torch.testing.assert_close(log_probs_of(loaded, *ANSWERS), beside, atol=2e-2, rtol=0)
+    save_causal(tmp_path / "mine", adapted, base, name="mine")
+    checkpoint = load_checkpoint(tmp_path / "mine")
+    assert checkpoint.facts.name == "mine"
     assert checkpoint.generation.min_new_tokens == 1
-    said = describe(output)
-    millions = sum(one.numel() for one in lora_parameters(adapted.generator)) / 1e6
-    assert said["adapter"] == f"LoRA of rank 2, {millions:.1f} million numbers"
-    assert said["adapter of"].startswith(str(base))
-    assert said["question encoder"] == "dpr, of the base"
     # what a second training begins with
-    again = lora_of(output, None)
-    with torch.no_grad():
-        torch.testing.assert_close(log_probs_of(again, *ANSWERS), log_probs_of(loaded, *ANSWERS), atol=1e-4, rtol=0)
-    further = tmp_path / "further" / "mine"
-    save_adapted(further, again, output, name="mine", place=further, trained=False)
-    assert (further / "adapter" / "adapter_model.safetensors").read_bytes() == (
-        output / "adapter" / "adapter_model.safetensors"
-    ).read_bytes()
-    assert load_checkpoint(further).facts.adapts is not None
-
-
-def test_a_base_that_is_missing_or_another_is_named(adapted: RagModels, base: Path, tmp_path: Path) -> None:
-    mine = Path(shutil.copytree(base, tmp_path / "base"))
-    output = tmp_path / "mine"
-    save_adapted(output, adapted, mine, name="mine", place=output, trained=False)
-    fingerprint = load_checkpoint(output).fingerprint
-    weights = mine / "generator" / "model.safetensors"
-    before = weights.read_bytes()
-    weights.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
-    with pytest.raises(CheckpointInvalid, match=r"generator/model\.safetensors holds other weights than those"):
-        load_checkpoint(output)
-    weights.unlink()
-    with pytest.raises(
-        CheckpointInvalid, match=r"adapter of the checkpoint \.\./base, and .*\.safetensors is not there"
-    ):
-        load_checkpoint(output)
-    shutil.rmtree(mine)
-    with pytest.raises(CheckpointInvalid, match=r"\.\./base is not there\. Make it with openbook checkpoint compose"):
-        load_checkpoint(output)
-    shutil.copytree(base, mine)
-    config = output / "adapter" / "adapter_config.json"
-    content = json.loads(config.read_text())
-    for name, value in (("use_dora", True), ("use_rslora", True), ("rank_pattern", {"q_proj": 3}), ("r", 0)):
-        config.write_text(json.dumps(content | {name: value}))
-        with pytest.raises(CheckpointInvalid, match=name):
-            load_checkpoint(output)
-    config.write_text(json.dumps(content | {"lora_alpha": 1}))
-    assert load_checkpoint(output).fingerprint != fingerprint
+    for generator in (checkpoint.generator, lora_of(tmp_path / "mine", None).generator):
+        with torch.no_grad():
+            torch.testing.assert_close(
+                log_probs_of(replace(adapted, generator=generator), *ANSWERS), beside, atol=1e-4, rtol=0
+            )
 
 
 def pools(_number: int, size: int) -> list[ReadingExample]:
@@ -356,7 +311,7 @@ def config_of(folder: Path, questions: list[Question], **more: Any) -> TrainingC
 
 
 @pytest.mark.slow
-def test_a_run_writes_the_difference_to_its_base(tmp_path: Path, questions: list[Question]) -> None:
+def test_a_run_writes_a_whole_checkpoint_which_is_a_base_again(tmp_path: Path, questions: list[Question]) -> None:
     with_minilm(tmp_path / "base")
     config = config_of(tmp_path, questions)
     said = said_by(config)
@@ -365,12 +320,8 @@ def test_a_run_writes_the_difference_to_its_base(tmp_path: Path, questions: list
     assert any("open_exact_match" in line for line in said)
     checkpoint = load_checkpoint(config.output)
     assert checkpoint.facts.name == "mine"
-    assert checkpoint.facts.adapts is not None
-    assert (checkpoint.facts.adapts.checkpoint, set(checkpoint.facts.adapts.sha256)) == (
-        "../base",
-        {"generator/model.safetensors"},
-    )
-    assert (config.output / "question_encoder").is_dir()  # joint training moved it
+    assert same_files(config.output / "generator", config.base / "generator") == {True, False}
+    assert same_files(config.output / "question_encoder", config.base / "question_encoder") == {True, False}
     frozen = replace(
         config,
         base=config.output,
@@ -381,7 +332,7 @@ def test_a_run_writes_the_difference_to_its_base(tmp_path: Path, questions: list
         joint=replace(config.joint, loss="lsr", freeze=("word-embeddings", *sorted(GENERATOR))),
     )
     said_by(frozen)
-    assert same_files(frozen.output / "adapter", config.output / "adapter") == {True}
+    assert same_files(frozen.output / "generator", config.output / "generator") == {True}
     assert same_files(frozen.output / "question_encoder", config.output / "question_encoder") == {True, False}
 
 
@@ -412,14 +363,6 @@ def test_what_a_causal_base_cannot_do_is_said_before_anything_long(
     (mine / "question_encoder" / "modules.json").write_text("[]")
     with pytest.raises(SourceInvalid, match="its question encoder is no DPRQuestionEncoder"):
         open_base(mine, passage_encoder=passage_encoder)
-
-
-def test_an_adapter_goes_on_with_its_own_rank(adapted: RagModels, base: Path, tmp_path: Path) -> None:
-    output = tmp_path / "mine"
-    save_adapted(output, adapted, base, name="mine", place=output, trained=False)
-    with pytest.raises(SettingInvalid, match="the base has an adapter of rank 2: go on with that"):
-        lora_of(output, 4)
-    assert len(lora_state(lora_of(output, 2).generator)) == len(lora_state(adapted.generator))
 
 
 def test_a_long_answer_is_cut_and_keeps_its_end(base: Path) -> None:

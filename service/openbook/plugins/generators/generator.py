@@ -20,15 +20,7 @@ from torch import Tensor
 
 from openbook.entities import AnswerOptions, GeneratorStatus, Hypothesis, ModelKind, Passage, Quote
 from openbook.errors import GeneratorLacks, InvalidRequest, SettingInvalid
-from openbook.plugins.generators.server import ModelServer, RowPrompt, together
-from openbook.plugins.generators.settings import GeneratorsSettings
-from openbook.plugins.generators.wire import AnswerEnds, Said, Saying
-from openbook.rag import marginal, provenance
-from openbook.rag.decoder import BetweenSteps, nothing
-from openbook.rag.decoding import sequence_hypothesis
-from openbook.rag.generator import Generator
-from openbook.rag.listening import NOBODY, Certain
-from openbook.rag.prompt import (
+from openbook.plugins.generators.prompt import (
     PASSAGE,
     QUESTION,
     SHORT_ANSWERS,
@@ -38,6 +30,14 @@ from openbook.rag.prompt import (
     passage_text,
     read_prompt,
 )
+from openbook.plugins.generators.server import ModelServer, RowPrompt, together
+from openbook.plugins.generators.settings import GeneratorsSettings
+from openbook.plugins.generators.wire import AnswerEnds, Said, Saying
+from openbook.rag import marginal, provenance
+from openbook.rag.decoder import BetweenSteps, nothing
+from openbook.rag.decoding import sequence_hypothesis
+from openbook.rag.generator import Generator
+from openbook.rag.listening import NOBODY, Certain
 from openbook.settings import Settings
 
 # The end, as answers name it; the server's own has a name that is not always told.
@@ -136,9 +136,7 @@ class ServedGenerator(Generator):
 
     # --- asking --------------------------------------------------------------------------------------------
 
-    def encode(
-        self, questions: Sequence[str], passages: Sequence[Sequence[Passage]], book: object | None = None
-    ) -> AskedPassages:
+    def encode(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> AskedPassages:
         both = zip(questions, passages, strict=True)
         return AskedPassages(passages, [[self._worded(question, one) for one in some] for question, some in both])
 

@@ -12,12 +12,12 @@ import torch
 
 from openbook.entities import AnswerOptions, Hypothesis
 from openbook.errors import GeneratorLacks, InvalidRequest, SettingInvalid
+from openbook.plugins.generators.causal import CausalGenerator
 from openbook.plugins.generators.generator import ServedGenerator, open_served
-from openbook.rag.causal_generator import CausalGenerator
+from openbook.plugins.generators.prompt import CausalPrompt
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.generator import Generator
 from openbook.rag.marginal import doc_log_prior
-from openbook.rag.prompt import CausalPrompt
 from openbook.settings import Settings, settings_class
 from tests.fixtures.causal import PROMPT
 from tests.fixtures.language_servers import LanguageServer, Serving

@@ -18,12 +18,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, 
 from openbook.entities import PriorWeights
 from openbook.errors import CheckpointInvalid, SettingInvalid
 from openbook.extensions import checkpoint_folder
+from openbook.plugins.generators.prompt import LONGEST_PASSAGE, SHORT_ANSWERS, CausalPrompt
 from openbook.rag.checkpoint import FACTS_FILE, GENERATOR, QUESTION_ENCODER, READER, load_checkpoint
 from openbook.rag.encoder_head import QUESTION_PROMPTS, read_head, read_json
 from openbook.rag.hub import find_folder
 from openbook.rag.linear import round_weight
 from openbook.rag.open_generator import open_generator
-from openbook.rag.prompt import LONGEST_PASSAGE, SHORT_ANSWERS, CausalPrompt
 from openbook.rag.reader_wording import ReaderFacts
 from openbook.rag.retriever import QuestionEncoder
 from openbook.rag.weights import SCALES, first_line, quiet, read_reader
@@ -71,9 +71,9 @@ def compose(
 ) -> str:
     """Write a checkpoint to `folder`, which is not there yet, and return its name.
 
-    `generator` is a folder, a hub id or a GGUF file of a causal language model; or `reader` is a folder or hub id of a
-    span reader, an AutoModelForQuestionAnswering. `question_encoder` is a RAG checkpoint,
-    whose question encoder is taken, or a folder or hub id of a sentence-transformers model or a DPRQuestionEncoder.
+    `generator` is a folder, a hub id or a GGUF file of a causal language model, or of a LoRA of peft; or `reader` is a
+    folder or hub id of a span reader, an AutoModelForQuestionAnswering. `question_encoder` is a RAG checkpoint, whose
+    question encoder is taken, or a folder or hub id of a sentence-transformers model or a DPRQuestionEncoder.
     With `new_head` the reader may be an encoder without a head: it gets a random one, to be trained.
     With `weights` the reader's are stored in int8, a quarter of their size; without, in the precision that they have.
     Raises CheckpointInvalid or CheckpointNotFound for a part that cannot be used, and SettingInvalid for parts that do
@@ -167,12 +167,15 @@ def _write_generator(source: str, folder: Path) -> int | None:
         files = _read_gguf(source, gguf)
     try:
         with quiet():
-            model = AutoModelForCausalLM.from_pretrained(
-                found,
-                local_files_only=True,
-                trust_remote_code=False,
-                **({"dtype": "auto", "weights_only": True} | files),
-            )
+            if (found / "adapter_config.json").is_file():
+                model = _merged(found)
+            else:
+                model = AutoModelForCausalLM.from_pretrained(
+                    found,
+                    local_files_only=True,
+                    trust_remote_code=False,
+                    **({"dtype": "auto", "weights_only": True} | files),
+                )
             named = {key: value for key, value in files.items() if key == "gguf_file"}
             tokenizer = AutoTokenizer.from_pretrained(found, local_files_only=True, trust_remote_code=False, **named)
             ends = [model.generation_config.eos_token_id, model.config.get_text_config().eos_token_id]
@@ -183,10 +186,23 @@ def _write_generator(source: str, folder: Path) -> int | None:
                 del model.config.quantization_config
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
+    except SettingInvalid:
+        raise
     except Exception as error:  # the readers of so many formats raise anything
         raise CheckpointInvalid(checkpoint=source, reason=f"as a generator: {first_line(error)}") from error
     positions: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return positions
+
+
+def _merged(folder: Path) -> PreTrainedModel:
+    """The language model that a LoRA was trained on, with its matrices added. Raises SettingInvalid without peft."""
+    if importlib.util.find_spec("peft") is None:
+        raise SettingInvalid(setting="--generator", reason="a LoRA needs peft: pip install 'openbook[lora]'")
+    from peft import AutoPeftModelForCausalLM
+
+    adapted = AutoPeftModelForCausalLM.from_pretrained(folder, dtype="auto", trust_remote_code=False)
+    merged: PreTrainedModel = adapted.merge_and_unload()
+    return merged
 
 
 def _write_reader(source: str, folder: Path, weights: Literal["int8"] | None, new_head: bool) -> None:

@@ -8,16 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from openbook.entities import AnswerOptions, Hypothesis
-from openbook.rag import causal_generator, causal_network, decoder, decoding
-from openbook.rag.causal_decoder import FIRST_SLOTS
-from openbook.rag.causal_generator import CausalGenerator
-from openbook.rag.causal_network import CausalNetwork
-from openbook.rag.checkpoint import load_checkpoint
-from openbook.rag.llama_network import LlamaNetwork
+from openbook.plugins.generators.causal import CausalGenerator
+from openbook.rag import decoder, decoding
+from openbook.rag.checkpoint import Dtype, load_checkpoint
 from openbook.rag.marginal import doc_log_prior
 from tests.fixtures.causal import ARCHITECTURES, PROMPT, write_causal
 from tests.openbook.rag.conftest import Case, make_case
@@ -34,10 +30,10 @@ class Causal:
     generator: CausalGenerator
     exact: Any
 
-    def decode(self, *cases: Case, book: object | None = None, **options: Any) -> list[tuple[Hypothesis, ...]]:
-        encoded = self.generator.encode([case.question for case in cases], [case.passages for case in cases], book)
+    def decode(self, *cases: Case, **options: Any) -> list[tuple[Hypothesis, ...]]:
+        encoded = self.generator.encode([case.question for case in cases], [case.passages for case in cases])
         doc_scores = torch.tensor([case.doc_scores for case in cases], dtype=torch.float64)  # (Q, K)
-        log_prior = doc_log_prior(doc_scores).to(encoded.passages[0].device)
+        log_prior = doc_log_prior(doc_scores).to(encoded.state.logits.device)
         wanted = AnswerOptions(**({"num_answers": 99, "max_new_tokens": TOKENS} | options))
         texts = self.generator.texts(encoded)
         return decoding.decode(self.generator, self.generator.start(encoded), log_prior, wanted, texts=texts)
@@ -67,8 +63,8 @@ class Causal:
         )
 
 
-def read(folder: Path) -> Causal:
-    generator = CausalGenerator(load_checkpoint(folder, dtype="float64"), passage_bytes=1 << 24)
+def read(folder: Path, dtype: Dtype = "float64") -> Causal:
+    generator = CausalGenerator(load_checkpoint(folder, dtype=dtype))
     return Causal(generator, AutoModelForCausalLM.from_pretrained(folder / "generator", dtype=torch.float64))
 
 
@@ -80,16 +76,14 @@ def on(*quick: str) -> pytest.MarkDecorator:
 
 @pytest.fixture(scope="module")
 def causal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Causal:
-    return read(write_causal(tmp_path_factory.mktemp("causal"), request.param))
+    # the attention that Gemma 2 needs has its softmax in float32, which cannot hide what is hidden in float64
+    dtype: Dtype = "float32" if request.param == "gemma2" else "float64"
+    return read(write_causal(tmp_path_factory.mktemp("causal"), request.param), dtype)
 
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Causal:
     return read(write_causal(tmp_path_factory.mktemp("causal"), "llama"))
-
-
-class Book:
-    """What passages come from."""
 
 
 def assert_same(found: Sequence[Hypothesis], expected: Sequence[Found]) -> None:
@@ -112,13 +106,9 @@ def test_rag_token_is_greedy_as_the_reference(causal: Causal) -> None:
     assert len(said) > 3, "a model that repeats one token would prove nothing"
 
 
-# of Llama's own way; without groups of heads; with layers of two kinds; with groups and a window
+# with groups of heads; without; with layers of two kinds; with groups and a window
 @on("llama", "gpt2", "gemma2", "mistral")
-def test_a_batch_of_padded_rows_is_searched_as_each_question_alone(
-    causal: Causal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # so that the cache must grow
-    monkeypatch.setattr(causal_generator, "FIRST_SLOTS", 1)
+def test_a_batch_of_padded_rows_is_searched_as_each_question_alone(causal: Causal) -> None:
     together = [make_case(number, 2, longest=longest) for number, longest in ((20, 2), (21, 25))]
     for case, found in zip(together, causal.decode(*together, num_beams=2, max_new_tokens=4), strict=True):
         assert_same(found, causal.reference(case).rag_token_beam(2, 4))
@@ -134,17 +124,13 @@ def test_rag_sequence_scores_every_candidate_under_every_passage(causal: Causal)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("beams", "n_docs"), [(1, 1), (1, 10), (2, 7), (3, 5), (4, 3), (5, 2), (5, 1)])
-@pytest.mark.parametrize("keeps", [False, True], ids=["read", "kept"])
 @on()
-def test_beams_over_any_number_of_passages(causal: Causal, beams: int, n_docs: int, keeps: bool) -> None:
-    """Batches of two lengths, RAG-Token and both decodings of RAG-Sequence, passages read now or before."""
+def test_beams_over_any_number_of_passages(causal: Causal, beams: int, n_docs: int) -> None:
+    """Batches of two lengths, RAG-Token and both decodings of RAG-Sequence."""
     together = [make_case(number, n_docs, longest=longest) for number, longest in ((40, 4), (41, 16))]
-    book = Book() if keeps else None
-    if keeps:
-        causal.decode(*together, book=book, max_new_tokens=1)
-    by_token = causal.decode(*together, book=book, num_beams=beams)
-    thorough = causal.decode(*together, book=book, num_beams=beams, model="sequence")
-    fast = causal.decode(*together, book=book, num_beams=beams, model="sequence", decoding="fast")
+    by_token = causal.decode(*together, num_beams=beams)
+    thorough = causal.decode(*together, num_beams=beams, model="sequence")
+    fast = causal.decode(*together, num_beams=beams, model="sequence", decoding="fast")
     for number, case in enumerate(together):
         reference = causal.reference(case)
         assert_same(by_token[number], reference.rag_token_beam(beams, TOKENS))
@@ -220,7 +206,7 @@ def test_one_passage_is_what_transformers_generates(causal: Causal, tmp_path: Pa
             prompt=replace(PROMPT, refusals=()),
             stops=1,
         ),
-        dtype="float64",
+        dtype="float32" if causal.exact.config.model_type == "gemma2" else "float64",
     )
     plain = Causal(CausalGenerator(checkpoint), causal.exact)
     said = set()
@@ -241,61 +227,25 @@ def test_one_passage_is_what_transformers_generates(causal: Causal, tmp_path: Pa
     assert len(said) > 3
 
 
-@on("llama", "mistral")
-def test_kept_passages_change_nothing(causal: Causal) -> None:
-    book = Book()
-    case = make_case(11, 4)
-    before = causal.generator.kept()
-    (fresh,) = causal.decode(case, num_beams=2)
-    (read_first,) = causal.decode(case, num_beams=2, book=book)
-    (kept,) = causal.decode(case, num_beams=2, book=book)
-    after = causal.generator.kept()
-    assert fresh == read_first == kept
-    assert (after.hits - before.hits, after.misses - before.misses) == (4, 8)
-    assert after.bytes > 0
-
-
-@on("llama", "mistral")
-def test_rows_and_tokens_are_read_in_groups_that_change_nothing(
-    causal: Causal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_targets_are_read_in_slices_that_change_nothing(llama: Causal, monkeypatch: pytest.MonkeyPatch) -> None:
     case = make_case(12, 4)
     options: dict[str, Any] = {"num_beams": 2, "model": "sequence", "max_new_tokens": 3}
-    (at_once,) = causal.decode(case, **options)
-    widest = []
-    read = CausalNetwork._forward if type(causal.generator._network) is CausalNetwork else LlamaNetwork._forward
-
-    def watched(self: Any, cache: Tensor, tokens: Tensor, *rest: Any) -> Tensor:
-        widest.append(tokens.shape)
-        return read(self, cache, tokens, *rest)
-
-    monkeypatch.setattr(type(causal.generator._network), "_forward", watched)
-    monkeypatch.setattr(causal_network, "MAX_ROWS", 3)
-    for module in (causal_network, causal_generator):
-        monkeypatch.setattr(module, "MAX_TOKENS", 150)
-    monkeypatch.setattr(decoder, "MAX_NUMBERS", 4 * len(causal.generator.tokenizer))
-    (in_groups,) = causal.decode(case, **options)
-    assert max(rows for rows, _ in widest) == 3
-    assert all(rows == 1 or rows * tokens <= 150 for rows, tokens in widest)
-    assert [one.token_ids for one in in_groups] == [one.token_ids for one in at_once]
-    assert [one.log_prob for one in in_groups] == pytest.approx([one.log_prob for one in at_once], abs=1e-9)
+    (at_once,) = llama.decode(case, **options)
+    monkeypatch.setattr(decoder, "MAX_NUMBERS", 4 * len(llama.generator.tokenizer))
+    (in_slices,) = llama.decode(case, **options)
+    assert [one.token_ids for one in in_slices] == [one.token_ids for one in at_once]
+    assert [one.log_prob for one in in_slices] == pytest.approx([one.log_prob for one in at_once], abs=1e-9)
 
 
-@on("llama", "mistral")
-def test_a_batch_takes_the_memory_that_the_documentation_states(causal: Causal) -> None:
-    """2 (keys and values) x layers x heads x size x bytes for each token; Llama has the shared part once for all."""
-    together = [make_case(number, 3, longest=longest) for number, longest in ((13, 5), (14, 20))]
-    encoded = causal.generator.encode([case.question for case in together], [case.passages for case in together])
-    state = causal.generator.start(encoded)
-    config = causal.exact.config
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    a_token = 2 * config.num_hidden_layers * heads * size * 8  # float64
-    assert sum(one.nbytes for one in encoded.passages) == a_token * sum(one.shape[3] for one in encoded.passages)
-    longest = max(one.shape[3] for one in encoded.passages) + max(map(len, encoded.questions))
-    once = isinstance(causal.generator._network, LlamaNetwork)
-    shared = 0 if once else len(causal.generator.wording.shared)
-    assert state._cache.nbytes == 6 * a_token * (shared + longest + FIRST_SLOTS)
+def test_what_is_read_of_passages_is_there_for_a_second_decoding(llama: Causal) -> None:
+    case = make_case(11, 4)
+    encoded = llama.generator.encode([case.question], [case.passages])
+    log_prior = doc_log_prior(torch.tensor([case.doc_scores], dtype=torch.float64))
+    options = AnswerOptions(num_beams=2, max_new_tokens=4)
+    first, second = (
+        decoding.decode(llama.generator, llama.generator.start(encoded), log_prior, options) for _ in range(2)
+    )
+    assert first == second
 
 
 @pytest.mark.gpu
