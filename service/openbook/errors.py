@@ -351,10 +351,16 @@ class HostRefused(OpenbookError):
 class OriginRefused(OpenbookError):
     code = "origin_refused"
     message = (
-        "A browser sent this from {origin!r:.80}, which is no page of this service. Use the service's own page, or "
-        "call it from a program. If this is its own page behind a proxy, let the proxy keep the header Host, or add "
-        "the page's host to the setting OPENBOOK_ALLOWED_HOSTS."
+        "A browser sent this from {origin!r:.80}, which is no page of this service. To let that site ask, add its "
+        "origin to the setting OPENBOOK_ALLOWED_ORIGINS. If this is the service's own page behind a proxy, let the "
+        "proxy keep the header Host, or add the page's host to the setting OPENBOOK_ALLOWED_HOSTS."
     )
+    cases = {
+        "administration": (
+            "A browser sent this from {origin!r:.80}, and no other site may administer. Use the service's own page, "
+            "or call it from a program."
+        ),
+    }
 
 
 # --- what readers say --------------------------------------------------------------------------------------

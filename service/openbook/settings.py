@@ -27,6 +27,8 @@ OTHERS = re.compile(r"IMAGE|DEMO|CHECKPOINTS|TEST_\w+|(\w+_)?(SERVICE_HOST|SERVI
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 _HOST = re.compile(r"\*|[\w.:\[\]-]+")
+# As browsers send it: small letters, no path, and no port that is the usual one.
+_ORIGIN = re.compile(r"(https(?!.*:443$)|http(?!.*:80$))://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
 
 
 def default_indexes() -> Path:
@@ -46,6 +48,11 @@ class Settings(BaseSettings):
         "",
         description="Names that clients call the service by, with commas between them; addresses, localhost and the "
         "name in OPENBOOK_HOST need no entry. * allows any name.",
+    )
+    allowed_origins: str = Field(
+        "",
+        description="Sites whose pages may ask from a browser (CORS), with commas between them, such as "
+        "https://docs.example.org. None of them may administer.",
     )
     trusted_proxies: str = Field(
         "",
@@ -171,6 +178,18 @@ class Settings(BaseSettings):
             if name and not _HOST.fullmatch(name):
                 raise ValueError(f"{name!r} is no name of a host: give the name alone, such as books.example.org")
         return names
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _whole_origins(cls, origins: str) -> str:
+        """A pattern, or a path, would match no origin, in silence."""
+        for origin in map(str.strip, origins.split(",")):
+            if origin and not _ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"{origin!r} is no origin as a browser sends it: give scheme, host in small letters and an unusual "
+                    "port, and no path, such as https://docs.example.org"
+                )
+        return origins
 
     @property
     def indexes_url(self) -> str | None:

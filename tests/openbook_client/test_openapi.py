@@ -30,7 +30,14 @@ MADE = {
     "GET /readyz": CALLS.ready(),
 }
 # for probes, for Prometheus, and for clients of OpenAI's API
-NOT_OF_A_CLIENT = {"GET /healthz", "GET /metrics", "GET /v1/models", "GET /v1/models/{model}"}
+NOT_OF_A_CLIENT = {
+    "GET /healthz",
+    "GET /health",
+    "GET /version",
+    "GET /metrics",
+    "GET /v1/models",
+    "GET /v1/models/{model}",
+}
 NOT_OF_A_CLIENT |= {"POST /v1/chat/completions", "POST /v1/responses", "POST /v1/rerank"}
 OPTIONS = {
     # the method `stream` sends it

@@ -14,9 +14,9 @@ from fastapi import Depends, Header, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from openbook.api.composition import Services
-from openbook.api.hosts import address_in
+from openbook.api.hosts import AllowedHosts, address_in, origin_of
 from openbook.api.writing import Writer
-from openbook.errors import AdminDisabled, InvalidRequest, TooManyAttempts, Unauthorized
+from openbook.errors import AdminDisabled, InvalidRequest, OriginRefused, TooManyAttempts, Unauthorized
 from openbook.settings import Settings
 
 ACTOR = "x-openbook-actor"
@@ -97,10 +97,14 @@ def settings_of(request: Request) -> Settings:
 
 
 async def admin(request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
-    """Let a request with the admin token pass. Raises AdminDisabled, Unauthorized, TooManyAttempts.
+    """Let a request with the admin token pass. Raises OriginRefused, AdminDisabled, Unauthorized, TooManyAttempts.
 
-    A request without a token is no guess and is not counted.
+    A request without a token is no guess and is not counted. A page of another site guesses none, not even one that may
+    ask.
     """
+    hosts: AllowedHosts = request.app.state.hosts
+    if hosts.foreign(request):
+        raise OriginRefused("administration", origin=origin_of(request))
     token = settings_of(request).admin_token
     if token is None or not token.get_secret_value():
         raise AdminDisabled

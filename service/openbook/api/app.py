@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 
 from openbook import __version__
 from openbook.api import feedback, indexes, openapi, operations, passages, questions
@@ -16,7 +17,7 @@ from openbook.api.access import FailedAttempts
 from openbook.api.calls import add_routes
 from openbook.api.composition import end_work, open_services
 from openbook.api.hosts import AllowedHosts
-from openbook.api.middleware import RequestContext
+from openbook.api.middleware import REQUEST_ID, RequestContext
 from openbook.api.page import page_router
 from openbook.api.problems import handle_error
 from openbook.api.tracing import traces_to
@@ -85,7 +86,19 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
     add_routes(app)
     for error in (OpenbookError, HTTPException, RequestValidationError):
         app.add_exception_handler(error, handle_error)
-    app.add_middleware(RequestContext, telemetry=telemetry, hosts=AllowedHosts(settings), traces=traces)
+    app.state.hosts = hosts = AllowedHosts(settings)
+    if hosts.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=hosts.origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("*",),
+            # a public site may ask a service of the reader's own network
+            allow_private_network=True,
+            expose_headers=(REQUEST_ID, "retry-after"),
+        )
+    # the last one added is the outermost
+    app.add_middleware(RequestContext, telemetry=telemetry, hosts=hosts, traces=traces)
     # takes half a second: made for the first reader, and in a thread, so that no other call waits
     document = cache(partial(openapi.document, app, settings))
     app.openapi = document  # type: ignore[method-assign]

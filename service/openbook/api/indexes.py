@@ -21,7 +21,10 @@ C = TypeVar("C", bound=Callable[..., Any])
 R = TypeVar("R", bound=results.Result)
 
 ADMIN = [Depends(admin)]
-ADMIN_PROBLEMS = (errors.InvalidRequest, errors.Unauthorized, errors.TooManyAttempts, errors.AdminDisabled)
+ADMIN_PROBLEMS = (
+    *(errors.InvalidRequest, errors.Unauthorized, errors.TooManyAttempts, errors.AdminDisabled),
+    errors.OriginRefused,
+)
 LOAD_PROBLEMS = (
     *(*ADMIN_PROBLEMS, errors.UnknownIndex, errors.IndexCorrupt, errors.IndexIncompatible, errors.IndexTooLarge),
     *(errors.SwapInProgress, errors.NoLiveIndex, errors.IndexUnreachable, errors.StoreUnreachable),

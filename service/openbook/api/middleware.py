@@ -45,7 +45,7 @@ CLIENT_GONE = 499  # nginx's number; no client sees it
 OK = "ok"
 CANCELLED = "cancelled"
 # Machines ask these every few seconds: lines for them would hide the others, and the metrics count them.
-PROBES = ("/healthz", "/readyz", "/metrics")
+PROBES = ("/healthz", "/health", "/readyz", "/metrics")
 # h11 bounds a head that is not whole yet; a larger head that comes in one piece is refused here
 HEAD_TOO_LARGE = problems.of_http(
     HTTPException(431, f"The address and headers have more than {MAX_HEAD_BYTES} bytes.", {"connection": "close"})

@@ -5,6 +5,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from openbook import __version__
 from openbook.api.access import TheServices
 from openbook.api.index_responses import following_record, generator_record
 from openbook.api.openapi import problem_responses
@@ -24,10 +25,21 @@ class AliveResponse(BaseModel):
     status: str
 
 
+class VersionResponse(BaseModel):
+    version: str
+
+
+@router.get("/health", responses=problem_responses())
 @router.get("/healthz", responses=problem_responses())
 async def healthz() -> AliveResponse:
     """The process is alive."""
     return AliveResponse(status="alive")
+
+
+@router.get("/version", responses=problem_responses())
+async def version() -> VersionResponse:
+    """The version of Openbook that serves."""
+    return VersionResponse(version=__version__)
 
 
 @router.get("/readyz", responses=problem_responses(NoLiveIndex))

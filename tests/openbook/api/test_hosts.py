@@ -64,9 +64,11 @@ def test_a_foreign_page_cannot_post(make_client: MakeClient, headers: dict[str, 
     client = make_client(allowed_hosts="*, book")
     response = client.post("/index/swap", json=SWAP, headers={**ADMIN, **headers})
     assert ended_with(response) == (403, "origin_refused")
-    # no setting lets a page of another site in: CORS is off
-    assert "Use the service's own page, or call it from a program." in response.json()["detail"]
-    assert "If this is its own page behind a proxy, let the proxy keep the header Host" in response.json()["detail"]
+    # the advice holds: test_origins.py follows its first half, the next test the second
+    detail = response.json()["detail"]
+    assert "To let that site ask, add its origin to the setting OPENBOOK_ALLOWED_ORIGINS." in detail
+    assert "If this is the service's own page behind a proxy, let the proxy keep the header Host" in detail
+    assert ended_with(client.get("/index/history", headers={**ADMIN, **headers})) == (403, "origin_refused")
     assert client.get("/index", headers=headers).json()["live"]["generation"] == 0
 
 

@@ -77,9 +77,9 @@ def test_the_access_log_has_the_question_only_where_the_setting_says_so(
 
 def test_probes_that_go_well_are_no_news(reader: TestClient, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "openbook.access"):
-        for path in ("/healthz", "/readyz", "/metrics", "/index", "/nowhere"):
+        for path in ("/healthz", "/health", "/readyz", "/metrics", "/index", "/nowhere"):
             reader.get(path)
         reader.post("/readyz")
     lines = [record for record in caplog.records if "facts" in vars(record)]
     levels = [(record.levelname, vars(record)["facts"]["status"]) for record in lines]
-    assert levels == [("DEBUG", 200)] * 3 + [("INFO", 200), ("INFO", 404), ("INFO", 405)]
+    assert levels == [("DEBUG", 200)] * 4 + [("INFO", 200), ("INFO", 404), ("INFO", 405)]

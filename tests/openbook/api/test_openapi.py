@@ -19,7 +19,8 @@ CALLS = {
     ("get", "/passages/{version}/{passage_id}"),
     *(("get", f"/receipts/{{receipt_id}}{more}") for more in ("", "/replay")),
     *(("post", f"/index/{name}") for name in ("swap", "rollback", "load")),
-    *(("get", f"/{name}") for name in ("healthz", "readyz", "metrics", "v1/models", "v1/models/{model}")),
+    *(("get", f"/{name}") for name in ("healthz", "health", "readyz", "metrics", "version")),
+    *(("get", f"/v1/{name}") for name in ("models", "models/{model}")),
     *(("post", f"/v1/{name}") for name in ("chat/completions", "responses", "rerank")),
 }
 

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
+import openbook
 from openbook.api.app import create_app
 from openbook.api.schemas import AnswerRequest
 from openbook.entities import AnswerOptions
@@ -302,7 +303,8 @@ def test_a_question_is_pinned_to_an_open_version_or_refused(make_client: MakeCli
 
 
 def test_alive_and_ready(client: TestClient, engine: RagEngine) -> None:
-    assert client.get("/healthz").json() == {"status": "alive"}
+    assert client.get("/healthz").json() == client.get("/health").json() == {"status": "alive"}
+    assert client.get("/version").json() == {"version": openbook.__version__}
     response = client.get("/readyz")
     assert response.status_code == 200
     assert response.json() == {

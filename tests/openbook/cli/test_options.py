@@ -19,6 +19,7 @@ from openbook.cli.options import (
     read_settings,
     with_options,
 )
+from openbook.errors import SettingInvalid
 from openbook.indexing.index_spec import NUMBERS
 from openbook.plugins.ready import commands as ready
 from openbook.settings import Settings, settings_class
@@ -170,6 +171,26 @@ def test_what_compose_files_and_kubernetes_set_is_no_setting(monkeypatch: pytest
 @pytest.mark.parametrize("names", ["*", "books.example.org:8000, ::1", "[::1]:8000", "bücher.example", " , a-b_c"])
 def test_names_addresses_and_ports_are_hosts(names: str) -> None:
     assert read_settings(allowed_hosts=names).allowed_hosts == names
+
+
+@pytest.mark.parametrize(
+    "origins",
+    [
+        *("*", "docs.example.org", "https://docs.example.org/", "https://Docs.example.org", "https://*.example.org"),
+        *("https://docs.example.org:443", "http://127.0.0.1:80", "null", "https://a.example;https://b.example"),
+        *("file://", "https://user@docs.example.org", "https://docs.example.org:", "https://docs.example.org,http://"),
+    ],
+)
+def test_an_origin_that_no_browser_sends_is_refused(origins: str) -> None:
+    with pytest.raises(SettingInvalid, match=r"^--allowed-origins: .* is no origin as a browser sends it: give scheme"):
+        read_settings(allowed_origins=origins)
+
+
+@pytest.mark.parametrize(
+    "origins", ["https://docs.example.org", "http://localhost:3000, http://[::1]:8080,", "http://127.0.0.1:443", " , "]
+)
+def test_origins_are_taken_as_browsers_send_them(origins: str) -> None:
+    assert read_settings(allowed_origins=origins).allowed_origins == origins
 
 
 @pytest.mark.parametrize("command", MAKERS, ids=lambda command: str(command.__name__))
