@@ -229,7 +229,10 @@ def test_what_outlasts_the_grace_is_told_to_come_back(
         clients["swap"] = slow_search.ask(server, swap, "/index/swap", **ADMIN)
         until(lambda: app.state.services.swap_index.progress().stage == "drain")
         clients["body"] = connect(server)
-        clients["body"].sendall(head(content_length=99) + b"{")
+        clients["body"].sendall(head(content_length=99, expect="100-continue"))
+        # the service waits for this body: one that it has not taken yet would be reset
+        assert clients["body"].recv(100).startswith(b"HTTP/1.1 100 ")
+        clients["body"].sendall(b"{")
     logging.getLogger("openbook.access").removeHandler(caplog.handler)
     for name, client in clients.items():
         with client:
