@@ -13,7 +13,6 @@ COMMANDS = {
     "bench http": ("--checkpoint", "none"),
     "bench index": ("--type", "none"),
     "bench engine": ("--contestants", "none"),
-    "bench causal": ("--checkpoint", "none"),
     "eval reading": ("none.jsonl",),
     "eval open": ("none.jsonl",),
     "eval posteriors": ("none.jsonl",),
