@@ -93,7 +93,8 @@ MOST_LINES = {
     # openbook FOLDER: build, serve, follow and the page by one command (115)
     # rerank, of which the use case has 9 and the engine 20 (110)
     # ask --chat: reading, showing a turn, one service for all (100)
-    "openbook.cli": 3328,
+    # openbook FOLDER --once says how to ask (2)
+    "openbook.cli": 3330,
     "openbook.indexing": 4905,
     # openbook check (511); twelve kinds of files (422); import, merge, push, mcp and Ray, the core's before (830);
     # language models behind a server (960), and those of this process with their prompts and the command that makes

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import shlex
 import socket
 import sys
 import threading
@@ -78,6 +79,7 @@ def open_folder(
         if not fresh:
             follower.look()
         if once:
+            say(f'ask it: openbook ask --local --indexes {shlex.quote(str(store.folder))} "..."')
             return
         threading.Thread(target=_accompany, args=(settings, follower), name="follow-folder", daemon=True).start()
         serve_settings(settings)

@@ -32,7 +32,7 @@ def test_a_folder_has_an_index_of_its_own_that_keeps_up(run: Run, notes: Path, t
     first = run(notes, "--once", "--encoder", tiny_encoder)
     assert first.code == 0, first.err
     [place] = Path("data/openbook/folders").iterdir()
-    assert str(place) in first.err
+    assert f"openbook ask --local --indexes {place.resolve()}" in first.err
     store = IndexStore(place)
     assert (store.versions(), store.info("My-notes").n_passages) == (("My-notes",), 2)
     (notes / "nepal.md").write_text("Nepal has the largest mountain.")
