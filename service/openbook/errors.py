@@ -6,6 +6,7 @@ and every message stands on this page. What nobody tells apart is one class with
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 
@@ -318,6 +319,55 @@ class DrainTimedOut(OpenbookError):
         "Questions still read the live index after {seconds} s, so {version!r} was not loaded in its place. "
         "The live index keeps serving."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenAnswer:
+    """A guarded question, what its answer breaks, and the answers of the live version and the new one; None: none."""
+
+    question: str
+    broken: str
+    before: str | None
+    after: str | None
+
+
+class GuardFailed(OpenbookError):
+    """Its sentence, which anyone may read, has none of the questions: a guard may name what must never be said."""
+
+    code = "guard_failed"
+    message = (
+        "{n_broken} of {n} guarded answers break in {version!r}, so it was not made live. The history says which. Mend "
+        "the text or the guard, or swap with force."
+    )
+    cases = {
+        "time": (
+            "The check of {version!r} has not ended within {seconds:g} s: {n_left} of {n} guarded questions are left, "
+            "{n_broken} answers break. It was not made live. Allow more time (OPENBOOK_GUARD_S), or swap with force."
+        ),
+    }
+
+    def __init__(self, case: str = "", /, *, broken: tuple[BrokenAnswer, ...], **more: Any) -> None:
+        self.broken = broken
+        super().__init__(case, n_broken=len(broken), **more)
+
+    def told(self) -> str:
+        """Which answers break, for administrators."""
+        each = (f"{one.question}: {one.broken}; now {one.after!r}, before {one.before!r}" for one in self.broken)
+        return " | ".join([f"{len(self.broken)} of {self.data['n']} guarded answers break", *each])
+
+
+class GuardUnavailable(OpenbookError):
+    """Nothing was opened."""
+
+    code = "guard_unavailable"
+    cases = {
+        "none": "The service has no guard: start it with OPENBOOK_GUARD, or swap without one.",
+        "unread": "The guard cannot be read: {reason}. Mend it, or swap with guard false.",
+        "resource": (
+            "Policy 'resource' closes the live index before {version!r} is read, so its answers cannot be checked "
+            "beside it. Use policy 'availability', or swap with guard false."
+        ),
+    }
 
 
 class Unauthorized(OpenbookError):

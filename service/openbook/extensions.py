@@ -8,7 +8,7 @@ from pathlib import Path
 COMMANDS, SOURCES, CHECKPOINTS = "openbook.commands", "openbook.sources", "openbook.checkpoints"
 FILES, STORES, ROUTERS, ENGINES = "openbook.files", "openbook.stores", "openbook.routers", "openbook.engines"
 VECTORS, SETTINGS, ANSWERS = "openbook.vectors", "openbook.settings", "openbook.answers"
-GENERATORS, KINDS = "openbook.generators", "openbook.kinds"
+GENERATORS, KINDS, GUARDS = "openbook.generators", "openbook.kinds", "openbook.guards"
 
 
 def extensions(group: str) -> Mapping[str, EntryPoint]:

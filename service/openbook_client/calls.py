@@ -99,8 +99,15 @@ class LoadOptions(TypedDict, total=False):
     verify: Literal["manifest", "checksum"]
 
 
-class SwapOptions(LoadOptions, total=False):
+class RollbackOptions(LoadOptions, total=False):
     policy: Literal["availability", "resource"] | None
+
+
+class SwapOptions(RollbackOptions, total=False):
+    """`guard`: whether guarded answers must hold; None: where the service has a guard. `force` asks them, and swaps."""
+
+    guard: bool | None
+    force: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +179,7 @@ class Calls:
     def swap(self, version: str, options: SwapOptions) -> Call[Swapped]:
         return self._change("swap", Swapped, {"version": version, **options})
 
-    def rollback(self, options: SwapOptions) -> Call[Swapped]:
+    def rollback(self, options: RollbackOptions) -> Call[Swapped]:
         return self._change("rollback", Swapped, {**options})
 
     def load(self, version: str, options: LoadOptions) -> Call[Loaded]:

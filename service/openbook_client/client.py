@@ -19,6 +19,7 @@ from openbook_client.calls import (
     R,
     Rating,
     RetrieveOptions,
+    RollbackOptions,
     ScoreOptions,
     SwapOptions,
 )
@@ -134,7 +135,7 @@ class Openbook:
         """Make a version live. Returns when it is; a swap that fails leaves the live one."""
         return self._result(self._calls.swap(version, options))
 
-    def rollback(self, **options: Unpack[SwapOptions]) -> Swapped:
+    def rollback(self, **options: Unpack[RollbackOptions]) -> Swapped:
         """Swap to the version that was live before."""
         return self._result(self._calls.rollback(options))
 
@@ -146,7 +147,7 @@ class Openbook:
         """As `swap`, but returns once it has begun; `progress` tells how it goes and ends."""
         return self._result(self._calls.begin(self._calls.swap(version, options)))
 
-    def begin_rollback(self, **options: Unpack[SwapOptions]) -> SwapProgress:
+    def begin_rollback(self, **options: Unpack[RollbackOptions]) -> SwapProgress:
         """As `rollback`, likewise."""
         return self._result(self._calls.begin(self._calls.rollback(options)))
 
@@ -289,7 +290,7 @@ class AsyncOpenbook:
         """Make a version live. Returns when it is; a swap that fails leaves the live one."""
         return await self._result(self._calls.swap(version, options))
 
-    async def rollback(self, **options: Unpack[SwapOptions]) -> Swapped:
+    async def rollback(self, **options: Unpack[RollbackOptions]) -> Swapped:
         """Swap to the version that was live before."""
         return await self._result(self._calls.rollback(options))
 
@@ -301,7 +302,7 @@ class AsyncOpenbook:
         """As `swap`, but returns once it has begun; `progress` tells how it goes and ends."""
         return await self._result(self._calls.begin(self._calls.swap(version, options)))
 
-    async def begin_rollback(self, **options: Unpack[SwapOptions]) -> SwapProgress:
+    async def begin_rollback(self, **options: Unpack[RollbackOptions]) -> SwapProgress:
         """As `rollback`, likewise."""
         return await self._result(self._calls.begin(self._calls.rollback(options)))
 

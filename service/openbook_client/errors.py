@@ -55,6 +55,7 @@ class Refused(OpenbookError):
         request_id: str | None = None,
         fields: tuple[tuple[str, str], ...] = (),
         retry_after_s: float | None = None,
+        broken: tuple[dict[str, Any], ...] = (),
     ) -> None:
         self.code, self.detail, self.status, self.title = code, detail, status, title
         # what finds the line in the service's log
@@ -62,6 +63,8 @@ class Refused(OpenbookError):
         # (field, reason) of each field at fault
         self.fields = fields
         self.retry_after_s = retry_after_s
+        # of a guard that failed: question, broken, before and after of the first answers that break
+        self.broken = broken
         super().__init__(detail)
 
 
@@ -69,7 +72,7 @@ def refused(problem: dict[str, Any], *, status: int, retry_after_s: float | None
     """The error of a problem document."""
     code = str(problem["code"])
     kind = next((one for one in Refused.__subclasses__() if one.known_code == code), Refused)
-    errors = problem.get("errors")
+    errors, broken = problem.get("errors"), problem.get("broken")
     return kind(
         code,
         str(problem.get("detail", "")),
@@ -82,6 +85,7 @@ def refused(problem: dict[str, Any], *, status: int, retry_after_s: float | None
             if isinstance(one, dict)
         ),
         retry_after_s=retry_after_s,
+        broken=tuple(one for one in (broken if isinstance(broken, list) else ()) if isinstance(one, dict)),
     )
 
 
@@ -248,6 +252,16 @@ class NoPreviousIndex(Refused):
 
 class DrainTimedOut(Refused):
     known_code = "drain_timed_out"
+
+
+class GuardFailed(Refused):
+    """`broken` has the first answers that break."""
+
+    known_code = "guard_failed"
+
+
+class GuardUnavailable(Refused):
+    known_code = "guard_unavailable"
 
 
 class IndexIncompatible(Refused):

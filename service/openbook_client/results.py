@@ -179,6 +179,15 @@ class FieldError(Part):
     reason: str
 
 
+class BrokenAnswer(Part):
+    """A guarded question, what its answer breaks, and the answers of the live version and of the refused one."""
+
+    question: str
+    broken: str
+    before: str | None
+    after: str | None
+
+
 class Problem(Part):
     """RFC 9457. Every error of the service has this body. The clients raise it, but for one question of several."""
 
@@ -189,6 +198,8 @@ class Problem(Part):
     code: Annotated[str, Field(description="What is wrong, for programs. Stable.")]
     request_id: str | None
     errors: tuple[FieldError, ...] = ()
+    broken: Annotated[tuple[BrokenAnswer, ...], Field(description="Of guard_failed: the first 20.")] = ()
+    n_broken: Annotated[int | None, Field(description="Of guard_failed: all of them.")] = None
 
 
 class AnswerOrError(Part):
@@ -397,11 +408,12 @@ class SwapProgress(Result):
     version: Annotated[str | None, Field(description="The version to make live, or to load.")]
     previous: Annotated[str | None, Field(description="The version that was live when the swap began.")]
     policy: Annotated[
-        str | None, Field(description="availability, resource, or load: beside the live one, without a flip.")
+        str | None,
+        Field(description="availability, resource, or load: beside the live one, without a flip; check: closed again."),
     ]
     stage: Annotated[
         str | None,
-        Field(description="pull, verify, open, drain, warm, flip or current: the running or the failed stage."),
+        Field(description="pull, verify, open, drain, warm, guard, flip or current: the running or the failed stage."),
     ]
     fraction: Annotated[float | None, Field(description="The share of the stage that is done, 0 to 1, where known.")]
     seconds: Annotated[Mapping[str, float], Field(description="Of each stage so far, and in total.")]

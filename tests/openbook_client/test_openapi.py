@@ -39,9 +39,10 @@ NOT_OF_A_CLIENT = {
     "GET /v1/models/{model}",
 }
 NOT_OF_A_CLIENT |= {"POST /v1/chat/completions", "POST /v1/responses", "POST /v1/rerank"}
+NOT_OF_A_CLIENT |= {"GET /receipts/{receipt_id}", "GET /receipts/{receipt_id}/replay"}
 OPTIONS = {
-    # the method `stream` sends it
-    "AnswerRequest": (calls.AnswerOptions, {"question", "stream"}),
+    # the method `stream` sends it; a receipt is a plug-in's
+    "AnswerRequest": (calls.AnswerOptions, {"question", "stream", "receipt"}),
     "BatchedQuestion": (calls.AnswerOptions, {"question"}),
     "CompareRequest": (calls.CompareOptions, {"question", "versions"}),
     "ScoreRequest": (calls.ScoreOptions, {"question", "targets"}),
@@ -50,7 +51,7 @@ OPTIONS = {
     "AbstainAbove": (calls.AbstainAbove, set()),
     # the methods that only begin a change send `wait`
     "SwapRequest": (calls.SwapOptions, {"version", "wait"}),
-    "RollbackRequest": (calls.SwapOptions, {"wait"}),
+    "RollbackRequest": (calls.RollbackOptions, {"wait"}),
     "FeedbackRequest": (dict, {"request_id", "rating", "correction"}),
     "LoadRequest": (calls.LoadOptions, {"version", "wait"}),
 }

@@ -12,15 +12,18 @@ from urllib.parse import urlsplit
 import torch
 
 from openbook.api.memory import free_memory
+from openbook.api.schemas import AnswerRequest
 from openbook.application.admission import WorkPool
 from openbook.application.answer_question import AnswerQuestion
 from openbook.application.feedback import Feedback
 from openbook.application.first_index import FirstIndex
 from openbook.application.follow_current import FollowCurrent
+from openbook.application.guarding import Guarding, guard_of
 from openbook.application.live_index import LiveIndex
 from openbook.application.swap_index import Fit, SwapIndex
 from openbook.application.telemetry import Telemetry
 from openbook.application.threads import Threads
+from openbook.entities import Answer
 from openbook.errors import IndexUnreachable, OpenbookError, SettingInvalid, StoreUnreachable
 from openbook.extensions import GENERATORS, extensions
 from openbook.rag.checkpoint import load_checkpoint
@@ -122,6 +125,17 @@ def open_services(
         observe=telemetry.observe_batch,
         share=share_threads(settings.threads or torch.get_num_threads()),
     )
+    answer_question = AnswerQuestion(engine, live, store, pool, telemetry, max_batch=settings.max_batch)
+    guard, guarding = guard_of(settings), None
+    if guard is not None:
+
+        def ask(question: str, snapshot: IndexSnapshot | None, timeout_s: float) -> Answer:
+            """As a client asks who names nothing but the question."""
+            asked = AnswerRequest(question=question)
+            options = asked.options(settings, engine)
+            return answer_question.answer_last(asked.question, options, snapshot, timeout_s=timeout_s)
+
+        guarding = Guarding(guard, ask)
     telemetry.watch(live, pool)
     telemetry.watch_memory(free_memory)
     logger.info("serving %s with %s", version or "no index yet", engine.facts.checkpoint)
@@ -145,6 +159,7 @@ def open_services(
         ),
         history=history,
         replica=replica,
+        guarding=guarding,
     )
     first = None
     if snapshot is None or version is None:
@@ -162,7 +177,7 @@ def open_services(
         store=store,
         live=live,
         pool=pool,
-        answer_question=AnswerQuestion(engine, live, store, pool, telemetry, max_batch=settings.max_batch),
+        answer_question=answer_question,
         swap_index=swap_index,
         history=history,
         follower=follower,

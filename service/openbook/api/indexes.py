@@ -85,14 +85,20 @@ async def manifest(version: str, services: TheServices) -> results.Manifest:
     return results.Manifest.model_validate(await asyncio.to_thread(services.store.info, version))
 
 
-@change("swap", results.Swapped, *SWAP_PROBLEMS)
+@change("swap", results.Swapped, *SWAP_PROBLEMS, errors.GuardFailed, errors.GuardUnavailable)
 async def swap(
     body: SwapRequest, services: TheServices, settings: TheSettings, actor: TheActor
 ) -> results.Swapped | JSONResponse:
     """Replace the live index without a restart. A client that hangs up does not stop it."""
     policy = body.policy or settings.swap_policy
     begun = await services.administration.run(
-        services.swap_index.begin, body.version, policy=policy, verify=body.verify, actor=actor
+        services.swap_index.begin,
+        body.version,
+        policy=policy,
+        verify=body.verify,
+        actor=actor,
+        guard=body.guard,
+        force=body.force,
     )
     return await _ended_or_begun(services, begun, results.Swapped, wait=body.wait)
 

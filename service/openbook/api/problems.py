@@ -9,7 +9,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -48,6 +48,8 @@ STATUSES: Mapping[type[OpenbookError], int] = {
     errors.SwapInProgress: 409,
     errors.NothingToRollBackTo: 409,
     errors.DrainTimedOut: 504,
+    errors.GuardFailed: 409,
+    errors.GuardUnavailable: 409,
     errors.HostRefused: 421,
     errors.OriginRefused: 403,
     errors.Unauthorized: 401,
@@ -95,6 +97,7 @@ PATHS = (
     re.compile(r"""(?<![^\s(=,;:])/(?:[^\s'"/]+/)+([^\s'"/]*)"""),
 )
 MAX_ERRORS = 20
+MAX_BROKEN = 20
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +111,8 @@ class Problem:
     detail: str
     errors: tuple[Mapping[str, str], ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
+    # members of this code alone
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 def status_of(error: type[OpenbookError]) -> int:
@@ -123,7 +128,10 @@ def of_error(error: OpenbookError) -> Problem:
     if isinstance(error, InvalidRequest):
         name = str(error.data["field"])
         fields = ({"field": name, "reason": error.reason},)
-    return Problem(status_of(type(error)), error.code, str(error), fields, _headers(error))
+    more = {}
+    if isinstance(error, errors.GuardFailed):
+        more = {"broken": [_cut(asdict(one)) for one in error.broken[:MAX_BROKEN]], "n_broken": len(error.broken)}
+    return Problem(status_of(type(error)), error.code, str(error), fields, _headers(error), more)
 
 
 def of_http(error: HTTPException) -> Problem:
@@ -176,7 +184,7 @@ def body(problem: Problem, request: Request) -> dict[str, Any]:
     }
     if problem.errors:
         found["errors"] = [{name: shown(text) for name, text in one.items()} for one in problem.errors]
-    return found
+    return found | dict(problem.more)
 
 
 def content(problem: Problem, request: Request) -> bytes:
@@ -233,6 +241,11 @@ def _headers(error: OpenbookError) -> dict[str, str]:
     if isinstance(error, Unauthorized):
         return {"www-authenticate": 'Bearer realm="openbook"'}
     return {}
+
+
+def _cut(texts: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Each with at most 500 characters. Their paths stay: they are of texts that are served, not of this disk."""
+    return {name: text and text[:MAX_TEXT].encode("utf-8", "backslashreplace").decode() for name, text in texts.items()}
 
 
 def _field_name(location: Sequence[str | int]) -> str:

@@ -494,10 +494,24 @@ class SwapRequest(_ChangeBody):
     model_config = _examples(
         {"version": "wiki-2018"},
         {"version": "wiki-2018", "policy": "availability", "verify": "checksum", "wait": False},
+        {"version": "wiki-2018", "force": True},
     )
 
     version: Version
     policy: Policy = None
+    guard: Annotated[
+        bool | None,
+        Field(
+            strict=True,
+            description=(
+                "Whether to ask the guarded questions of the new version first, and to refuse it where an answer "
+                "breaks. null: where the service has a guard."
+            ),
+        ),
+    ] = None
+    force: Annotated[
+        bool, Field(strict=True, description="Swap although guarded answers break; the history says so.")
+    ] = False
 
 
 class RollbackRequest(_ChangeBody):

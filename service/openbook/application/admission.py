@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from openbook.application.batching import Abandoned, Batch, Job, compute_jobs, next_batch
@@ -83,6 +83,23 @@ class WorkPool:
             # the client is still here: `stop` ended the job
             raise NoLiveIndex(hint=SHUTTING_DOWN) from None
 
+    def run_last(self, compute: Callable[[Batch[None]], T], *, timeout_s: float) -> T:
+        """As `run`, from a thread of the caller, when no question waits; no place is taken. One such call at a time.
+
+        Nothing is computed any more when it returns or raises.
+        """
+        job = Job(None, lambda batch: [compute(batch)], timeout_s, last=True)
+        self._admit(job)
+        wait((job.future,), timeout_s)
+        # one that has begun ends at its next step, and this with it
+        job.abandon()
+        try:
+            return job.future.result()
+        except (Abandoned, CancelledError):
+            if self._closing:
+                raise NoLiveIndex(hint=SHUTTING_DOWN) from None
+            raise DeadlineExceeded(timeout_s=timeout_s) from None
+
     @property
     def places(self) -> int:
         """Questions that an idle pool admits."""
@@ -91,7 +108,7 @@ class WorkPool:
     def waiting(self) -> int:
         """Questions that have a place and no thread yet."""
         with self._lock:
-            return len(self._jobs) - self._n_begun()
+            return len(self._asked()) - self._n_begun()
 
     def running(self) -> int:
         """Questions that are being computed for a client."""
@@ -156,7 +173,7 @@ class WorkPool:
             if self._closing:
                 raise NoLiveIndex(hint=SHUTTING_DOWN)
             places = max(self._workers, self._n_begun()) + self._max_queue
-            if len(self._jobs) >= places:
+            if not job.last and len(self._asked()) >= places:
                 # whole seconds until, at the present pace, one of the places should be free
                 retry_after_s = max(1, math.ceil(self._mean_seconds / self._workers))
                 raise Overloaded(slots=places, retry_after_s=retry_after_s)
@@ -193,7 +210,8 @@ class WorkPool:
             try:
                 if not self._take(batch, ticket):
                     return
-                self._observe([job.queue_seconds for job in batch])
+                if not batch[0].last:
+                    self._observe([job.queue_seconds for job in batch])
                 with self._lock:
                     self._computing.add(ticket)
                     computing = len(self._computing)
@@ -209,7 +227,7 @@ class WorkPool:
     def _take(self, batch: list[Job[Any, Any]], ticket: object) -> bool:
         """Fill `batch` with the next jobs; where none waits, return the ticket and False."""
         with self._lock:
-            while taken := next_batch(job for job in self._jobs.values() if not job.begun):
+            while taken := next_batch(self._waiting()):
                 for job in taken:
                     batch.append(job)
                     job.begin()
@@ -225,5 +243,12 @@ class WorkPool:
         with self._lock:
             self._jobs.pop(future, None)
 
+    def _waiting(self) -> list[Job[Any, Any]]:
+        """In the order in which they begin."""
+        return sorted((job for job in self._jobs.values() if not job.begun), key=lambda job: job.last)
+
+    def _asked(self) -> list[Job[Any, Any]]:
+        return [job for job in self._jobs.values() if not job.last]
+
     def _n_begun(self) -> int:
-        return sum(job.begun for job in self._jobs.values())
+        return sum(job.begun for job in self._asked())

@@ -11,7 +11,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -36,6 +36,7 @@ from openbook.errors import DeadlineExceeded, IndexNotResident, NoLiveIndex, Ove
 from openbook.rag.engine import RagEngine
 from openbook.rag.listening import Listener, Tell
 from openbook.storage.index_store import IndexStore
+from openbook.storage.snapshot import IndexSnapshot
 
 F = TypeVar("F", Answer, Scores, Retrieval)
 T = TypeVar("T")
@@ -273,6 +274,26 @@ class AnswerQuestion:
             self._telemetry.observe_stages(answer.source.seconds)
             self._telemetry.observe_answer(answer)
         return Comparison.of(question, answers)
+
+    def answer_last(
+        self, question: str, options: AnswerOptions, snapshot: IndexSnapshot | None, *, timeout_s: float
+    ) -> Answer:
+        """The answer of `snapshot`, which need not be live, or of the live version, once no other question waits.
+
+        Called from a thread; no thread reads `snapshot` any more when it returns or raises. No metric counts it.
+        """
+
+        def compute(batch: Batch[None]) -> Answer:
+            with ExitStack() as held:
+                if snapshot is None:
+                    lease = held.enter_context(self._live.lease())
+                else:
+                    info = snapshot.info
+                    lease = Lease(snapshot, IndexVersion(info.version, 0, info.snapshot_date))
+                (answer,) = self._engine.answer([question], lease.snapshot, options, batch.check)
+                return _withheld(_complete(answer, lease, batch.jobs[0]), options)
+
+        return self._pool.run_last(compute, timeout_s=timeout_s)
 
     async def _ask(
         self, compute: Compute[F], asked: _OneQuestion, limit: int, timeout_s: float, index: str | None

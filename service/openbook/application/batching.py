@@ -32,7 +32,8 @@ class Job(Generic[Q, T]):
     """One question with a place, its deadline, and the future on which its client waits.
 
     Jobs with one `key` may be computed together, by the `compute` of the first of them and at most `limit` at a time:
-    it is called with a batch, and returns the results in order. Seconds count from the admission.
+    it is called with a batch, and returns the results in order. Seconds count from the admission. One that is `last`
+    takes no client's place, and begins when no other waits.
     """
 
     question: Q
@@ -40,6 +41,7 @@ class Job(Generic[Q, T]):
     timeout_s: float
     key: Hashable = None
     limit: int = 1
+    last: bool = False
     future: Future[T] = field(default_factory=Future)
     admitted: float = field(default_factory=lambda: time.monotonic())
     begun: bool = False

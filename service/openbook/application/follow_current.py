@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from openbook.application.swap_index import SwapIndex
 from openbook.application.swap_progress import utc_now
 from openbook.application.telemetry import Telemetry
-from openbook.errors import CurrentChanged, ShuttingDown, SwapInProgress, UnknownIndex, code_of
+from openbook.errors import CurrentChanged, GuardFailed, ShuttingDown, SwapInProgress, UnknownIndex, code_of
 from openbook.storage.current import NO_CURRENT, UNKNOWN_CURRENT, CurrentMark
 from openbook.storage.index_store import IndexStore
 
@@ -35,7 +35,8 @@ class FollowCurrent:
     service may be started on another version. A CURRENT that was out of reach and comes back as it was has not changed
     either. `seen` is the CURRENT that the start has taken into account.
     A version that cannot be served leaves live what is live. `problem` says why, and it is tried again at CURRENT's
-    next change, and after pauses that grow from the first of `pauses_s` to the second. The swap opens the new index
+    next change, and after pauses that grow from the first of `pauses_s` to the second. One whose guarded answers break
+    is asked again once an administrator has forced it. The swap opens the new index
     beside the live one: else all replicas would be without an index at the same time.
     """
 
@@ -57,6 +58,8 @@ class FollowCurrent:
         self._problem: FollowProblem | None = None
         # whether what `seen` names cannot be served; a problem without this is a CURRENT out of reach
         self._unserved = False
+        # whether guarded answers of it break
+        self._refused = False
         self._first_pause_s, self._longest_pause_s = pauses_s
         self._pause_s = self._first_pause_s
         self._retry_at: float | None = None
@@ -93,6 +96,10 @@ class FollowCurrent:
         try:
             if mark not in (NO_CURRENT, self._swap_index.last_written()):
                 wanted = self._store.current() or ""
+                if again and self._refused and not self._swap_index.was_forced(wanted):
+                    # it would give the same answers again
+                    self._pause()
+                    return
                 if wanted and not self._swap_index.serves(wanted):
                     self._swap_index.follow(wanted, mark, again=again).result()
         except (ShuttingDown, SwapInProgress, CurrentChanged):
@@ -143,5 +150,9 @@ class FollowCurrent:
             logger.error("CURRENT names %s, which cannot be served: %s", wanted, error)
         # the log comes first: an operator who reads of the problem at /readyz finds it there
         self._problem = FollowProblem(wanted, code, str(error), since)
+        self._refused = isinstance(error, GuardFailed) and bool(error.broken)
+        self._pause()
+
+    def _pause(self) -> None:
         self._retry_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, self._longest_pause_s)

@@ -1,4 +1,4 @@
-"""One attempt to swap: pull what is only in a store, verify, open beside, warm, flip, write CURRENT, retire.
+"""One attempt to swap: pull what is only in a store, verify, open beside, warm, guard, flip, write CURRENT, retire.
 
 A failure before the flip changes nothing: the index that was live keeps serving under its generation. After the flip
 there is no way back, since questions may have been answered from the new index. So a CURRENT that cannot be written (a
@@ -9,10 +9,11 @@ comes back on the version that CURRENT names.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 
+from openbook.application.guarding import GuardedQuestion, Guarding
 from openbook.application.live_index import LiveIndex, Resident
 from openbook.application.swap_progress import Errand, LoadReport, Stage, SwapProgress, SwapReport, utc_now
 from openbook.entities import IndexInfo, RetrieverChoice
@@ -83,6 +84,8 @@ class SwapAttempt:
         self.written: CurrentMark | None = None
         self.overruled = False
         self.generation: int | None = None
+        # why it was not held up by the guard, for the history
+        self.forced = ""
         self._ending = ending
         self._lock = threading.Lock()
         self._progress = SwapProgress(
@@ -92,8 +95,15 @@ class SwapAttempt:
 
     # --- the path ------------------------------------------------------------------------------------------
 
-    def swap(self, version: str, verify: Verification, *, follows: bool = False) -> SwapReport:
-        """Make `version` live. One that `follows` CURRENT does not write it."""
+    def swap(
+        self,
+        version: str,
+        verify: Verification,
+        *,
+        follows: bool = False,
+        guard: Callable[[IndexSnapshot], None] = lambda snapshot: None,
+    ) -> SwapReport:
+        """Make `version` live, unless `guard` raises. One that `follows` CURRENT does not write it."""
         self.version = version
         since = None if follows else self._claim_current()
         self._pull(version)
@@ -111,6 +121,12 @@ class SwapAttempt:
                     snapshot.warm(self._report)
             else:
                 snapshot = self._open_and_warm(version, identity)
+            try:
+                guard(snapshot)
+            except BaseException:
+                if not resident:
+                    snapshot.close()
+                raise
             with self._stage("flip"):
                 generation = self.generation = self._live.flip(snapshot)
         if self.errand == "resource":
@@ -134,6 +150,19 @@ class SwapAttempt:
         if not is_open:
             self._live.add_resident(self._open_and_warm(version, identity))
         return LoadReport(version, self.seconds())
+
+    def check(self, version: str, guard: Callable[[IndexSnapshot], None]) -> None:
+        """Open `version` for `guard` alone."""
+        with self._stage("verify"):
+            info, identity = self._verify(version, "manifest")
+            self._make_room(info, identity)
+        with closing(self._open_and_warm(version, identity)) as snapshot:
+            guard(snapshot)
+
+    def ask_guard(self, guarding: Guarding, questions: Sequence[GuardedQuestion], snapshot: IndexSnapshot) -> None:
+        """Raises GuardFailed, and ShuttingDown once the service ends."""
+        with self._stage("guard"):
+            guarding.check(questions, snapshot, self._report, self._ending)
 
     def _pull(self, version: str) -> None:
         """Bring a version to this machine's disk that lies in a store alone, if its manifest fits."""

@@ -4,21 +4,40 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
+from openbook.application.guarding import Guarding
 from openbook.application.live_index import LiveIndex
 from openbook.application.swap_attempt import Fit, SwapAttempt
 from openbook.application.swap_progress import Errand, LoadReport, SwapPolicy, SwapProgress, SwapReport, utc_now
 from openbook.application.telemetry import Telemetry
-from openbook.errors import CurrentChanged, NothingToRollBackTo, OpenbookError, ShuttingDown, SwapInProgress, code_of
+from openbook.errors import (
+    CurrentChanged,
+    GuardFailed,
+    GuardUnavailable,
+    NothingToRollBackTo,
+    OpenbookError,
+    ShuttingDown,
+    SwapInProgress,
+    code_of,
+)
 from openbook.storage.current import CurrentMark
 from openbook.storage.history import SwapHistory, SwapRecord
 from openbook.storage.index_store import IndexStore
+from openbook.storage.snapshot import IndexSnapshot
 from openbook.storage.verification import Verification
 
 __all__ = ["Fit", "LoadReport", "SwapIndex", "SwapPolicy", "SwapProgress", "SwapReport"]
 
 T = TypeVar("T")
+
+# What the detail of a swap in the history begins with where the guard was not asked, or not heeded.
+FORCED = "forced"
+# Actors that are no administrators.
+FOLLOWING = ("current", "start")
+# How far back the newest swap to a version is looked for.
+MOST_SWAPS = 100
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +57,7 @@ class SwapIndex:
         *,
         history: SwapHistory | None = None,
         replica: str = "",
+        guarding: Guarding | None = None,
     ) -> None:
         self._store = store
         self._live = live
@@ -45,6 +65,7 @@ class SwapIndex:
         self._fit = fit
         self._history = history
         self._replica = replica
+        self._guarding = guarding
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="swap")
         self._changed = threading.Condition()
         self._under_way: SwapAttempt | None = None
@@ -63,12 +84,17 @@ class SwapIndex:
         policy: SwapPolicy = "availability",
         verify: Verification = "manifest",
         actor: str = "",
+        guard: bool | None = None,
+        force: bool = False,
     ) -> Future[SwapReport]:
         """Start a swap; None is the version before. It goes on whether or not the future is awaited.
 
+        With `guard` the version must answer what is guarded; None: where there is a guard. `force` asks, and swaps all
+        the same.
+
         Raises SwapInProgress, which goes to the history, and ShuttingDown at once. The future raises UnknownIndex, a
-        child of IndexCorrupt, IndexIncompatible, IndexTooLarge, DrainTimedOut, NothingToRollBackTo or ShuttingDown, and
-        then the index that was live is live.
+        child of IndexCorrupt, IndexIncompatible, IndexTooLarge, DrainTimedOut, NothingToRollBackTo, GuardFailed,
+        GuardUnavailable or ShuttingDown, and then the index that was live is live.
         """
         try:
             attempt = self._claim(version, policy, actor)
@@ -79,22 +105,23 @@ class SwapIndex:
                 refused.previous = under_way.previous
             self._write_history(refused, error.code, str(error))
             raise
-        return self._submit(attempt, lambda: self._swap(attempt, verify))
+        return self._submit(attempt, lambda: self._swap(attempt, verify, guard=guard, forced=lambda _: force))
 
     def rollback(
         self, *, policy: SwapPolicy = "availability", verify: Verification = "manifest", actor: str = ""
     ) -> Future[SwapReport]:
         """Swap to the version that was live before the last swap that succeeded; twice leads back again.
 
-        After a restart the history names that version. NothingToRollBackTo where none is known.
+        After a restart the history names that version. NothingToRollBackTo where none is known. No guard is asked:
+        what is live may be what is wrong.
         """
-        return self.begin(None, policy=policy, verify=verify, actor=actor)
+        return self.begin(None, policy=policy, verify=verify, actor=actor, guard=False)
 
     def follow(self, version: str, mark: CurrentMark, *, again: bool = False) -> Future[SwapReport]:
         """Swap to `version`, which CURRENT names under `mark`, without writing CURRENT.
 
         Raises CurrentChanged where CURRENT has another mark by now, SwapInProgress, and OSError. With `again`, a
-        failure is neither counted nor recorded.
+        failure is neither counted nor recorded. The guard is asked; what an administrator has forced is not held up.
         """
         attempt = self._claim(version, "availability", "current")
         try:
@@ -104,12 +131,19 @@ class SwapIndex:
         except BaseException:
             self._release()
             raise
-        return self._submit(attempt, lambda: self._swap(attempt, "manifest", follows=True), recorded=not again)
+        swap = partial(self._swap, attempt, "manifest", follows=True, forced=self.was_forced)
+        return self._submit(attempt, swap, recorded=not again)
 
     def start(self, version: str, *, again: bool = False) -> Future[SwapReport]:
         """Make the first version live, without writing CURRENT; with `again`, a failure is not recorded."""
         attempt = self._claim(version, "availability", "start")
-        return self._submit(attempt, lambda: self._swap(attempt, "manifest", follows=True), recorded=not again)
+        swap = partial(self._swap, attempt, "manifest", follows=True, guard=False)
+        return self._submit(attempt, swap, recorded=not again)
+
+    def check(self, version: str, *, actor: str = "") -> Future[None]:
+        """Open a version for its guarded questions alone. Raises GuardFailed, which goes to the history."""
+        attempt = self._claim(version, "check", actor)
+        return self._submit(attempt, lambda: attempt.check(version, self._guard_of(attempt, True, lambda _: False)))
 
     def load(self, version: str, *, verify: Verification = "manifest", actor: str = "") -> Future[LoadReport]:
         """Open a version beside the live one, as a resident: questions may name it, and a swap to it is a flip.
@@ -210,23 +244,68 @@ class SwapIndex:
             self._release()
             raise
 
-    def _swap(self, attempt: SwapAttempt, verify: Verification, *, follows: bool = False) -> SwapReport:
+    def _swap(
+        self,
+        attempt: SwapAttempt,
+        verify: Verification,
+        *,
+        follows: bool = False,
+        guard: bool | None = None,
+        forced: Callable[[str], bool] = lambda version: False,
+    ) -> SwapReport:
         try:
-            report = attempt.swap(attempt.version or self._version_before(), verify, follows=follows)
+            version = attempt.version = attempt.version or self._version_before()
+            report = attempt.swap(version, verify, follows=follows, guard=self._guard_of(attempt, guard, forced))
         finally:
             self._written = attempt.written or self._written
             self._overruled = self._overruled or attempt.overruled
         if report.previous != report.version:
             self._before = report.previous
-        self._record(attempt, "ok" if report.durable else "not_durable")
+        self._record(attempt, "ok" if report.durable else "not_durable", attempt.forced)
         return report
+
+    def _guard_of(
+        self, attempt: SwapAttempt, wanted: bool | None, forced: Callable[[str], bool]
+    ) -> Callable[[IndexSnapshot], None]:
+        """What is called with the version once it is open, and raises GuardFailed. Reads the guard now.
+
+        Nothing is asked where nothing is live: a service without an answer is no better. Raises GuardUnavailable.
+        """
+        guarding = self._guarding
+        if wanted is False or attempt.previous is None or (wanted is None and guarding is None):
+            if guarding is not None and wanted is False:
+                attempt.forced = f"{FORCED}: no guarded question was asked"
+            return lambda snapshot: None
+        if guarding is None:
+            raise GuardUnavailable("none")
+        if attempt.errand == "resource":
+            raise GuardUnavailable("resource", version=attempt.version)
+        questions = guarding.read()
+
+        def ask(snapshot: IndexSnapshot) -> None:
+            try:
+                attempt.ask_guard(guarding, questions, snapshot)
+            except GuardFailed as error:
+                if not forced(snapshot.info.version):
+                    raise
+                attempt.forced = f"{FORCED}: {error.told()}"
+
+        return ask
+
+    def was_forced(self, version: str) -> bool:
+        """Whether the newest swap to it, by any replica, was an administrator's who would not be held up."""
+        swaps = self._history.last(MOST_SWAPS) if self._history is not None else ()
+        asked = (one for one in swaps if one.version == version and one.succeeded() and one.actor not in FOLLOWING)
+        newest = next(asked, None)
+        return newest is not None and newest.detail.startswith(FORCED)
 
     # --- what is recorded ----------------------------------------------------------------------------------
 
     def _record_failure(self, attempt: SwapAttempt, error: Exception) -> None:
         unforeseen = error if not isinstance(error, OpenbookError) else None
-        logger.warning("swap to %s failed: %s", attempt.version, error, exc_info=unforeseen)
-        self._record(attempt, code_of(error), str(error))
+        detail = error.told() if isinstance(error, GuardFailed) else str(error)
+        logger.warning("swap to %s failed: %s", attempt.version, detail, exc_info=unforeseen)
+        self._record(attempt, code_of(error), detail)
 
     def _record(self, attempt: SwapAttempt, outcome: str, detail: str = "") -> None:
         self._telemetry.count_swap(outcome, attempt.seconds(), version=attempt.version)

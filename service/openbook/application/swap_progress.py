@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 SwapPolicy = Literal["availability", "resource"]
-# "load" opens a version beside the live one without a flip
-Errand = Literal["availability", "resource", "load"]
+# "load" opens a version beside the live one without a flip, "check" until it has answered what is guarded
+Errand = Literal["availability", "resource", "load", "check"]
 SwapState = Literal["idle", "running", "done", "failed"]
-Stage = Literal["pull", "verify", "open", "drain", "warm", "flip", "current"]
+Stage = Literal["pull", "verify", "open", "drain", "warm", "guard", "flip", "current"]
 
 
 @dataclass(frozen=True, slots=True)

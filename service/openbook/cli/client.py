@@ -113,6 +113,10 @@ class ServiceHere:
         )
         return Comparison.model_validate(comparison)
 
+    def check(self, version: str, *, actor: str) -> None:
+        """Ask the guarded questions of a version beside the live one. Raises GuardFailed, which the history keeps."""
+        self._services.swap_index.check(version, actor=actor).result()
+
 
 def _validated(model: type[M], body: Mapping[str, object]) -> M:
     try:

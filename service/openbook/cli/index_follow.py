@@ -8,17 +8,26 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
-from openbook.cli.client import url_of
+from openbook.application.guarding import GuardSource, guard_of
+from openbook.cli.client import ServiceHere, url_of
 from openbook.cli.consoles import duration, say
 from openbook.cli.index_update import Embedding, load_encoder, show_plan
 from openbook.cli.options import URL, argument, option, with_options
 from openbook.cli.progress import ProgressBar
-from openbook.cli.swap import Administration
-from openbook.errors import BuildDiffers, IndexInUse, NoLiveIndex, OpenbookError, SettingInvalid, SourceInvalid
+from openbook.cli.swap import Administration, say_broken
+from openbook.errors import (
+    BuildDiffers,
+    GuardFailed,
+    IndexInUse,
+    NoLiveIndex,
+    OpenbookError,
+    SettingInvalid,
+    SourceInvalid,
+)
 from openbook.indexing.building.work_folder import bases, unfinished
 from openbook.indexing.text_tree import stamp_of
 from openbook.settings import Settings
@@ -27,6 +36,7 @@ from openbook.storage.index_store import IndexStore
 from openbook.storage.opening import folder_of
 from openbook.storage.retention import Retention, retire
 from openbook_client import OpenbookError as ServiceError
+from openbook_client.errors import GuardFailed as GuardFailedThere
 
 if TYPE_CHECKING:
     from openbook.indexing.passage_encoder import PassageEncoder
@@ -92,6 +102,25 @@ class CurrentLine:
         say(f"{version} is CURRENT")
 
 
+@dataclass(frozen=True, slots=True)
+class CheckHere:
+    """The guard of these settings, asked in this process by the checkpoint of these settings."""
+
+    settings: Settings
+    guard: GuardSource
+    actor: str
+
+    def begin(self) -> None:
+        """Raise SourceInvalid for a guard that cannot be read, before anything is built."""
+        self.guard.read()
+
+    def check(self, live: str, version: str) -> None:
+        """Raises GuardFailed, which the history keeps."""
+        alone = {"index": live, "residents": 1, "follow_s": 0.0, "swap_policy": "availability", "feedback": None}
+        with ServiceHere(self.settings.model_copy(update=alone)) as service:
+            service.check(version, actor=self.actor)
+
+
 def utc_now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
@@ -142,6 +171,7 @@ class Follower:
         *,
         keep: int,
         workers: int | None = None,
+        guard: CheckHere | None = None,
         clock: Callable[[], datetime.datetime] = utc_now,
     ) -> None:
         self._store = store
@@ -150,11 +180,14 @@ class Follower:
         self._encoder = encoder
         self._keep = keep
         self._workers = workers
+        self._guard = guard
         self._clock = clock
         self._lock = SeriesLock(store, source)
         # the state of the text that is served, and the version made of a later state that waits to be served
         self._served: str | None = None
         self._waiting: tuple[str, str] | None = None
+        # versions that broke a guarded answer; the state of the text of the last one is as good as served
+        self.refused = 0
 
     def close(self) -> None:
         """Let another process follow."""
@@ -163,18 +196,34 @@ class Follower:
     def look(self) -> bool:
         """Whether the text had changed, so that another version is live now.
 
-        Raises what stands in the way. The next look goes on from there: a version that is built is not built again.
+        Raises what stands in the way. The next look goes on from there: a version that is built is not built again,
+        and one that breaks a guarded answer is not tried again while the text stays as it is.
         """
         state = state_of(Path(self._source))
         if state == self._served:
             return False
+        if self._guard is not None:
+            self._guard.begin()
         if self._waiting is None or self._waiting[0] != state:
             version = self._made()
             if version is None:
                 self._served = state
                 return False
             self._waiting = (state, version)
-        self._serving.make_live(self._waiting[1])
+        version = self._waiting[1]
+        try:
+            if self._guard is not None:
+                self._guard.check(self._serving.live(), version)
+            self._serving.make_live(version)
+        except (GuardFailed, GuardFailedThere) as error:
+            broken = error.broken if isinstance(error, GuardFailedThere) else map(asdict, error.broken)
+            say_broken(broken)
+            self.refused += 1
+            say(f"{version} did not become live: {self.refused} refused so far", "yellow")
+            # without one, the time was short
+            if error.broken:
+                self._served, self._waiting = state, None
+            raise
         self._served, self._waiting = state, None
         self._retire()
         return True
@@ -304,7 +353,7 @@ def _failure(error: Exception, failed: int, pause: float) -> str:
 
 @with_options
 def follow(
-    settings: Annotated[Settings, "indexes", "device", "host", "port"],
+    settings: Annotated[Settings, "indexes", "device", "host", "port", "checkpoint"],
     embedding: Embedding,
     source: str = argument("DIR", "The whole text: a folder, or a file, as index build reads it."),
     every: str = option("5m", "Time between checks, such as 30s, 5m or 2h."),
@@ -313,6 +362,12 @@ def follow(
     actor: str = option(ACTOR, "Who swaps, for the service's history."),
     current: bool = option(False, "Write CURRENT instead of calling a service. Services on the folder follow it."),
     keep: int = option(7, "Number of the newest versions made here to keep.", min=1),
+    guard: Path | None = option(
+        None,
+        "Questions whose answers a version must not break, as for openbook check: one that does is kept, and does not "
+        "become live. Default: OPENBOOK_GUARD.",
+        metavar="FILE.jsonl",
+    ),
     once: bool = option(False, "Check once and exit, for cron."),
 ) -> None:
     """Keep the live version up to date with a folder: build an update when its files change, and swap to it.
@@ -332,7 +387,9 @@ def follow(
         # what no request can carry is said now, and not tried again for ever
         administration.service(settings, actor).close()
         serving = RunningService(settings, administration, actor)
-    follower = Follower(store, source, serving, load_encoder(settings, embedding), keep=keep, workers=embedding.workers)
+    check = _check_of(settings, guard, actor)
+    encoder = load_encoder(settings, embedding)
+    follower = Follower(store, source, serving, encoder, keep=keep, workers=embedding.workers, guard=check)
     where = "CURRENT" if current else url or url_of(settings)
     with closing(follower):
         if once:
@@ -340,3 +397,16 @@ def follow(
             return
         say(f"follows {source} every {duration(every_s)} for {where}; Ctrl-C ends it")
         keep_looking(follower, every_s)
+
+
+def _check_of(settings: Settings, file: Path | None, actor: str) -> CheckHere | None:
+    """Raises SettingInvalid where no plug-in reads guards, and SourceInvalid for one that cannot be read."""
+    if file is not None:
+        settings = settings.model_copy(update={"guard": file})
+    guard = guard_of(settings)
+    if guard is None:
+        if file is not None:
+            raise SettingInvalid(setting="--guard", reason="no package that reads guarded questions is installed")
+        return None
+    guard.read()
+    return CheckHere(settings, guard, actor)

@@ -1,7 +1,7 @@
 """openbook index: swap, rollback, load, status, history: of the service that runs, over HTTP"""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from openbook.cli.progress import StageBars
 from openbook.settings import Settings
 from openbook.storage.verification import Verification
 from openbook_client import Openbook, OpenbookError
-from openbook_client.calls import SwapOptions
-from openbook_client.errors import NotReady
+from openbook_client.calls import RollbackOptions
+from openbook_client.errors import GuardFailed, NotReady
 from openbook_client.results import Loaded, Swapped, SwapProgress
 
 C = TypeVar("C", bound=Swapped | Loaded | SwapProgress)
@@ -93,7 +93,7 @@ class Swap(Change):
     )
 
     @property
-    def how(self) -> SwapOptions:
+    def how(self) -> RollbackOptions:
         return {"verify": self.verify, "policy": self.policy}
 
     def show(self, report: Swapped | None) -> None:
@@ -114,6 +114,12 @@ def swap(
     settings: Settings,
     options: Swap,
     version: str = argument("VERSION", "The version to serve from now on."),
+    guard: bool | None = option(
+        None,
+        "Whether guarded answers of the version must hold first; without it, where the service has a guard.",
+        "--guard/--no-guard",
+    ),
+    force: bool = option(False, "Swap although guarded answers break; the history says so."),
 ) -> None:
     """Replace the index of a running service, without a restart.
 
@@ -121,13 +127,16 @@ def swap(
     Ctrl-C ends the waiting and not the swap.
     """
     how = options.how
-    options.show(
-        options.make(
+    try:
+        report = options.make(
             settings,
-            lambda service: service.swap(version, **how),
-            lambda service: service.begin_swap(version, **how),
+            lambda service: service.swap(version, **how, guard=guard, force=force),
+            lambda service: service.begin_swap(version, **how, guard=guard, force=force),
         )
-    )
+    except GuardFailed as error:
+        say_broken(error.broken)
+        raise
+    options.show(report)
 
 
 @with_options
@@ -203,6 +212,13 @@ def history(
 
 
 COMMANDS = {"swap": swap, "rollback": rollback, "load": load, "status": status, "history": history}
+
+
+def say_broken(broken: Iterable[Mapping[str, Any]]) -> None:
+    """The guarded questions of a refused version: question, broken, before and after of each."""
+    for one in broken:
+        before, after = ("no answer" if one.get(side) is None else repr(one[side]) for side in ("before", "after"))
+        say(printable(f"{one.get('question')}: {one.get('broken')}; now {after}, before {before}"), "yellow")
 
 
 def _waited(service: Openbook, change: Callable[[], C]) -> C:

@@ -282,3 +282,62 @@ def test_an_error_beside_the_computing_ends_the_question_and_not_the_thread(call
     assert asyncio.run(pool.responds(within_s=60))
     assert (pool.running(), pool.waiting()) == (0, 0)
     pool.stop()
+
+
+# --- work that comes last ----------------------------------------------------------------------------------
+
+
+def test_what_comes_last_begins_when_no_question_waits_and_takes_no_place() -> None:
+    pool, gate, order = WorkPool(workers=1, max_queue=2), Gate(), list[str]()
+
+    async def last() -> None:
+        await asyncio.to_thread(pool.run_last, lambda batch: order.append("last"), timeout_s=LONG)
+
+    async def main() -> None:
+        asked = [asyncio.ensure_future(pool.run(gate, None, timeout_s=LONG))]
+        await begun(gate, 1)
+        check = asyncio.ensure_future(last())
+        # longer than a thread needs to begin
+        await asyncio.sleep(0.1)
+        assert (pool.running(), pool.waiting()) == (1, 0)
+        for name in "ab":
+            asked.append(
+                asyncio.ensure_future(pool.run(lambda batch, name=name: [order.append(name)], None, timeout_s=LONG))
+            )
+        await asyncio.sleep(0)
+        assert (pool.running(), pool.waiting()) == (1, 2)
+        with pytest.raises(Overloaded):
+            await pool.run(gate, None, timeout_s=LONG)
+        gate.open.set()
+        await asyncio.gather(*asked, check)
+
+    asyncio.run(main())
+    pool.stop()
+    assert order == ["a", "b", "last"]
+
+
+def test_what_comes_last_and_never_begins_ends_with_its_time(pool: WorkPool) -> None:
+    async def main() -> None:
+        async with busy(pool):
+            with pytest.raises(DeadlineExceeded):
+                await asyncio.to_thread(pool.run_last, lambda batch: None, timeout_s=0.02)
+            assert (pool.running(), pool.waiting()) == (2, 0)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("ended_by", ["time", "stop"])
+def test_what_comes_last_is_computed_no_more_when_the_call_returns(pool: WorkPool, ended_by: str) -> None:
+    gate = Gate()
+
+    async def main() -> None:
+        timeout_s = 0.05 if ended_by == "time" else LONG
+        last = asyncio.ensure_future(asyncio.to_thread(pool.run_last, gate, timeout_s=timeout_s))
+        await begun(gate, 1)
+        if ended_by == "stop":
+            pool.stop()
+        with pytest.raises(DeadlineExceeded if ended_by == "time" else NoLiveIndex):
+            await last
+        assert len(gate.ended) == 1
+
+    asyncio.run(main())

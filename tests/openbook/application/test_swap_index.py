@@ -498,7 +498,7 @@ def test_progress_tells_the_stage_while_it_lasts_and_how_it_ended(swap_index: Sw
     done = swap_index.progress()
     assert (done.state, done.stage, done.seconds, done.code) == ("done", None, report.seconds, None)
     assert done.started_at == early.started_at
-    assert {"pull", *done.seconds} == {*get_args(Stage), "total"}
+    assert {"pull", "guard", *done.seconds} == {*get_args(Stage), "total"}
 
 
 def test_a_checksum_and_a_warm_up_tell_how_far_they_are(swap_index: SwapIndex, monkeypatch: pytest.MonkeyPatch) -> None:

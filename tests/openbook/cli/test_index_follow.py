@@ -19,6 +19,7 @@ from openbook.indexing.index_builder import build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.sources import open_source
 from openbook.storage.index_store import IndexStore
+from openbook_client.errors import GuardFailed, refused
 from tests.fixtures.command_line import TOKEN, Run
 from tests.fixtures.indexes import ENCODER
 
@@ -106,6 +107,33 @@ def test_a_version_that_could_not_be_served_is_not_built_again(
     assert follower(store, notes, encoder).look()
     assert store.current() == "notes-20261101T101500Z"
     assert store.versions() == ("notes", "notes-20261101T101500Z")
+
+
+def test_a_version_that_breaks_a_guarded_answer_stays_and_the_next_text_is_followed(
+    store: IndexStore, notes: Path, encoder: PassageEncoder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broken = {"question": "how many ?", "broken": "lacks '160'", "before": "160", "after": None}
+
+    class Guarded(CurrentLine):
+        def make_live(self, version: str) -> None:
+            if version == "notes-20261101T101500Z":
+                raise refused({"code": "guard_failed", "detail": "1 of 1 breaks", "broken": [broken]}, status=409)
+            super().make_live(version)
+
+    (notes / "four.txt").write_text("the text of number four")
+    watcher = follower(store, notes, encoder, serving=Guarded(store))
+    with pytest.raises(GuardFailed):
+        watcher.look()
+    assert store.current() == "notes"
+    said = capfd.readouterr().err
+    assert "how many ?: lacks '160'; now no answer, before '160'" in said
+    assert "notes-20261101T101500Z did not become live: 1 refused so far" in said
+    # the same text would be refused again
+    assert not watcher.look()
+    (notes / "five.txt").write_text("the text of number five")
+    assert watcher.look()
+    assert store.current() == "notes-20261102T101500Z"
+    watcher.close()
 
 
 def test_what_a_killed_process_began_is_finished_or_thrown_away(

@@ -4,13 +4,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from openbook import entities
+from openbook.application import guarding
 from openbook.errors import SourceInvalid
+from openbook.plugins.review.settings import GuardSettings
+from openbook.settings import Settings
 from openbook_client import Answer
 
 Change = Literal["same", "changed", "withheld", "answered"]
 Texts = Annotated[tuple[str, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)]
+
+# Of the service's questions.
+MAX_QUESTION = 2_000
 
 
 class Guard(BaseModel):
@@ -25,12 +32,20 @@ class Guard(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    question: Annotated[str, BeforeValidator(lambda given: given.strip() if isinstance(given, str) else given)]
+    question: Annotated[
+        str,
+        BeforeValidator(lambda given: given.strip() if isinstance(given, str) else given),
+        Field(max_length=MAX_QUESTION),
+    ]
     must_contain: Texts = ()
     must_not_contain: Texts = ()
     must_refuse: bool = False
     must_cite: Texts = ()
     warn: bool = False
+
+    def breaks(self, answer: entities.Answer) -> list[str]:
+        """What an answer of the service breaks, unless that is to be reported alone."""
+        return [] if self.warn else broken(self, Answer.model_validate(answer))
 
 
 def read_guards(path: Path) -> list[Guard]:
@@ -59,6 +74,14 @@ def read_guards(path: Path) -> list[Guard]:
     if not guards:
         raise SourceInvalid(source=path, reason="there is no question in it")
     return guards
+
+
+def guard_of_file(settings: Settings) -> guarding.GuardSource | None:
+    """The guard of `OPENBOOK_GUARD`."""
+    if not isinstance(settings, GuardSettings) or settings.guard is None:
+        return None
+    path = settings.guard
+    return guarding.GuardSource(lambda: read_guards(path), settings.guard_share, settings.guard_s)
 
 
 def broken(guard: Guard, answer: Answer) -> list[str]:
