@@ -22,7 +22,7 @@ from openbook.storage.manifest import sealed
 from openbook.storage.passages import PassageFile
 from openbook.storage.vectors import VectorFile
 from tests.fixtures.indexes import publish_tiny, tiny_passages, tiny_vectors
-from tests.openbook.storage.mappings import mapped, unmapped_soon
+from tests.openbook.storage.mappings import unmapped_soon
 
 VERSION = "tiny-2016"
 FILES = ("index.faiss", "passages.arrow")
@@ -195,7 +195,7 @@ def test_a_version_is_checked_without_being_opened(indexes_folder: Path) -> None
     identity = store.check(VERSION, verify="checksum", report=told.append)
     assert told == sorted(told)
     assert told[-1] == 1
-    assert not mapped(indexes_folder)
+    assert unmapped_soon(indexes_folder)
     snapshot = store.open(VERSION)
     assert snapshot.identity == identity == store.check(VERSION)
     snapshot.close()

@@ -124,7 +124,7 @@ def test_the_hybrid_retriever_brings_the_calibrated_no_answer(
     """Weights that look at no sign: every question has the same no_answer, in the book and without the articles."""
     folder = shutil.copytree(checkpoint_folder, tmp_path / "calibrated")
     facts = json.loads((folder / "openbook.json").read_text())
-    weights = {"bias": math.log(3), "empty": 0.0, "doc_score": 0.0}
+    weights = {"bias": math.log(3), "empty": 0.0, "coverage": 0.0}
     facts |= {"prior": {"dense": 0.5, "bm25": 0.5}, "no_answer": {"threshold": 0.5, "weights": weights}}
     (folder / "openbook.json").write_text(json.dumps(facts))
     options = about_kenya(question_file, passage_file, tiny_encoder, tmp_path)
