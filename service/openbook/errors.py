@@ -379,7 +379,7 @@ class TooManyAttempts(OpenbookError):
     """Raised for the right token too when it comes from a place that sent too many wrong ones."""
 
     code = "too_many_attempts"
-    message = "{most} wrong admin tokens came from your address. Try again in {retry_after_s} s."
+    message = "{most} wrong tokens came from your address. Try again in {retry_after_s} s."
 
 
 class AdminDisabled(OpenbookError):

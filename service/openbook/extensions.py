@@ -9,6 +9,7 @@ COMMANDS, SOURCES, CHECKPOINTS = "openbook.commands", "openbook.sources", "openb
 FILES, STORES, ROUTERS, ENGINES = "openbook.files", "openbook.stores", "openbook.routers", "openbook.engines"
 VECTORS, SETTINGS, ANSWERS = "openbook.vectors", "openbook.settings", "openbook.answers"
 GENERATORS, KINDS, GUARDS = "openbook.generators", "openbook.kinds", "openbook.guards"
+MIDDLEWARE = "openbook.middleware"
 
 
 def extensions(group: str) -> Mapping[str, EntryPoint]:

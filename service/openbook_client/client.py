@@ -54,7 +54,7 @@ AsyncEvents = AsyncIterator[StreamEvent]
 class Openbook:
     """The service at `url`. Its connections stay open until `close`, or the end of a `with` block.
 
-    token           the admin token, for the calls that change the index
+    token           the admin token, for the calls that change the index; else an API key, where the service wants one
     actor           who you are, for the service's history
     timeout_s       the longest that a question may take that names no `timeout_s`: the service's OPENBOOK_TIMEOUT_S
     swap_timeout_s  the longest that a change of the index may take

@@ -242,6 +242,12 @@ class TooManyAttempts(Refused):
     known_code = "too_many_attempts"
 
 
+class RateExceeded(Refused):
+    """The key has asked too often. `retry_after_s` says when to come again."""
+
+    known_code = "rate_exceeded"
+
+
 class SwapInProgress(Refused):
     known_code = "swap_in_progress"
 

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from openbook_client.client import AsyncOpenbook
 from openbook_client.errors import WrongUse
@@ -18,6 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("url", help="where the service runs, such as http://127.0.0.1:8000")
     parser.add_argument("--index", metavar="VERSION", help="ask this version, not the one that is live")
+    parser.add_argument("--key-file", type=Path, metavar="FILE", help="holds the API key, where the service wants one")
     parser.add_argument("--http", action="store_true", help="serve by streamable HTTP at /mcp, not over stdio")
     parser.add_argument("--host", default="127.0.0.1", help="with --http: the address to listen on (%(default)s)")
     parser.add_argument("--port", type=int, default=8001, help="with --http: the port to listen on (%(default)s)")
@@ -35,12 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(MISSING)
     try:
         check_url(given.url)
-        server = mcp_server(lambda: AsyncOpenbook(given.url), index=given.index)
+        key = None if given.key_file is None else given.key_file.read_text(encoding="utf-8").strip()
+        server = mcp_server(lambda: AsyncOpenbook(given.url, token=key), index=given.index)
         if given.http:
             serve_http(server, host=given.host, port=given.port, allowed_hosts=given.allowed_host)
         else:
             serve_stdio(server)
-    except WrongUse as error:
+    except (WrongUse, OSError) as error:
         parser.error(str(error))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -117,8 +117,8 @@ def test_every_code_of_the_service_is_an_error_of_the_client(document: dict[str,
         if status[0] in "45"
         for code in re.findall(r"`(\w+)`", response["description"])
     }
-    # of an address or a head that no route takes
-    described |= {"not_found", "method_not_allowed", "head_too_large"}
+    # of an address or a head that no route takes, and of a service that wants keys
+    described |= {"not_found", "method_not_allowed", "head_too_large", "rate_exceeded"}
     codes = [one.known_code for one in Refused.__subclasses__()]
     assert len(set(codes)) == len(codes)
     assert set(codes) == described

@@ -24,6 +24,7 @@ from openbook.api.tracing import traces_to
 from openbook.api.writing import Writer
 from openbook.application.telemetry import Telemetry
 from openbook.errors import OpenbookError
+from openbook.extensions import MIDDLEWARE, extensions
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 
@@ -36,7 +37,8 @@ DESCRIPTION = (
 def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAPI:
     """The application. Nothing is loaded before its lifespan begins; an `engine` that is given is not loaded again.
 
-    A lifespan that cannot begin raises the OpenbookError that says why, and keeps it in `app.state.startup_failure`.
+    Raises what a plug-in's middleware raises. A lifespan that cannot begin raises the OpenbookError that says why, and
+    keeps it in `app.state.startup_failure`.
     """
     telemetry = Telemetry()
     traces = traces_to(settings.traces_url)
@@ -86,6 +88,10 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
     add_routes(app)
     for error in (OpenbookError, HTTPException, RequestValidationError):
         app.add_exception_handler(error, handle_error)
+    for found in extensions(MIDDLEWARE).values():
+        middleware = found.load()(settings, telemetry)
+        if middleware is not None:
+            app.add_middleware(middleware)
     app.state.hosts = hosts = AllowedHosts(settings)
     if hosts.origins:
         app.add_middleware(

@@ -103,6 +103,11 @@ class Telemetry:
         # by name: what is read at each scrape
         self._watched: dict[str, Collector] = {}
 
+    def counter(self, name: str, text: str, *labels: str) -> Callable[..., None]:
+        """Count for a plug-in: call what is returned with a value of each label. Their sets must be bounded."""
+        counter = Counter(name, text, labels, registry=self._registry)
+        return lambda *values: counter.labels(*values).inc()
+
     def watch(self, live: LiveIndex, pool: WorkPool) -> None:
         """Read the index and the queue at each scrape, so that no gauge can lag behind the truth.
 

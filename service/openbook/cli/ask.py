@@ -11,7 +11,7 @@ import typer
 
 from openbook.cli.ask_file import AnswerFile, AskingAll, QuestionFile, summary
 from openbook.cli.chat import chat
-from openbook.cli.client import Answering, ServiceHere, running_service, url_of
+from openbook.cli.client import Answering, ServiceHere, reader_key, reading_service, url_of
 from openbook.cli.consoles import messages, output, print_json, say
 from openbook.cli.heat_map import heat_map
 from openbook.cli.options import URL, argument, file_to_write, option, svg_to_write, with_options
@@ -147,7 +147,7 @@ def ask(
         if out is None:
             raise SettingInvalid(setting="--out", reason="must name a file for the answers to --file")
         given: Any = {name: value for name, value in options.items() if value is not None}
-        asking_all = AskingAll(url or url_of(settings), settings.timeout_s, at_once, given)
+        asking_all = AskingAll(url or url_of(settings), settings.timeout_s, at_once, given, reader_key(settings))
         _ask_file(file, out, asking_all, retry_errors=retry_errors)
         return
     if conversing:
@@ -217,7 +217,7 @@ class SingleQuestion:
     def there(self, settings: Settings, url: str | None) -> Answer | Comparison:
         """What the service at `url` answers; here where none is named and none answers."""
         try:
-            with running_service(url or url_of(settings), timeout_s=settings.timeout_s) as service:
+            with reading_service(url or url_of(settings), settings) as service:
                 return self._of(service)
         except Unreachable as error:
             if url is not None or isinstance(error, Silent) or not _can_ask_here(settings):
@@ -243,7 +243,7 @@ class SingleQuestion:
 def _service(settings: Settings, url: str | None, index: str | None, *, local: bool) -> Iterator[Answering]:
     """The service at `url`; this process where `local`, or where no service is named and none answers."""
     if not local:
-        with running_service(url or url_of(settings), timeout_s=settings.timeout_s) as service:
+        with reading_service(url or url_of(settings), settings) as service:
             try:
                 service.ready()
             except Unreachable as error:

@@ -191,6 +191,7 @@ class AskingAll:
     timeout_s: float
     at_once: int
     options: AnswerOptions
+    token: str | None = None
 
     def ask(self, questions: QuestionFile, answers: AnswerFile) -> None:
         """Ask what has no answer yet, in the order of the file, and show how far it is."""
@@ -203,7 +204,7 @@ class AskingAll:
 
     async def _ask(self, questions: Sequence[Asked], answers: AnswerFile, written: Callable[[], None]) -> None:
         room = asyncio.Semaphore(self.at_once)
-        async with AsyncOpenbook(self.url, timeout_s=self.timeout_s, retries=RETRIES) as service:
+        async with AsyncOpenbook(self.url, token=self.token, timeout_s=self.timeout_s, retries=RETRIES) as service:
 
             async def ask(question: str) -> Mapping[str, Any] | Refused | Silent:
                 async with room:

@@ -41,6 +41,17 @@ def running_service(
         return Openbook(url, token=token, actor=actor, timeout_s=timeout_s, retries=0)
 
 
+def reader_key(settings: Settings) -> str | None:
+    """What a command that only asks sends as its token."""
+    return None if settings.api_key is None else settings.api_key.get_secret_value()
+
+
+def reading_service(url: str, settings: Settings) -> Openbook:
+    """As running_service, for a command that only asks."""
+    key = reader_key(settings)
+    return running_service(url, timeout_s=settings.timeout_s, token=key, token_setting="OPENBOOK_API_KEY")
+
+
 @contextmanager
 def as_settings(**names: str) -> Iterator[None]:
     """Turn WrongUse of the client into SettingInvalid, under the name that the user knows the argument by."""

@@ -11,7 +11,7 @@ import typer
 from numpy.typing import NDArray
 
 from openbook.cli.ask_file import QuestionFile
-from openbook.cli.client import ServiceHere, quieten_libraries, running_service
+from openbook.cli.client import ServiceHere, quieten_libraries, reading_service
 from openbook.cli.consoles import output, print_json, printable, say
 from openbook.cli.index_build import Attempt, show_report, stopped
 from openbook.cli.options import REQUIRED, argument, option, with_options
@@ -205,7 +205,7 @@ def _answered(
     """Of each question both answers, the ids of the passages that come and go, and whether anything changes."""
     # both are opened, and CURRENT is of no concern
     here = settings.model_copy(update={"index": before, "residents": 2, "follow_s": 0.0})
-    opened = running_service(url, timeout_s=settings.timeout_s) if url is not None else ServiceHere(here)
+    opened = reading_service(url, settings) if url is not None else ServiceHere(here)
     found = []
     with opened as service, ProgressBar() as progress:
         for done, one in enumerate(questions.questions.values(), start=1):

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from openbook.cli.client import running_service, url_of
+from openbook.cli.client import reading_service, running_service, url_of
 from openbook.cli.consoles import megabytes, output, print_json, printable, say, table
 from openbook.cli.options import URL, argument, environment_name, option, with_options
 from openbook.cli.progress import StageBars
@@ -34,7 +34,7 @@ class Target:
     as_json: bool = option(False, "Print JSON.", "--json")
 
     def service(self, settings: Settings) -> Openbook:
-        return running_service(self.url or url_of(settings), timeout_s=settings.timeout_s)
+        return reading_service(self.url or url_of(settings), settings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def test_the_log_says_once_where_guesses_came_from(
         guess(client, MOST_ATTEMPTS)
         client.get(HISTORY, headers=WRONG)
     assert [record.getMessage() for record in caplog.records if record.name == access.__name__] == [
-        "10 wrong admin tokens from 127.0.0.1: refused for 60 s"
+        "10 wrong tokens from 127.0.0.1: refused for 60 s"
     ]
     assert "open says me" not in caplog.text
 

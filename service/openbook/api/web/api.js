@@ -1,6 +1,7 @@
 // Calls of the service. Whatever goes wrong comes out as one kind of error, with the code of the service or our own.
 
 import { EventReader } from "./events.js";
+import { anotherKey, heldKey } from "./key.js";
 
 export class Problem extends Error {
   constructor({ code, detail, status = 0, retryAfterS = null, requestId = null }) {
@@ -37,7 +38,16 @@ export async function* stream(path, { body, signal }) {
   }
 }
 
-function send(path, { body, token, signal }) {
+// A service that wants a key is asked again with one.
+async function send(path, { body, token, signal }) {
+  for (;;) {
+    const key = heldKey();
+    const response = await sendOnce(path, { body, token: token || key, signal });
+    if (response.status !== 401 || token || !await anotherKey(key, body !== undefined)) return response;
+  }
+}
+
+function sendOnce(path, { body, token, signal }) {
   const options = { signal, headers: {} };
   if (body !== undefined) {
     options.method = "POST";

@@ -43,13 +43,15 @@ function fields(document_, schema) {
 
 function trial(path, method, example, secured) {
   const body = example && element("textarea", { value: JSON.stringify(example, null, 2), rows: 6, spellcheck: false });
-  const token = secured && element("input", { type: "password", autocomplete: "off" });
+  const token = element("input", { type: "password", autocomplete: "off" });
   const version = path.includes("{version}") && element("input", { value: "wiki-2018" });
   const output = element("pre", { tabIndex: 0, hidden: true });
   const form = element("form", {});
-  for (const [label, field] of [["body", body], ["admin token", token], ["version", version]]) {
+  for (const [label, field] of [["body", body], [secured ? "admin token" : "API key", token], ["version", version]]) {
     if (field) form.append(element("label", {}, label, field));
   }
+  // a service that wants a key says so
+  token.parentElement.hidden = !secured;
   form.append(element("button", {}, "Send"), output);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -57,11 +59,12 @@ function trial(path, method, example, secured) {
     output.textContent = "...";
     const headers = {};
     if (body) headers["content-type"] = "application/json";
-    if (token) headers.authorization = `Bearer ${token.value}`;
+    if (token.value) headers.authorization = `Bearer ${token.value}`;
     const address = version ? path.replace("{version}", encodeURIComponent(version.value)) : path;
     try {
       const sent = { method: method.toUpperCase(), headers, body: body ? body.value : undefined };
       const response = await fetch(address, sent);
+      if (response.status === 401) token.parentElement.hidden = false;
       const text = await response.text();
       const json = (response.headers.get("content-type") || "").includes("json");
       output.textContent = `${response.status}\n${json ? JSON.stringify(JSON.parse(text), null, 2) : text}`;

@@ -1,0 +1,1 @@
+"""A key for each reader: who may ask at all, how often, and whose call a line of the log is."""
