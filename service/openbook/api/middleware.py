@@ -44,8 +44,9 @@ MAX_METHOD = 20
 CLIENT_GONE = 499  # nginx's number; no client sees it
 OK = "ok"
 CANCELLED = "cancelled"
-# Machines ask these every few seconds: lines for them would hide the others, and the metrics count them.
+# Machines and open pages read these all the time: lines for them would hide the others, and the metrics count them.
 PROBES = ("/healthz", "/health", "/readyz", "/metrics")
+POLLED = (*PROBES, "/index", "/index/swap", "/static/{name}")
 # h11 bounds a head that is not whole yet; a larger head that comes in one piece is refused here
 HEAD_TOO_LARGE = problems.of_http(
     HTTPException(431, f"The address and headers have more than {MAX_HEAD_BYTES} bytes.", {"connection": "close"})
@@ -131,7 +132,7 @@ class RequestContext:
             "seconds": round(seconds, 6),
             **getattr(request.state, FACTS, {}),
         }
-        probed = route in PROBES and outcome == OK
+        probed = route in POLLED and method != "POST" and outcome == OK
         if self.traces is not None and not probed:
             facts["trace_id"] = self.traces.request(facts, request.headers)
         level = logging.DEBUG if probed else logging.INFO

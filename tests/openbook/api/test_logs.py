@@ -75,11 +75,17 @@ def test_the_access_log_has_the_question_only_where_the_setting_says_so(
     assert ("the secret king" in str([vars(record) for record in caplog.records])) is log_questions
 
 
-def test_probes_that_go_well_are_no_news(reader: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_probes_polls_and_static_files_that_go_well_are_no_news(
+    reader: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    quiet = ("/healthz", "/health", "/readyz", "/metrics", "/index", "/index/swap", "/static/main.js")
     with caplog.at_level(logging.DEBUG, "openbook.access"):
-        for path in ("/healthz", "/health", "/readyz", "/metrics", "/index", "/nowhere"):
+        for path in (*quiet, "/", "/nowhere", "/static/nothing.js"):
             reader.get(path)
         reader.post("/readyz")
+        # a swap is news, however it ends
+        reader.post("/index/swap", json={"version": "tiny-2018"})
     lines = [record for record in caplog.records if "facts" in vars(record)]
     levels = [(record.levelname, vars(record)["facts"]["status"]) for record in lines]
-    assert levels == [("DEBUG", 200)] * 4 + [("INFO", 200), ("INFO", 404), ("INFO", 405)]
+    info = [("INFO", status) for status in (200, 404, 404, 405, 401)]
+    assert levels == [("DEBUG", 200)] * len(quiet) + info

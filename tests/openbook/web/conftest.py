@@ -28,8 +28,11 @@ def launch(driver: Any) -> Any:
     path = next(filter(None, map(shutil.which, NAMES)), own if Path(own).exists() else None)
     if path is None:
         pytest.skip(f"needs one of {', '.join(NAMES)}, or: playwright install chromium")
+    # it draws on no screen and asks no other host
+    options = ["--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
     # Chromium's sandbox does not take root, which is what a container often is
-    options = ["--no-sandbox"] if os.geteuid() == 0 else []
+    if os.geteuid() == 0:
+        options.append("--no-sandbox")
     return driver.chromium.launch(executable_path=path, args=options)
 
 

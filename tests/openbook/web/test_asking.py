@@ -39,17 +39,24 @@ def percent(share: float) -> str:
 
 
 def figures(page: Page) -> list[str]:
-    return [text.strip() for text in page.locator(".bar.posterior .figure").all_text_contents()]
+    """The posterior of each passage, by rank: the first on the page is the one that the answer stands on."""
+    script = """all => all.map((one) => [+one.querySelector(".rank").textContent,
+      one.querySelector(".posterior .figure").textContent]).sort((one, other) => one[0] - other[0])"""
+    return [text.strip() for _, text in page.locator(".passages li").evaluate_all(script)]
+
+
+def open_words(page: Page) -> None:
+    page.get_by_text("Which passage said which word").first.click()
 
 
 def test_an_answer_comes_with_its_tokens_its_heat_map_and_its_passages(server: str, open_page: OpenPage) -> None:
     page = open_page(server)
     ask(page, f"  {QUESTION} ")
-    expect(page.locator(".answer h2")).to_be_visible()
+    expect(page.locator(".answer .says")).to_be_visible()
     answer = post(f"{server}/answer", json={"question": QUESTION}).json()
-    assert page.locator(".answer h2").text_content() == answer["answer"]
+    assert page.locator(".answer .says").text_content() == answer["answer"]
     assert page.locator(".asked").text_content() == QUESTION
-    assert page.get_by_role("toolbar").get_by_role("button").count() == len(answer["tokens"])
+    assert page.locator(".tokens button").count() == len(answer["tokens"])
     expect(page.locator(".answer")).to_contain_text("From tiny-2016, text of 21 December 2016, generation 0.")
     expect(page.locator(".figures")).to_contain_text(f"log p(answer)−{-answer['log_prob']:.2f}")
     rows = page.locator(".heat tbody tr").all()
@@ -59,7 +66,9 @@ def test_an_answer_comes_with_its_tokens_its_heat_map_and_its_passages(server: s
         shown = [int(text) for text in row.locator("td").all_text_contents()]
         assert shown == [int(100 * share + 0.5) for share in [*shares, passage["posterior"]]]
         assert row.locator("th").text_content() == f"{passage['rank']} {passage['title']}"
-    assert page.locator(".passages .text").all_text_contents() == [one["text"] for one in answer["passages"]]
+    assert sorted(page.locator(".passages .text").all_text_contents()) == sorted(
+        one["text"] for one in answer["passages"]
+    )
     assert figures(page) == [percent(one["posterior"]) for one in answer["passages"]]
     expect(page.get_by_role("status")).to_contain_text(answer["answer"])
     expect(page).to_have_title(f"{QUESTION} · Openbook")
@@ -68,14 +77,17 @@ def test_an_answer_comes_with_its_tokens_its_heat_map_and_its_passages(server: s
 def test_a_follow_up_is_completed_from_what_was_asked_before(server: str, open_page: OpenPage) -> None:
     page = open_page(server)
     ask(page, "Who is the President of Peru?")
-    expect(page.locator(".answer h2")).to_be_visible()
+    expect(page.locator(".answer .says")).to_be_visible()
     ask(page, "And of Chile?")
-    expect(page.locator(".answer")).to_contain_text("Understood as “Who is the President of Chile?”")
+    expect(page.locator(".answer").first).to_contain_text("Understood as “Who is the President of Chile?”")
+    # the turn before stays, below
+    expect(page.locator(".answer .asked")).to_have_text(["And of Chile?", "Who is the President of Peru?"])
     assert "question=Who+is+the+President+of+Chile" in page.url
 
 
 def test_pointing_at_a_token_or_focusing_it_shows_its_posterior(server: str, open_page: OpenPage) -> None:
     page = open_page(server + LINK)
+    open_words(page)
     tokens = page.get_by_role("toolbar").get_by_role("button")
     expect(tokens.first).to_be_visible()
     answer = post(f"{server}/answer", json={"question": QUESTION}).json()
@@ -119,7 +131,7 @@ def test_a_calibrated_checkpoint_begins_with_its_model_and_rather_without_an_ans
         expect(page.locator(".answer")).to_contain_text("What it would have said")
         assert "abstain=" not in page.url
         always = open_page(f"{address}{LINK}&abstain=never")
-        expect(always.locator(".answer h2")).to_be_visible()
+        expect(always.locator(".answer .says")).to_be_visible()
         expect(always.locator(".answer")).not_to_contain_text("What it would have said")
         expect(always.locator("#chosen")).to_contain_text("an answer always")
 
@@ -127,12 +139,12 @@ def test_a_calibrated_checkpoint_begins_with_its_model_and_rather_without_an_ans
 def test_a_link_holds_the_question_and_its_options_and_opening_it_asks(server: str, open_page: OpenPage) -> None:
     page = open_page(server)
     page.get_by_text("Options:").click()
-    page.get_by_label("Model").select_option("sequence")
-    page.get_by_label("Decoding").select_option("fast")
-    page.get_by_label("Retriever").select_option("dense")
-    page.get_by_label("Passages (K)").fill("3")
-    page.get_by_label("Beams").fill("2")
-    page.get_by_label("Answers", exact=True).fill("2")
+    page.get_by_label("Weigh the passages").select_option("sequence")
+    page.get_by_label("Weigh each answer by").select_option("fast")
+    page.get_by_label("Find passages by").select_option("dense")
+    page.get_by_label("Passages to read").fill("3")
+    page.get_by_label("Answers tried side by side").fill("2")
+    page.get_by_label("Answers to show").fill("2")
     page.get_by_label("Answer from").select_option("tiny-2018")
     ask(page, QUESTION)
     link = page.get_by_role("link", name="Link to this question")
@@ -145,7 +157,7 @@ def test_a_link_holds_the_question_and_its_options_and_opening_it_asks(server: s
     assert page.url.endswith(link.get_attribute("href"))
     other = open_page(page.url)
     for shown in (page, other):
-        expect(shown.locator(".answer h2")).to_have_text(expected["answer"])
+        expect(shown.locator(".answer .says")).to_have_text(expected["answer"])
         assert shown.locator(".passages li").count() == 3
         assert shown.locator(".others tbody tr").count() == len(expected["answers"])
         expect(shown.locator(".answer")).to_contain_text("From tiny-2018")
@@ -161,7 +173,7 @@ def test_a_filter_reads_only_what_passes_and_what_is_wrong_with_it_stands_beside
     chosen = '{"field": "id", "operator": "in", "value": ["peru", "river"]}'
     page = open_page(server)
     page.get_by_text("Options:").click()
-    field = page.get_by_label("Filter")
+    field = page.get_by_label("Only passages that pass")
     for wrong, said in (
         ('{"field"', "filter: this is no JSON."),
         (chosen.replace("id", "colour", 1), "have no field 'colour'. Fields: id, title."),
@@ -174,7 +186,7 @@ def test_a_filter_reads_only_what_passes_and_what_is_wrong_with_it_stands_beside
         expect(page.get_by_role("alert")).to_contain_text(said)
     field.fill(chosen)
     ask(page, QUESTION)
-    expect(page.locator(".answer h2")).to_be_visible()
+    expect(page.locator(".answer .says")).to_be_visible()
     expect(page.locator("#filter-trouble")).to_be_hidden()
     expect(page.locator("#chosen")).to_contain_text("filtered")
     expected = post(f"{server}/answer", json={"question": QUESTION, "filter": json.loads(chosen)}).json()
@@ -182,33 +194,36 @@ def test_a_filter_reads_only_what_passes_and_what_is_wrong_with_it_stands_beside
     # the link holds it
     other = open_page(page.url)
     for shown in (page, other):
-        expect(shown.locator(".answer h2")).to_have_text(expected["answer"])
-        assert shown.locator(".passages .text").all_text_contents() == [one["text"] for one in expected["passages"]]
-    assert other.get_by_label("Filter").input_value() == chosen
+        expect(shown.locator(".answer .says")).to_have_text(expected["answer"])
+        assert sorted(shown.locator(".passages .text").all_text_contents()) == sorted(
+            one["text"] for one in expected["passages"]
+        )
+    assert other.get_by_label("Only passages that pass").input_value() == chosen
 
 
 def test_going_back_asks_the_question_before(server: str, open_page: OpenPage) -> None:
     page = open_page(server)
     for question in (QUESTION, "what is the capital city ?"):
         ask(page, question)
-        expect(page.locator(".asked")).to_have_text(question)
+        expect(page.locator(".answer .asked").first).to_have_text(question)
     page.go_back()
-    expect(page.locator(".asked")).to_have_text(QUESTION)
+    # the newest turn is the first
+    expect(page.locator(".answer .asked")).to_have_text([QUESTION, "what is the capital city ?", QUESTION])
     assert page.get_by_label("Question", exact=True).input_value() == QUESTION
 
 
 def test_the_controls_keep_to_what_the_service_allows(server: str, open_page: OpenPage, settings: Settings) -> None:
     page = open_page(server)
     page.get_by_text("Options:").click()
-    beams = page.get_by_label("Beams")
+    beams = page.get_by_label("Answers tried side by side")
     expect(beams).to_have_attribute("max", str(settings.max_beams))
-    assert page.get_by_label("Passages (K)").get_attribute("max") == str(settings.max_docs) == "20"
-    assert page.get_by_label("Tokens at most").get_attribute("max") == str(settings.max_new_tokens)
-    page.get_by_label("Answers", exact=True).fill("4")
+    assert page.get_by_label("Passages to read").get_attribute("max") == str(settings.max_docs) == "20"
+    assert page.get_by_label("Longest answer").get_attribute("max") == str(settings.max_new_tokens)
+    page.get_by_label("Answers to show").fill("4")
     assert beams.input_value() == "4", "so many answers take so many beams"
     beams.fill("2")
-    assert page.get_by_label("Answers", exact=True).input_value() == "2"
-    page.get_by_label("Passages (K)").fill("21")
+    assert page.get_by_label("Answers to show").input_value() == "2"
+    page.get_by_label("Passages to read").fill("21")
     ask(page, QUESTION)
     expect(page.locator(".answer")).to_have_count(0)
     # a link is another way in: there the service says no
@@ -235,7 +250,7 @@ def test_a_full_service_says_when_to_come_back_and_is_asked_again_on_demand(
         slow_search.go_on.set()
         until(lambda: "openbook_questions_running 0.0" in get(f"{server}/metrics").text)
         retry.click()
-        expect(page.locator(".answer h2")).to_be_visible()
+        expect(page.locator(".answer .says")).to_be_visible()
         expect(page.locator("#trouble")).to_be_hidden()
 
 
@@ -283,7 +298,7 @@ def test_a_service_out_of_reach_is_said_to_be_and_found_again(server: str, open_
     expect(page.locator("#live")).to_have_text("The service does not answer")
     page.context.set_offline(False)
     page.get_by_role("button", name="Try again").click()
-    expect(page.locator(".answer h2")).to_be_visible()
+    expect(page.locator(".answer .says")).to_be_visible()
     expect(page.locator("#live")).to_contain_text("tiny-2016")
 
 
@@ -292,8 +307,9 @@ def test_the_attribution_stands_below_the_passages(app: FastAPI, settings: Setti
     with serving(app, settings) as server:
         page = open_page(server)
         ask(page, QUESTION)
-        expect(page.locator("ol.passages + .attribution")).to_have_text("By its <b>authors</b>")
+        expect(page.locator(".sources > .attribution")).to_have_text("By its <b>authors</b>")
         expect(page.locator("#sources li").first).to_contain_text("Licence: Apache-2.0. By its <b>authors</b>")
+        page.get_by_text("Compare versions").click()
         page.get_by_role("button", name="Compare").click()
         expect(page.locator(".comparison .attribution")).to_have_text(["By its <b>authors</b>"])
 
@@ -347,14 +363,19 @@ def test_an_answer_is_shown_while_it_is_made_and_announced_once(
             assert page.locator(".heat tbody tr").first.locator("td").count() == step + 2
         expect(page.locator("#waiting")).to_be_visible()
         so_far = telling.locator(".says").text_content()
+        # what is opened meanwhile stays open, and keeps the focus
+        page.locator(".words > summary").focus()
+        page.keyboard.press("Enter")
         stepping.go_on()
-        expect(page.locator(".answer h2")).to_be_visible()
+        expect(page.locator(".answer .says")).to_be_visible()
         expect(telling).to_have_count(0)
-        shown = page.locator(".answer h2").text_content()
+        shown = page.locator(".answer .says").text_content()
         assert shown.casefold().startswith(so_far.strip().casefold())
+        expect(page.locator(".answer .words > summary")).to_be_focused()
+        expect(page.get_by_role("toolbar")).to_be_visible()
         assert heads.count() == 0
         answer = post(f"{server}/answer", json={"question": QUESTION}).json()
-        assert page.get_by_role("toolbar").get_by_role("button").count() == len(answer["tokens"])
+        assert page.locator(".tokens button").count() == len(answer["tokens"])
         assert page.evaluate("window.said") == [
             "Asking tiny-2016 …",
             f"{shown}. From tiny-2016, text of 21 December 2016, generation 0.",
@@ -373,7 +394,7 @@ def test_half_an_answer_goes_when_it_is_cancelled_or_fails(
         expect(page.locator(".telling")).to_be_visible()
         page.get_by_role("button", name="Cancel", exact=True).click()
         expect(page.get_by_role("status")).to_have_text("Cancelled.")
-        expect(page.locator("#result")).to_be_empty()
+        expect(page.locator("#turns")).to_be_empty()
         stepping.go_on(1)
         until(lambda: "openbook_questions_running 0.0" in get(f"{server}/metrics").text)
         ask(page, QUESTION)
@@ -381,33 +402,48 @@ def test_half_an_answer_goes_when_it_is_cancelled_or_fails(
         app.state.services.pool.stop()
         stepping.go_on(1)
         expect(page.locator("#trouble-text")).to_contain_text("not_ready")
-        expect(page.locator("#result")).to_be_empty()
+        expect(page.locator("#turns")).to_be_empty()
     finally:
         stepping.go_on()
 
 
-def test_the_questions_of_a_tab_are_kept_with_their_answers_and_asked_again(server: str, open_page: OpenPage) -> None:
+def test_the_column_of_turns_keeps_the_newest_twenty_and_goes_with_the_tab(server: str, open_page: OpenPage) -> None:
     page = open_page(server)
-    asked = page.locator("#asked")
-    expect(asked).to_be_hidden()
-    other = "what is the capital city ?"
-    for question in (QUESTION, other):
-        ask(page, question)
-        expect(page.locator(".answer .asked")).to_have_text(question)
-    answer = post(f"{server}/answer", json={"question": QUESTION}).json()["answer"]
-    page.get_by_text("Asked in this tab: 2").click()
-    first = asked.locator("li").last
-    expect(first).to_have_text(f"{QUESTION} {answer} tiny-2016")
-    first.get_by_role("link").click()
-    expect(page.locator(".answer .asked")).to_have_text(QUESTION)
-    assert page.get_by_label("Question", exact=True).input_value() == QUESTION
-    expect(asked.locator("li")).to_have_count(3)
-    page.go_back()
-    expect(page.locator(".answer .asked")).to_have_text(other)
-    # it goes with the tab
+    page.evaluate(
+        """() => {
+          const old = () => Object.assign(document.createElement("article"), {className: "old"});
+          document.getElementById("turns").append(...Array.from({length: 20}, old));
+        }"""
+    )
+    ask(page, QUESTION)
+    expect(page.locator(".answer .says")).to_be_visible()
+    assert page.locator("#turns > .old").count() == 19
     page.reload()
-    expect(page.locator(".answer h2")).to_be_visible()
-    expect(asked.locator("li")).to_have_count(1)
+    expect(page.locator(".answer .says")).to_be_visible()
+    assert page.locator("#turns > *").count() == 1
+
+
+def test_enter_asks_and_shift_with_enter_breaks_the_line_of_a_field_that_grows(
+    server: str, open_page: OpenPage
+) -> None:
+    page = open_page(server)
+    field = page.get_by_label("Question", exact=True)
+
+    def height() -> int:
+        return int(field.evaluate("node => node.offsetHeight"))
+
+    one_line = height()
+    field.press_sequentially("who is the president")
+    assert height() == one_line
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("of peru ?")
+    assert height() > one_line
+    assert field.input_value() == "who is the president\nof peru ?"
+    expect(page.locator(".answer")).to_have_count(0)
+    page.keyboard.press("Enter")
+    expect(page.locator(".answer .says")).to_be_visible()
+    assert page.locator(".answer .asked").text_content() == "who is the president\nof peru ?"
+    assert page.locator("#waiting").is_hidden()
 
 
 def test_a_title_opens_its_source_only_where_that_is_a_page(
@@ -427,8 +463,9 @@ def test_a_title_opens_its_source_only_where_that_is_a_page(
         listed = page.evaluate(
             """async (passages) => {
                 const { passageList } = await import("/static/passages.js");
-                document.body.append(passageList({ passages }).list);
-                return document.querySelector("ol.passages:last-of-type").outerHTML;
+                const { view } = passageList({ passages, index: { version: "v" } });
+                document.body.append(view);
+                return view.outerHTML;
             }""",
             [passage(rank, url) for rank, url in enumerate(addresses, start=1)],
         )

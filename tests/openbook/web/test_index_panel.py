@@ -10,8 +10,7 @@ import pytest
 from openbook.api.app import create_app
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
-from openbook.storage.index_store import IndexStore
-from tests.fixtures.indexes import publish_tiny
+from tests.fixtures.indexes import tiny_passages
 from tests.openbook.api.conftest import ADMIN, TOKEN, get, post, serving, until
 from tests.openbook.web.conftest import OpenPage, Page
 
@@ -43,7 +42,7 @@ def confirm(page: Page, token: str | None) -> None:
 
 def test_a_swap_asks_for_the_token_once_and_shows_what_is_live_then(server: str, open_page: OpenPage) -> None:
     page = open_page(server + LINK)
-    expect(page.locator(".answer h2")).to_be_visible()
+    expect(page.locator(".answer .says")).to_be_visible()
     expect(page.locator("#live")).to_have_text("tiny-2016, text of 21 December 2016, generation 0")
     open_panel(page)
     administer(page, "Swap to tiny-2018", "wrong")
@@ -108,7 +107,8 @@ def test_a_version_that_is_not_open_can_be_opened_and_then_compared(
     (Path(settings.indexes) / "tiny-2018").rename(Path(settings.indexes).parent / "aside")
     with serving(create_app(settings, engine=engine), settings) as server:
         page = open_page(server)
-        compare = page.get_by_role("button", name="Compare versions")
+        page.get_by_text("Compare versions").click()
+        compare = page.get_by_role("button", name="Compare")
         expect(compare).to_be_disabled()
         expect(page.locator("#compare-note")).to_contain_text("two versions must be open")
         (Path(settings.indexes).parent / "aside").rename(Path(settings.indexes) / "tiny-2018")
@@ -123,9 +123,15 @@ def test_a_version_that_is_not_open_can_be_opened_and_then_compared(
 def test_two_versions_answer_side_by_side_with_what_differs_marked(server: str, open_page: OpenPage) -> None:
     page = open_page(server)
     page.get_by_text("Options:").click()
-    page.get_by_label("Passages (K)").fill("12")
+    page.get_by_label("Passages to read").fill("12")
     page.get_by_label("Question", exact=True).fill(QUESTION)
-    page.get_by_role("button", name="Compare versions").click()
+    page.get_by_text("Compare versions").click()
+    one = page.get_by_label("tiny-2016", exact=True)
+    one.uncheck()
+    expect(page.get_by_role("button", name="Compare")).to_be_disabled()
+    expect(page.locator("#compare-note")).to_have_text("Choose from two to 8.")
+    one.check()
+    page.get_by_role("button", name="Compare").click()
     expect(page.locator(".comparison")).to_be_visible()
     versions = ["tiny-2016", "tiny-2018"]
     found = post(f"{server}/compare", json={"question": QUESTION, "versions": versions, "n_docs": 12}).json()
@@ -151,7 +157,7 @@ def test_two_versions_answer_side_by_side_with_what_differs_marked(server: str, 
 def test_the_page_follows_a_swap_that_somebody_else_makes(server: str, open_page: OpenPage) -> None:
     page = open_page(server + LINK)
     expect(page.locator("#stale")).to_be_hidden()
-    expect(page.locator(".answer h2")).to_be_visible()
+    expect(page.locator(".answer .says")).to_be_visible()
     post(f"{server}/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
     expect(page.locator("#live")).to_contain_text("tiny-2018")
     expect(page.locator("#stale")).to_be_visible()
@@ -183,16 +189,24 @@ def test_the_foot_names_source_and_licence_of_every_open_version(
     assert sources.all_text_contents() == [
         f"{version}: written for the tests. Licence: Apache-2.0." for version in ("tiny-2016", "tiny-2018")
     ]
-    # examples are only of a book that is known
-    expect(page.locator("#examples")).to_be_hidden()
 
 
-def test_the_demo_has_questions_to_begin_with(settings: Settings, engine: RagEngine, open_page: OpenPage) -> None:
-    source = "Openbook's encyclopedia of countries and offices, 2016"
-    publish_tiny(IndexStore(Path(settings.indexes)), "tiny-2016", source=source, replace=True)
-    with serving(create_app(settings, engine=engine), settings) as server:
-        page = open_page(server)
-        example = page.get_by_role("list", name="Example questions").get_by_role("button").first
-        question = example.text_content()
-        example.click()
-        expect(page.locator(".asked")).to_have_text(question)
+def test_the_empty_page_says_what_the_book_is_and_offers_questions(server: str, open_page: OpenPage) -> None:
+    page = open_page(server)
+    titles = {one.title for one in tiny_passages("tiny-2016")}
+    n_passages = len(tiny_passages("tiny-2016"))
+    said = f"tiny-2016: {len(titles)} documents in {n_passages} passages, text of 21 December 2016"
+    expect(page.locator("#book")).to_have_text(said)
+    # a checkpoint that is not calibrated offers none
+    expect(page.locator("#offered")).to_be_hidden()
+    page.get_by_text("Its documents").click()
+    listing = page.get_by_role("list", name="Documents").get_by_role("listitem")
+    expect(listing).to_have_count(len(titles))
+    page.get_by_label("Titles with").fill("per")
+    expect(listing).to_have_text([title for title in sorted(titles) if "per" in title.casefold()])
+    book = {"version": "tiny-2016", "documents": None, "questions": [QUESTION], "complete": True}
+    page.route("**/welcome", lambda route: route.fulfill(json=book))
+    page.reload()
+    page.get_by_role("list", name="Example questions").get_by_role("button").click()
+    expect(page.locator(".answer .asked")).to_have_text(QUESTION)
+    expect(page.locator("#welcome")).to_be_hidden()

@@ -2,6 +2,7 @@
 
 import re
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ expect.set_options(timeout=30_000)
 
 pytestmark = pytest.mark.browser
 
+AXE = Path(__file__).parents[3] / "node_modules/axe-core/axe.min.js"
 QUESTION = "who is the president of peru ?"
 ASKED = f"/#question={quote(QUESTION)}&num_answers=2"
 COMPARED = f"{ASKED}&compare=tiny-2016,tiny-2018"
@@ -58,6 +60,16 @@ CONTRAST = """() => {
 def open_all(page: Page) -> None:
     page.get_by_text("Versions", exact=True).click()
     page.get_by_text("Options:").click()
+    page.get_by_text("Compare versions").click()
+    for summary in page.locator("#turns summary").all():
+        summary.click()
+
+
+def axe(page: Page) -> list[str]:
+    """What axe-core finds: it is no part of the project, and comes by `npm install --no-save axe-core`."""
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run().then(({violations}) => violations)")
+    return [f"{one['id']}: {one['nodes'][0]['html']:.200}" for one in found]
 
 
 def shares(page: Page) -> None:
@@ -84,6 +96,46 @@ def test_all_text_has_enough_contrast(server: str, open_page: OpenPage, theme: s
     count, least, where = page.evaluate(CONTRAST)
     assert count > 300
     assert least >= 4.5, where
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="needs: npm install --no-save axe-core")
+@pytest.mark.parametrize("link", ["", ASKED, COMPARED, "/docs"], ids=["empty", "asked", "compared", "docs"])
+def test_axe_finds_nothing(server: str, open_page: OpenPage, link: str) -> None:
+    page = open_page(server + link, bypass_csp=True)
+    page.locator(".answer, .comparison, #book, #calls section").first.wait_for()
+    assert axe(page) == []
+    if link != "/docs":
+        open_all(page)
+        assert axe(page) == []
+
+
+def test_no_select_cuts_what_is_chosen(server: str, open_page: OpenPage) -> None:
+    page = open_page(server)
+    page.get_by_text("Options:").click()
+    cut = page.locator("select:visible").evaluate_all(
+        """all => all.filter((one) => {
+          const shown = one.offsetWidth;
+          one.style.width = "max-content";
+          return one.offsetWidth > shown;
+        }).map((one) => one.name)"""
+    )
+    assert cut == []
+
+
+@pytest.mark.parametrize("width", [1100, 360])
+def test_the_source_stands_beside_the_answer_and_below_it_on_a_narrow_screen(
+    server: str, open_page: OpenPage, width: int
+) -> None:
+    page = open_page(server + ASKED, viewport={"width": width, "height": 740})
+    expect(page.locator(".answer .says")).to_be_visible()
+    assert page.locator(".answer .passages li:visible").count() == 1
+    said = page.locator(".answer .beside > div").bounding_box()
+    source = page.get_by_role("complementary", name="Sources").bounding_box()
+    if width == 360:
+        assert source["y"] >= said["y"] + said["height"]
+    else:
+        assert source["x"] >= said["x"] + said["width"]
+        assert source["y"] == said["y"]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -149,8 +201,9 @@ def test_everything_can_be_done_by_keyboard(server: str, open_page: OpenPage) ->
     press("Enter")
     page.keyboard.type(QUESTION)
     press("Enter")
+    words = page.locator(".answer .words > summary")
+    expect(words).to_be_visible()
     tokens = page.get_by_role("toolbar").get_by_role("button")
-    expect(tokens.first).to_be_visible()
 
     def tab_to(target: Any) -> None:
         for _ in range(20):
@@ -159,6 +212,8 @@ def test_everything_can_be_done_by_keyboard(server: str, open_page: OpenPage) ->
                 return
         pytest.fail("not reached with the Tab key")
 
+    tab_to(words)
+    press("Enter")
     tab_to(tokens.first)
     press("ArrowRight")
     expect(tokens.nth(1)).to_be_focused()

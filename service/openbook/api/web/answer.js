@@ -8,6 +8,8 @@ import { plain, tokenRow } from "./tokens.js";
 
 const MODELS = { token: "RAG-Token", sequence: "RAG-Sequence" };
 const NOTHING = "(an empty answer)";
+// as the service tells one, but for measures
+const PROCEDURE = /\b(how (do|does|did|can|could|should|would|must|to|i)|why|explain|describe|what happens)\b/i;
 const UNKNOWN = "I would rather not answer: these passages do not seem to say.";
 
 export function answerText(answer) {
@@ -33,20 +35,19 @@ export function answerView(question, answer, link, leaveOut = null, without = []
   const map = heatMap(answer, select);
   readout.textContent = overall(answer);
   return element("article", { className: "answer" },
-    element("p", { className: "asked" }, question),
+    element("h2", { className: "asked" }, question),
     understood(answer),
-    element("h2", { className: "says" }, answerText(answer)),
-    ...evidence(answer),
-    element("p", { className: "small" }, `From ${named(answer.index)}. `,
-      link && element("a", { href: link }, "Link to this question"),
-      without.length ? ` As if these had not been found: ${without.join(", ")}.` : null),
-    figures(answer),
-    element("h3", {}, "Where each token came from"),
-    row.row, readout, map.figure,
-    others(answer),
-    element("h3", {}, "Passages"),
-    passages.list,
-    attribution(answer));
+    element("div", { className: "beside" },
+      element("div", {},
+        ...said(question, answer),
+        element("p", { className: "small" }, `From ${named(answer.index)}. `,
+          link && element("a", { href: link }, "Link to this question"),
+          without.length ? ` As if these had not been found: ${without.join(", ")}.` : null),
+        others(answer)),
+      passages.view),
+    element("details", { className: "words" },
+      element("summary", {}, "Which passage said which word"),
+      row.row, readout, map.figure, figures(answer)));
 }
 
 // The question that was answered, where it leant on an earlier one.
@@ -54,21 +55,19 @@ export function understood({ understood_as: whole }) {
   return whole ? element("p", { className: "small" }, `Understood as “${whole}”`) : null;
 }
 
-// What the answer stands on, as it stands there.
-function evidence(answer) {
-  if (answer.abstained) return [];
-  return answer.evidence.map((one) => {
+// The answer, and what it stands on as it stands there, which of a procedure is the answer.
+function said(question, answer) {
+  const [first, ...rest] = answer.abstained ? [] : answer.evidence;
+  const steps = first && PROCEDURE.test(question);
+  const text = element("p", { className: steps ? "says steps" : "says" }, steps ? first.text : answerText(answer));
+  const quotes = (steps ? rest : answer.abstained ? [] : answer.evidence).map((one) => {
     const passage = answer.passages[one.rank - 1];
     return element("figure", { className: "evidence" },
       element("blockquote", { className: "text" }, one.text),
       element("figcaption", { className: "small" }, linkedTitle(passage, answer.index.version),
         passage.section ? `, ${passage.section}` : ""));
   });
-}
-
-// What the terms of the text ask to be shown with it, if anything.
-export function attribution(answer) {
-  return answer.attribution ? element("p", { className: "small attribution" }, answer.attribution) : null;
+  return [text, ...quotes];
 }
 
 function atToken(answer, token) {
@@ -101,10 +100,11 @@ function others(answer) {
   const rows = answer.answers.map((one) => element("tr", {}, element("td", {}, one.text || NOTHING),
     element("td", { className: "number" }, decimals(one.log_prob)),
     element("td", { className: "number" }, probability(Math.exp(one.log_prob)))));
-  return [element("h3", {}, answer.abstained ? "What it would have said" : "Answers by probability"),
+  return element("details", {},
+    element("summary", {}, answer.abstained ? "What it would have said" : "Answers by probability"),
     element("table", { className: "others" },
       element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Answer"),
         element("th", { scope: "col", className: "number" }, "log p"),
         element("th", { scope: "col", className: "number" }, "p"))),
-      element("tbody", {}, rows))];
+      element("tbody", {}, rows)));
 }

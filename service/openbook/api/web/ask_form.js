@@ -9,6 +9,7 @@ const CHOICES = ["model", "decoding", "retriever", "abstain", "index", "filter"]
 const NUMBERS = ["n_docs", "num_beams", "max_new_tokens", "num_answers"];
 // what the service reads of a question that does not say, where the version holds so many
 const USUAL_DOCS = 5;
+const MOST_COMPARED = 8;
 
 function fields() {
   return byId("ask").elements;
@@ -24,6 +25,7 @@ export function readForm() {
 export function fillForm({ question, options }) {
   const form = fields();
   form.question.value = question;
+  grow();
   for (const name of CHOICES) chosen.add(name);
   for (const [name, value] of Object.entries(options)) {
     // a version that was open when the link was made, and is not now: the service says so
@@ -53,12 +55,30 @@ export async function readLimits() {
 export function offerVersions(index) {
   const select = fields().index;
   const chosen = select.value;
-  const open = index.resident.filter((one) => !one.retiring).map((one) => one.version).sort();
-  if ([...select.options].slice(1).map((option) => option.value).join() === open.join()) return;
+  const open = index.resident.filter((one) => !one.retiring)
+    .sort((one, other) => (order(one) < order(other) ? 1 : -1)).map((one) => one.version);
+  if ([...select.options].slice(1).map((option) => option.value).join() === open.join()) return open;
   select.replaceChildren(select.options[0], ...open.map((version) => element("option", { value: version }, version)));
   if (chosen) offer(select, chosen);
   select.value = chosen;
+  const before = new Set([...byId("compared").querySelectorAll("input")].map((box) => box.value));
+  const wanted = comparedVersions();
+  byId("compared").replaceChildren(...open.map((value, at) => {
+    // the newest two, until somebody chooses
+    const checked = before.has(value) ? wanted.includes(value) : at < 2;
+    const box = element("input", { type: "checkbox", name: "versions", value, checked });
+    return element("label", { className: "check" }, box, ` ${value}`);
+  }));
   settle();
+  return open;
+}
+
+export function comparedVersions() {
+  return [...byId("compared").querySelectorAll(":checked")].map((box) => box.value).reverse();
+}
+
+function order(one) {
+  return one.snapshot_date || one.version;
 }
 
 function offer(select, version) {
@@ -82,6 +102,12 @@ function settle() {
   if (form.abstain.value === "never") words.push("an answer always");
   if (form.filter.value.trim()) words.push("filtered");
   byId("chosen").textContent = words.join(", ");
+  const compared = comparedVersions().length;
+  byId("compare").disabled = compared < 2 || compared > MOST_COMPARED;
+  byId("compare-note").hidden = !byId("compare").disabled;
+  byId("compare-note").textContent = byId("compared").childElementCount < 2
+    ? "To compare, two versions must be open. Under Versions, one can be opened beside the live one."
+    : `Choose from two to ${MOST_COMPARED}.`;
 }
 
 // As many beams as answers: what was changed last decides.
@@ -89,6 +115,13 @@ function widen(event) {
   const form = fields();
   if (event.target !== form.num_answers) return;
   if (form.num_answers.valueAsNumber > form.num_beams.valueAsNumber) form.num_beams.value = form.num_answers.value;
+}
+
+// As high as its text.
+function grow() {
+  const { question } = fields();
+  question.style.height = "auto";
+  question.style.height = `${question.scrollHeight + question.offsetHeight - question.clientHeight}px`;
 }
 
 function many(number, noun) {
@@ -110,7 +143,13 @@ export function startForm() {
     chosen.add(event.target.name);
   });
   byId("options").addEventListener("input", widen);
-  byId("options").addEventListener("input", settle);
+  byId("ask").addEventListener("input", settle);
+  byId("question").addEventListener("input", grow);
+  byId("question").addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    byId("ask").requestSubmit();
+  });
   // what does not validate is not to be hidden when the browser points at it
   byId("ask").addEventListener("invalid", (event) => {
     if (byId("options").contains(event.target)) byId("options").open = true;

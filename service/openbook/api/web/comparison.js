@@ -1,10 +1,10 @@
 // One question in several versions: side by side, with what differs marked, and each answer to be looked at in whole.
 
-import { answerText, answerView, attribution, understood } from "./answer.js";
+import { answerText, answerView, understood } from "./answer.js";
 import { compareWords } from "./difference.js";
 import { element, small } from "./dom.js";
 import { date, decimals, percent, probability } from "./format.js";
-import { linkedTitle } from "./passages.js";
+import { attribution, linkedTitle } from "./passages.js";
 
 // Beyond this many characters two texts are not compared: it takes the product of their words.
 const LONGEST = 20000;
@@ -22,9 +22,9 @@ export function comparisonView(found, link) {
     return button;
   });
   return element("article", { className: "comparison" },
-    element("p", { className: "asked" }, found.question),
+    element("h2", { className: "asked" }, found.question),
     understood(found.answers[0]),
-    element("h2", { className: "verdict" }, verdict(found)),
+    element("p", { className: "verdict" }, verdict(found)),
     element("p", { className: "small" }, link && element("a", { href: link }, "Link to this comparison")),
     element("div", { className: "versions" },
       found.answers.map((answer, at) => column(found, answer, at, buttons[at]))),

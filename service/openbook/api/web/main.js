@@ -1,12 +1,11 @@
-// The page: one question at a time, the index as it is now, and the two beside each other.
+// The page: a column of questions with their answers, the newest first, below the index as it is now.
 
 import { answerText, answerView } from "./answer.js";
 import { call, Problem } from "./api.js";
-import { bodyOf, fillForm, offerVersions, preselect, readForm, readLimits, startForm } from "./ask_form.js";
-import { remember } from "./asked.js";
+import { bodyOf, comparedVersions, fillForm, offerVersions, preselect, readForm, readLimits } from "./ask_form.js";
+import { startForm } from "./ask_form.js";
 import { comparisonView, verdict } from "./comparison.js";
 import { announce, byId, element } from "./dom.js";
-import { examplesOf } from "./examples.js";
 import { feedbackView } from "./feedback.js";
 import { named } from "./format.js";
 import { fromFragment, toFragment } from "./permalink.js";
@@ -15,8 +14,8 @@ import { hideTrouble, showTrouble } from "./trouble.js";
 import { drawVersions, readManifests } from "./versions.js";
 import { startWaiting, stopWaiting } from "./waiting.js";
 import { watch } from "./watch.js";
+import { drawBook } from "./welcome.js";
 
-const MOST_COMPARED = 8;
 const MOST_TURNS = 20;
 const LONGEST_ANSWER = 4000;
 
@@ -33,22 +32,28 @@ async function ask(question) {
   running = mine;
   const comparing = asked.versions.length > 0;
   hideTrouble();
-  byId("result").classList.add("old");
+  byId("welcome").hidden = true;
   startWaiting(`Asking ${whom(asked)} …`, () => mine.abort());
+  // what is certain of an answer while it is made, which the whole takes the place of
+  let telling = null;
+  const place = (view) => {
+    if (telling) succeed(telling, view);
+    else byId("turns").prepend(view);
+    telling = view;
+    while (byId("turns").childElementCount > MOST_TURNS) byId("turns").lastElementChild.remove();
+  };
   try {
-    if (comparing) showComparison(asked, await call("/compare", { body: bodyOf(asked), signal: mine.signal }));
-    else showAnswer(asked, await hear(asked, place, mine.signal));
+    if (comparing) showComparison(asked, await call("/compare", { body: bodyOf(asked), signal: mine.signal }), place);
+    else showAnswer(asked, await hear(asked, place, mine.signal), place);
     document.title = `${asked.question} · Openbook`;
   } catch (problem) {
+    // half an answer does not stay
+    telling?.remove();
     if (running !== mine) return;
     if (problem instanceof Problem) {
-      byId("result").replaceChildren();
-      shown = null;
       announce("");
       showTrouble(problem, () => ask(asked));
     } else if (problem.name === "AbortError") {
-      // an older answer stays; half of one does not
-      document.querySelector(".telling")?.remove();
       announce("Cancelled.");
     } else {
       throw problem;
@@ -57,11 +62,19 @@ async function ask(question) {
     if (running === mine) {
       running = null;
       stopWaiting();
-      byId("result").classList.remove("old");
       drawStale();
     }
   }
   look();
+}
+
+// What somebody has opened stays open, and keeps the focus.
+function succeed(telling, view) {
+  const [before, after] = [telling, view].map((one) => one.querySelector(".words"));
+  after.open = before.open;
+  const focused = before.contains(document.activeElement);
+  telling.replaceWith(view);
+  if (focused) after.querySelector("summary").focus();
 }
 
 function whom({ options, versions }) {
@@ -69,17 +82,17 @@ function whom({ options, versions }) {
   return options.index || latest?.index.live?.version || "the service";
 }
 
-function showAnswer(leaning, found) {
+function showAnswer(leaning, found, place) {
   const asked = whole(leaning, found);
   const said = found.answer === null ? null : Array.from(found.answer).slice(0, LONGEST_ANSWER).join("");
   turns = [...turns, { question: asked.question, answer: said }].slice(-MOST_TURNS);
   shown = { asked, index: found.index };
-  const feedback = latest?.index.feedback ? [feedbackView(found.requestId)] : [];
   const { without = [] } = asked;
   const leaveOut = (id) => askAndRemember({ ...asked, without: [...without, id] });
-  byId("result").replaceChildren(answerView(leaning.question, found, toFragment(asked), leaveOut, without), ...feedback);
+  const view = answerView(leaning.question, found, toFragment(asked), leaveOut, without);
+  if (latest?.index.feedback) view.append(feedbackView(found.requestId));
+  place(view);
   announce(`${answerText(found)}. From ${named(found.index)}.`);
-  note(asked, answerText(found), found.index.version);
 }
 
 // A link, and whoever asks again, has no turns before: the question that was understood needs none.
@@ -89,26 +102,11 @@ function whole(asked, { understood_as: question }) {
   return { ...asked, question };
 }
 
-function showComparison(leaning, found) {
+function showComparison(leaning, found, place) {
   const asked = whole(leaning, found.answers[0]);
   shown = { asked, index: null };
-  byId("result").replaceChildren(comparisonView(found, toFragment(asked)));
+  place(comparisonView(found, toFragment(asked)));
   announce([verdict(found), ...found.answers.map((one) => `${one.index.version}: ${answerText(one)}.`)].join(" "));
-  note(asked, verdict(found), found.answers.map((one) => one.index.version).join(", "));
-}
-
-// Half an answer takes the place of an older one.
-function place(view) {
-  shown = null;
-  byId("result").replaceChildren(view);
-  byId("result").classList.remove("old");
-}
-
-function note(asked, text, versions) {
-  remember({ asked, link: toFragment(asked), text, versions }, (again) => {
-    fillForm(again);
-    askAndRemember(again);
-  });
 }
 
 function askAndRemember(asked) {
@@ -123,13 +121,6 @@ function askTheLink() {
   if (asked === null) return;
   fillForm(asked);
   ask(asked);
-}
-
-function openVersions() {
-  const open = latest ? latest.index.resident.filter((one) => !one.retiring) : [];
-  const order = (one) => one.snapshot_date || one.version;
-  const sorted = [...open].sort((one, other) => (order(one) < order(other) ? -1 : 1));
-  return sorted.slice(-MOST_COMPARED).map((one) => one.version);
 }
 
 function drawStale() {
@@ -150,51 +141,32 @@ function drawLive({ index }) {
   byId("checkpoint").textContent = `Answered by ${index.checkpoint}.`;
 }
 
-function drawComparing() {
-  const versions = openVersions();
-  const note = byId("compare-note");
-  byId("compare").disabled = versions.length < 2;
-  note.hidden = versions.length >= 2;
-  note.textContent = "To compare, two versions must be open. Under Versions, one can be opened beside the live one.";
-}
-
-function drawSources(manifests) {
-  const open = openVersions().map((version) => manifests.get(version)).filter(Boolean);
+function drawSources(manifests, versions) {
+  const open = versions.map((version) => manifests.get(version)).filter(Boolean);
   byId("sources").replaceChildren(...open.map((one) =>
     element("li", {}, `${one.version}: ${one.source || "source not stated"}. `,
       `Licence: ${one.licence || "not stated"}.`, one.attribution ? ` ${one.attribution}` : "")));
 }
 
-function drawExamples(manifest) {
-  const questions = examplesOf(manifest?.source || "");
-  const list = byId("examples");
-  list.hidden = questions.length === 0;
-  if (list.childElementCount === questions.length) return;
-  list.replaceChildren(...questions.map((question) => {
-    const button = element("button", { type: "button" }, question);
-    button.addEventListener("click", () => {
-      byId("question").value = question;
-      byId("ask").requestSubmit();
-    });
-    return element("li", {}, button);
-  }));
+function askThis(question) {
+  byId("question").value = question;
+  byId("ask").requestSubmit();
 }
 
 async function onIndex(now) {
   const before = latest?.index.live?.version;
   latest = now;
   drawLive(now);
-  offerVersions(now.index);
+  const open = offerVersions(now.index);
   preselect(now.index);
-  drawComparing();
   drawVersions(now, look);
   drawStale();
   const live = now.index.live;
   if (before && live && before !== live.version) announce(`${live.version} is live now.`);
   const manifests = await readManifests(now.index.versions);
   drawVersions(latest, look);
-  drawSources(manifests);
-  drawExamples(manifests.get(live?.version));
+  drawSources(manifests, open.toReversed());
+  if (live && !byId("turns").childElementCount && !running) await drawBook(manifests.get(live.version), askThis);
 }
 
 function onLost(problem) {
@@ -211,7 +183,7 @@ byId("ask").addEventListener("submit", (event) => {
   askAndRemember({ ...readForm(), versions: [] });
 });
 byId("compare").addEventListener("click", () => {
-  if (byId("ask").reportValidity()) askAndRemember({ ...readForm(), versions: openVersions() });
+  if (byId("ask").reportValidity()) askAndRemember({ ...readForm(), versions: comparedVersions() });
 });
 window.addEventListener("popstate", askTheLink);
 askTheLink();

@@ -3,40 +3,58 @@
 import { element, setShare } from "./dom.js";
 import { decimals, percent } from "./format.js";
 
-// `text` with the spans [start, end) of code points marked. JavaScript's strings are of UTF-16 units, so that an array
-// of code points is cut.
-export function marked(text, spans) {
+// `text` with the spans [start, end) of code points marked, and those of `around` more softly. JavaScript's strings are
+// of UTF-16 units, so that an array of code points is cut.
+export function marked(text, spans, around = []) {
   const points = Array.from(text);
-  const parts = [];
-  let at = 0;
-  for (const [start, end] of [...spans].sort((one, other) => one[0] - other[0])) {
-    if (start < at) continue;
-    parts.push(points.slice(at, start).join(""), element("mark", {}, points.slice(start, end).join("")));
-    at = end;
-  }
-  return [...parts, points.slice(at).join("")];
+  const within = (all, at) => all.some(([start, end]) => start <= at && at < end);
+  const cuts = [...new Set([0, ...[...spans, ...around].flat(), points.length])].sort((one, other) => one - other);
+  return cuts.slice(0, -1).map((at, i) => {
+    const part = points.slice(at, cuts[i + 1]).join("");
+    if (within(spans, at)) return element("mark", {}, part);
+    return within(around, at) ? element("mark", { className: "around" }, part) : part;
+  });
 }
 
-// The list, and `select(token)`, which shows the posterior at that token, or of the whole answer for null. Of an answer
-// that is not whole yet, the posterior is the prior, and nothing is marked. `leaveOut(passage_id)` asks without it.
+// The passage that the answer stands on, and behind a disclosure the others; and `select(token)`, which shows the
+// posterior at that token, or of the whole answer for null. Of an answer that is not whole yet, the posterior is the
+// prior, and nothing is marked. `leaveOut(passage_id)` asks without it.
 export function passageList(answer, leaveOut = null) {
   const bars = [];
+  const whole = answer.passages.map((passage) => passage.posterior ?? passage.prior);
+  // a withheld answer stands on nothing
+  const evidence = answer.abstained ? [] : answer.evidence || [];
+  const source = evidence.length ? evidence[0].rank : answer.passages[0]?.rank;
   const items = answer.passages.map((passage) => {
     const prior = bar("prior", passage.prior);
     const posterior = bar("posterior", passage.posterior ?? passage.prior);
     bars.push(posterior);
+    const spans = answer.abstained ? [] : passage.answer_spans || [];
+    const sentences = evidence.filter((one) => one.rank === passage.rank).map((one) => [one.start, one.end]);
     return element("li", {},
       element("h4", {}, element("span", { className: "rank" }, passage.rank), " ",
         linkedTitle(passage, answer.index.version)),
       whence(passage),
-      element("div", { className: "shares" }, prior.line, posterior.line,
-        element("p", { className: "small" }, `doc_score ${decimals(passage.doc_score)}`)),
-      element("p", { className: "text" }, ...marked(passage.text, passage.answer_spans || [])),
-      element("p", { className: "small" }, passage.passage_id, " ", leaveOut && outButton(passage, leaveOut)));
+      element("p", { className: "text" }, ...marked(passage.text, spans, sentences)),
+      prior.line, posterior.line,
+      element("p", { className: "small" }, `${passage.passage_id}, doc_score ${decimals(passage.doc_score)} `,
+        leaveOut && outButton(passage, leaveOut)));
   });
-  const whole = answer.passages.map((passage) => passage.posterior ?? passage.prior);
   const select = (token) => bars.forEach(({ show }, k) => show((token ? token.posterior : whole)[k]));
-  return { list: element("ol", { className: "passages" }, items), select };
+  const list = (those) => element("ol", { className: "passages" }, those);
+  const others = items.filter((_, k) => answer.passages[k].rank !== source);
+  const view = element("aside", { className: "sources", "aria-label": "Sources" },
+    element("h3", {}, answer.abstained ? "The closest passage" : "Source"),
+    list(items.filter((one) => !others.includes(one))),
+    others.length
+      ? element("details", {}, element("summary", {}, `Other passages: ${others.length}`), list(others)) : null,
+    attribution(answer));
+  return { view, select };
+}
+
+// What the terms of the text ask to be shown with it, if anything.
+export function attribution(answer) {
+  return answer.attribution ? element("p", { className: "small attribution" }, answer.attribution) : null;
 }
 
 function outButton({ passage_id: id, rank }, leaveOut) {

@@ -38,12 +38,9 @@ function tellingView({ question, options }, found) {
     passages.select(token);
   };
   const view = element("article", { className: "telling", "aria-busy": "true" },
-    element("p", { className: "asked" }, question),
-    says,
-    element("p", { className: "small" }, `From ${named(found.index)}.`),
-    element("h3", {}, "Where each token came from"),
-    map.figure,
-    element("h3", {}, "Passages"),
-    passages.list);
+    element("h2", { className: "asked" }, question),
+    element("div", { className: "beside" },
+      element("div", {}, says, element("p", { className: "small" }, `From ${named(found.index)}.`)), passages.view),
+    element("details", { className: "words" }, element("summary", {}, "Which passage said which word"), map.figure));
   return { view, add };
 }

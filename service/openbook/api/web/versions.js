@@ -82,12 +82,12 @@ function button(action, version, busy, again) {
 }
 
 const SWAP = {
-  path: "/index/swap", short: "Swap in", flips: true,
+  path: "/index/swap", short: "Swap", flips: true,
   label: (version) => `Swap to ${version}`,
   text: "It is opened, checked and warmed first. No question fails, and no answer mixes two versions.",
 };
 const LOAD = {
-  path: "/index/load", short: "Open beside", flips: false,
+  path: "/index/load", short: "Open", flips: false,
   label: (version) => `Open ${version} beside the live version`,
   text: "Questions may then name it, and a comparison can ask it. The live version stays live.",
 };

@@ -1,0 +1,88 @@
+"""What the page says before anybody asks: the book, its documents, and questions of which none is made up."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from openbook.api.app import create_app
+from openbook.entities import Passage
+from openbook.plugins.welcome.questions import candidates
+from openbook.rag.checkpoint import load_checkpoint
+from openbook.rag.engine import RagEngine
+from openbook.settings import Settings
+from openbook.storage.index_store import IndexStore
+from tests.fixtures.indexes import publish_tiny, tiny_passages
+from tests.openbook.api.conftest import ADMIN, client_of, until
+
+
+def complete(client: TestClient) -> dict[str, Any]:
+    until(lambda: client.get("/welcome").json()["complete"])
+    return dict(client.get("/welcome").json())
+
+
+@pytest.mark.parametrize(
+    ("passage", "question", "told"),
+    [
+        (Passage("a#0", "Lease", "A lease is the right to read."), "What is a lease?", "the right to read."),
+        (Passage("a#0", "T", "Old. Delft was founded in 1246."), "When was Delft founded?", "1246."),
+        (Passage("a#0", "Peru", "The capital is Lima."), "What is the capital of Peru?", "Lima"),
+        (Passage("a#0", "T", "code: E4 | meaning: no water"), "What is the meaning of E4?", "no water"),
+        (Passage("a#0", "T", "Pull.", section="Help > How to stop it"), "How do I stop it?", "Pull."),
+        (Passage("a#0", "T", "Pull.", section="Who may?"), "Who may?", "Pull."),
+    ],
+)
+def test_a_question_is_made_of_what_stands_there(passage: Passage, question: str, told: str) -> None:
+    assert [(one.question, one.told, one.passage) for one in candidates([passage])] == [(question, told, passage)]
+
+
+@pytest.mark.parametrize("text", ["It is a river.", "This is the end.", "In May the king is an old man.", "", "a | b"])
+def test_what_points_back_names_nothing(text: str) -> None:
+    assert candidates([Passage("a#0", "Geography of Peru", text)]) == []
+
+
+def test_the_first_questions_are_of_several_kinds() -> None:
+    defined = [Passage(f"{n}#0", "T", f"Term{n} is a word.") for n in range(3)]
+    found = candidates([*defined, Passage("x#0", "T", "Rome was founded in 753 or 1753.")])
+    assert [one.question for one in found[:2]] == ["When was Rome founded?", "What is Term0?"]
+
+
+def test_the_book_says_how_many_documents_it_has_and_lists_them(client: TestClient) -> None:
+    passages = tiny_passages("tiny-2016")
+    titles = sorted({one.title for one in passages}, key=str.casefold)
+    assert client.get("/welcome").json()["documents"] == len(titles)
+    listed = client.get("/welcome/documents").json()
+    assert [one["title"] for one in listed["documents"]] == titles
+    assert (listed["version"], listed["total"]) == ("tiny-2016", len(titles))
+    wanted = titles[0]
+    few = client.get("/welcome/documents", params={"contains": wanted.upper()}).json()
+    assert [one["title"] for one in few["documents"]] == [one for one in titles if wanted in one]
+    first = few["documents"][0]
+    assert client.get(f"/passages/tiny-2016/{first['passage_id']}").status_code == 200
+
+
+def test_a_checkpoint_that_cannot_tell_an_answer_from_a_guess_offers_no_question(client: TestClient) -> None:
+    assert complete(client)["questions"] == []
+
+
+def test_what_is_offered_is_answered_and_each_version_has_its_own(settings: Settings) -> None:
+    passages = [replace(one, text=f"Peru is a country. {one.text}") for one in tiny_passages("tiny-2016")]
+    publish_tiny(IndexStore(Path(settings.indexes)), "tiny-2016", passages=passages, replace=True)
+    checkpoint = load_checkpoint(settings.checkpoint, bare=True)
+    sure = RagEngine(replace(checkpoint, facts=replace(checkpoint.facts, max_no_answer=1.0)))
+    with client_of(create_app(settings, engine=sure)) as client:
+        for question in complete(client)["questions"]:
+            answer = client.post("/answer", json={"question": question}).json()
+            assert answer["no_answer"] <= 0.5
+            assert answer["evidence"]
+        client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
+        assert complete(client)["version"] == "tiny-2018"
+
+
+def test_a_limit_of_nothing_offers_nothing(settings: Settings) -> None:
+    checkpoint = load_checkpoint(settings.checkpoint, bare=True)
+    never = RagEngine(replace(checkpoint, facts=replace(checkpoint.facts, max_no_answer=0.0)))
+    with client_of(create_app(settings, engine=never)) as client:
+        assert complete(client)["questions"] == []
