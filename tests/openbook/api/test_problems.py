@@ -14,6 +14,7 @@ from openbook.api.calls import answer_request
 from openbook.api.schemas import SearchParameters, SwapRequest
 from openbook.entities import IndexInfo
 from openbook.errors import InvalidRequest, OpenbookError
+from openbook.plugins.keys.gate import RateExceeded
 from openbook.plugins.openai.problems import ModelNotFound
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
@@ -33,8 +34,8 @@ def children(parent: type[OpenbookError]) -> list[type[OpenbookError]]:
     return found
 
 
-# one is a child of two
-ERRORS = list(dict.fromkeys([*children(OpenbookError), ModelNotFound]))
+# those of two plug-ins, whether or not another test has imported them
+ERRORS = list(dict.fromkeys([*children(OpenbookError), ModelNotFound, RateExceeded]))
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
