@@ -307,6 +307,16 @@ class GeneratorStatus(Part):
     problem: Annotated[str | None, Field(description="Why it does not answer now.")]
 
 
+class GuardCheck(Part):
+    """How a version answered what the service guards."""
+
+    version: str
+    time: str
+    questions: int
+    broken: Annotated[int, Field(description="Whose answers break what they must hold.")]
+    left: Annotated[int, Field(description="Not asked: the time of a check was up.")]
+
+
 class Indexes(Result):
     live: Annotated[IndexVersion | None, Field(description="A question asked now is answered from this version.")]
     resident: Annotated[
@@ -327,6 +337,9 @@ class Indexes(Result):
         str | None, Field(description="What scores for retriever reranked; null: such questions are refused.")
     ]
     generator: Annotated[GeneratorStatus | None, Field(description="null: the checkpoint's own answers.")] = None
+    last_check: Annotated[
+        GuardCheck | None, Field(description="The last one of this service; null: none since it started.")
+    ] = None
     feedback: Annotated[bool, Field(description="Whether POST /feedback keeps what readers say.")]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from openbook.application.guarding import Guarding
 from openbook.application.swap_progress import SwapPolicy
 from openbook.entities import Passage
 from openbook.storage.faiss_index import IndexType
@@ -68,9 +69,11 @@ def check_book(store: IndexStore, version: str, allowed: Sequence[str]) -> None:
     raise AssertionError(f"{version} holds {passages}, which is none of {allowed}")
 
 
-def swap_to(folder: Path, live_version: str, version: str, *, policy: SwapPolicy) -> None:
+def swap_to(
+    folder: Path, live_version: str, version: str, *, policy: SwapPolicy, guarding: Guarding | None = None
+) -> None:
     """Serve `live_version` and swap to `version`, as a service does; raises where the new one is not served then."""
-    replica = Replica.start(folder, live_version)
+    replica = Replica.start(folder, live_version, guarding=guarding)
     try:
         report = replica.swap_index.begin(version, policy=policy).result()
         if not report.durable or replica.store.current() != version:

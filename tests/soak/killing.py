@@ -17,16 +17,20 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import openbook
+from openbook.application.guarding import Guarding, GuardSource
 from openbook.application.swap_progress import SwapPolicy
+from openbook.errors import GuardFailed
 from openbook.storage.history import SwapHistory
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import MANIFEST
 from openbook.storage.placing import delete_version, prune
+from openbook.storage.snapshot import IndexSnapshot
 from tests.soak.books import check_book, publish_book, swap_to
 
 PACKAGE = Path(openbook.__file__).parent
@@ -37,6 +41,36 @@ STUCK_AFTER_S = 60
 
 def swap(policy: SwapPolicy) -> Callable[[Path], None]:
     return lambda folder: swap_to(folder, "old", "other", policy=policy)
+
+
+class Demand:
+    """What the first passage must be called; it is found by the version's own vector."""
+
+    question = "Which is the first passage?"
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+
+    def breaks(self, answer: Any) -> list[str]:
+        return [] if answer.answer == self._title else [f"lacks {self._title!r}"]
+
+
+def guarded_swap(title: str) -> Callable[[Path], None]:
+    """A swap whose guard asks for `title` three times; one that it refuses has ended well, too."""
+
+    def ask(_: str, snapshot: IndexSnapshot | None, seconds: float) -> Any:
+        said = "nothing"
+        if snapshot is not None:
+            said = snapshot.passages([int(snapshot.search(snapshot.vectors([0]), 1)[0, 0])])[0].title
+        return SimpleNamespace(answer=said, source=SimpleNamespace(seconds=SimpleNamespace(total=0.0, queue=0.0)))
+
+    guarding = Guarding(GuardSource(lambda: [Demand(title)] * 3, share=1.0, within_s=60), ask)
+
+    def act(folder: Path) -> None:
+        with suppress(GuardFailed):
+            swap_to(folder, "old", "other", policy="availability", guarding=guarding)
+
+    return act
 
 
 KEPT: dict[str, tuple[str | None, ...]] = {"old": ("old",), "other": ("other",)}
@@ -58,6 +92,8 @@ OPERATIONS: dict[str, tuple[Callable[[Path], object], dict[str, tuple[str | None
     "set_current": (lambda folder: IndexStore(folder).set_current("other"), KEPT, ("old", "other")),
     "swap": (swap("availability"), KEPT, ("old", "other")),
     "swap after a drain": (swap("resource"), KEPT, ("old", "other")),
+    "guarded swap": (guarded_swap("title 0"), KEPT, ("old", "other")),
+    "refused swap": (guarded_swap("no title"), KEPT, ("old",)),
 }
 
 

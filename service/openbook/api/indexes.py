@@ -48,6 +48,7 @@ async def indexes(services: TheServices) -> results.Indexes:
     """The live version and its generation, what is open, and what is on disk."""
     versions = await services.lists.run(services.store.versions)
     now, prior = services.live.now(), services.engine.facts.prior
+    check = services.swap_index.last_check()
     return results.Indexes(
         live=results.IndexVersion.model_validate(now) if now is not None else None,
         resident=tuple(resident_record(resident) for resident in services.live.residents()),
@@ -58,6 +59,7 @@ async def indexes(services: TheServices) -> results.Indexes:
         prior=results.PriorWeights.model_validate(prior) if prior is not None else None,
         reranker=services.engine.facts.reranker,
         generator=generator_record(services.engine.generator()),
+        last_check=results.GuardCheck.model_validate(check) if check is not None else None,
         feedback=services.feedback is not None,
     )
 

@@ -43,6 +43,17 @@ class GuardSource:
     within_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class GuardCheck:
+    """How a check of a version ended, `time` in ISO 8601. Of its `questions`, `left` were not asked in time."""
+
+    version: str
+    time: str
+    questions: int
+    broken: int = 0
+    left: int = 0
+
+
 def guard_of(settings: Settings) -> GuardSource | None:
     """That of the first plug-in that makes one of these settings."""
     made = (found.load()(settings) for found in extensions(GUARDS).values())

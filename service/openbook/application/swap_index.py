@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from openbook.application.guarding import Guarding
+from openbook.application.guarding import GuardCheck, Guarding
 from openbook.application.live_index import LiveIndex
 from openbook.application.swap_attempt import Fit, SwapAttempt
 from openbook.application.swap_progress import Errand, LoadReport, SwapPolicy, SwapProgress, SwapReport, utc_now
@@ -76,6 +76,7 @@ class SwapIndex:
         self._before: str | None = None
         self._written: CurrentMark | None = None
         self._overruled = False
+        self._checked: GuardCheck | None = None
 
     def begin(
         self,
@@ -161,6 +162,10 @@ class SwapIndex:
     def progress(self) -> SwapProgress:
         """What is under way, or how the last ended."""
         return self._last.progress() if self._last is not None else SwapProgress()
+
+    def last_check(self) -> GuardCheck | None:
+        """How the last check of this service against its guard ended; None before the first."""
+        return self._checked
 
     def last_written(self) -> CurrentMark | None:
         """The CURRENT that this service wrote last; None where it has written none."""
@@ -283,10 +288,14 @@ class SwapIndex:
         questions = guarding.read()
 
         def ask(snapshot: IndexSnapshot) -> None:
+            version = snapshot.info.version
             try:
                 attempt.ask_guard(guarding, questions, snapshot)
+                self._checked = GuardCheck(version, utc_now(), len(questions))
             except GuardFailed as error:
-                if not forced(snapshot.info.version):
+                broken, left = len(error.broken), error.data.get("n_left", 0)
+                self._checked = GuardCheck(version, utc_now(), len(questions), broken, left)
+                if not forced(version):
                     raise
                 attempt.forced = f"{FORCED}: {error.told()}"
 

@@ -184,6 +184,7 @@ def test_the_index_route_tells_what_is_live_open_and_on_disk(
         "prior": None,
         "reranker": None,
         "generator": None,
+        "last_check": None,
         "feedback": False,
     }
 

@@ -44,19 +44,20 @@ export function drawVersions({ index, progress }, again) {
 
 function drawTable(index, progress, again) {
   const busy = progress.state === "running";
-  const rows = index.versions.map((version) => [version, stateOf(index, version), manifests.get(version) ?? null]);
+  const rows = index.versions.map((version) =>
+    [version, stateOf(index, version), manifests.get(version) ?? null, checkOf(index.last_check, version)]);
   // nothing is drawn anew that looks the same: a button that has the focus would lose it
   const now = JSON.stringify([busy, rows]);
   if (now === drawn) return;
   drawn = now;
   const focus = document.activeElement?.dataset?.key;
-  byId("versions").tBodies[0].replaceChildren(...rows.map(([version, state, manifest]) => {
+  byId("versions").tBodies[0].replaceChildren(...rows.map(([version, state, manifest, check]) => {
     const about = manifest ? `${count(manifest.n_passages)} passages, ${manifest.index_type}` : "";
     const actions = [state.live ? null : SWAP, state.open ? null : LOAD].filter(Boolean);
     return element("tr", { className: state.live ? "live" : "" },
       element("th", { scope: "row" }, version, small(about)),
       element("td", {}, date(state.date || manifest?.snapshot_date)),
-      element("td", {}, state.text, small(state.note)),
+      element("td", {}, state.text, small(state.note), small(check)),
       element("td", { className: "do" }, actions.map((action) => button(action, version, busy, again))));
   }));
   if (focus) (byKey(focus) || byId("index").querySelector("summary")).focus();
@@ -72,6 +73,15 @@ function stateOf(index, version) {
   if (!shown) return { text: "on disk", note: "", live: false, open: false, date: null };
   const text = shown.live ? "live" : shown.retiring ? "closing" : "open";
   return { text, note: megabytes(shown.bytes), live: shown.live, open: !shown.retiring, date: shown.snapshot_date };
+}
+
+// What the last check of a guard said, where it was of this version.
+function checkOf(check, version) {
+  if (check?.version !== version) return "";
+  const left = check.left ? `, ${check.left} not asked in time` : "";
+  const found = check.broken || check.left ? `${check.broken} of ${check.questions} guarded answers break${left}`
+    : `all ${check.questions} guarded answers hold`;
+  return `${found} (${date(check.time.slice(0, 10))})`;
 }
 
 function button(action, version, busy, again) {
@@ -145,8 +155,8 @@ function drawProgress(progress, index) {
 }
 
 const STAGES = {
-  verify: "verifying", open: "opening", drain: "waiting for questions to end", warm: "warming", flip: "flipping",
-  current: "writing CURRENT",
+  pull: "bringing it here", verify: "verifying", open: "opening", drain: "waiting for questions to end",
+  warm: "warming", guard: "asking what is guarded", flip: "flipping", current: "writing CURRENT",
 };
 
 function aim(progress) {

@@ -19,8 +19,8 @@ from openbook.api.openapi import problem_responses
 from openbook.api.page import HEADERS
 from openbook.api.questions import QUESTION_PROBLEMS
 from openbook.api.schemas import AnswerRequest
-from openbook.entities import Answer
-from openbook.errors import InvalidRequest, OpenbookError, UnknownIndex
+from openbook.entities import Answer, IndexInfo
+from openbook.errors import IndexNotResident, InvalidRequest, OpenbookError, UnknownIndex
 from openbook.plugins.receipts.comparing import compared
 from openbook.plugins.receipts.folder import ReceiptFolder, UnknownReceipt
 from openbook.plugins.receipts.settings import ReceiptsSettings
@@ -60,7 +60,7 @@ def _check(call: Call) -> None:
 
 async def _make(call: Call, asked: AnswerRequest, found: Answer) -> str:
     folder = _folder(call)
-    content = _content(call, asked, found)
+    content = await _content(call, asked, found)
     receipt = await call.services.readers.run(lambda: signed(content, folder.key()))
     receipt_id: str = content["id"]
     await call.services.readers.run(folder.keep, receipt_id, canonical(receipt))
@@ -101,7 +101,7 @@ async def replay(receipt_id: str, call: TheCall) -> Response:
     except UnknownIndex as error:
         said = {name: then[name] for name in ("id", "time", "answer", "question")}
         raise VersionGone(version=version, **said) from error
-    now = _content(call, asked, found)
+    now = await _content(call, asked, found)
     live = found
     if call.services.live.now() != found.source.index:
         live, _ = await _again(call, then, None)
@@ -131,7 +131,16 @@ def _said(found: Answer) -> dict[str, Any]:
     }
 
 
-def _content(call: Call, asked: AnswerRequest, found: Answer) -> dict[str, Any]:
+def _manifest(call: Call, version: str) -> IndexInfo:
+    """Of a version that answered a moment ago: where a swap has closed it since, as it is on the disk."""
+    try:
+        with call.services.live.lease(version) as lease:
+            return lease.snapshot.info
+    except IndexNotResident:
+        return call.services.store.info(version)
+
+
+async def _content(call: Call, asked: AnswerRequest, found: Answer) -> dict[str, Any]:
     """The body of the answer, with what it was made from; nothing of who asked."""
     body = results.Answer.model_validate(found).model_dump(mode="json", exclude={"seconds"})
     options = asked.options(call.settings, call.services.engine)
@@ -142,8 +151,7 @@ def _content(call: Call, asked: AnswerRequest, found: Answer) -> dict[str, Any]:
         **{"retriever": found.retriever},
         "abstain": "never" if options.max_no_answer is None else {"max_no_answer": options.max_no_answer},
     }
-    with call.services.live.lease(found.index.version) as lease:
-        sha256 = manifest_sha256(lease.snapshot.info)
+    sha256 = manifest_sha256(await call.services.readers.run(_manifest, call, found.index.version))
     return {
         **{"format": FORMAT, "id": token_hex(ID_BYTES), "time": datetime.now(UTC).isoformat(timespec="seconds")},
         **{"question": asked.question, "options": given | chosen},

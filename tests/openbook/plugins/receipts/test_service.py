@@ -1,5 +1,6 @@
 """Receipts of a whole service: kept, shown, answered again, and checked without it."""
 
+import asyncio
 import json
 import shutil
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from openbook.api.app import create_app
+from openbook.application.answer_question import AnswerQuestion
 from openbook.plugins.receipts.signing import altered, signed
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
@@ -63,6 +65,32 @@ def test_a_receipt_holds_the_answer_and_what_it_was_made_from(client: TestClient
     assert "<script" not in page.text
     # only where it is asked for
     assert "receipt" not in client.post("/answer", json=PINNED["/answer"]).json()
+
+
+def test_a_swap_between_the_answer_and_its_receipt_loses_neither(
+    client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = given(client)[1]["index"]
+    answered = AnswerQuestion.answer
+
+    async def and_swapped(self: AnswerQuestion, *asked: Any, **more: Any) -> Any:
+        found = await answered(self, *asked, **more)
+        for version in ("tiny-2018", "tiny-2016", "tiny-2018"):
+            await asyncio.to_thread(swap_to, version)
+        return found
+
+    def swap_to(version: str) -> None:
+        services = client.app.state.services  # type: ignore[attr-defined]
+        services.swap_index.begin(version).result()
+        services.live.retire_residents()
+
+    monkeypatch.setattr(AnswerQuestion, "answer", and_swapped)
+    answer = client.post("/answer", json=ASKED).raise_for_status().json()
+    monkeypatch.undo()
+    assert client.get("/index").json()["live"]["version"] == "tiny-2018"
+    receipt = client.get(f"/receipts/{answer['receipt']}").raise_for_status().json()
+    assert receipt["index"] == before
+    assert altered(receipt, key_of(folder)) == []
 
 
 def test_after_a_restart_it_is_answered_again_to_the_last_digit(

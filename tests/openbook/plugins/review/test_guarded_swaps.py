@@ -58,6 +58,12 @@ def history(client: TestClient) -> list[dict[str, Any]]:
     return found
 
 
+def last_check(client: TestClient) -> dict[str, Any]:
+    found: dict[str, Any] = client.get("/index").json()["last_check"]
+    assert found.pop("time").endswith("+00:00")
+    return found
+
+
 def live(client: TestClient) -> tuple[str, int]:
     now = client.get("/index").json()["live"]
     return now["version"], now["generation"]
@@ -84,6 +90,7 @@ def test_a_version_that_breaks_an_answer_is_refused_and_the_history_says_which(
     assert PERU in newest["detail"]
     progress = client.get("/index/swap").json()
     assert (progress["state"], progress["stage"], progress["code"]) == ("failed", "guard", "guard_failed")
+    assert last_check(client) == {"version": "tiny-2018", "questions": 2, "broken": 1, "left": 0}
     # anyone may read it, and a guard may name what must not be said
     assert broken["after"] not in progress["detail"]
     assert PERU not in progress["detail"]
@@ -101,6 +108,7 @@ def test_a_version_that_holds_becomes_live_after_its_questions(
     assert list(report["seconds"]) == ["verify", "open", "warm", "guard", "flip", "current", "total"]
     assert live(client) == ("tiny-2018", 1)
     assert history(client)[0]["detail"] == ""
+    assert last_check(client) == {"version": "tiny-2018", "questions": 1, "broken": 0, "left": 0}
 
 
 def test_force_swaps_all_the_same_and_the_history_says_forced(make_client: MakeClient, broken_guard: Path) -> None:
@@ -172,7 +180,7 @@ def test_a_file_that_is_no_guard_any_more_is_read_at_the_next_swap(
 def test_readers_notice_nothing_of_a_guard_and_answers_never_mix_versions(
     serve: Serve, write_guard: WriteGuard
 ) -> None:
-    """Three readers without a pause, one thread that computes: none fails, and the check still comes to its end."""
+    """Two readers without a pause, one thread that computes: none fails, and the check still comes to its end."""
     guard = write_guard(*({"question": f"{PERU} {number}", "must_refuse": number % 2 == 1} for number in range(6)))
     address = serve(residents=1, guard=guard, guard_share=1.0, workers=1, max_queue=2, max_batch=1)
     failed: list[object] = []
