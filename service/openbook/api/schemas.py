@@ -78,6 +78,7 @@ Asked = Annotated[
     BeforeValidator(_sayable),
     AfterValidator(_not_blank),
 ]
+Sayable = Annotated[str, BeforeValidator(_sayable)]
 Target = Annotated[str, Field(max_length=MAX_TARGET), BeforeValidator(_sayable), AfterValidator(_not_blank)]
 Correction = Annotated[str, Field(max_length=MAX_CORRECTION), BeforeValidator(_sayable), AfterValidator(_not_blank)]
 Version = Annotated[str, Field(max_length=MAX_VERSION), BeforeValidator(_sayable), AfterValidator(_not_blank)]

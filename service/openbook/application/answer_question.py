@@ -15,6 +15,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from openbook.application.admission import WorkPool
 from openbook.application.batching import Batch, Job
 from openbook.application.comparison import Comparison
@@ -226,6 +229,14 @@ class AnswerQuestion:
             return [self._engine.relevance(one, passages, batch.check) for one in batch.questions]
 
         return await self._pool.run(compute, question, timeout_s=timeout_s)
+
+    async def embed(self, texts: Sequence[str], *, timeout_s: float) -> tuple[NDArray[np.float32], int]:
+        """The vectors (n, d) of questions, of length 1, and the number of tokens that were read."""
+
+        def compute(batch: Batch[Sequence[str]]) -> list[tuple[NDArray[np.float32], int]]:
+            return [self._engine.embed(some, batch.check) for some in batch.questions]
+
+        return await self._pool.run(compute, texts, timeout_s=timeout_s)
 
     async def in_place(self, version: str, passage_id: str, *, timeout_s: float) -> FoundInPlace:
         """A passage of an open version within its document. Raises UnknownPassage."""

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from openbook.entities import (
@@ -305,6 +306,18 @@ class RagEngine:
             return [
                 replace(answer, source=source, n_read=n) for answer, n in zip(answers, n_read.tolist(), strict=True)
             ]
+
+    @torch.inference_mode()
+    def embed(self, texts: Sequence[str], between_steps: BetweenSteps = nothing) -> tuple[NDArray[np.float32], int]:
+        """The vectors (n, d) of the question encoder, of length 1, and the number of tokens that were read."""
+        found, n_read = [np.empty((0, self._facts.dimension), dtype=np.float32)], 0
+        for at in range(0, len(texts), READ_TOGETHER):
+            between_steps()
+            some = texts[at : at + READ_TOGETHER]
+            found.append(self._question_encoder.encode(some))
+            n_read += sum(map(len, self._question_encoder.token_ids(some)))
+        vectors = np.concatenate(found)  # (n, d)
+        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny), n_read
 
     @torch.inference_mode()
     def relevance(

@@ -41,13 +41,19 @@ class QuestionEncoder:
             self._max_length = head.max_length
             self.dimension = int(head.dense[-1].weight.shape[0] if head.dense else config.hidden_size)
 
-    def encode(self, questions: Sequence[str]) -> NDArray[np.float32]:
-        """(Q, d) float32."""
+    def token_ids(self, questions: Sequence[str]) -> list[list[int]]:
+        """What is read of each question: at most as many tokens as the encoder takes."""
         texts = list(questions)
         if self._head is not None:
             texts = [self._head.prompt + (text.lower() if self._head.lower_case else text) for text in texts]
-        rows = self._tokenizer(texts, truncation=True, max_length=self._max_length, verbose=False)["input_ids"]
-        return np.asarray(self._vectors(rows).cpu().numpy())  # (Q, d)
+        ids: list[list[int]] = self._tokenizer(texts, truncation=True, max_length=self._max_length, verbose=False)[
+            "input_ids"
+        ]
+        return ids
+
+    def encode(self, questions: Sequence[str]) -> NDArray[np.float32]:
+        """(Q, d) float32."""
+        return np.asarray(self._vectors(self.token_ids(questions)).cpu().numpy())  # (Q, d)
 
 
 class Retriever(Protocol):

@@ -21,7 +21,7 @@ CALLS = {
     *(("post", f"/index/{name}") for name in ("swap", "rollback", "load")),
     *(("get", f"/{name}") for name in ("healthz", "health", "readyz", "metrics", "version")),
     *(("get", f"/v1/{name}") for name in ("models", "models/{model}")),
-    *(("post", f"/v1/{name}") for name in ("chat/completions", "responses", "rerank")),
+    *(("post", f"/v1/{name}") for name in ("chat/completions", "responses", "rerank", "embeddings")),
 }
 
 
@@ -79,7 +79,7 @@ def test_the_limits_of_the_settings_are_in_the_document(document: dict[str, Any]
 
 def test_every_request_has_examples_that_validate(document: dict[str, Any]) -> None:
     models = {name: found for name, found in document["components"]["schemas"].items() if name.endswith("Request")}
-    assert len(models) == 12
+    assert len(models) == 13
     for name, found in models.items():
         model, examples = getattr(schemas, name, None) or getattr(openai_requests, name), found["examples"]
         assert examples

@@ -8,11 +8,11 @@ import { decimals, percent } from "./format.js";
 export function marked(text, spans, around = []) {
   const points = Array.from(text);
   const within = (all, at) => all.some(([start, end]) => start <= at && at < end);
-  const cuts = [...new Set([0, ...[...spans, ...around].flat(), points.length])].sort((one, other) => one - other);
-  return cuts.slice(0, -1).map((at, i) => {
+  const kinds = points.map((_, at) => (within(spans, at) ? "said" : within(around, at) ? "around" : ""));
+  const cuts = [...kinds.keys()].filter((at) => kinds[at] !== kinds[at - 1]);
+  return cuts.map((at, i) => {
     const part = points.slice(at, cuts[i + 1]).join("");
-    if (within(spans, at)) return element("mark", {}, part);
-    return within(around, at) ? element("mark", { className: "around" }, part) : part;
+    return kinds[at] ? element("mark", { className: kinds[at] === "around" ? "around" : "" }, part) : part;
   });
 }
 

@@ -8,12 +8,13 @@ refused, unless it holds its default value. An unknown field is refused, as ever
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     TypeAdapter,
@@ -30,6 +31,7 @@ from openbook.api.schemas import (
     Count,
     EarlierTurnBody,
     OpenbookOptions,
+    Sayable,
 )
 from openbook.errors import InvalidRequest
 from openbook.settings import Settings
@@ -44,6 +46,8 @@ NO_ANSWER = "I do not know: no passage that was found answers this question."
 
 # What a passage of an index may have.
 MOST_TEXT, MOST_TITLE = 32_768, 1_024
+# Texts of one call for vectors.
+MOST_INPUTS = 256
 
 TOOLS = "the service calls no tools"
 MEMORY = "the service keeps no answer and no conversation"
@@ -130,8 +134,8 @@ class ModelBody(BaseModel):
 class RerankDocument(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    text: Annotated[str, Field(min_length=1, max_length=MOST_TEXT)]
-    title: Annotated[str, Field(max_length=MOST_TITLE)] = ""
+    text: Annotated[Sayable, Field(min_length=1, max_length=MOST_TEXT)]
+    title: Annotated[Sayable, Field(max_length=MOST_TITLE)] = ""
 
 
 def _document(value: Any, handler: ValidatorFunctionWrapHandler) -> RerankDocument:
@@ -158,6 +162,29 @@ class RerankRequest(ModelBody):
     max_chunks_per_doc: Unread = None
     rank_fields: Unread = None
     truncation: Unread = None
+    user: Unread = None
+
+
+def _texts(value: Any) -> Any:
+    """A text alone is a list of one. Some clients send tokens of a model that this is not."""
+    if isinstance(value, list) and value and all(isinstance(one, int | list) for one in value):
+        raise ValueError("must be texts, not tokens: LangChain sends them with check_embedding_ctx_length=False")
+    return [value] if isinstance(value, str) else value
+
+
+class EmbeddingsRequest(ModelBody):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "openbook", "input": PERU}]})
+
+    input: Annotated[
+        list[Annotated[Sayable, Field(min_length=1, max_length=MOST_TEXT)]],
+        Field(min_length=1, max_length=MOST_INPUTS, description="A text, or several."),
+        BeforeValidator(_texts, json_schema_input_type=str | list[str]),
+    ]
+    encoding_format: Annotated[
+        Literal["float", "base64"] | None, Field(description="base64: of little-endian float32.")
+    ] = None
+    dimensions: Annotated[Count | None, Field(description="Refused, unless it is the encoder's own.")] = None
+
     user: Unread = None
 
 

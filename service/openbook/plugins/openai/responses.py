@@ -4,16 +4,20 @@ Probabilities are the marginal's, of the tokens as the generator said them: the 
 took from a passage.
 """
 
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal, Self, TypeAlias, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from openbook.entities import Answer, AnswerPassage, AnswerText, AnswerToken, Evidence, ModelKind, Retrieval
 from openbook.plugins.openai.requests import (
     NO_ANSWER,
     ChatCompletionRequest,
+    EmbeddingsRequest,
     OpenAIBody,
     RerankRequest,
     ResponsesRequest,
@@ -75,6 +79,35 @@ class RerankResponse(BaseModel):
         texts = [RerankedText(text=one.text) if body.return_documents else None for one in body.documents]
         results = [RerankResult(index=one, relevance_score=scores[one], document=texts[one]) for one in best_first]
         return cls(id=f"rerank-{request_id}", model=body.model, results=results)
+
+
+# --- POST /v1/embeddings -----------------------------------------------------------------------------------
+
+
+class TextEmbedding(BaseModel):
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: Annotated[list[float] | str, Field(description="Of length 1; as a string base64 of float32.")]
+
+
+class EmbeddingUsage(BaseModel):
+    prompt_tokens: Annotated[int, Field(description="That were read: the end of a long text is not.")]
+    total_tokens: int
+
+
+class EmbeddingsResponse(BaseModel):
+    object: Literal["list"] = "list"
+    model: str
+    data: list[TextEmbedding]
+    usage: EmbeddingUsage
+
+    @classmethod
+    def of(cls, vectors: NDArray[np.float32], n_read: int, body: EmbeddingsRequest) -> Self:
+        """`vectors` is (n, d)."""
+        packed = body.encoding_format == "base64"
+        made = [b64encode(one.astype("<f4").tobytes()).decode() if packed else one.tolist() for one in vectors]
+        data = [TextEmbedding(index=number, embedding=one) for number, one in enumerate(made)]
+        return cls(model=body.model, data=data, usage=EmbeddingUsage(prompt_tokens=n_read, total_tokens=n_read))
 
 
 # --- an answer, in either call -----------------------------------------------------------------------------

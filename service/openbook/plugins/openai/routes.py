@@ -24,6 +24,7 @@ from openbook.errors import IndexNotResident, InvalidRequest, UnknownIndex
 from openbook.plugins.openai.problems import WORDS, ModelNotFound
 from openbook.plugins.openai.requests import (
     ChatCompletionRequest,
+    EmbeddingsRequest,
     ModelBody,
     OpenAIBody,
     RerankRequest,
@@ -32,6 +33,7 @@ from openbook.plugins.openai.requests import (
 from openbook.plugins.openai.responses import (
     NAME,
     ChatCompletionResponse,
+    EmbeddingsResponse,
     ModelResponse,
     ModelsResponse,
     OpenAIResponse,
@@ -120,9 +122,7 @@ async def responses(body: ResponsesRequest, call: TheCall) -> Response:
 @router.post("/rerank", response_model=RerankResponse, responses=RERANKING_PROBLEMS)
 async def rerank(body: RerankRequest, call: TheCall) -> Response:
     """How probably each document answers the query, as Cohere's and Jina's call of that name has it."""
-    version = _version(body.model, call)
-    if version is not None and not call.services.live.resident(version):
-        raise _not_found(body.model, call)
+    _check_model(body.model, call)
     if len(body.documents) > call.settings.max_docs:
         raise InvalidRequest(field="documents", reason=f"must be at most {call.settings.max_docs}")
     passages = [Passage("", one.title, one.text) for one in body.documents]
@@ -132,6 +132,26 @@ async def rerank(body: RerankRequest, call: TheCall) -> Response:
         setattr(call.request.state, FACTS, {"question": body.query})
     reranked = RerankResponse.of(scores, body, request_id=call.request.state.request_id)
     return _said(body, Response(reranked.model_dump_json(), media_type=JSON))
+
+
+@router.post("/embeddings", response_model=EmbeddingsResponse, responses=RERANKING_PROBLEMS)
+async def embeddings(body: EmbeddingsRequest, call: TheCall) -> Response:
+    """The question encoder's vectors, as OpenAI's call of that name has them."""
+    _check_model(body.model, call)
+    dimension = call.facts.dimension
+    if body.dimensions not in (None, dimension):
+        raise InvalidRequest(field="dimensions", reason=f"must be {dimension}, which the encoder makes")
+    encoding = call.services.answer_question.embed(body.input, timeout_s=call.settings.timeout_s)
+    vectors, n_read = await while_connected(call.request, encoding)
+    made = await call.services.readers.run(lambda: EmbeddingsResponse.of(vectors, n_read, body).model_dump_json())
+    return _said(body, Response(made, media_type=JSON))
+
+
+def _check_model(model: str, call: Call) -> None:
+    """Raises ModelNotFound for a version that is not open, too."""
+    version = _version(model, call)
+    if version is not None and not call.services.live.resident(version):
+        raise _not_found(model, call)
 
 
 def _said(body: ModelBody, response: R) -> R:

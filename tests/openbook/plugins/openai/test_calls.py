@@ -557,7 +557,7 @@ def test_the_document_names_every_field_and_no_other() -> None:
 def test_every_error_has_the_body_that_these_clients_read(reader: TestClient) -> None:
     json_type = {"content-type": "application/json"}
     calls: list[tuple[int, str, str, dict[str, Any]]] = [
-        (404, "not_found", "invalid_request_error", {"method": "POST", "url": "/v1/embeddings", "json": {}}),
+        (404, "not_found", "invalid_request_error", {"method": "POST", "url": "/v1/images", "json": {}}),
         (405, "method_not_allowed", "invalid_request_error", {"method": "GET", "url": "/v1/responses"}),
         (400, "malformed_body", "invalid_request_error", {"method": "POST", "content": b"{", "headers": json_type}),
         (413, "body_too_large", "invalid_request_error", {"method": "POST", "content": b" " * 65_537}),
