@@ -8,7 +8,7 @@ import pytest
 
 from openbook.application import admission
 from openbook.application.admission import WorkPool
-from openbook.application.batching import Abandoned, Batch, Job, compute_jobs
+from openbook.application.batching import Abandoned, Batch
 from openbook.errors import DeadlineExceeded, NoLiveIndex, Overloaded
 from tests.fixtures.clock import Clock
 
@@ -56,48 +56,6 @@ async def until_free(pool: WorkPool) -> None:
     while pool.running() or pool.waiting():
         assert time.monotonic() < limit
         await asyncio.sleep(0.005)
-
-
-def test_the_result_of_the_work_comes_back(pool: WorkPool) -> None:
-    assert asyncio.run(pool.run(lambda batch: [7], None, timeout_s=LONG)) == 7
-    assert (pool.running(), pool.waiting()) == (0, 0)
-
-
-def test_the_error_of_the_work_comes_back(pool: WorkPool) -> None:
-    def work(batch: Batch[None]) -> list[int]:
-        raise KeyError("x")
-
-    with pytest.raises(KeyError, match="x"):
-        asyncio.run(pool.run(work, None, timeout_s=LONG))
-    assert pool.running() == 0
-
-
-def test_a_full_queue_refuses_at_once_and_says_when_to_come_back(pool: WorkPool) -> None:
-    async def main() -> None:
-        async with busy(pool, questions=4) as (gate, _):
-            assert (pool.running(), pool.waiting()) == (2, 2)
-            with pytest.raises(Overloaded) as raised:
-                await pool.run(gate, None, timeout_s=LONG)
-            assert raised.value.data["slots"] == 4
-            assert raised.value.data["retry_after_s"] >= 1
-        assert await pool.run(gate, None, timeout_s=LONG) == "done"
-
-    asyncio.run(main())
-
-
-def test_a_deadline_ends_the_work_between_two_steps_and_frees_the_slot(pool: WorkPool, clock: Clock) -> None:
-    async def main() -> None:
-        gate = Gate()
-        asked = asyncio.ensure_future(pool.run(gate, None, timeout_s=LONG))
-        await begun(gate, 1)
-        clock.forward(LONG)
-        with pytest.raises(DeadlineExceeded) as raised:
-            await asked
-        assert raised.value.data == {"timeout_s": LONG}
-        await until_free(pool)
-        assert isinstance(gate.ended[0], Abandoned)
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize("client", ["waits too long", "hangs up"])
@@ -165,21 +123,6 @@ def test_a_client_that_hangs_up_in_the_queue_frees_its_slot_at_once(pool: WorkPo
     asyncio.run(main())
 
 
-def test_time_in_the_queue_is_measured(pool: WorkPool, clock: Clock) -> None:
-    async def main() -> float:
-        async with busy(pool):
-            waiting = asyncio.ensure_future(pool.run(lambda batch: [batch.jobs[0].queue_seconds], None, timeout_s=LONG))
-            await asyncio.sleep(0)
-            clock.forward(LONG / 2)
-        return await waiting
-
-    assert LONG / 2 < asyncio.run(main()) < LONG
-
-
-def test_an_idle_pool_responds(pool: WorkPool) -> None:
-    assert asyncio.run(pool.responds(within_s=60))
-
-
 def test_a_busy_pool_responds_as_long_as_its_work_gets_on(pool: WorkPool, clock: Clock) -> None:
     begun, go_on = threading.Semaphore(0), threading.Event()
 
@@ -232,17 +175,6 @@ def test_closing_ends_what_takes_too_long(pool: WorkPool, clock: Clock) -> None:
         assert [type(end) for end in gate.ended] == [Abandoned] * 2
 
     asyncio.run(main())
-
-
-def test_a_job_finds_its_time_up_even_if_its_client_says_nothing() -> None:
-    def compute(batch: Batch[None]) -> list[str]:
-        return ["done"]
-
-    for timeout_s, gone in ((LONG, False), (0.0, True)):
-        job = Job(None, compute, timeout_s)
-        assert job.is_gone() is gone
-        compute_jobs([job])
-        assert isinstance(job.future.exception(), DeadlineExceeded) is gone
 
 
 def test_a_thread_that_cannot_start_refuses_its_question_and_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

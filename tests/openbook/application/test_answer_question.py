@@ -13,14 +13,10 @@ from openbook.entities import AnswerOptions, IndexVersion
 from openbook.errors import (
     DeadlineExceeded,
     IndexNotResident,
-    InvalidRequest,
-    NoLiveIndex,
     UnknownIndex,
 )
-from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
-from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.indexes import tiny_passages
 
 QUESTION = "who is the president of peru ?"
@@ -87,18 +83,6 @@ def test_the_deadline_of_a_pinned_question_covers_the_look_at_the_store(
     asyncio.run(main())
 
 
-def test_more_passages_than_the_index_holds_cannot_be_asked_for(answer_question: AnswerQuestion) -> None:
-    with pytest.raises(InvalidRequest, match="passages were asked for") as raised:
-        asyncio.run(answer_question.answer(QUESTION, AnswerOptions(n_docs=13), timeout_s=LONG))
-    assert raised.value.data == {"field": "n_docs", "n_docs": 13, "version": "tiny-2016", "n_passages": 12}
-
-
-def test_no_question_is_answered_while_nothing_is_live(answer_question: AnswerQuestion, live: LiveIndex) -> None:
-    live.retire_all("It is being replaced.")
-    with pytest.raises(NoLiveIndex):
-        asyncio.run(answer_question.retrieve(QUESTION, FOUR, timeout_s=LONG))
-
-
 def test_a_deadline_ends_the_decoder_and_gives_slot_and_lease_back(
     answer_question: AnswerQuestion, live: LiveIndex, store: IndexStore, pool: WorkPool
 ) -> None:
@@ -118,49 +102,6 @@ def test_a_deadline_ends_the_decoder_and_gives_slot_and_lease_back(
     assert [resident.index.version for resident in live.residents()] == ["tiny-2018"]
     with pytest.raises(IndexNotResident):
         old.vectors([0])
-
-
-def test_a_client_that_hangs_up_does_not_end_the_lease_of_the_thread_that_searches(
-    answer_question: AnswerQuestion,
-    live: LiveIndex,
-    store: IndexStore,
-    pool: WorkPool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    searching, go_on = threading.Event(), threading.Event()
-    nearest = IndexSnapshot.nearest
-    found: list[int] = []
-
-    def slow_search(self: object, queries: object, k: int, **options: int) -> object:
-        searching.set()
-        go_on.wait(120)
-        near = nearest(self, queries, k, **options)  # type: ignore[arg-type]
-        found.append(len(near[0].rows))
-        return near
-
-    monkeypatch.setattr(IndexSnapshot, "nearest", slow_search)
-    read: list[object] = []
-    encode = EncoderDecoder.encode
-    monkeypatch.setattr(EncoderDecoder, "encode", lambda *given: read.append(given) or encode(*given))
-
-    async def main() -> None:
-        asked = asyncio.ensure_future(answer_question.answer(QUESTION, AnswerOptions(), timeout_s=LONG))
-        assert await asyncio.to_thread(searching.wait, 60)
-        asked.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asked
-        live.flip(store.open("tiny-2018"))
-        assert [resident.index.version for resident in live.residents()] == ["tiny-2016", "tiny-2018"]
-        assert pool.running() == 1
-        go_on.set()
-        while pool.running():
-            await asyncio.sleep(0.005)
-
-    asyncio.run(main())
-    assert found == [5]
-    # the generator reads nothing for a client that has gone
-    assert read == []
-    assert [resident.index.version for resident in live.residents()] == ["tiny-2018"]
 
 
 def test_every_answer_during_swaps_is_wholly_from_the_version_that_it_names(

@@ -8,7 +8,7 @@ import pytest
 
 from openbook.application.admission import WorkPool
 from openbook.application.batching import Batch, Job
-from openbook.errors import DeadlineExceeded, NoLiveIndex, Overloaded
+from openbook.errors import DeadlineExceeded, Overloaded
 from tests.fixtures.clock import Clock
 
 LONG = 3600.0
@@ -184,46 +184,6 @@ def test_a_full_queue_refuses_at_once_also_while_a_batch_is_computed(kitchen: Ki
 
     asyncio.run(main())
     pool.stop()
-
-
-def test_a_batch_without_clients_ends_at_its_next_step(pool: WorkPool, kitchen: Kitchen) -> None:
-    kitchen.steps = 3
-
-    async def main() -> None:
-        ask, first = await busy(pool, kitchen)
-        hangs_up, late = ask("hangs up"), ask("late")
-        await queued(pool, 2)
-        kitchen.let_go(3)
-        await first
-        await kitchen.begins("hangs up", "late")
-        hangs_up.cancel()
-        await asyncio.sleep(0)
-        kitchen.jobs[-1][1].timeout_s = 0.0
-        assert pool.running() == 2
-        kitchen.let_go()
-        with pytest.raises(DeadlineExceeded):
-            await late
-        # the one thread is free for the next
-        await ask("next")
-
-    asyncio.run(main())
-    assert kitchen.whole == [("a",), ("next",)]
-
-
-def test_the_end_of_the_service_ends_a_batch_and_drops_what_waits(pool: WorkPool, kitchen: Kitchen) -> None:
-    async def main() -> None:
-        ask, first = await busy(pool, kitchen)
-        waiting = [ask("b"), ask("c")]
-        await queued(pool, 2)
-        pool.stop()
-        dropped = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
-        kitchen.let_go()
-        ended = await asyncio.gather(first, return_exceptions=True)
-        assert [type(end) for end in [*dropped, *ended]] == [NoLiveIndex] * 3
-        assert (pool.running(), pool.waiting()) == (0, 0)
-
-    asyncio.run(main())
-    assert kitchen.batches == [("a",)]
 
 
 def test_results_that_are_too_few_are_an_error_and_end_the_wait(pool: WorkPool) -> None:

@@ -1,16 +1,14 @@
 """Replicas over one folder: what one makes current becomes live in the other, and what cannot be does no harm."""
 
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from openbook.application.follow_current import FollowCurrent, FollowProblem
-from openbook.errors import IndexCorrupt, OpenbookError
+from openbook.errors import OpenbookError
 from openbook.storage.current import NO_CURRENT, CurrentMark
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
@@ -45,19 +43,6 @@ def break_version(folder: Path, version: str) -> bytes:
     content = file.read_bytes()
     file.write_bytes(content[:-1])
     return content
-
-
-@pytest.fixture
-def tried(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """When a warm-up was tried: each fails."""
-    times = []
-
-    def fail(self: IndexSnapshot, report: object = None) -> None:
-        times.append(time.monotonic())
-        raise IndexCorrupt("size", version=self.info.version, file="index.faiss", found=1, expected=2)
-
-    monkeypatch.setattr(IndexSnapshot, "warm", fail)
-    return times
 
 
 @pytest.fixture
@@ -198,15 +183,6 @@ def test_a_broken_version_is_tried_again_and_served_once_it_is_mended(start: Sta
     assert soon(lambda: replica.version() == "tiny-2018" and problem(replica) is None)
 
 
-def test_pauses_grow_to_the_longest(start: Start, tried: list[float]) -> None:
-    replica = start(follow_every_s=EVERY_S, pauses_s=(0.03, 0.1))
-    replica.store.set_current("tiny-2018")
-    assert soon(lambda: len(tried) >= 5)
-    # each at least so long, however busy the machine is
-    pauses = [later - earlier for earlier, later in pairwise(tried)]
-    assert all(pause >= least for pause, least in zip(pauses, (0.03, 0.06, 0.1, 0.1), strict=False))
-
-
 def test_an_unforeseen_error_is_not_tried_again_at_every_look(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
@@ -234,23 +210,6 @@ def test_a_version_that_was_published_again_and_swapped_reaches_the_other(start:
     for replica in (one, other):
         with replica.live.lease() as lease:
             assert lease.snapshot.passages([7])[0].text == newer[7].text
-
-
-def test_a_change_during_a_swap_is_followed_after_it(start: Start) -> None:
-    replica = start(follow_every_s=NEVER_S)
-    with replica.live.lease():
-        swap = replica.swap_index.begin("tiny-2016", policy="resource", verify="checksum")
-        mark = replica.store.set_current("tiny-2018")
-        look(replica)
-        assert problem(replica) is None
-        assert replica.store.current_mark() == mark
-    swap.result(TIMEOUT)
-    look(replica)
-    # the swap wrote CURRENT last
-    assert replica.store.current() == replica.version() == "tiny-2016"
-    replica.store.set_current("tiny-2018")
-    look(replica)
-    assert replica.version() == "tiny-2018"
 
 
 def test_a_current_that_cannot_be_read_is_told_and_comes_back(start: Start, indexes_folder: Path) -> None:

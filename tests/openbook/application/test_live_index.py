@@ -14,7 +14,6 @@ from openbook.entities import IndexVersion
 from openbook.errors import IndexNotResident, IndexTooLarge, NoLiveIndex
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
-from tests.openbook.storage.mappings import unmapped_soon
 from tests.soak.books import publish_book
 
 VERSIONS = ("v0", "v1", "v2", "v3")
@@ -58,18 +57,6 @@ def open_names(live: LiveIndex) -> list[str]:
 # --- the live one ------------------------------------------------------------------------------------------
 
 
-def test_a_lease_names_the_version_that_it_reads(live: LiveIndex) -> None:
-    for version in (None, "v0"):
-        with live.lease(version) as lease:
-            assert lease.index == index("v0", 0)
-            assert lease.snapshot.info.version == "v0"
-
-
-def test_a_flip_raises_the_generation_by_one_each_time(live: LiveIndex, four: IndexStore) -> None:
-    assert [live.flip(four.open(version)) for version in ("v1", "v0", "v0")] == [1, 2, 3]
-    assert live.now() == index("v0", 3)
-
-
 def test_a_lease_held_during_a_swap_keeps_the_old_snapshot_open(live: LiveIndex, four: IndexStore) -> None:
     with live.lease() as first, live.lease() as second:
         live.flip(four.open("v1"))
@@ -79,49 +66,6 @@ def test_a_lease_held_during_a_swap_keeps_the_old_snapshot_open(live: LiveIndex,
         assert [resident.index for resident in live.residents()] == [index("v0", 0), index("v1", 1)]
     assert not is_open(first.snapshot)
     assert open_names(live) == ["v1"]
-
-
-def test_a_snapshot_without_a_lease_closes_when_it_is_replaced(live: LiveIndex, four: IndexStore) -> None:
-    with live.lease() as lease:
-        old = lease.snapshot
-    assert is_open(old)
-    live.flip(four.open("v1"))
-    assert not is_open(old)
-
-
-def test_the_thread_that_ends_the_last_lease_closes_the_snapshot(live: LiveIndex, four: IndexStore) -> None:
-    leased, go_on = threading.Event(), threading.Event()
-    seen = []
-
-    def read() -> None:
-        with live.lease() as lease:
-            leased.set()
-            go_on.wait(120)
-            seen.append((lease.snapshot, is_open(lease.snapshot)))
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    assert leased.wait(60)
-    live.flip(four.open("v1"))
-    go_on.set()
-    thread.join(60)
-    [(snapshot, was_open)] = seen
-    assert was_open
-    assert not is_open(snapshot)
-
-
-def test_a_question_that_fails_gives_its_lease_back(live: LiveIndex, four: IndexStore) -> None:
-    with live.lease() as before:
-        pass
-
-    def fail() -> None:
-        with live.lease():
-            live.flip(four.open("v1"))
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert not is_open(before.snapshot)
 
 
 def test_a_version_that_is_not_open_is_refused(live: LiveIndex) -> None:
@@ -179,58 +123,6 @@ def test_the_version_before_stays_although_no_lease_was_on_it(live: LiveIndex, f
         pass
     live.flip(four.open("v2"))
     assert open_names(live) == ["v0", "v2"]
-
-
-@room_for(2)
-def test_a_resident_becomes_live_without_being_opened_again(live: LiveIndex, four: IndexStore) -> None:
-    resident = four.open("v1")
-    live.add_resident(resident)
-    with live.lease("v1"):
-        assert live.flip(resident) == 1
-    assert live.now() == index("v1", 1)
-    assert len(live.residents()) == 2
-    with live.lease() as lease:
-        assert lease.snapshot is resident
-
-
-@room_for(4)
-def test_a_version_that_is_opened_again_takes_the_place_of_its_older_opening(live: LiveIndex, four: IndexStore) -> None:
-    first, second = four.open("v1"), four.open("v1")
-    live.add_resident(first)
-    with live.lease("v1") as lease:
-        live.add_resident(second)
-        assert lease.snapshot is first
-        with live.lease("v1") as newer:
-            assert newer.snapshot is second
-        assert is_open(first)
-    assert not is_open(first)
-    assert open_names(live) == ["v0", "v1"]
-
-
-@room_for(4)
-def test_adding_the_live_version_again_changes_nothing(live: LiveIndex, four: IndexStore) -> None:
-    again = four.open("v0")
-    live.add_resident(again)
-    assert not is_open(again)
-    assert [(one.index.version, one.live) for one in live.residents()] == [("v0", True)]
-
-
-def test_no_resident_is_added_where_the_live_one_alone_may_be_open(live: LiveIndex, four: IndexStore) -> None:
-    refused = four.open("v1")
-    with pytest.raises(IndexTooLarge, match="OPENBOOK_RESIDENTS allows 1 open") as raised:
-        live.add_resident(refused)
-    assert raised.value.code == "index_too_large"
-    refused.close()
-
-
-@room_for(2)
-def test_leases_on_several_versions_are_taken_together_or_not_at_all(live: LiveIndex, four: IndexStore) -> None:
-    live.add_resident(four.open("v1"))
-    with live.leases(("v1", "v0")) as leases:
-        assert [lease.index.version for lease in leases] == ["v1", "v0"]
-    with pytest.raises(IndexNotResident), live.leases(("v1", "v2")):
-        pass
-    assert {one.leases for one in live.residents()} == {0}
 
 
 # --- retiring and restoring --------------------------------------------------------------------------------
@@ -299,16 +191,6 @@ def test_what_is_still_read_can_be_restored(live: LiveIndex, four: IndexStore) -
     # what has been closed is opened again, under the generation that it had
     assert live.restore(four.open("v1"))
     assert live.now() == index("v1", 1)
-
-
-@room_for(3)
-def test_closing_closes_all_that_is_open(live: LiveIndex, four: IndexStore) -> None:
-    live.add_resident(four.open("v1"))
-    live.close()
-    live.close()
-    with pytest.raises(NoLiveIndex, match="shutting down"), live.lease():
-        pass
-    assert unmapped_soon(four.folder)
 
 
 # --- whatever happens --------------------------------------------------------------------------------------

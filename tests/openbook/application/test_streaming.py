@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
 
 import pytest
 
@@ -15,7 +14,7 @@ from openbook.application.live_index import LiveIndex
 from openbook.application.swap_index import SwapIndex
 from openbook.application.telemetry import Telemetry
 from openbook.entities import Answer, AnswerOptions, AnswerToken, Retrieval
-from openbook.errors import DeadlineExceeded, InvalidRequest, Overloaded
+from openbook.errors import DeadlineExceeded, InvalidRequest
 from openbook.rag import decoding
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
@@ -169,26 +168,6 @@ def test_an_error_comes_when_it_happens(
     assert [type(event) for event in events] == [Retrieval, AnswerToken, AnswerToken]
 
 
-def test_a_full_service_refuses_a_stream_at_once(
-    answer_question: AnswerQuestion, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stepping = Stepping(monkeypatch)
-
-    async def main() -> list[object]:
-        asked = [
-            asyncio.ensure_future(heard(answer_question.stream(text, replace(GREEDY, n_docs=1 + n), timeout_s=LONG)))
-            for n, text in enumerate([*QUESTIONS, *QUESTIONS])
-        ]
-        while sum(one.done() for one in asked) < 6:
-            await asyncio.sleep(0.005)
-        stepping.go_on()
-        return await asyncio.gather(*asked, return_exceptions=True)
-
-    ends = asyncio.run(main())
-    assert sum(isinstance(one, Overloaded) for one in ends) == 6
-    assert sum(isinstance(one, list) for one in ends) == 4
-
-
 def test_a_neighbour_that_cannot_be_asked_costs_a_stream_no_event(crowd: Crowd) -> None:
     """The batch fails before a token is told, and each question is computed again alone, with its passages."""
     texts = (QUESTIONS[0], "long " * 400, QUESTIONS[1])
@@ -244,36 +223,3 @@ def test_a_swap_under_a_stream_changes_nothing_of_it(
     assert assert_whole(before).source.index.version == "tiny-2016"
     assert assert_whole(after).source.index.version == "tiny-2018"
     assert soon(lambda: [one.index.version for one in live.residents()] == ["tiny-2018"])
-
-
-def test_a_loop_that_is_gone_does_not_fail_the_batch_of_others(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It closes between two tokens, before the thread notices that nobody listens."""
-    stepping = Stepping(monkeypatch)
-    computed: list[int] = []
-    engine_answer = RagEngine.answer
-
-    def counted(self: RagEngine, questions: list[str], *given: object, **named: object) -> object:
-        computed.append(len(questions))
-        return engine_answer(self, questions, *given, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(RagEngine, "answer", counted)
-
-    async def first_event() -> None:
-        await anext(crowd.ask.stream(QUESTIONS[0], GREEDY, timeout_s=LONG))
-
-    async def main() -> Answer:
-        go_on = threading.Event()
-        busy = asyncio.ensure_future(crowd.pool.run(lambda batch: [go_on.wait(120)], None, timeout_s=LONG))
-        leaving = asyncio.ensure_future(asyncio.to_thread(asyncio.run, first_event()))
-        asked = asyncio.ensure_future(crowd.ask.answer(QUESTIONS[1], GREEDY, timeout_s=LONG))
-        while crowd.pool.waiting() < 2:
-            await asyncio.sleep(0.005)
-        go_on.set()
-        await asyncio.gather(busy, leaving)
-        stepping.go_on()
-        answer = await asked
-        await crowd.pool.close(within_s=60)
-        return answer
-
-    assert asyncio.run(main()).answers
-    assert computed == [2]

@@ -116,15 +116,6 @@ def test_the_best_come_first_and_of_equals_the_lower_row(
     assert scores[0].tolist() == of_all[in_order[:k]].tolist()
 
 
-def test_the_same_passages_give_the_same_bytes(tmp_path: Path) -> None:
-    contents = []
-    for name in ("one", "other"):
-        (tmp_path / name).mkdir()
-        info = write_bm25(tmp_path / name, iter(PASSAGES), len(PASSAGES))
-        contents.append((info, [(tmp_path / name / file).read_bytes() for file in TYPES]))
-    assert contents[0] == contents[1]
-
-
 def test_passages_without_a_single_word_can_be_asked(tmp_path: Path) -> None:
     index = opened(tmp_path, [Passage("a", "", "the"), Passage("b", "", "...")])
     index.touch()

@@ -16,14 +16,6 @@ from openbook.storage.durable import BLOCK_BYTES, FileMark, sha256_of, write_ato
 from openbook.storage.index_store import IndexStore
 
 
-def test_an_atomic_write_replaces_the_text_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
-    path = tmp_path / "CURRENT"
-    write_atomically(path, "one\n")
-    write_atomically(path, "two\n")
-    assert path.read_text() == "two\n"
-    assert [child.name for child in tmp_path.iterdir()] == ["CURRENT"]
-
-
 def test_an_atomic_write_gives_the_name_to_a_new_file(tmp_path: Path) -> None:
     """Whoever has the old file open reads the old text to its end."""
     path = tmp_path / "CURRENT"

@@ -69,16 +69,6 @@ def test_a_query_that_is_not_finite_is_refused(tmp_path: Path, value: float) -> 
         opened(tmp_path, "flat", drawn()).search(query, 1)
 
 
-@pytest.mark.parametrize("index_type", ["flat", "hnsw"])
-def test_an_index_is_mapped_and_not_read(tmp_path: Path, index_type: IndexType) -> None:
-    index = opened(tmp_path, index_type, drawn())
-    path = str(tmp_path / "index.faiss")
-    assert path in Path("/proc/self/maps").read_text()
-    index.touch()
-    index.close()
-    assert path not in Path("/proc/self/maps").read_text()
-
-
 def test_closing_while_others_search_ends_their_searches_well(tmp_path: Path) -> None:
     """Unmapping below a search would end the process, not raise."""
     vectors = drawn(20_000)
@@ -107,13 +97,6 @@ def test_closing_while_others_search_ends_their_searches_well(tmp_path: Path) ->
         thread.join()
     assert found.count("closed") == 4
     assert set(found) == {True, "closed"}
-
-
-@pytest.mark.parametrize("index_type", ["flat", "hnsw"])
-def test_an_index_built_with_one_thread_is_the_same_bytes_each_time(tmp_path: Path, index_type: IndexType) -> None:
-    for name in ("one", "other"):
-        write_faiss(tmp_path / name, drawn(), index_type)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
 
 
 def test_a_search_leaves_the_number_of_threads_as_it_was(tmp_path: Path) -> None:

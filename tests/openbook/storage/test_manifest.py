@@ -131,24 +131,6 @@ def test_a_date_is_written_in_one_way(text: str, expected: bool) -> None:
     assert is_date(text) is expected
 
 
-@pytest.mark.parametrize("flip", [0x01, 0x20])
-def test_every_byte_that_changes_breaks_the_seal(tmp_path: Path, flip: int) -> None:
-    write_manifest(tmp_path, INFO)
-    content = (tmp_path / MANIFEST).read_bytes()
-    for place in range(len(content)):
-        changed = bytearray(content)
-        changed[place] ^= flip
-        (tmp_path / MANIFEST).write_bytes(changed)
-        with pytest.raises(IndexCorrupt, match="The manifest of index"):
-            open_manifest(tmp_path, "wiki-2018")
-
-
-def test_metadata_is_declared_in_the_manifest(tmp_path: Path) -> None:
-    rich = dataclasses.replace(INFO, passages_format=2, metadata={"year": "integer", "tags": "strings"})
-    write_manifest(tmp_path, rich)
-    assert read_manifest(tmp_path, "wiki-2018") == rich
-
-
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

@@ -61,16 +61,6 @@ def test_long_passages_make_smaller_batches_so_that_no_column_overflows(
     assert list(written.take(range(5))) == long
 
 
-def test_a_file_of_several_batches_is_one_row_of_passages(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openbook.indexing.passage_writing.BATCH_ROWS", 7)
-    write_passages(path, PASSAGES)
-    with pa.memory_map(str(path)) as source:
-        reader = pa.ipc.open_file(source)
-        assert reader.num_record_batches == 6
-        assert not any(field.nullable for field in reader.schema)
-    assert list(opened(path).take(range(40))) == PASSAGES
-
-
 @pytest.mark.parametrize("row", [-1, 40, 10**12])
 def test_a_row_that_is_not_there_is_refused(path: Path, row: int) -> None:
     with pytest.raises(IndexError, match=f"row {row} of 40"):
@@ -81,14 +71,6 @@ def test_a_row_that_is_not_there_is_refused(path: Path, row: int) -> None:
 def test_garbage_is_unreadable(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(IndexCorrupt, match=r"passages\.arrow"):
-        opened(path)
-
-
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
-def test_a_cut_file_is_unreadable(path: Path, share: float) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * share)])
-    with pytest.raises(IndexCorrupt, match="cannot be read"):
         opened(path)
 
 
@@ -233,21 +215,6 @@ def test_columns_other_than_the_manifest_says_are_refused(rich_path: Path, field
         PassageFile.open(rich_path, version="v", fields=fields)
 
 
-def rewritten(path: Path, name: str, values: pa.Array) -> Path:
-    table = PassageFile.open(path, version="v", fields=PassageFields(2, TYPES))._still_open()
-    table = table.set_column(table.schema.get_field_index(name), pa.field(name, values.type), values)
-    content = pa.BufferOutputStream()
-    with pa.ipc.new_file(content, table.schema) as writer:
-        writer.write_table(table)
-    path.write_bytes(content.getvalue())
-    return path
-
-
-def test_a_column_of_a_dictionary_is_refused(rich_path: Path) -> None:
-    with pytest.raises(IndexCorrupt, match="its columns are"):
-        opened_rich(rewritten(rich_path, "section", pa.array(["a", "a", "b"]).dictionary_encode()))
-
-
 @pytest.mark.parametrize("name", ["section", "meta.tags"])
 def test_a_damaged_offset_of_a_new_column_is_an_error(rich_path: Path, name: str) -> None:
     content = bytearray(rich_path.read_bytes())
@@ -259,12 +226,6 @@ def test_a_damaged_offset_of_a_new_column_is_an_error(rich_path: Path, name: str
     for read in (lambda file: file.take([0]), lambda file: file.column(name)):
         with pytest.raises(IndexCorrupt, match=f"column {name}: its offsets"):
             read(opened_rich(rich_path))
-
-
-def test_a_passage_with_a_field_that_is_not_declared_is_not_written(tmp_path: Path) -> None:
-    for fields in (PassageFields(), PassageFields(2, {}), PassageFields(2, TYPES | {"n": "integer"})):
-        with pytest.raises(SourceInvalid, match="declared"):
-            write_passages(tmp_path / "passages.arrow", RICH, fields)
 
 
 @pytest.mark.parametrize(

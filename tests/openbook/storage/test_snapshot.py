@@ -19,7 +19,7 @@ from openbook.storage.faiss_index import IndexType
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import sealed
 from openbook.storage.snapshot import IndexSnapshot
-from tests.fixtures.indexes import DIMENSION, cut_links, publish_tiny, tiny_passages, tiny_vectors
+from tests.fixtures.indexes import DIMENSION, publish_tiny, tiny_passages, tiny_vectors
 from tests.openbook.storage.mappings import unmapped_soon
 
 
@@ -30,19 +30,6 @@ def query(seed: int = 0, n: int = 3) -> NDArray[np.float32]:
 @pytest.fixture
 def snapshot(tiny_indexes: Path) -> IndexSnapshot:
     return IndexStore(tiny_indexes).open("tiny-2016")
-
-
-def test_a_snapshot_is_its_vectors_and_passages_by_row(snapshot: IndexSnapshot) -> None:
-    passages = tiny_passages("tiny-2016")
-    assert len(snapshot) == snapshot.info.n_passages == 12
-    assert list(snapshot.passages(range(12))) == passages
-    np.testing.assert_array_equal(snapshot.vectors(range(12)), tiny_vectors(passages))
-
-
-def test_a_search_ranks_by_inner_product(snapshot: IndexSnapshot) -> None:
-    scores = query() @ snapshot.vectors(range(12)).T  # (3, 12)
-    np.testing.assert_array_equal(snapshot.search(query(), 12), np.argsort(-scores, axis=1))
-    np.testing.assert_array_equal(snapshot.search(query(), 4), np.argsort(-scores, axis=1)[:, :4])
 
 
 def test_more_passages_than_there_are_cannot_be_asked_for(snapshot: IndexSnapshot) -> None:
@@ -91,22 +78,6 @@ def test_a_sound_index_passes_the_canary(tmp_path: Path, index_type: IndexType, 
     passages = [Passage(str(row), "", "") for row in range(400)]
     publish_tiny(store, "tiny-2016", vectors=vectors.astype(np.float32), passages=passages, index_type=index_type)
     store.open("tiny-2016").warm()
-
-
-def test_an_index_that_does_not_find_its_own_vectors_fails_the_canary(tmp_path: Path) -> None:
-    """An HNSW graph whose entrance has no way on: it finds only where it starts."""
-    vectors = np.abs(np.random.default_rng(0).standard_normal((500, DIMENSION))).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    publish_tiny(
-        IndexStore(tmp_path),
-        "tiny-2016",
-        vectors=vectors,
-        passages=[Passage(str(row), "", "") for row in range(500)],
-        index_type="hnsw",
-    )
-    cut_links(tmp_path / "tiny-2016" / "index.faiss")
-    with pytest.raises(IndexCorrupt, match="does not find passage row 0"):
-        IndexStore(tmp_path).open("tiny-2016").warm()
 
 
 @pytest.mark.parametrize("index_type", ["flat", "hnsw"])

@@ -13,7 +13,6 @@ import pytest
 
 from openbook.errors import (
     IndexCorrupt,
-    IndexIncompatible,
 )
 from openbook.storage.durable import sha256_of
 from openbook.storage.faiss_index import FaissIndex
@@ -153,16 +152,6 @@ def test_a_pickle_is_never_loaded(indexes_folder: Path, tmp_path: Path) -> None:
     assert not trace.exists()
 
 
-def test_an_index_of_another_passage_encoder(indexes_folder: Path) -> None:
-    with pytest.raises(IndexIncompatible, match="tiny-encoder, the checkpoint expects another"):
-        IndexStore(indexes_folder).open(VERSION, encoder_fingerprint="another")
-
-
-def test_an_index_of_another_dimension_than_the_checkpoint(indexes_folder: Path) -> None:
-    with pytest.raises(IndexIncompatible, match=r"32 dimensions.* makes 768"):
-        IndexStore(indexes_folder).open(VERSION, encoder_fingerprint="another", dimension=768)
-
-
 @pytest.mark.parametrize("defect", ["dimension", "index.faiss"])
 def test_an_error_that_is_kept_does_not_keep_the_mapping(indexes_folder: Path, defect: str) -> None:
     if defect == "dimension":
@@ -202,13 +191,6 @@ def test_a_version_is_checked_without_being_opened(indexes_folder: Path) -> None
     (indexes_folder / VERSION / "passages.arrow").unlink()
     with pytest.raises(IndexCorrupt, match="lacks its file"):
         store.check(VERSION)
-
-
-def test_a_version_that_is_published_again_is_another(indexes_folder: Path) -> None:
-    store = IndexStore(indexes_folder)
-    before = store.check(VERSION)
-    publish_tiny(store, VERSION, replace=True)
-    assert store.check(VERSION) != before
 
 
 def test_a_file_that_was_written_again_is_another(indexes_folder: Path) -> None:

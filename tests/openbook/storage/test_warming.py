@@ -98,32 +98,3 @@ def advice(path: Path) -> list[list[str]]:
         elif line.startswith("VmFlags:") and ours:
             found.append(line.split()[1:])
     return found
-
-
-@pytest.mark.parametrize("index_type", ["flat", "hnsw"])
-def test_a_snapshot_tells_how_much_of_it_is_warm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index_type: str
-) -> None:
-    monkeypatch.setattr(warming, "BLOCK_BYTES", PAGE_BYTES)
-    store = IndexStore(tmp_path)
-    vectors = np.random.default_rng(0).standard_normal((200, 32)).astype(np.float32)
-    passages = [Passage(str(row), "title", "text " * 50) for row in range(200)]
-    publish_tiny(store, "tiny-2016", vectors=vectors, passages=passages, index_type=index_type)
-    snapshot = store.open("tiny-2016")
-    told: list[float] = []
-    snapshot.warm(told.append)
-    assert len(told) > 10
-    assert told == sorted(told)
-    assert 0.9 < told[-1] <= 1
-    snapshot.close()
-
-
-def test_what_the_listener_raises_ends_the_warm_up(tiny_indexes: Path) -> None:
-    snapshot = IndexStore(tiny_indexes).open("tiny-2016")
-
-    def stop(_: float) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        snapshot.warm(stop)
-    snapshot.close()
