@@ -246,28 +246,6 @@ def begin(image: str) -> Iterator[Callable[..., tuple[Container, Address]]]:
         run("docker", "rm", "--force", "--volumes", container.name)
 
 
-def test_a_mounted_folder_gets_the_demo_when_it_is_empty_and_is_left_as_it_is_after(
-    begin: Callable[..., tuple[Container, Address]], tmp_path: Path, image: str
-) -> None:
-    indexes = tmp_path / "indexes"
-    indexes.mkdir()
-    indexes.chmod(0o777)
-    container, address = begin("-v", f"{indexes}:/indexes")
-    until(address.ready, what="a service that is ready", limit_s=START_S)
-    assert {path.name for path in indexes.iterdir() if not path.name.startswith(".")} >= {"wiki-2016", "wiki-2018"}
-    run("docker", "rm", "--force", "--volumes", container.name)
-    # as its owner, a user that this machine does not have
-    remove = ("--entrypoint", "rm", "-v", f"{indexes}:/indexes", image)
-    run("docker", "run", "--rm", *remove, "-r", "/indexes/wiki-2016", "/indexes/CURRENT")
-    _, address = begin("-v", f"{indexes}:/indexes:ro")
-    until(address.ready, what="a service on a folder that cannot be written", limit_s=START_S)
-    assert address.get("/index")["versions"] == ["wiki-2018"]
-    assert IN_2018 in address.answer()[0]
-    # pytest removes the folder afterwards, and may not remove another user's files
-    empty = ("--entrypoint", "find", "-v", f"{indexes}:/indexes", image)
-    run("docker", "run", "--rm", *empty, "/indexes", "-mindepth", "1", "-delete")
-
-
 def test_a_folder_that_cannot_be_written_is_refused_with_the_reason(image: str, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     ended = run("docker", "run", "--rm", *LOCKED_DOWN, "-v", f"{tmp_path}:/indexes", image, check=False)

@@ -157,10 +157,3 @@ def test_the_client_reads_every_stream_that_the_standard_allows() -> None:
         reader = EventReader()
         told = [token for piece in case.pieces for token in reader.feed(piece.encode())]
         assert [token.body() for token in told] == [json.loads(data) for _, data in case.events]
-
-
-def test_the_client_reads_a_stream_byte_by_byte() -> None:
-    for case in event_streams(50, seed=7, names=("token",)):
-        reader = EventReader()
-        told = [token for byte in "".join(case.pieces).encode() for token in reader.feed(bytes([byte]))]
-        assert [token.body() for token in told] == [json.loads(data) for _, data in case.events]

@@ -12,7 +12,6 @@ from starlette.testclient import TestClient
 from openbook.api.app import create_app
 from openbook.entities import Passage, PriorWeights
 from openbook.errors import CheckpointInvalid, NotCalibrated, RetrieverUnavailable
-from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
@@ -204,11 +203,3 @@ def test_a_version_that_is_live_gets_bm25_by_a_swap_to_itself(indexes_folder: Pa
     assert client.post("/retrieve", json=body).status_code == 409
     assert client.post("/index/swap", json={"version": "tiny-2016"}, headers=ADMIN).status_code == 200
     assert client.post("/retrieve", json=body).json()["index"]["generation"] == 1
-
-
-def test_a_manifest_says_how_its_bm25_was_made(indexes_folder: Path, client: TestClient) -> None:
-    assert client.get("/index/tiny-2016").json()["bm25"] is None
-    info = add_bm25(IndexStore(indexes_folder), "tiny-2016", Bm25Parameters(k1=1.2))
-    assert info.bm25 is not None
-    expected = {"k1": 1.2, "b": 0.4, "analyser": "english", "n_terms": info.bm25.n_terms}
-    assert client.get("/index/tiny-2016").json()["bm25"] == expected

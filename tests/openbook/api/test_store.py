@@ -144,24 +144,6 @@ def test_a_store_that_is_silent_holds_up_nobody_who_needs_no_answer_of_it(
     assert {one.result().status_code for one in waiting} == {200}
 
 
-def test_a_service_ends_in_its_time_over_a_silent_store(
-    settings: Settings, engine: RagEngine, silence: Silence, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("openbook.api.composition.SHUTDOWN_S", 0.1)
-    monkeypatch.setattr(fsspec_store, "SMALL_CALL_S", 3600.0)
-    try:
-        with client_of(create_app(settings.model_copy(update={"follow_s": 0.01}), engine=engine)) as client:
-            ready(client)
-            silence.begin()
-            calls = silence.calls
-            swap = {"version": "tiny-2018", "wait": False}
-            assert client.post("/index/swap", json=swap, headers=ADMIN).status_code == 202
-            # of the follower, and of the swap
-            until(lambda: silence.calls > calls + 1, TIMEOUT_S)
-    finally:
-        silence.end()
-
-
 def test_a_service_that_ends_while_it_pulls_ends_soon_and_goes_on_later(
     app: FastAPI, settings: Settings, engine: RagEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,15 +186,6 @@ def test_a_client_that_hangs_up_frees_its_place_and_its_lease_within_a_step(serv
     assert [one["leases"] for one in get(f"{server}/index").json()["resident"]] == [0, 0]
 
 
-def test_a_client_that_hangs_up_before_the_first_event_is_seen_too(server: str, slow_search: SlowSearch) -> None:
-    client = slow_search.ask(server, STREAM)
-    slow_search.wait(1)
-    client.close()
-    until(lambda: counted(server, 'openbook_requests_total{outcome="cancelled",route="/answer"}') == 1)
-    slow_search.go_on.set()
-    until(lambda: counted(server, "openbook_questions_running") == 0)
-
-
 def test_silence_is_broken_by_comments(server: str, slow_search: SlowSearch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "HEARTBEAT_S", 0.05)
     client = slow_search.ask(server, STREAM, connection="close")

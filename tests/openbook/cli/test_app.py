@@ -18,16 +18,6 @@ def test_help_names_every_command(run: Run) -> None:
         assert f"\n  {command}" in ended.out
 
 
-def test_the_version_is_the_packages(run: Run) -> None:
-    assert run("--version").out == f"openbook {openbook.__version__}\n"
-
-
-def test_an_unknown_command_is_wrong_use(run: Run) -> None:
-    ended = run("sevre")
-    assert ended.code == 2
-    assert "serve" in ended.err
-
-
 @pytest.mark.parametrize(
     ("raised", "code", "line"),
     [

@@ -1,13 +1,8 @@
 import io
-from pathlib import Path
 
 import pytest
 
-from openbook.api.app import create_app
-from openbook.settings import Settings, default_indexes
-from openbook_client import Openbook
 from tests.fixtures.command_line import QUESTION, Run
-from tests.openbook.api.conftest import serving
 
 NOWHERE = "http://127.0.0.1:9"
 Here = tuple[object, ...]
@@ -37,11 +32,6 @@ def test_options_reach_the_service_and_json_is_its_response(run: Run, service: s
     assert len(answer["tokens"]) <= 3
     assert answer["answer"] == answer["answers"][0]["text"]
     assert answer["index"]["version"] == "tiny-2016"
-
-
-def test_an_open_version_that_is_not_live_can_be_named(run: Run, service: str) -> None:
-    answer = run("ask", QUESTION, "--url", service, "--json", "--index", "tiny-2018").json
-    assert answer["index"] == {"version": "tiny-2018", "generation": 0, "snapshot_date": "2018-12-20"}
 
 
 @pytest.mark.parametrize(
@@ -151,10 +141,6 @@ def test_a_conversation_goes_on_until_an_empty_line(
     assert run("ask", "--chat", "--url", NOWHERE).code == 1
 
 
-def test_a_question_that_was_completed_is_shown_whole(run: Run, service: str) -> None:
-    assert "understood as" not in run("ask", QUESTION, "--url", service, "--max-new-tokens", 2).out
-
-
 def test_a_passage_is_left_out(run: Run, service: str) -> None:
     asked = ("ask", QUESTION, "--url", service, "--max-new-tokens", 3)
     first, *others = (one["passage_id"] for one in run(*asked, "--json").json["passages"])
@@ -162,24 +148,3 @@ def test_a_passage_is_left_out(run: Run, service: str) -> None:
     assert [one["passage_id"] for one in left["passages"]] == others
     several = run(*asked, "--without", first, "--compare", "tiny-2016", "--compare", "tiny-2018")
     assert several.err.startswith("error [setting_invalid]: --without: asks one version")
-
-
-def test_a_folder_of_two_files_is_built_and_asked_at_once(
-    run: Run, tmp_path: Path, tiny_encoder: Path, checkpoint_folder: Path
-) -> None:
-    """Fewer passages than a question reads by default."""
-    (tmp_path / "notes").mkdir()
-    for name in ("chile", "nepal"):
-        (tmp_path / "notes" / f"{name}.txt").write_text(f"{name} is a country with a long border .")
-    built = run("index", "build", "notes", "--name", "notes", "--encoder", tiny_encoder)
-    assert built.code == 0, built.err
-    asked = ("ask", QUESTION, "--json", "--max-new-tokens", 2)
-    local = run(*asked, "--local", "--checkpoint", checkpoint_folder).json
-    assert sorted(one["title"] for one in local["passages"]) == ["chile", "nepal"]
-    settings = Settings(indexes=default_indexes(), checkpoint=str(checkpoint_folder), port=0)
-    with serving(create_app(settings), settings) as url:
-        assert run(*asked, "--url", url).json["passages"] == local["passages"]
-        with Openbook(url) as client:
-            assert len(client.answer(QUESTION, max_new_tokens=2).passages) == 2
-        ended = run(*asked, "--url", url, "--n-docs", 3)
-    assert ended.err.startswith("error [invalid_request]: n_docs: 3 passages were asked for, the index 'notes' holds 2")

@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 
-from openbook.api.app import create_app
-from openbook.settings import Settings
 from tests.fixtures.command_line import Run
-from tests.openbook.api.conftest import post, serving
+from tests.openbook.api.conftest import post
 
 QUESTIONS = [
     "who is the president of peru ?",
@@ -187,17 +185,6 @@ def test_a_service_that_goes_away_ends_the_command_and_keeps_the_answers(
     assert ended.code == 1
     assert "error [server_unreachable]: " in ended.err
     assert out.read_bytes() == b""
-
-
-def test_a_busy_service_is_asked_until_it_answers(
-    run: Run, service_settings: Settings, bare: None, questions: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "answers.jsonl"
-    settings = service_settings.model_copy(update={"workers": 1, "max_batch": 1, "max_queue": 0})
-    with serving(create_app(settings), settings) as url:
-        ended = run("ask", "--file", questions, "--out", out, "--url", url, "--at-once", 4, *FEW)
-    assert ended.code == 0, ended.err
-    assert len(read(out)) == 4
 
 
 def lines(path: Path) -> int:

@@ -1,9 +1,6 @@
-import gc
-from contextlib import suppress
-
 import pytest
 
-from openbook.cli.client import running_service, url_of, without_collecting
+from openbook.cli.client import running_service, url_of
 from openbook.errors import SettingInvalid
 from openbook.settings import Settings
 
@@ -25,12 +22,3 @@ def test_a_url_that_is_none_is_wrong_use(url: str) -> None:
 )
 def test_a_service_is_found_where_its_settings_put_it(host: str, url: str) -> None:
     assert url_of(Settings(host=host, port=8000)) == url
-
-
-def test_garbage_is_collected_again_after_an_import_that_fails() -> None:
-    meanwhile = []
-    with suppress(ImportError), without_collecting():
-        meanwhile.append(gc.isenabled())
-        raise ImportError
-    assert meanwhile == [False]
-    assert gc.isenabled()

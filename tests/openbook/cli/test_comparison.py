@@ -112,12 +112,6 @@ def test_in_this_process_the_comparison_is_the_services(run: Run, service: str, 
     assert local == there
 
 
-def test_a_version_that_is_not_there_is_refused_by_its_name(run: Run, service: str) -> None:
-    ended = run("ask", QUESTION, "--url", service, "--compare", "tiny-2016", "--compare", "wiki-1999")
-    assert ended.code == 1
-    assert ended.err.startswith("error [unknown_index]: There is no index version 'wiki-1999'.")
-
-
 def test_one_version_is_not_compared_and_none_is_pinned_beside(run: Run) -> None:
     one = run("ask", QUESTION, "--compare", "tiny-2016", "--compare", "tiny-2016")
     assert (one.code, one.err) == (

@@ -45,13 +45,6 @@ def test_ask_names_a_retriever_and_shows_it(run: Run, indexes_folder: Path, here
     assert answer["passages"][0]["passage_id"] == "peru"
 
 
-def test_ask_says_which_command_adds_what_a_version_lacks(run: Run, service: str) -> None:
-    ended = run("ask", QUESTION, "--url", service, "--retriever", "bm25")
-    assert ended.code == 1
-    assert ended.err.startswith("error [retriever_unavailable]: The index 'tiny-2016' has no files for retriever")
-    assert "openbook index bm25 tiny-2016" in ended.err
-
-
 @pytest.mark.parametrize("asked", ["", "--bm25", "--no-bm25"])
 def test_a_version_is_built_with_bm25_unless_that_is_declined(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str

@@ -4,8 +4,6 @@ import dataclasses
 import datetime
 import itertools
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from openbook.cli import index_follow
-from openbook.cli.index_follow import CurrentLine, Follower, SeriesLock, keep_looking, seconds_of, state_of, stem_of
+from openbook.cli.index_follow import CurrentLine, Follower, keep_looking, seconds_of, state_of, stem_of
 from openbook.errors import IndexInUse, NoLiveIndex, SettingInvalid, UnknownIndex
 from openbook.indexing.index_builder import build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.sources import open_source
 from openbook.storage.index_store import IndexStore
-from openbook_client.errors import GuardFailed, refused
 from tests.fixtures.command_line import TOKEN, Run
 from tests.fixtures.indexes import ENCODER
 
@@ -109,33 +106,6 @@ def test_a_version_that_could_not_be_served_is_not_built_again(
     assert store.versions() == ("notes", "notes-20261101T101500Z")
 
 
-def test_a_version_that_breaks_a_guarded_answer_stays_and_the_next_text_is_followed(
-    store: IndexStore, notes: Path, encoder: PassageEncoder, capfd: pytest.CaptureFixture[str]
-) -> None:
-    broken = {"question": "how many ?", "broken": "lacks '160'", "before": "160", "after": None}
-
-    class Guarded(CurrentLine):
-        def make_live(self, version: str) -> None:
-            if version == "notes-20261101T101500Z":
-                raise refused({"code": "guard_failed", "detail": "1 of 1 breaks", "broken": [broken]}, status=409)
-            super().make_live(version)
-
-    (notes / "four.txt").write_text("the text of number four")
-    watcher = follower(store, notes, encoder, serving=Guarded(store))
-    with pytest.raises(GuardFailed):
-        watcher.look()
-    assert store.current() == "notes"
-    said = capfd.readouterr().err
-    assert "how many ?: lacks '160'; now no answer, before '160'" in said
-    assert "notes-20261101T101500Z did not become live: 1 refused so far" in said
-    # the same text would be refused again
-    assert not watcher.look()
-    (notes / "five.txt").write_text("the text of number five")
-    assert watcher.look()
-    assert store.current() == "notes-20261102T101500Z"
-    watcher.close()
-
-
 def test_what_a_killed_process_began_is_finished_or_thrown_away(
     store: IndexStore, notes: Path, encoder: PassageEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,46 +160,6 @@ def test_what_is_served_must_lie_in_the_folder(
 ) -> None:
     with pytest.raises(UnknownIndex, match="'notes'"):
         follower(IndexStore(tmp_path / "elsewhere"), notes, encoder, serving=CurrentLine(store)).look()
-
-
-def test_a_killed_follower_leaves_no_lock(store: IndexStore) -> None:
-    holding = "import sys; from pathlib import Path; from openbook.cli.index_follow import SeriesLock; "
-    holding += (
-        "from openbook.storage.index_store import IndexStore; lock = SeriesLock(IndexStore(Path(sys.argv[1])), '.')"
-    )
-    command = [sys.executable, "-c", f"{holding}; lock.take('notes'); print('held', flush=True); sys.stdin.read()"]
-    lock = SeriesLock(store, ".")
-    with subprocess.Popen([*command, store.folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"held\n"
-        with pytest.raises(IndexInUse, match=f"process {other.pid} on "):
-            lock.take("notes")
-        other.kill()
-        other.wait()
-    lock.take("notes")
-    lock.release()
-
-
-def test_an_error_is_said_and_tried_again_after_growing_pauses(
-    store: IndexStore, notes: Path, encoder: PassageEncoder, capfd: pytest.CaptureFixture[str]
-) -> None:
-    pauses: list[float] = []
-
-    def sleep(pause: float) -> None:
-        pauses.append(pause)
-        if len(pauses) == 4:
-            (store.folder / "CURRENT").write_text("notes\n")
-            (notes / "four.txt").write_text("the text of number four")
-        if len(pauses) == 6:
-            raise KeyboardInterrupt
-
-    (store.folder / "CURRENT").write_text("gone\n")
-    with pytest.raises(KeyboardInterrupt):
-        keep_looking(follower(store, notes, encoder), 30.0, sleep)
-    assert pauses == [5.0, 10.0, 20.0, 40.0, 30.0, 30.0]
-    said = capfd.readouterr().err
-    assert said.count("not followed [unknown_index]: There is no index version 'gone'.") == 4
-    assert "notes-20261101T101500Z is CURRENT" in said
 
 
 def test_nothing_that_a_look_raises_ends_the_looking(
@@ -294,17 +224,6 @@ def test_odd_files_do_not_stop_a_folder_from_being_followed(
     os.mkfifo(notes / "pipe.txt")
     assert follower(store, notes, encoder).look()
     assert titles(store, store.default_version()) == ["one", "three", "two", *(f"odd{number}" for number in range(5))]
-
-
-@pytest.mark.parametrize(("umask", "mode"), [(0o027, 0o640), (0o002, 0o664)])
-def test_the_lock_of_a_series_has_the_mode_that_the_umask_asks_for(store: IndexStore, umask: int, mode: int) -> None:
-    lock, before = SeriesLock(store, "."), os.umask(umask)
-    try:
-        lock.take("notes")
-    finally:
-        os.umask(before)
-        lock.release()
-    assert (store.folder / ".following-notes").stat().st_mode & 0o777 == mode
 
 
 def test_the_service_is_swapped_and_its_history_names_the_watcher(

@@ -49,26 +49,6 @@ def test_an_update_says_what_it_does_and_the_difference_is_that(run: Run, book: 
     assert again.err.startswith("error [index_exists]")
 
 
-@pytest.mark.slow
-def test_an_update_of_a_version_in_a_database_lies_in_files(
-    run: Run, book: None, tiny_encoder: Path, tmp_path: Path
-) -> None:
-    pytest.importorskip("pymilvus")
-    pytest.importorskip("milvus_lite")
-    assert run("index", "push", "book", f"milvus+file://{tmp_path}/vectors.db", "--name", "there").code == 0
-    arguments = ("--encoder", tiny_encoder, "--changes", "changes.jsonl", "--delete", "gone.txt")
-    for base in ("book", "there"):
-        made = run("index", "update", base, "--name", f"after-{base}", *arguments)
-        # the vectors of what stays come from the database
-        assert made.code == 0, made.err
-        assert "2 removed; 2 to embed\n" in made.err
-    store = IndexStore(default_indexes())
-    one, other = store.open("after-book"), store.open("after-there")
-    assert one.info.index_type == other.info.index_type == "flat"
-    assert (one.vectors(range(len(one))) == other.vectors(range(len(one)))).all()
-    assert one.passages(range(len(one))) == other.passages(range(len(one)))
-
-
 def test_what_an_update_cannot_do_is_said_before_it_reads(run: Run, book: None, tiny_encoder: Path) -> None:
     update = ("index", "update", "book", "--name", "next", "--encoder", tiny_encoder)
     for arguments, said in (

@@ -79,19 +79,6 @@ def test_what_is_given_again_and_again_is_a_tuple(bare: None) -> None:
     assert others == [("one",), "x", 0, ("a", "b"), True]
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (("one",), "Missing option '--name'"),
-        (("--name", "x"), "Missing argument 'TEXT...'"),
-        (("one", "--name", "x", "--kind", "tree"), "'tree' is not one of"),
-        (("one", "--name", "x", "--no-fast"), "No such option"),
-    ],
-)
-def test_typer_refuses_what_the_declarations_do_not_allow(bare: None, given: tuple[str, ...], said: str) -> None:
-    assert said in called(*given)[0]
-
-
 def test_an_option_wins_over_the_environment_and_that_over_the_default(
     bare: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,4 @@
-import io
-
 import pytest
-from rich.console import Console
 
 from openbook.cli import progress
 from openbook.cli.consoles import duration, per_second, size
@@ -25,14 +22,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    written = io.StringIO()
-    console = Console(file=written, width=100, force_terminal=True, highlight=False)
-    monkeypatch.setattr(progress, "messages", lambda: console)
-    return written
-
-
 def test_in_a_pipe_a_line_comes_at_the_end_of_a_stage_and_now_and_then(
     capsys: pytest.CaptureFixture[str], clock: Clock
 ) -> None:
@@ -50,13 +39,6 @@ def test_in_a_pipe_a_line_comes_at_the_end_of_a_stage_and_now_and_then(
     assert capsys.readouterr().err == "read: 2,000 of 2,000, 2,000/s\nembed: 580 of 2,000, 2/s, 12 min left\n"
 
 
-def test_what_was_done_before_says_nothing_of_the_speed(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
-    with ProgressBar() as bar:
-        clock.now += 40
-        bar.update(900, None, "embed")
-    assert capsys.readouterr().err == "embed: 900\n"
-
-
 def test_in_a_pipe_the_stages_of_a_swap_are_told_now_and_then(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
     with StageBars() as bars:
         bars.show("verify", None)
@@ -66,26 +48,6 @@ def test_in_a_pipe_the_stages_of_a_swap_are_told_now_and_then(capsys: pytest.Cap
         clock.now += 31
         bars.show("drain", None)
     assert capsys.readouterr().err == "warm: 25%\ndrain\n"
-
-
-def test_on_a_terminal_a_bar_shows_how_many_of_how_many(terminal: io.StringIO) -> None:
-    with ProgressBar() as bar:
-        bar.update(3, 7, "embed")
-        show(bar)
-    assert "embed" in terminal.getvalue()
-    assert "3/7" in terminal.getvalue()
-
-
-def test_on_a_terminal_the_stages_before_have_ended_and_this_one_shows_its_share(terminal: io.StringIO) -> None:
-    with StageBars() as bars:
-        bars.show("verify", None)
-        bars.show("warm", 0.42)
-        show(bars)
-        shown = terminal.getvalue()
-    verify, warm = (next(line for line in shown.splitlines()[::-1] if stage in line) for stage in ("verify", "warm"))
-    assert "100%" in verify
-    assert "42%" in warm
-    assert terminal.getvalue() != shown, "a swap's bars are taken away at the end"
 
 
 def test_ctrl_c_is_told_what_is_kept_and_any_other_end_is_not(capsys: pytest.CaptureFixture[str]) -> None:

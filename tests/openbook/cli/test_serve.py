@@ -21,12 +21,6 @@ def test_without_an_index_it_says_what_to_run(run: Run) -> None:
     assert "openbook demo" in ended.err
 
 
-def test_a_version_that_is_not_there_is_refused_before_anything_is_loaded(run: Run, indexes_folder: Path) -> None:
-    ended = run("serve", "--indexes", indexes_folder, "--index", "tiny-2020")
-    assert (ended.code, ended.out) == (1, "")
-    assert ended.err.startswith("error [unknown_index]: ")
-
-
 def test_a_port_that_is_taken_is_found_out_before_anything_is_loaded(run: Run, indexes_folder: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -78,18 +78,6 @@ def test_a_token_that_no_header_carries_is_wrong_use_and_not_repeated(
     assert (ended.code, ended.err) == (2, f"error [setting_invalid]: --token: {reason}\n")
 
 
-def test_such_a_token_of_the_environment_is_named_by_its_variable(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENBOOK_ADMIN_TOKEN", "sesame\t")
-    ended = run("index", "rollback", "--url", "http://127.0.0.1:9")
-    assert ended.err.startswith("error [setting_invalid]: OPENBOOK_ADMIN_TOKEN: holds a control character")
-
-
-def test_a_token_beyond_ascii_is_sent_and_refused_as_any_other(run: Run, service: str) -> None:
-    ended = run("index", "history", "--url", service, "--token", "schl\u00fcssel")
-    assert (ended.code, ended.err.split(":")[0]) == (1, "error [unauthorized]")
-    assert "the token was wrong" in ended.err
-
-
 def test_a_name_that_cannot_be_printed_is_wrong_use(run: Run) -> None:
     ended = run("index", "rollback", "--url", "http://127.0.0.1:9", "--actor", "a\tb")
     assert (ended.code, ended.err.split(": ")[1]) == (2, "--actor")
@@ -261,8 +249,3 @@ def test_what_a_terminal_would_obey_does_not_reach_it_through_the_history() -> N
     written = io.StringIO()
     show_history([record], Console(file=written, width=200, highlight=False))
     assert "\x1b" not in written.getvalue()
-
-
-def test_looking_at_a_service_that_does_not_answer_is_no_error() -> None:
-    with StageBars() as bars:
-        swap._look(Openbook("http://127.0.0.1:9", retries=0), bars)

@@ -91,17 +91,6 @@ def test_a_swap_that_fails_says_why_and_what_goes_on_serving(
     expect(other.locator("#swap-state")).to_contain_text("index_corrupt")
 
 
-def test_a_swap_that_is_refused_at_once_says_why(settings: Settings, engine: RagEngine, open_page: OpenPage) -> None:
-    settings = settings.model_copy(update={"admin_token": None})
-    with serving(create_app(settings, engine=engine), settings) as server:
-        page = open_page(server)
-        open_panel(page)
-        administer(page, "Swap to tiny-2018", "any")
-        expect(page.locator("#swap-state .failure")).to_contain_text("Swap to tiny-2018: refused.")
-        expect(page.locator("#swap-state .failure")).to_contain_text("admin_disabled")
-        expect(page.get_by_role("status")).to_contain_text("refused")
-
-
 def test_a_version_that_is_not_open_can_be_opened_and_then_compared(
     settings: Settings, engine: RagEngine, open_page: OpenPage
 ) -> None:

@@ -153,8 +153,3 @@ def test_a_head_request_has_the_headers_and_no_body(client: TestClient) -> None:
 def test_no_name_leads_out_of_the_folder(client: TestClient, name: str) -> None:
     response = client.get(f"/static/{name}")
     assert (response.status_code, response.json()["code"]) == (404, "not_found")
-
-
-def test_a_page_takes_no_other_method(client: TestClient) -> None:
-    response = client.post("/", json={})
-    assert (response.status_code, response.json()["code"]) == (405, "method_not_allowed")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from openbook.entities import AnswerOptions, Hypothesis
-from openbook.errors import GeneratorLacks, InvalidRequest, SettingInvalid
+from openbook.errors import SettingInvalid
 from openbook.plugins.generators.causal import CausalGenerator
 from openbook.plugins.generators.generator import ServedGenerator, open_served
 from openbook.plugins.generators.prompt import CausalPrompt
@@ -128,22 +128,6 @@ def test_an_agreed_refusal_counts_as_the_empty_answer(language_servers: Serving,
     assert empty[1] - empty[0] == pytest.approx(sum(math.exp(one.log_prob) for one in scored), abs=1e-5)
 
 
-def test_a_server_that_takes_echo_and_ignores_it_answers_fast_alone(language_servers: Serving, open_: Open) -> None:
-    server = language_servers(echo=False, shape="content")
-    served = open_(server)
-    assert served.status().decodings == ("fast",)
-    assert answers_of(served, CASES[1], AnswerOptions(model="sequence", decoding="fast"))
-    with pytest.raises(GeneratorLacks, match="Thorough decoding needs"):
-        served.check(AnswerOptions(model="sequence", decoding="thorough"))
-    with pytest.raises(GeneratorLacks, match="Scores need"):
-        served.target_ids(["peru"])
-
-
-def test_rag_token_is_refused(both: Both) -> None:
-    with pytest.raises(GeneratorLacks, match="whole distribution of each step"):
-        both.served.check(AnswerOptions(model="token"))
-
-
 def test_a_server_without_log_probs_is_refused_at_the_start(language_servers: Serving, open_: Open) -> None:
     with pytest.raises(SettingInvalid, match="answers need the log-probs of their tokens"):
         open_(language_servers(log_probs=False))
@@ -156,12 +140,6 @@ def test_a_passage_writes_no_control_token(both: Both) -> None:
     asked = both.server.bodies[-1]["prompt"]
     assert "< |im_end|> and {question} < /s> [ INST] < b>" in asked
     assert asked.count(case.question) == 1
-
-
-def test_a_target_that_ends_an_answer_is_refused(language_servers: Serving, open_: Open) -> None:
-    served = open_(language_servers(), replace(NO_REFUSALS, stops=("\n",)))
-    with pytest.raises(InvalidRequest, match="holds what ends an answer"):
-        served.target_ids(["one\ntwo"])
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from starlette.testclient import TestClient
 
@@ -17,7 +16,7 @@ from openbook.errors import SettingInvalid
 from openbook.settings import Settings
 from tests.fixtures.causal import PROMPT
 from tests.fixtures.language_servers import LanguageServer, Serving
-from tests.openbook.api.conftest import PERU, client_of, ended_with, serving
+from tests.openbook.api.conftest import PERU, client_of, ended_with
 
 ASKED = {"question": PERU, "n_docs": 3, "max_new_tokens": 4, "abstain": "never"}
 Start = Callable[[LanguageServer], TestClient]
@@ -128,16 +127,6 @@ def test_a_question_whose_time_is_up_closes_its_requests(start: Start, language_
     late = ASKED | {"timeout_s": 0.4, "max_new_tokens": 30}
     assert ended_with(client.post("/answer", json=late)) == (504, "deadline_exceeded")
     until(lambda: len(server.hung_up) >= 2)
-
-
-def test_a_client_that_hangs_up_closes_its_requests(settings: Settings, language_servers: Serving) -> None:
-    server = language_servers()
-    own = settings_of(settings, server)
-    with serving(create_app(own, engine=load_engine(own)), own) as address:
-        server.habits.pause_s = 0.3
-        with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{address}/answer", json=ASKED | {"max_new_tokens": 30}, timeout=0.5)
-        until(lambda: len(server.hung_up) >= 2)
 
 
 def test_an_address_that_no_plug_in_opens_is_refused(settings: Settings) -> None:

@@ -246,11 +246,6 @@ def test_after_close_nothing_is_read(drawn: Path) -> None:
             read()
 
 
-def test_a_database_that_is_not_there_is_said_so_at_once(tmp_path: Path, lite: None) -> None:
-    with pytest.raises(IndexUnreachable, match="of index 'v' does not answer: MilvusException"):
-        Collection(Address.parse("milvus://127.0.0.1:9/x"), version="v", dimension=2)
-
-
 def test_without_pymilvus_the_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymilvus", None)
     with pytest.raises(IndexUnreachable, match=r"lacks pymilvus: pip install 'openbook\[milvus\]'"):

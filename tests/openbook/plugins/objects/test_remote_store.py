@@ -164,14 +164,6 @@ def test_current_is_written_only_where_it_is_the_one_that_was_seen(fleet: Fleet)
         store.set_current("other")
 
 
-def test_a_store_without_conditions_says_so(fleet: Fleet, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    objects = FsspecStore(f"memory://{tmp_path.name}-plain")
-    objects.write_current("tiny-2018", None)
-    assert not objects.has_conditions()
-    assert "knows no conditional writes" in caplog.text
-    assert FsspecStore(fleet.url).has_conditions()
-
-
 def test_a_store_that_is_away_leaves_live_what_is_live(
     fleet: Fleet, away: Away, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from openbook.errors import CurrentConflict, ShuttingDown, StoreUnreachable, UnknownIndex
 from openbook.plugins.objects import fsspec_store
-from openbook.plugins.objects.copying import pull, push, verify_remote
+from openbook.plugins.objects.copying import pull, push
 from openbook.plugins.objects.fsspec_store import FsspecStore
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.stores import SECRET, Line, ignore, push_all
@@ -141,17 +141,6 @@ def test_a_pull_over_a_silent_line_ends_when_it_is_told_to(s3: Line, tiny_indexe
         pull(objects, cache, "tiny-2018", report, ignore)
     assert time.monotonic() - began < 60
     s3.heal()
-
-
-@pytest.mark.slow
-def test_a_slow_line_only_takes_longer(s3: Line, tiny_indexes: Path, cache: IndexStore) -> None:
-    objects = push_all(URL, tiny_indexes)
-    s3.delay_s = 0.05
-    pull(objects, cache, "tiny-2018", quiet, ignore)
-    cache.verify("tiny-2018")
-    lines: list[str] = []
-    verify_remote(objects, "tiny-2018", lines.append)
-    assert len(lines) == 2
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from openbook.plugins.review.guards import Guard
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny
 from tests.openbook.api.conftest import ADMIN, PERU, MakeClient, Serve, until
@@ -228,7 +227,3 @@ def test_a_replica_follows_no_version_that_breaks_an_answer_unless_it_was_forced
         until(lambda: follower.get("/index").json()["live"]["version"] == "tiny-2020")
         until(lambda: following(follower)["ok"])
         assert following(client)["ok"]
-
-
-def test_a_line_that_warns_holds_up_nothing() -> None:
-    assert Guard(question="?", must_refuse=True, warn=True).breaks(None) == []  # type: ignore[arg-type]
