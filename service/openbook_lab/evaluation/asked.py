@@ -32,26 +32,18 @@ def choose_questions(
     held_out: Sequence[str] | None,
     sample: int | None = None,
     seed: int = 0,
-    answerable: bool = True,
 ) -> QuestionSet:
-    """The questions about one of the titles `held_out` (None: any title), or `sample` of them.
+    """The questions with answers about one of the titles `held_out` (None: any title), or `sample` of them.
 
-    They are the questions that have answers, or those that have none. Raises SourceInvalid where files hold none.
+    Raises SourceInvalid where files hold none.
     """
     every = [question for file in files for question in read_questions(file)]
     # read_questions turns the underscores of titles into spaces
     titles = None if held_out is None else {title.replace("_", " ") for title in held_out}
-    chosen = [
-        question
-        for question in every
-        if bool(question.answers) is answerable and (titles is None or question.title in titles)
-    ]
+    chosen = [question for question in every if question.answers and (titles is None or question.title in titles)]
     if files and not chosen:
         what = "no question has an answer" if held_out is None else f"no question is about {', '.join(held_out)}"
-        reason = (
-            f"{what} (--held-out TITLE, or --all)" if answerable else "no question to these articles lacks an answer"
-        )
-        raise SourceInvalid(source=", ".join(map(str, files)), reason=reason)
+        raise SourceInvalid(source=", ".join(map(str, files)), reason=f"{what} (--held-out TITLE, or --all)")
     if sample is not None:
         chosen = random.Random(seed).sample(chosen, min(sample, len(chosen)))
     return QuestionSet(tuple(every), tuple(chosen))

@@ -1,7 +1,7 @@
 """The book that questions are asked of: all their paragraphs, and more passages beside them."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +13,7 @@ from openbook.entities import Passage
 from openbook.errors import IndexIncompatible, SourceInvalid
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.indexing.index_builder import Progress, build_index
-from openbook.indexing.index_spec import choose_index
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.indexing.publishing import VersionContents, publish
 from openbook.indexing.sources import open_source
 from openbook.indexing.splitting import split_words
 from openbook.rag.checkpoint import Checkpoint, choose_dtype
@@ -110,31 +108,6 @@ def open_book(
     version = f"book-{digest_of(encoder.fingerprint, *texts)}"
     if version not in store.versions():
         build_index(store, version, BookSource(book), encoder, report=progress)
-    if bm25 and store.info(version).bm25 is None:
-        add_bm25(store, version)
-    with closing(store.open(version)) as snapshot:
-        yield snapshot
-
-
-@contextmanager
-def open_without(
-    book: Book, whole: IndexSnapshot, titles: Collection[str], work: Path, *, bm25: bool = False
-) -> Iterator[IndexSnapshot]:
-    """The book without the articles of these titles, with the same vectors; with `bm25` it has BM25's files."""
-    rows = [row for row, passage in enumerate(book.passages) if passage.title not in titles]
-    store = IndexStore(work / "indexes")
-    version = f"{whole.info.version}-without-{digest_of(*sorted(titles))}"
-    if version not in store.versions():
-        vectors = whole.vectors(rows)
-        contents = VersionContents(
-            vectors=vectors,
-            passages=[book.passages[row] for row in rows],
-            spec=choose_index("flat", n_passages=len(rows), dimension=vectors.shape[1], memory_bytes=None),
-            encoder_name=whole.info.encoder_name,
-            encoder_fingerprint=whole.info.encoder_fingerprint,
-            source=whole.info.source,
-        )
-        publish(store, version, contents)
     if bm25 and store.info(version).bm25 is None:
         add_bm25(store, version)
     with closing(store.open(version)) as snapshot:

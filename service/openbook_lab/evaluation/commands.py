@@ -84,18 +84,6 @@ EXPERIMENTS = {
     """,
         {"questions": REQUIRED, "k": (1, 2, 3, 5, 8, 10, 15, 20), "num_beams": 4},
     ),
-    "posteriors": Experiment(
-        "posteriors:measure_posteriors",
-        COMPUTING,
-        (*BOOK, "unanswerable", "one_retriever", "plot"),
-        """Posteriors and probabilities: which passage an answer is from, and whether there is one at all.
-
-    Asks questions that the book answers, questions that their paragraph does not answer, and the former again without
-    their articles. Shows how often the passage of the largest posterior holds a right answer, how well log_prob and
-    no_answer tell the three apart (AUC), and which threshold keeps how many right answers.
-    """,
-        {"questions": REQUIRED, "num_beams": 4},
-    ),
     "leaders": Experiment(
         "leaders:measure_leaders",
         OF_INDEXES,

@@ -50,9 +50,6 @@ class Options(ReportFiles):
         metavar="FILE",
     )
     patterns: bool = option(False, "The answers are regular expressions (CuratedTrec as DrQA has it).")
-    unanswerable: tuple[Path, ...] = option(
-        (), "Questions that their paragraph does not answer (SQuAD 2.0's); again for more.", metavar="FILE"
-    )
     held_out: tuple[str, ...] = option(
         (), "Ask about this article; again for more. Default: those that training held out.", metavar="TITLE"
     )
@@ -153,9 +150,7 @@ class Options(ReportFiles):
         metavar="FILE",
         callback=file_to_write,
     )
-    plot: Path | None = option(
-        None, "Draw the curves, or K at test time, there, .png or .svg.", metavar="FILE", callback=plot_to_write
-    )
+    plot: Path | None = option(None, "Draw K at test time there, .png or .svg.", metavar="FILE", callback=plot_to_write)
 
     def progress(self) -> ProgressBar:
         return ProgressBar(stopped=f"stopped; the same command goes on from the answers in {self.work}")

@@ -22,15 +22,6 @@ class Interval:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class RocPoint:
-    """The shares of the positives and of the negatives that score at or above `threshold`."""
-
-    threshold: float
-    true_positive_rate: float
-    false_positive_rate: float
-
-
 def bootstrap(values: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
     """The mean of `values` and its percentile interval over resamples with replacement. No values: all nan.
 
@@ -73,13 +64,6 @@ def auc_interval(positives: Sequence[float], negatives: Sequence[float], *, seed
         for _ in range(AUC_RESAMPLES)
     ]
     return _interval(auc(positives, negatives), resampled)
-
-
-def roc(positives: Sequence[float], negatives: Sequence[float]) -> list[RocPoint]:
-    """The curve: a point for each score that occurs, from the strictest threshold to the loosest."""
-    above, below = np.asarray(positives, dtype=np.float64), np.asarray(negatives, dtype=np.float64)
-    thresholds = np.unique(np.concatenate([above, below]))[::-1]  # (T,)
-    return [RocPoint(float(one), float((above >= one).mean()), float((below >= one).mean())) for one in thresholds]
 
 
 def _interval(mean: float, resampled: Sequence[float] | NDArray[np.float64]) -> Interval:

@@ -17,7 +17,6 @@ from openbook_lab.datasets.question_files import read_published
 from openbook_lab.datasets.questions import HELD_OUT_ARTICLES, Question, questions_of, read_questions
 from openbook_lab.datasets.text_files import TextFile
 from openbook_lab.training.recipe import TrainingConfig
-from openbook_lab.training.records import invent
 from openbook_lab.training.stage import parts_of
 
 # Annotators whose answers share less than half of their words, on average, have read the question differently.
@@ -66,7 +65,6 @@ class Questions:
 
 def read_all(config: TrainingConfig, *, least_agreement: float = LEAST_AGREEMENT) -> Questions:
     """Read the question files and set the held-out articles apart."""
-    invented = list(invent(config.seed, config.records))
     over_paragraphs, sentences, more_unanswerable = (
         [question for path in paths for question in read_questions(path)]
         for paths in (config.paragraphs, config.sentences, config.unanswerable)
@@ -77,8 +75,8 @@ def read_all(config: TrainingConfig, *, least_agreement: float = LEAST_AGREEMENT
     unknown = sorted(held_out - titles)
     if unknown:
         raise SettingInvalid(setting="--held-out", reason=f"no question over a paragraph is about {unknown[0]!r}")
-    unanswerable = [q for q in (*over_paragraphs, *more_unanswerable, *invented) if not q.answers and q.context]
-    paragraphs = [question for question in (*over_paragraphs, *invented) if question.answers]
+    unanswerable = [q for q in (*over_paragraphs, *more_unanswerable) if not q.answers and q.context]
+    paragraphs = [question for question in over_paragraphs if question.answers]
     apart = [question for question in paragraphs if question.title in held_out]
     given = [question for path in config.dev for question in _read_alone(path)]
     if config.dev and not all(question.answers for question in given):

@@ -184,9 +184,6 @@ class TrainingInputs:
         "Questions with answers to measure with, in place of held-out articles; of the files of --questions."
     )
     passages: tuple[Path, ...] = files("Passages to search beside the paragraphs, .jsonl or .tsv, either with .gz.")
-    records: int = option(
-        0, "Questions over invented records to read beside --paragraphs: lines, tables, lists, run-on prose.", min=0
-    )
     closed_book: bool = option(
         False, "Learn to answer without any passage, as the paper's BART: reading alone, of what is asked."
     )
@@ -323,7 +320,7 @@ def _defects(config: TrainingConfig) -> Iterator[tuple[str, str]]:
                 yield f"--{name}-steps", "with a closed book there are no passages to be found, so it must be 0"
         if not reading.steps:
             yield "--reading-steps", "a closed book learns by reading alone"
-        for name in ("passages", "unanswerable", "worlds", "records"):
+        for name in ("passages", "unanswerable", "worlds"):
             if getattr(config, name):
                 yield f"--{name}", "a closed book has no use for them: leave them out"
 

@@ -15,7 +15,6 @@ COMMANDS = {
     "bench engine": ("--contestants", "none"),
     "eval reading": ("none.jsonl",),
     "eval open": ("none.jsonl",),
-    "eval posteriors": ("none.jsonl",),
     "eval leaders": ("--style", "none"),
     "eval precision": ("none.jsonl",),
     "eval facts": ("--kind", "none"),
@@ -24,7 +23,7 @@ COMMANDS = {
     "eval generation": ("none.jsonl",),
 }
 WITH_FOLDER = ("bench swap", "bench index", "bench engine")
-WITH_PLOT = ("eval open", "eval posteriors", "eval qa", "eval generation")
+WITH_PLOT = ("eval open", "eval qa", "eval generation")
 
 
 def ran(run: Run, command: str, *options: object) -> tuple[object, str]:

@@ -10,7 +10,7 @@ from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.evaluation.asked import QuestionSet
-from openbook_lab.evaluation.book import Book, open_book, open_without, write_book
+from openbook_lab.evaluation.book import Book, open_book, write_book
 
 
 def test_each_paragraph_stands_in_the_book_once_and_in_pieces_of_a_hundred_words(book: Book) -> None:
@@ -44,10 +44,3 @@ def test_a_checkpoint_of_another_encoder_is_refused_before_a_build(
     with pytest.raises(IndexIncompatible), open_book(book, tmp_path, asked_by=asking, encoder_folder=tiny_encoder):
         pass
     assert not (tmp_path / "indexes").exists()
-
-
-def test_an_article_can_be_taken_out_of_the_book(book: Book, snapshot: IndexSnapshot, tmp_path: Path) -> None:
-    with open_without(book, snapshot, {"Kenya"}, tmp_path) as without:
-        assert [passage.title for passage in without.passages(range(4))] == ["Peru", "Chile", "Lima", "Nepal"]
-        assert len(without) == 4
-        np.testing.assert_array_equal(without.vectors([1, 3]), snapshot.vectors([3, 5]))

@@ -178,18 +178,6 @@ def test_open_shows_retrieval_answers_and_differences_and_asks_nothing_twice(
     assert log.read_text() == written
 
 
-def test_posteriors_draws_its_curves(
-    measured: Measured, question_file: Path, passage_file: Path, checkpoint_folder: Path, tiny_encoder: Path
-) -> None:
-    report = measured(
-        "posteriors", question_file, "--unanswerable", question_file, "--passages", passage_file, "--held-out", "Kenya",
-        "--checkpoint", checkpoint_folder, "--encoder", tiny_encoder, "--n-docs", 3, "--num-beams", 1,
-        "--work", "work", "--plot", "curves.svg",
-    )  # fmt: skip
-    assert report["facts"]["unanswerable"] == 1
-    assert Path("curves.svg").read_text().startswith("<?xml")
-
-
 # --- the paper's experiments ------------------------------------------------------------------------------------
 
 

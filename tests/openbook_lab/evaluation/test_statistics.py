@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openbook_lab.evaluation.statistics import auc, bootstrap, roc
+from openbook_lab.evaluation.statistics import auc, bootstrap
 
 SCORES = st.lists(st.integers(0, 5).map(float), min_size=1, max_size=12)
 
@@ -42,8 +42,3 @@ def test_the_area_is_the_chance_that_a_positive_scores_above_a_negative(
 ) -> None:
     pairs = [(above > below) + (above == below) / 2 for above in positives for below in negatives]
     assert auc(positives, negatives) == pytest.approx(sum(pairs) / len(pairs))
-
-
-def test_a_point_of_the_curve_counts_what_scores_at_or_above_its_threshold() -> None:
-    point = next(one for one in roc([1.0, 2.0, 3.0, 4.0], [0.0, 2.0]) if one.threshold == 2.0)
-    assert (point.true_positive_rate, point.false_positive_rate) == (0.75, 0.5)
