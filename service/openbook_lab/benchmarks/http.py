@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
-from itertools import chain, cycle
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from openbook.cli.client import quieten_libraries
@@ -45,7 +45,7 @@ OK, REFUSED = 200, 503
 EVENTS = "text/event-stream"
 # Until when one client waits, from the bare engine's answer to the events of a stream.
 BARE, HTTP, MOMENTS = "bare engine call", "HTTP on loopback", ("passages", "token", "answer")
-BATCHES = re.compile(r'^openbook_batch_size_(sum|count|bucket)(?:\{le="([^"]+)"\})? (\S+)$', re.MULTILINE)
+BATCHES = re.compile(r"^openbook_batch_size_(sum|count) (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ def measure_http(settings: Settings, asked: Clients) -> Report:
         services: Services = app.state.services
         engine = BareEngine(services, texts, AnswerOptions(**asked.fields))
         waits = measure_one(engine, clients, asked.questions, progress.update)
-        loads = measure_load(engine, app.state.telemetry, clients, asked, progress.update)
+        loads = measure_load(app.state.telemetry, clients, asked, progress.update)
         index = services.live.now()
     facts = {
         "checkpoint": services.engine.facts.checkpoint,
@@ -111,20 +111,10 @@ class BareEngine:
     questions: Sequence[str]
     options: AnswerOptions
 
-    def answer(self, *numbers: int) -> None:
-        batch = [self.questions[number % len(self.questions)] for number in numbers]
+    def answer(self, number: int) -> None:
+        question = self.questions[number % len(self.questions)]
         with self.services.live.lease() as lease:
-            self.services.engine.answer(batch, lease.snapshot, self.options)
-
-    def processor_s(self, sizes: Sequence[int], seconds: float, first: int) -> float:
-        """For an answer, in batches of these sizes, measured for about so many seconds."""
-        began, answered = time.process_time(), 0
-        for size in cycle(sizes or [1]):
-            self.answer(*range(first + answered, first + answered + size))
-            answered += size
-            if time.process_time() - began >= seconds:
-                break
-        return (time.process_time() - began) / answered
+            self.services.engine.answer([question], lease.snapshot, self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,26 +258,20 @@ class Load:
     seconds: list[float] = field(default_factory=list)
     refused: int = 0
     failed: int = 0
-    batches: Counter[str] = field(default_factory=Counter)  # as batch_counts names them
-    # of the processor, for an answer: by the service, and by the bare engine in batches of the same size
-    service_s: list[float] = field(default_factory=list)
-    engine_s: list[float] = field(default_factory=list)
+    batches: Counter[str] = field(default_factory=Counter)  # how many, and the "sum" of their questions
 
 
-def measure_load(
-    engine: BareEngine, telemetry: "Telemetry", clients: ClientProcess, asked: Clients, progress: Progress
-) -> dict[int, Load]:
-    """So many rounds of each number of clients, as long as the options say; after each the bare engine answers for a
-    while. Seconds of the processor compare both: other work of the machine does not count."""
+def measure_load(telemetry: "Telemetry", clients: ClientProcess, asked: Clients, progress: Progress) -> dict[int, Load]:
+    """So many rounds of each number of clients, as long as the options say."""
     found = {number: Load() for number in asked.clients}
     clients.load(max(asked.clients), min(asked.seconds, 1.0))
     steps = asked.rounds * len(found)
     for step in range(steps):
         number = asked.clients[step % len(asked.clients)]
         progress(step, steps, "clients")
-        load, before, began = found[number], batch_counts(telemetry.render().decode()), time.process_time()
+        load, before = found[number], batch_counts(telemetry.render().decode())
         replies = clients.load(number, asked.seconds, first=step)
-        spent, after = time.process_time() - began, batch_counts(telemetry.render().decode())
+        after = batch_counts(telemetry.render().decode())
         answered = [one.seconds for one in replies if one.status == OK]
         took = max(one.began + one.seconds for one in replies) - min(one.began for one in replies)
         load.answers_a_second.append(len(answered) / took)
@@ -295,16 +279,12 @@ def measure_load(
         load.refused += sum(one.status == REFUSED for one in replies)
         load.failed += sum(one.status not in (OK, REFUSED) for one in replies)
         load.batches.update(after - before)
-        load.service_s.append(spent / len(answered) if answered else math.nan)
-        load.engine_s.append(engine.processor_s(batch_sizes(after - before), asked.seconds / 2, first=step))
     progress(steps, steps, "clients")
     return found
 
 
 def load_table(found: dict[int, Load]) -> Table:
-    """Rates are medians of the rounds; "times one" is against the same round's smallest number of clients. `engine`:
-    the processor's time for an answer that the bare engine takes in batches of the same sizes, as a share of the
-    service's."""
+    """Rates are medians of the rounds; "times one" is against the same round's smallest number of clients."""
     alone = found[min(found)].answers_a_second
     rows: Rows = []
     for number, load in found.items():
@@ -318,40 +298,18 @@ def load_table(found: dict[int, Load]) -> Table:
                 load.batches["sum"] / load.batches["count"] if load.batches["count"] else math.nan,
                 load.refused,
                 load.failed,
-                1000 * statistics.median(load.service_s),
-                100 * statistics.median(b / a for a, b in zip(load.service_s, load.engine_s, strict=True)),
             )
         )
     columns = (
         *("clients", "answers/s", f"times {min(found)}", "p50 ms", "p90 ms", "p99 ms"),
-        *("batch mean", "refused", "failed", "processor ms an answer", "engine %"),
+        *("batch mean", "refused", "failed"),
     )
     return Table("Clients at once", columns, rows, digits=2)
 
 
 def batch_counts(metrics: str) -> Counter[str]:
-    """How many batches a scrape of the metrics holds, by the largest size of their bucket.
-
-    "count" is all batches, "sum" the questions in them.
-    """
-    counts: Counter[str] = Counter()
-    so_far, largest = 0, 0
-    for name, bound, text in BATCHES.findall(metrics):
-        number = int(float(text))
-        if name != "bucket":
-            counts[name] = number
-            continue
-        largest = largest + 1 if bound == "+Inf" else int(float(bound))
-        counts[str(largest)] = number - so_far
-        so_far = number
-    return counts
-
-
-def batch_sizes(counts: Counter[str]) -> list[int]:
-    """The size of each batch that `batch_counts` tells of, in no order."""
-    sizes = [int(size) for size, n in counts.items() if size not in ("sum", "count") for _ in range(n)]
-    random.Random(0).shuffle(sizes)
-    return sizes
+    """The "count" of batches that a scrape of the metrics tells of, and the "sum" of the questions in them."""
+    return Counter({name: int(float(number)) for name, number in BATCHES.findall(metrics)})
 
 
 def at(values: Sequence[float], share: float) -> float:

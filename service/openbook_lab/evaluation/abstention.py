@@ -5,11 +5,9 @@ Coverage is the share that is answered, risk the share of wrong answers among th
 the book does not answer is wrong.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, starmap
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -134,23 +132,6 @@ def fit_no_answer(books: Sequence[SignsThrice], *, newton_steps: int = 25) -> No
     empty, coverage = (weights[1:] / spread).tolist()
     bias = float(weights[0] - weights[1:] @ (mean / spread))
     return NoAnswerWeights(*(float(f"{one:.{DIGITS}g}") for one in (bias, empty, coverage)))
-
-
-def draw_risk(books: Mapping[str, AskedThrice], chosen: Abstention, path: Path) -> None:
-    """Draw each book's curve and the chosen threshold as PNG or SVG, by the file's ending."""
-    from matplotlib.figure import Figure
-
-    figure: Any = Figure(figsize=(6, 5), layout="constrained")
-    axes = figure.add_subplot()
-    for name, asked in books.items():
-        points = [point for point in asked.curve() if point.coverage]
-        coverages, risks = [100 * point.coverage for point in points], [100 * point.risk for point in points]
-        axes.plot(coverages, risks, label=f"{name}, AUC {asked.auc:.3f}")
-    axes.plot(100 * chosen.coverage, 100 * chosen.risk, "ko", label=f"threshold {chosen.threshold:.3g}")
-    axes.set(xlabel="coverage: answered, %", ylabel="risk: wrong among the answers, %", xlim=(0, 101), ylim=(0, 101))
-    axes.legend(fontsize="small")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
 
 
 def _between(below: float, above: float) -> float:

@@ -79,8 +79,8 @@ EXPERIMENTS = {
         (*BOOK, "part", "against", "retriever", "plot"),
         """Open domain: questions asked of the paragraphs of all questions, in 100-word pieces, and of more passages.
 
-    Shows how often an answer is retrieved, exact match and F1 of each way of decoding with a 95% interval, what the
-    gold passage is worth, K at test time, and the differences on the same questions.
+    Shows how often an answer is retrieved, exact match and F1 of each way of decoding with a 95% interval, K at test
+    time, and the differences on the same questions.
     """,
         {"questions": REQUIRED, "k": (1, 2, 3, 5, 8, 10, 15, 20), "num_beams": 4},
     ),
@@ -233,7 +233,7 @@ def seeds(
 @with_options
 def calibrate(
     settings: Annotated[Settings, "indexes", "device", "dtype", "threads"],
-    options: Annotated[Options, *KEPT, "n_docs", "plot", {"work": Path("runs/calibrate")}],
+    options: Annotated[Options, *KEPT, "n_docs", {"work": Path("runs/calibrate")}],
     folder: Path = argument("CHECKPOINT", "Folder of the checkpoint; its openbook.json is written."),
     book: tuple[str, ...] = option(
         REQUIRED,
@@ -258,7 +258,6 @@ def calibrate(
     """
     from openbook.rag.checkpoint import FACTS_FILE, load_checkpoint
     from openbook.storage.opening import store_of
-    from openbook_lab.evaluation.abstention import draw_risk
     from openbook_lab.evaluation.book_study import CANDIDATES
     from openbook_lab.evaluation.calibration import calibrate_checkpoint
 
@@ -270,7 +269,7 @@ def calibrate(
     set_threads(settings)
     checkpoint = load_checkpoint(folder, device=settings.device, dtype=settings.dtype)
     with options.progress() as progress:
-        report, calibration, asked = calibrate_checkpoint(
+        report, calibration, _ = calibrate_checkpoint(
             checkpoint,
             folder,
             books,
@@ -281,8 +280,6 @@ def calibrate(
             fit=not measure,
         )
     options.show(report)
-    if options.plot is not None:
-        draw_risk(asked, calibration.abstention, options.plot)
     if dry_run or measure:
         say(f"nothing is written: {folder} stays {checkpoint.name}")
         return

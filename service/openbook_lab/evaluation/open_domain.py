@@ -1,12 +1,13 @@
-"""Questions whose passage has to be found: decodings, gold passages among found ones, K at test time.
+"""Questions whose passage has to be found: decodings, K at test time.
 
 The paper's sections 4.1 and 4.5 on a book of one's own: learned retrieval against frozen, one checkpoint against
 another, and marginalising over K passages against reading the first passage alone.
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from openbook.settings import Settings
 from openbook_lab.datasets.golds import Golds
@@ -17,19 +18,20 @@ from openbook_lab.evaluation.marks import ANSWER_METRICS, Marks, mark_answers
 from openbook_lab.evaluation.options import Options, Part, load_checkpoints
 from openbook_lab.evaluation.reader import GREEDY, BatchReader, Decode, OpenQuestion, ask
 from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts, with_rows
-from openbook_lab.evaluation.retrieval import PassageChoices, RetrievalFigures, retrieve
+from openbook_lab.evaluation.retrieval import RetrievalFigures, retrieve
 from openbook_lab.evaluation.statistics import percent
 from openbook_lab.evaluation.sweep_plot import SWEEP_TITLE
 
 RECALL_AT = (1, 5, 20)
-GOLD_ALONE = "gold piece alone"
+
+Best = Callable[[int], Sequence[OpenQuestion]]
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What each question is read with, None where there is no such passage, and how it is decoded."""
+    """What each question is read with, and how it is decoded."""
 
-    questions: Sequence[OpenQuestion | None]
+    questions: Sequence[OpenQuestion]
     decodes: tuple[Decode, ...]
 
 
@@ -63,7 +65,7 @@ def measure_open(settings: Settings, options: Options) -> Report:
         retrievals = [retrieve(checkpoint, texts, snapshot, one, options.encoder) for checkpoint, one in asking]
         for retrieval in retrievals:
             parts = [part for part in options.part if part != "sweep" or retrieval is retrievals[0]]
-            settings_by_name = settings_of(PassageChoices(retrieval, questions, book, snapshot), options, parts)
+            settings_by_name = settings_of(partial(retrieval.best, texts), options, parts)
             reader, log = BatchReader(retrieval.checkpoint), AnswerLog.of(options.work, retrieval.checkpoint)
             for number, (what, setting) in enumerate(settings_by_name.items(), start=1):
                 stage = f"{retrieval.name}: {what} ({number} of {len(settings_by_name)})"
@@ -84,25 +86,24 @@ def measure_open(settings: Settings, options: Options) -> Report:
     return Report("open", facts, with_rows(*tables))
 
 
-def settings_of(choices: PassageChoices, options: Options, parts: Collection[Part]) -> Mapping[str, Setting]:
-    """The settings by name. A setting that two parts want is there once, with the decodings of both."""
+def settings_of(best_of: Best, options: Options, parts: Collection[Part]) -> Mapping[str, Setting]:
+    """The settings by name; `best_of` gives the questions with their best K passages.
+
+    A setting that two parts want is there once, with the decodings of both.
+    """
     settings: dict[str, Setting] = {}
 
-    def add(what: str, questions: Sequence[OpenQuestion | None], *decodes: Decode) -> None:
+    def add(what: str, questions: Sequence[OpenQuestion], *decodes: Decode) -> None:
         before = settings[what].decodes if what in settings else ()
         settings[what] = Setting(questions, tuple(dict.fromkeys([*before, *decodes])))
 
     n_docs, beams, thorough, fast = options.n_docs, *decodes_of(options)
     if "decodings" in parts:
-        add(retrieved(n_docs), choices.retrieved(n_docs), GREEDY, beams, thorough, fast)
-        add(retrieved(1), choices.retrieved(1), GREEDY, beams)
-    if "gold" in parts:
-        add(GOLD_ALONE, choices.gold_alone(), GREEDY, beams)
-        add(gold_among(n_docs), choices.gold_among(n_docs), GREEDY, thorough)
-        add(gold_and_wrong(n_docs), choices.gold_and_wrong(n_docs), GREEDY, thorough)
+        add(retrieved(n_docs), best_of(n_docs), GREEDY, beams, thorough, fast)
+        add(retrieved(1), best_of(1), GREEDY, beams)
     if "sweep" in parts:
         for k in options.k:
-            add(retrieved(k), choices.retrieved(k), GREEDY, best(options, k))
+            add(retrieved(k), best_of(k), GREEDY, best(options, k))
     return settings
 
 
@@ -120,14 +121,6 @@ def best(options: Options, k: int) -> Decode:
 
 def retrieved(n_docs: int) -> str:
     return "top passage alone" if n_docs == 1 else f"{n_docs} retrieved"
-
-
-def gold_among(n_docs: int) -> str:
-    return f"{n_docs} retrieved, gold piece among them"
-
-
-def gold_and_wrong(n_docs: int) -> str:
-    return f"gold piece and {n_docs - 1} nearest wrong"
 
 
 def recall_table(retrievals: Sequence[RetrievalFigures], questions: Sequence[Question], book: Book) -> Table:
@@ -168,11 +161,6 @@ def differences_table(rows: Sequence[Row], options: Options) -> Table:
         ("beam search against greedy", found, beams, found, GREEDY),
         ("RAG-Sequence against RAG-Token", found, thorough, found, beams),
         ("thorough against fast", found, thorough, found, fast),
-        *(
-            (f"{what}, against the gold piece alone", what, decode, GOLD_ALONE, beams if decode == thorough else decode)
-            for what in (gold_among(options.n_docs), gold_and_wrong(options.n_docs))
-            for decode in (GREEDY, thorough)
-        ),
     ]
     cells: Rows = []
     for what, left, left_decode, right, right_decode in pairs:

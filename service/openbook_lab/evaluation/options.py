@@ -28,7 +28,7 @@ T = TypeVar("T")
 Finding = Literal["dense", "frozen", "bm25", "hybrid", "closed book"]
 Searching = Literal["dense", "frozen", "bm25", "hybrid"]
 CLOSED_BOOK: Finding = "closed book"
-Part = Literal["decodings", "gold", "sweep"]
+Part = Literal["decodings", "sweep"]
 Precision = Literal["float32", "bfloat16", "int8"]
 
 
@@ -109,9 +109,8 @@ class Options(ReportFiles):
     n_docs: int = option(5, "K: passages to retrieve and marginalise over.", min=1, max=50)
     k: tuple[int, ...] = option((), "K at test time: ask with so many passages, too; again for more.", min=1, max=50)
     part: tuple[Part, ...] = option(
-        ("decodings", "gold", "sweep"),
-        "decodings: each way of decoding. gold: the gold passage among wrong ones. sweep: K at test time. "
-        "Again for more. Default: all three.",
+        ("decodings", "sweep"),
+        "decodings: each way of decoding. sweep: K at test time. Again for more. Default: both.",
     )
     model: tuple[ModelKind, ...] = option(
         ("token", "sequence"), "RAG-Token or RAG-Sequence; again for more. Default: both."

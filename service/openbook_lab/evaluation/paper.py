@@ -21,7 +21,7 @@ from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer
 from openbook_lab.evaluation.generation_metrics import bleu_1, distinct_trigrams
 from openbook_lab.evaluation.marks import ANSWER_METRICS, Marks, mark_answers, mark_texts
 from openbook_lab.evaluation.options import CLOSED_BOOK, Finding, Options, load_checkpoints
-from openbook_lab.evaluation.reader import MAX_NEW_TOKENS, BatchReader, Decode, OpenQuestion, ask
+from openbook_lab.evaluation.reader import MAX_NEW_TOKENS, BatchReader, Decode, ask
 from openbook_lab.evaluation.reports import Cell, Facts, Report, Rows, Table, run_facts, with_rows
 from openbook_lab.evaluation.retrieval import RetrievalFigures, retrieve
 from openbook_lab.evaluation.statistics import percent
@@ -113,11 +113,7 @@ class PaperAsking:
             retrieval = retrieve(checkpoint, texts, self.snapshot, retriever, options.encoder)
             every_k = (0,) if retriever == CLOSED_BOOK else tuple(sorted({options.n_docs, *options.sweep}))
             # all K in one go: the time left is the time of the whole sweep
-            questions = [
-                OpenQuestion(text, found.passages[:k], found.doc_scores[:k])
-                for k in every_k
-                for text, found in zip(texts, retrieval.found, strict=True)
-            ]
+            questions = [question for k in every_k for question in retrieval.best(texts, k)]
             stage = f"{name}: {retriever}"
             given = ask(reader, questions, decodes_of(options, retriever), log, progress=self.progress, stage=stage)
             whole = {decode: [one for one in answers if one is not None] for decode, answers in given.items()}

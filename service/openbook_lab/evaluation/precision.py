@@ -11,7 +11,7 @@ from openbook_lab.evaluation.marks import ANSWER_METRICS, mark_answers
 from openbook_lab.evaluation.options import Options, Precision, set_threads
 from openbook_lab.evaluation.reader import GREEDY, BatchReader, Decode, ask
 from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
-from openbook_lab.evaluation.retrieval import PassageChoices, retrieve
+from openbook_lab.evaluation.retrieval import retrieve
 from openbook_lab.evaluation.statistics import percent
 
 
@@ -32,8 +32,8 @@ def measure_precisions(settings: Settings, options: Options) -> Report:
     given: dict[Precision, dict[Decode, list[GivenAnswer | None]]] = {}
     with options.opened(book, [first]) as (snapshot, progress):
         started = time.perf_counter()
-        retrieval = retrieve(first, [question.text for question in asked.chosen], snapshot)
-        questions = PassageChoices(retrieval, asked.chosen, book, snapshot).retrieved(options.n_docs)
+        texts = [question.text for question in asked.chosen]
+        questions = retrieve(first, texts, snapshot).best(texts, options.n_docs)
         for precision, checkpoint in checkpoints.items():
             reader, log = BatchReader(checkpoint), AnswerLog.of(options.work, checkpoint)
             given[precision] = ask(reader, questions, decodes, log, progress=progress, stage=precision)

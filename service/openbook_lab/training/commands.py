@@ -64,9 +64,7 @@ def train(
         metavar="STAGE.NAME=VALUE",
     ),
     work: Path | None = option(
-        None,
-        "Folder of the run log, the curves and the states to go on from. Default: runs/NAME-SEED.",
-        metavar="FOLDER",
+        None, "Folder of the run log and the states to go on from. Default: runs/NAME-SEED.", metavar="FOLDER"
     ),
 ) -> None:
     """Train a checkpoint: reading, then the question encoder, then both by the marginal (section 2.4 of the paper).

@@ -4,7 +4,9 @@ Every stage leaves its result in the work folder, and is left out where the resu
 interrupted run.
 """
 
+import json
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -18,7 +20,6 @@ from transformers.utils import logging
 from openbook.errors import SettingInvalid
 from openbook.rag.wording import Wording
 from openbook_lab.datasets.questions import Question
-from openbook_lab.training import run_log
 from openbook_lab.training.base import Base, kind_of
 from openbook_lab.training.causal_base import open_base
 from openbook_lab.training.data import Questions, check_questions, read_all
@@ -39,6 +40,8 @@ from openbook_lab.training.weights import alone_scores
 from openbook_lab.training.worlds import InventedWorld, invented_worlds
 
 Report = Callable[[str], None]
+
+LOG_FILE = "log.jsonl"
 
 # stage -> its result in the work folder, and the models whose weights this holds
 RESULTS = {
@@ -240,12 +243,12 @@ class Training:
             save_state(self.result(stage), states)
 
     def _log(self, stage: str, line: Mapping[str, Any]) -> None:
-        """Add a line to the run log and report it; draw the curves at dev scores and at the end of the stage."""
-        run_log.append(self.config.work, stage, self.config.seed, line)
+        """Add a line to the run log and report it."""
+        entry = {"stage": stage, "seed": self.config.seed, "time": time.strftime("%Y-%m-%dT%H:%M:%S"), **line}
+        with (self.config.work / LOG_FILE).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
         numbers = ", ".join(f"{name} {value:.4g}" for name, value in line.items() if isinstance(value, int | float))
         self.report(f"{stage}: {numbers}")
-        if "dev_exact_match" in line or line["step"] == getattr(self.config, stage).steps:
-            run_log.draw_curves(self.config.work)
 
     def _reading(self, models: RagModels) -> ReadingTask:
         config, wording, dev = self.config, models.wording, self.questions.dev

@@ -1,14 +1,13 @@
 """Whether to answer: shares by hand, and a threshold that none beats."""
 
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from openbook.rag.no_answer import NoAnswerWeights
-from openbook_lab.evaluation.abstention import AskedThrice, Signs, SignsThrice, Undecided, draw_risk, fit_no_answer
+from openbook_lab.evaluation.abstention import AskedThrice, Signs, SignsThrice, Undecided, fit_no_answer
 
 # as many answerable as not, though one half lists two and the other four
 ASKED = AskedThrice(
@@ -76,9 +75,3 @@ def test_without_weights_the_empty_answer_alone_counts() -> None:
     assert Signs(0.3, 0.5).no_answer(None) == 0.3
     neutral = NoAnswerWeights(bias=0.0, empty=1.0, coverage=0.0)
     assert Signs(0.3, 0.5).no_answer(neutral) == pytest.approx(0.3)
-
-
-@pytest.mark.parametrize("name", ["risk.png", "risk.svg"])
-def test_the_curves_are_drawn(tmp_path: Path, name: str) -> None:
-    draw_risk({"book": ASKED}, ASKED.best(), tmp_path / "new" / name)
-    assert (tmp_path / "new" / name).stat().st_size > 1000

@@ -163,9 +163,6 @@ def test_open_shows_retrieval_answers_and_differences_and_asks_nothing_twice(
     assert by_passages == {
         "3 retrieved": {token, tokens, thorough, fast},
         "top passage alone": {token, tokens},
-        "gold piece alone": {token, tokens},
-        "3 retrieved, gold piece among them": {token, thorough},
-        "gold piece and 2 nearest wrong": {token, thorough},
         "2 retrieved": {token, thorough},
     }
     assert {row["questions"] for row in answers["rows"]} == {4}

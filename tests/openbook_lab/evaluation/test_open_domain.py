@@ -25,8 +25,8 @@ from openbook_lab.evaluation.open_domain import (
     sweep_table,
 )
 from openbook_lab.evaluation.options import Options
-from openbook_lab.evaluation.reader import GREEDY, Decode, OpenQuestion
-from openbook_lab.evaluation.retrieval import PassageChoices, RetrievalFigures, retrieve
+from openbook_lab.evaluation.reader import GREEDY, Decode
+from openbook_lab.evaluation.retrieval import RetrievalFigures, retrieve
 from tests.fixtures.evaluation import mean
 
 # rows of the book: 0 Peru, 1 and 2 Kenya, 3 Chile, 4 Lima, 5 Nepal
@@ -41,39 +41,15 @@ def retrieval(checkpoint: Checkpoint, asked: QuestionSet, book: Book) -> Retriev
     return RetrievalFigures("tiny", checkpoint, vectors, found)
 
 
-@pytest.fixture
-def choices(retrieval: RetrievalFigures, asked: QuestionSet, book: Book, snapshot: IndexSnapshot) -> PassageChoices:
-    return PassageChoices(retrieval, asked.chosen, book, snapshot)
-
-
-def ids(choice: OpenQuestion | None) -> list[str]:
-    assert choice is not None
-    return [passage.passage_id for passage in choice.passages]
-
-
 def test_the_best_passages_come_with_their_inner_products(
-    choices: PassageChoices, retrieval: RetrievalFigures, snapshot: IndexSnapshot
+    checkpoint: Checkpoint, asked: QuestionSet, snapshot: IndexSnapshot
 ) -> None:
-    chosen = choices.retrieved(2)[1]
-    assert chosen is not None
-    assert ids(chosen) == ["0/1", "0/3"]
-    expected = snapshot.vectors([3, 5]).astype(float) @ retrieval.vectors[1].astype(float)  # (2,)
-    assert chosen.doc_scores == pytest.approx(expected.tolist())
-
-
-def test_the_gold_piece_takes_the_last_place_only_where_it_was_not_found(choices: PassageChoices) -> None:
-    # "lima" stands in row 0, which was found third; "by the people" in row 0, which was not found
-    assert ids(choices.gold_among(3)[0]) == ["0/1", "0/2", "paragraphs/Peru#0"]
-    assert ids(choices.gold_among(2)[0]) == ["0/1", "paragraphs/Peru#0"]
-    assert ids(choices.gold_among(3)[1]) == ["0/1", "0/3", "paragraphs/Peru#0"]
-    # "in the east" stands in both pieces of Kenya; neither was found, so the first of them is put in
-    assert ids(choices.gold_among(4)[3]) == ["paragraphs/Peru#0", "0/1", "0/2", "paragraphs/Kenya#0"]
-
-
-def test_the_gold_piece_stands_among_wrong_ones_that_hold_no_answer(choices: PassageChoices) -> None:
-    # row 4 says lima too
-    assert ids(choices.gold_and_wrong(4)[0]) == ["paragraphs/Peru#0", "0/1", "0/3"]
-    assert ids(choices.gold_alone()[0]) == ["paragraphs/Peru#0"]
+    texts = [question.text for question in asked.chosen]
+    found = retrieve(checkpoint, texts, snapshot)
+    for question, rows, vector in zip(found.best(texts, 2), found.found, found.vectors, strict=True):
+        assert question.passages == snapshot.passages(rows.rows[:2])
+        expected = snapshot.vectors(rows.rows[:2]).astype(float) @ vector.astype(float)  # (2,)
+        assert question.doc_scores == pytest.approx(expected.tolist())
 
 
 def test_recall_counts_answers_in_any_passage_and_gold_pieces(
@@ -98,25 +74,19 @@ def test_frozen_retrieval_is_the_passage_encoders_own(
 
 
 def test_bm25_retrieval_scores_every_passage_with_bm25(
-    checkpoint: Checkpoint, asked: QuestionSet, book: Book, snapshot: IndexSnapshot
+    checkpoint: Checkpoint, asked: QuestionSet, snapshot: IndexSnapshot
 ) -> None:
     bm25 = retrieve(checkpoint, [question.text for question in asked.chosen], snapshot, "bm25")
     assert (bm25.name, bm25.retriever) == (f"{checkpoint.name}, BM25", "bm25")
-    choices = PassageChoices(bm25, asked.chosen, book, snapshot)
-    best_three, golds = choices.retrieved(3), choices.gold_alone()
-    for number, question in enumerate(asked.chosen):
+    for question, found in zip(asked.chosen, bm25.found, strict=True):
         scores = snapshot.bm25().scores(question.text).tolist()  # (N,)
         best = sorted(range(6), key=lambda row: (-scores[row], row))
-        assert bm25.found[number].rows == tuple(best)
-        chosen, gold = best_three[number], golds[number]
-        assert chosen is not None
-        assert gold is not None
-        assert chosen.doc_scores == tuple(scores[row] for row in best[:3])
-        assert gold.doc_scores == (scores[book.gold_rows(question)[0]],)
+        assert found.rows == tuple(best)
+        assert found.doc_scores == tuple(scores[row] for row in best)
 
 
 def test_hybrid_retrieval_weighs_both_scores_as_the_checkpoint_says(
-    checkpoint: Checkpoint, asked: QuestionSet, book: Book, snapshot: IndexSnapshot
+    checkpoint: Checkpoint, asked: QuestionSet, snapshot: IndexSnapshot
 ) -> None:
     texts = [question.text for question in asked.chosen]
     with pytest.raises(NotCalibrated):
@@ -124,19 +94,15 @@ def test_hybrid_retrieval_weighs_both_scores_as_the_checkpoint_says(
     weighed = replace(checkpoint, facts=replace(checkpoint.facts, prior=PriorWeights(0.5, 2.0)))
     hybrid = retrieve(weighed, texts, snapshot, "hybrid")
     assert hybrid.name == f"{checkpoint.name}, hybrid"
-    choices = PassageChoices(hybrid, asked.chosen, book, snapshot)
     dense = hybrid.vectors.astype(np.float64) @ snapshot.vectors(range(6)).astype(np.float64).T  # (Q, N)
-    for number, (text, best, gold) in enumerate(zip(texts, choices.retrieved(3), choices.gold_alone(), strict=True)):
+    for number, (text, best) in enumerate(zip(texts, hybrid.best(texts, 3), strict=True)):
         scores = 0.5 * dense[number] + 2.0 * snapshot.bm25().scores(text)  # (N,)
-        assert best is not None
-        assert gold is not None
         assert best.doc_scores == pytest.approx(sorted(scores, reverse=True)[:3])
-        assert gold.doc_scores == pytest.approx((scores[book.gold_rows(asked.chosen[number])[0]],))
 
 
-def test_a_setting_of_two_parts_is_asked_once_with_the_decodings_of_both(choices: PassageChoices) -> None:
+def test_a_setting_of_two_parts_is_asked_once_with_the_decodings_of_both() -> None:
     beams, thorough = Decode("token", 4), Decode("sequence", 4)
-    settings = settings_of(choices, Options(k=(1, 5, 8), num_beams=4), ["decodings", "sweep"])
+    settings = settings_of(lambda _: [], Options(k=(1, 5, 8), num_beams=4), ["decodings", "sweep"])
     assert list(settings) == ["5 retrieved", "top passage alone", "8 retrieved"]
     assert settings["5 retrieved"].decodes == (GREEDY, beams, thorough, Decode("sequence", 4, "fast"))
     assert settings["top passage alone"].decodes == (GREEDY, beams)

@@ -197,39 +197,13 @@ def reading(models: RagModels, config: ReadingConfig = READING) -> ReadingTask:
     return ReadingTask(config, models.generator, models.wording, pools, machine=FLOAT32)
 
 
-def test_a_run_that_was_killed_ends_with_the_bits_of_one_that_was_not(base: Path, tmp_path: Path) -> None:
-    whole = lora_of(base)
-    before = {name: one.clone() for name, one in whole.generator.state_dict().items()}
-    told: list[Any] = []
-    train_stage(reading(whole), state_file=tmp_path / "whole.pt", log=told.append)
-    # LoRA alone is trained
-    for name, one in whole.generator.state_dict().items():
-        assert torch.equal(one, before[name]) != (".lora_" in name), name
-
-    class Killed(Exception):
-        pass
-
-    def kill(done: int, _total: int | None, _what: str) -> None:
-        if done == 3:
-            raise Killed
-
-    with pytest.raises(Killed):
-        train_stage(reading(lora_of(base)), state_file=tmp_path / "s.pt", log=told.append, progress=kill)
-    resumed = lora_of(base)
-    train_stage(reading(resumed), state_file=tmp_path / "s.pt", log=told.append)
-    expected = lora_state(whole.generator)
-    assert len(expected) == 28
-    for name, found in lora_state(resumed.generator).items():
-        assert torch.equal(found, expected[name]), name
-
-
-@pytest.mark.slow
-def test_lora_learns(base: Path, tmp_path: Path) -> None:
+def test_lora_alone_is_trained(base: Path, tmp_path: Path) -> None:
     models = lora_of(base)
-    told: list[Any] = []
-    config = replace(READING, steps=20, dropout=0.0, log_every=5, weight_decay=0.0)
-    train_stage(reading(models, config), state_file=tmp_path / "s.pt", log=told.append)
-    assert told[-1]["nll"] < 0.9 * told[0]["nll"]
+    before = {name: one.clone() for name, one in models.generator.state_dict().items()}
+    train_stage(reading(models), state_file=tmp_path / "s.pt", log=lambda _: None)
+    assert len(lora_state(models.generator)) == 28
+    for name, one in models.generator.state_dict().items():
+        assert torch.equal(one, before[name]) != (".lora_" in name), name
 
 
 def test_a_frozen_generator_stays_bit_for_bit_while_the_question_encoder_follows_it(base: Path, tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from openbook.rag.reader_wording import ReaderFacts, ReaderWording
 from openbook.rag.weights import read_reader
 from openbook.storage.index_store import IndexStore
 from openbook_lab.datasets.questions import Question
-from openbook_lab.training import run_log
 from openbook_lab.training.data import Questions
 from openbook_lab.training.machine import Machine
 from openbook_lab.training.reader import ReaderTraining
@@ -263,12 +262,6 @@ def test_a_passage_that_does_not_answer_raises_the_null(tiny_readers: Mapping[st
 # --- the whole run ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than the steps of a test."""
-    monkeypatch.setattr(run_log, "draw_curves", lambda _: None)
-
-
 def config_in(folder: Path, base: Path, **changed: Any) -> TrainingConfig:
     return TrainingConfig(
         output=folder / "mine",
@@ -293,7 +286,6 @@ def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.usefixtures("no_curves")
 def test_ten_questions_are_learnt_by_heart_and_served(
     tiny_pointers: Mapping[str, Path], tiny_indexes: Path, tmp_path: Path
 ) -> None:
@@ -336,7 +328,6 @@ def test_ten_questions_are_learnt_by_heart_and_served(
     assert same(weights_in(config), weights_in(again))
 
 
-@pytest.mark.usefixtures("no_curves")
 def test_an_encoder_gets_a_new_head_and_a_question_encoder(tiny_readers: Mapping[str, Path], tmp_path: Path) -> None:
     body = AutoModel.from_pretrained(tiny_readers["mpnet"])
     body.save_pretrained(tmp_path / "encoder")
@@ -362,7 +353,6 @@ def test_an_encoder_gets_a_new_head_and_a_question_encoder(tiny_readers: Mapping
     refused(replace(other, base=broken, output=tmp_path / "third", work=tmp_path / "w"), "config.json: ")
 
 
-@pytest.mark.usefixtures("no_curves")
 def test_the_same_seed_gives_the_same_weights_and_another_one_others(
     tiny_pointers: Mapping[str, Path], tmp_path: Path
 ) -> None:
@@ -387,7 +377,6 @@ def _train_and_die(config: TrainingConfig) -> None:
     run(config, report)
 
 
-@pytest.mark.usefixtures("no_curves")
 def test_a_training_that_is_killed_goes_on_to_the_same_weights(
     tiny_pointers: Mapping[str, Path], tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from openbook_lab.training.models import RagModels
 from openbook_lab.training.optimizer import MasterAdamW, ParameterGroup
 from openbook_lab.training.reading import ReadingTask
 from openbook_lab.training.recipe import JointConfig, ReadingConfig
-from openbook_lab.training.stage import Stopping, Task, parts_of, train_stage
+from openbook_lab.training.stage import Task, parts_of, train_stage
 from tests.openbook_lab.training.test_joint import PASSAGES, drawn
 from tests.openbook_lab.training.test_reading import CONFIG, pools_of
 
@@ -101,13 +101,6 @@ def test_a_stage_that_stopped_early_stops_again_where_it_did(tmp_path: Path) -> 
     assert again.steps == []
     assert lines == [{"step": 6, "kept": 2, "score": 10.0}]
     torch.testing.assert_close(again.model.weight, first.model.weight, atol=0, rtol=0)
-
-
-def test_a_score_that_is_equal_resets_no_patience() -> None:
-    stopping = Stopping()
-    assert [stopping.hear(score, step) for step, score in enumerate((3.0, 3.0, 3.0))] == [True, True, True]
-    assert stopping.ended(2)
-    assert stopping.best_step == 2
 
 
 def test_parts_are_even_and_hold_everything_once() -> None:
