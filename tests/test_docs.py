@@ -10,7 +10,6 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 import openbook
-from openbook import errors
 from openbook.cli.app import build
 from openbook.cli.serve import DEMO_TOKEN, welcome
 from openbook.settings import Settings, settings_class
@@ -101,27 +100,6 @@ def test_the_map_of_the_docs_has_every_page() -> None:
         re.findall(r"^\| \[.+?\]\((.+?)\)", (ROOT / "docs" / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     )
     assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} <= listed
-
-
-def test_the_table_of_errors_has_every_code_with_its_status() -> None:
-    from openbook.api.problems import HTTP_CODES, status_of
-
-    text = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
-    for error in [errors.OpenbookError, *descendants(errors.OpenbookError)]:
-        if issubclass(error, (errors.SourceInvalid, errors.SettingInvalid)):
-            continue  # of the command line, which no route raises
-        assert re.search(rf"^\| `{error.code}` \| {status_of(error)} \|", text, re.MULTILINE), error.code
-    for status, code in HTTP_CODES.items():
-        assert re.search(rf"^\| `{code}` \| {status} \|", text, re.MULTILINE), code
-
-
-def descendants(parent: type[errors.OpenbookError]) -> list[type[errors.OpenbookError]]:
-    return [
-        one
-        for child in parent.__subclasses__()
-        if child.__module__ == errors.__name__
-        for one in (child, *descendants(child))
-    ]
 
 
 def code_of(page: Path) -> str:

@@ -46,26 +46,12 @@ def test_scores_passages_and_a_comparison(connect: Connect, library: str) -> Non
     assert client.answer(PERU, abstain={"max_no_answer": 0}, max_new_tokens=2).answer is None
 
 
-def test_an_answer_says_what_it_would_be_without_each_passage(connect: Connect, library: str) -> None:
-    client = connect(library)
-    found = client.answer(PERU, n_docs=3, max_new_tokens=2, leave_one_out=True).leave_one_out
-    assert found is not None
-    last = client.answer(PERU, n_docs=3, max_new_tokens=2, without=[found[2].passage_id])
-    assert (last.answer, len(last.passages), last.leave_one_out) == (found[2].answer, 2, None)
-
-
 def test_several_questions_have_an_answer_or_an_error_each(connect: Connect, library: str) -> None:
     found = connect(library).answers([PERU, " ", PERU], max_new_tokens=2, model=None)
     first, second, third = found.results
     assert first.answer.answer == third.answer.answer
     assert (second.answer, second.error.code, second.error.status) == (None, "invalid_request", 422)
     assert found.request_id
-
-
-def test_a_question_that_leans_on_earlier_turns_is_completed(connect: Connect, library: str) -> None:
-    history = [{"question": "Who is the President of Peru?", "answer": None}]
-    answer = connect(library).answer("And of Chile?", history=history, max_new_tokens=2)
-    assert answer.understood_as == "Who is the President of Chile?"
 
 
 def test_what_is_none_is_the_services_choice(connect: Connect, library: str) -> None:

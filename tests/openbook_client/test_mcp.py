@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from tests.fixtures.command_line import Run
 from tests.openbook.api.conftest import PERU, connect, post, received, until
 from tests.openbook_client.conftest import Scripted
 from tests.openbook_client.test_wire import problem
+from tests.soak.servers import free_port
 
 COMMANDS = {
     "openbook-mcp": lambda url: [sys.executable, "-m", "openbook_client.mcp_command", url],
@@ -82,9 +82,7 @@ def serving_http(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Iterator[s
         await begin(server, *sockets)
 
     monkeypatch.setattr(uvicorn.Server, "serve", serve)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     thread = threading.Thread(target=main, args=([*arguments, "--http", "--port", str(port)],))
     thread.start()
     until(lambda: servers and servers[0].started)

@@ -18,6 +18,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -97,23 +98,23 @@ OPERATIONS: dict[str, tuple[Callable[[Path], object], dict[str, tuple[str | None
 }
 
 
-def sweep(operation: str, wanted_kills: int, template: Path) -> dict[str, Any]:
+def sweep(
+    act: Callable[[Path], object], template: Path, look: Callable[[Path], None], wanted_kills: int
+) -> dict[str, Any]:
     """Kill before the first line, before the last, and evenly between; after each, look."""
     started = time.monotonic()
-    act, contents, current = OPERATIONS[operation]
     place = template.with_name("place")
-    lines = count_lines(act, shutil.copytree(template, place))
-    kills = 0
-    failures = []
+    lines = count_lines(act, Path(shutil.copytree(template, place)))
+    kills, failures = 0, []
     stride = max(1, lines // wanted_kills) if wanted_kills else 1
     for n in sorted({*range(1, lines + 1, stride), lines}):
         shutil.rmtree(place)
         shutil.copytree(template, place)
-        ended = in_child(lambda n=n: traced(lambda: act(place), n))
+        ended = in_child(lambda n=n: traced(lambda: act(place), n))  # type: ignore[misc]
         kills += ended == -signal.SIGKILL
         if ended not in (0, -signal.SIGKILL):
             failures.append(f"line {n}: the child ended with {ended}")
-        _, complaint = said_by_child(lambda: look(place, contents, current))
+        _, complaint = said_by_child(lambda: look(place))
         if complaint:
             failures.append(f"line {n}: {complaint}")
     shutil.rmtree(place)
@@ -235,7 +236,11 @@ def said_by_child(act: Callable[[], str | None]) -> tuple[int, str]:
 def main(wanted_kills: int, folder: Path) -> None:
     template = folder / "template"
     in_child(lambda: prepare(template))
-    sys.stdout.write(json.dumps({operation: sweep(operation, wanted_kills, template) for operation in OPERATIONS}))
+    swept = {
+        operation: sweep(act, template, partial(look, contents=contents, current=current), wanted_kills)
+        for operation, (act, contents, current) in OPERATIONS.items()
+    }
+    sys.stdout.write(json.dumps(swept))
 
 
 if __name__ == "__main__":

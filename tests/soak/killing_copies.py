@@ -6,12 +6,9 @@ lines it has, how many children were killed, what was found wrong, and the secon
 
 import json
 import shutil
-import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from openbook.plugins.objects import copying
 from openbook.plugins.objects.copying import pull, push, verify_remote
@@ -21,7 +18,7 @@ from openbook.storage.index_store import IndexStore
 from tests.fixtures.replicas import Replica
 from tests.fixtures.stores import ignore, remote
 from tests.soak.books import check_book, publish_book
-from tests.soak.killing import count_lines, in_child, said_by_child, traced
+from tests.soak.killing import in_child, sweep
 
 FIRST, SECOND = "first", "second"
 
@@ -142,33 +139,12 @@ def prepare(folder: Path) -> None:
     publish_book(copies_in(folder / "copied"), "book", SECOND)
 
 
-def sweep(operation: str, wanted_kills: int, folder: Path) -> dict[str, Any]:
-    started = time.monotonic()
-    act, template, look = OPERATIONS[operation]
-    place = folder / "place"
-    lines = count_lines(act, Path(shutil.copytree(folder / template, place)))
-    kills, failures = 0, []
-    stride = max(1, lines // wanted_kills) if wanted_kills else 1
-    for n in sorted({*range(1, lines + 1, stride), lines}):
-        shutil.rmtree(place)
-        shutil.copytree(folder / template, place)
-        ended = in_child(lambda n=n: traced(lambda: act(place), n))  # type: ignore[misc]
-        kills += ended == -signal.SIGKILL
-        if ended not in (0, -signal.SIGKILL):
-            failures.append(f"line {n}: the child ended with {ended}")
-        _, complaint = said_by_child(lambda: look(place))
-        if complaint:
-            failures.append(f"line {n}: {complaint}")
-    shutil.rmtree(place)
-    return {"lines": lines, "killed": kills, "failures": failures, "seconds": time.monotonic() - started}
-
-
 def main(wanted_kills: int, folder: Path, operations: Sequence[str]) -> None:
     copying.RANGE_BYTES, copying.LOOK_S = 64, 0.002
     in_child(lambda: prepare(folder))
-    sys.stdout.write(
-        json.dumps({operation: sweep(operation, wanted_kills, folder) for operation in operations or OPERATIONS})
-    )
+    chosen = {operation: OPERATIONS[operation] for operation in operations or OPERATIONS}
+    swept = {name: sweep(act, folder / template, look, wanted_kills) for name, (act, template, look) in chosen.items()}
+    sys.stdout.write(json.dumps(swept))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,9 @@ A client here is an asyncio stream, so that hundreds of them cost less than the 
 
 import asyncio
 import json
-import random
 import re
 import time
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +20,6 @@ from tests.soak.servers import Server, until
 
 PLACES = 256
 GROWTH_ALLOWED = 0.05
-# Of an answer with so many tokens at most, most clients see only the beginning.
-LONG = {"n_docs": 10, "num_beams": 4, "max_new_tokens": 48}
-AT_ONCE = 30
-# Of these streams the service computes so many at a time.
-COMPUTED = 8
 
 Event = tuple[str, dict[str, Any]]
 
@@ -120,61 +113,6 @@ def test_streams_across_swaps_are_whole_and_of_one_version_each(
     if rounds > 2:
         assert grown <= GROWTH_ALLOWED
     until(lambda: at_rest(server), what="every place and every lease")
-
-
-async def leave(port: int, turn: int, moment_s: float, turns: asyncio.Semaphore) -> str:
-    """Ask for a stream, and hang up after `moment_s`, in good order or not; what was heard by then."""
-    async with turns:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        heard = b""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(moment_s):
-                writer.write(request({**body_of(QUESTIONS[turn % len(QUESTIONS)]), **LONG}))
-                while piece := await reader.read(65_536):
-                    heard += piece
-        if turn % 2:
-            writer.transport.abort()
-        writer.close()
-    names = re.findall(rb"event: (\w+)", heard)
-    return names[-1].decode() if names else "nothing"
-
-
-async def seconds_alone(port: int) -> float:
-    """Of a whole stream while nothing else is asked, the second of two."""
-    for _ in range(2):
-        began = time.monotonic()
-        assert await leave(port, 0, 600, asyncio.Semaphore()) == "answer"
-    return time.monotonic() - began
-
-
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("clients", [80, pytest.param(1000, marks=pytest.mark.slow)], ids=["few", "many"])
-def test_clients_that_hang_up_at_any_moment_leave_no_place_and_no_lease_taken(
-    clients: int, server: Server, summary: Summary
-) -> None:
-    moments = random.Random(clients)
-    latest = 2 * AT_ONCE / COMPUTED * asyncio.run(seconds_alone(server.port))
-
-    async def all_of_them() -> list[str]:
-        turns = asyncio.Semaphore(AT_ONCE)
-        leaving = (leave(server.port, turn, moments.uniform(0.0, latest), turns) for turn in range(clients))
-        return await asyncio.gather(*leaving)
-
-    files = server.open_files()
-    heard = Counter(asyncio.run(all_of_them()))
-    seconds = until(lambda: at_rest(server), what="every place and every lease")
-    cancelled = sample(server, 'openbook_requests_total{outcome="cancelled",route="/answer"}')
-    summary(
-        f"{clients} clients hang up within {latest:.1f} s, having heard last: {dict(heard)}; "
-        f"{cancelled:.0f} requests cancelled in all, all at rest {seconds:.1f} s after the last"
-    )
-    assert heard.total() == clients
-    assert cancelled > 0
-    # not too early for all, nor too late
-    assert {"nothing", "token"} <= heard.keys()
-    until(lambda: server.open_files() <= files + 1, what="the last socket to close")
-    whole = asyncio.run(a_round(server, PLACES // 4, server.live() or ""))
-    assert [stream.fault() for stream in whole if stream.fault()][:5] == []
 
 
 def at_rest(server: Server) -> bool:

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from openbook.rag.checkpoint import Checkpoint, load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
-from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.indexes import publish_tiny
 from tests.openbook.api.conftest import until
 from tests.openbook.storage.mappings import unmapped_soon
@@ -106,20 +104,6 @@ def test_current_is_followed_until_the_service_ends(open_: Open, indexes_folder:
     assert unmapped_soon(indexes_folder)
 
 
-def test_a_change_while_the_service_opens_is_followed(
-    open_: Open, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    beside = composition.open_residents
-
-    def meanwhile(*given: object, **named: object) -> None:
-        IndexStore(indexes_folder).set_current("tiny-2018")
-        beside(*given, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(composition, "open_residents", meanwhile)
-    services = open_(follow_s=0.01)
-    until(lambda: ("tiny-2018", True) in resident(services), 10)
-
-
 def test_nothing_is_followed_where_the_setting_says_so(open_: Open) -> None:
     assert open_(follow_s=0.0).follower is None
 
@@ -146,29 +130,6 @@ def test_a_start_that_fails_leaves_nothing_open(open_: Open, indexes_folder: Pat
     (indexes_folder / "tiny-2016" / "passages.arrow").write_bytes(b"")
     with pytest.raises(OpenbookError):
         open_()
-    assert unmapped_soon(indexes_folder)
-
-
-def test_the_end_does_not_wait_for_ever_for_the_followers_swap(
-    open_: Open, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(composition, "SHUTDOWN_S", 0.2)
-    services = open_(follow_s=0.01, residents=1)
-
-    def warm_for_ever(self: IndexSnapshot, report: Callable[[float], None]) -> None:
-        while True:
-            report(0.5)
-            time.sleep(0.01)
-
-    monkeypatch.setattr(IndexSnapshot, "warm", warm_for_ever)
-    IndexStore(indexes_folder).set_current("tiny-2018")
-    until(lambda: services.swap_index.progress().stage == "warm")
-    started = time.monotonic()
-    asyncio.run(close_services(services))
-    assert time.monotonic() - started < 60
-    assert [(one.version, one.outcome) for one in services.history.last(9)] == [("tiny-2018", "not_ready")]
-    # nothing is wrong with what CURRENT names
-    assert "cannot be served" not in caplog.text
     assert unmapped_soon(indexes_folder)
 
 

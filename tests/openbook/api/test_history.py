@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import pytest
 from starlette.testclient import TestClient
 
-from tests.openbook.api.conftest import PINNED, MakeClient
+from tests.openbook.api.conftest import PINNED
 from tests.openbook.api.test_streaming import events_of
 
 PERU = {"question": "Who is the President of Peru?", "answer": "Martin Alberto Vizcarra Cornejo"}
@@ -46,9 +45,3 @@ def test_every_way_of_asking_completes_it(reader: TestClient) -> None:
     compared = reader.post("/compare", json=LEANING | {"versions": ["tiny-2016", "tiny-2018"]}).json()
     assert [one["understood_as"] for one in compared["answers"]] == [understood] * 2
     assert compared["question"] == "And of Chile?"
-
-
-@pytest.mark.parametrize("history", [[{"question": "x" * 2000, "answer": "y" * 4000}] * 20, [{"question": "🤴"}] * 20])
-def test_a_history_at_its_bounds_is_taken(make_client: MakeClient, history: list[dict[str, str]]) -> None:
-    client = make_client(max_body_bytes=1 << 20)
-    assert client.post("/answer", json=LEANING | {"history": history}).json()["understood_as"] is None

@@ -49,14 +49,6 @@ def test_a_question_names_its_retriever_and_the_answer_says_which_it_was(
     assert found["bm25"][0][0] == "peru"
 
 
-def test_every_version_of_a_comparison_is_asked_with_the_retriever(both: IndexStore, client: TestClient) -> None:
-    answers = client.post("/compare", json=BODIES["/compare"] | {"retriever": "bm25"}).json()["answers"]
-    assert [one["retriever"] for one in answers] == ["bm25", "bm25"]
-    assert [one["passages"][0]["passage_id"] for one in answers] == ["peru", "peru"]
-    assert "chile" in answers[0]["passages"][0]["text"]
-    assert "nepal" in answers[1]["passages"][0]["text"]
-
-
 @pytest.mark.parametrize("call", BODIES)
 def test_a_version_without_bm25_answers_dense_questions_and_refuses_others(reader: TestClient, call: str) -> None:
     refused = reader.post(call, json=BODIES[call] | {"retriever": "bm25"})
@@ -134,12 +126,6 @@ def test_the_retriever_of_a_comparison_is_each_versions_own(weighing: TestClient
 
 def test_the_index_call_shows_the_weights_of_the_checkpoint(weighing: TestClient) -> None:
     assert weighing.get("/index").json()["prior"] == {"dense": 0.5, "bm25": 2.0}
-
-
-def test_a_hybrid_question_may_change_the_dense_search(weighing: TestClient) -> None:
-    refused = weighing.post("/retrieve", json={"question": PERU, "index": "tiny-2018", "search": {"nprobe": 2}})
-    assert refused.status_code == 422
-    assert "the index 'tiny-2018' of type flat has no such parameter" in refused.json()["detail"]
 
 
 @pytest.mark.parametrize("call", BODIES)

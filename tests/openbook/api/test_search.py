@@ -82,8 +82,3 @@ def test_more_lists_than_there_are_cannot_be_searched(lists: TestClient) -> None
     response = lists.post("/retrieve", json=BODIES["/retrieve"] | {"search": {"nprobe": 5}})
     reason = "must be from 1 to 4 for 'tiny-2016', not 5"
     assert refused(response) == (422, "invalid_request", [("search.nprobe", reason)])
-
-
-def test_a_timeout_may_be_any_number(reader: TestClient) -> None:
-    for timeout_s in (5, 5.5, None):
-        assert reader.post("/retrieve", json=BODIES["/retrieve"] | {"timeout_s": timeout_s}).status_code == 200

@@ -256,18 +256,3 @@ def test_a_service_that_ends_is_not_ready_and_admits_nothing(client: TestClient,
         assert (*ended_with(response), response.headers["retry-after"]) == (503, "not_ready", "5")
     # what is read keeps being served
     assert client.get("/index").json()["live"]["version"] == "tiny-2016"
-
-
-def test_a_client_that_hangs_up_in_the_middle_of_its_body_is_no_error(
-    server: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with connect(server) as client:
-        client.sendall(head(content_length=99) + b"{")
-    until(lambda: counted(server, 'openbook_requests_total{outcome="cancelled",route="/answer"}') == 1)
-    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
-
-
-def test_a_body_that_is_announced_too_large_is_refused_before_it_comes(server: str) -> None:
-    with connect(server) as client:
-        client.sendall(head(content_length=99999))
-        assert client.recv(12) == b"HTTP/1.1 413"

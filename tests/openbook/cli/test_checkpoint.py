@@ -33,13 +33,6 @@ def test_a_folder_that_holds_something_is_not_written_into(run: Run, tiny_checkp
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
 
 
-def test_a_checkpoint_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
-    ended = run("checkpoint", "export", "whole", "--checkpoint", "checkpoints/openbook-mini")
-    assert ended.code == 1
-    assert ended.err.startswith("error [checkpoint_invalid]: There is no checkpoint checkpoints/openbook-mini")
-    assert not (tmp_path / "whole").exists()
-
-
 def test_the_mean_of_two_checkpoints_answers(
     run: Run, tiny_checkpoint: Path, indexes_folder: Path, tmp_path: Path
 ) -> None:

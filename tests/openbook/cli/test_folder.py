@@ -1,21 +1,14 @@
 """openbook FOLDER: built, served and followed by one command."""
 
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
 from pathlib import Path
 
-import httpx
 import pytest
 
 from openbook.cli.folder import name_of
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.command_line import Run
-from tests.openbook.cli.test_serve import wait_until_ready
-from tests.places import ROOT
+from tests.openbook.api.conftest import get, until
+from tests.openbook.cli.test_serve import served
 
 
 @pytest.fixture
@@ -59,28 +52,14 @@ def test_a_path_is_a_folder_and_a_word_a_command(run: Run, notes: Path) -> None:
 
 
 def test_it_is_served_and_followed(tmp_path: Path, notes: Path, tiny_encoder: Path, checkpoint_folder: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    arguments = ["--port", url.rpartition(":")[2], "--encoder", str(tiny_encoder), "--device", "cpu"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "openbook", str(notes), *arguments, "--checkpoint", str(checkpoint_folder)],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "XDG_DATA_HOME": str(tmp_path / "data")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        wait_until_ready(url, process)
+    arguments = (notes, "--encoder", tiny_encoder, "--device", "cpu", "--checkpoint", checkpoint_folder)
+    with served(*arguments, XDG_DATA_HOME=str(tmp_path / "data")) as one:
+
+        def live() -> str:
+            return str(get(f"{one.url}/index").json()["live"]["version"])
+
         (notes / "nepal.md").write_text("Nepal has the largest mountain.")
-        until = time.monotonic() + 120
-        while (live := httpx.get(f"{url}/index").json()["live"]["version"]) == "My-notes" and time.monotonic() < until:
-            time.sleep(0.2)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=250)
-    assert live.startswith("My-notes-"), err
-    assert process.returncode == 0, err
-    assert "reads My-notes (2 passages of " in out
-    assert f"listens on {url}" in out
+        until(lambda: live() != "My-notes", 120)
+        assert live().startswith("My-notes-")
+    assert "reads My-notes (2 passages of " in one.out
+    assert f"listens on {one.url}" in one.out

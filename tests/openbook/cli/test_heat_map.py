@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from openbook.cli.heat_map import colour, heat_map, shortened
+from openbook.cli.heat_map import heat_map
 from tests.fixtures.command_line import QUESTION, Run
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -80,18 +80,6 @@ def test_the_boxes_lie_side_by_side_and_inside_the_picture() -> None:
     assert len({(x, y) for x, y, _, _ in boxes}) == len(boxes)
     edges = sorted({(x, x + width) for x, _, width, _ in boxes})
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(edges))
-
-
-def test_certain_is_darker_than_nothing_and_what_is_beyond_them_is_no_other_colour() -> None:
-    lightness = [sum(bytes.fromhex(colour(share)[1:])) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
-    assert lightness == sorted(lightness, reverse=True)
-    assert (colour(-1.0), colour(2.0)) == (colour(0.0), colour(1.0))
-
-
-def test_a_long_title_ends_in_an_ellipsis_at_its_width() -> None:
-    assert shortened("abcdef", 6) == "abcdef"
-    assert shortened("abcdefg", 6) == "abcde…"
-    assert shortened("\u4e2d" * 4, 6) == "\u4e2d\u4e2d…"
 
 
 def test_ask_draws_its_answer(run: Run, service: str) -> None:

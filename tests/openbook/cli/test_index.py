@@ -47,12 +47,6 @@ def test_info_is_the_manifest(run: Run, indexes_folder: Path) -> None:
     assert as_json["files"]["passages.arrow"]["sha256"] in shown
 
 
-def test_info_of_an_unknown_version_names_those_there_are(run: Run, indexes_folder: Path) -> None:
-    ended = run("index", "info", "tiny-2020", "--indexes", indexes_folder)
-    assert ended.code == 1
-    assert "tiny-2016, tiny-2018" in ended.err
-
-
 def test_verify_without_a_version_reads_all_of_them(run: Run, indexes_folder: Path) -> None:
     ended = run("index", "verify", "--indexes", indexes_folder)
     assert (ended.code, ended.err) == (0, "")

@@ -194,26 +194,6 @@ def test_nothing_that_a_look_raises_ends_the_looking(
     assert said[1099].endswith("; again in 10 min, after 1100 errors in a row")
 
 
-def test_looking_goes_on_where_nobody_reads_what_it_says(
-    store: IndexStore, notes: Path, encoder: PassageEncoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-
-    def sleep(pause: float) -> None:
-        pauses.append(pause)
-        if len(pauses) == 2:
-            raise KeyboardInterrupt
-
-    def unread(*_: object) -> None:
-        raise BrokenPipeError
-
-    (store.folder / "CURRENT").write_text("gone\n")
-    monkeypatch.setattr(index_follow, "say", unread)
-    with pytest.raises(KeyboardInterrupt):
-        keep_looking(follower(store, notes, encoder), 30.0, sleep)
-    assert pauses == [5.0, 10.0]
-
-
 def test_odd_files_do_not_stop_a_folder_from_being_followed(
     store: IndexStore, notes: Path, encoder: PassageEncoder
 ) -> None:

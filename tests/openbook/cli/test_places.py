@@ -1,6 +1,5 @@
 """What a command is to write is looked at before its work, which may take hours."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -62,18 +61,3 @@ def test_the_folder_of_a_report_is_made(run: Run) -> None:
     code, said = ran(run, "eval reading", "--json", "new/report.json")
     assert (code, "none.jsonl: cannot be read" in said) == (1, True), said
     assert Path("new").is_dir()
-
-
-def test_a_file_that_may_be_written_is_taken_in_a_folder_that_may_not(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closed = Path("closed")
-    closed.mkdir()
-    (closed / "report.json").write_text("")
-    allowed = os.access
-    # root may write everywhere: what the system says of everybody else's /dev and /dev/stdout
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != closed and allowed(path, mode))
-    code, said = ran(run, "eval reading", "--json", "closed/report.json")
-    assert (code, "none.jsonl: cannot be read" in said) == (1, True), said
-    code, said = ran(run, "eval reading", "--json", "closed/another.json")
-    assert (code, "Invalid value for '--json': nothing may be written in closed" in said) == (2, True), said

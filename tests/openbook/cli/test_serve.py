@@ -3,15 +3,19 @@ import signal
 import socket
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 
 from openbook.cli.serve import DEMO_TOKEN, OWN_QUESTION
 from tests.fixtures.command_line import Run
+from tests.openbook.api.conftest import post, until
+from tests.openbook.api.test_server import is_ready
 from tests.places import ROOT
+from tests.soak.servers import free_port
 
 
 def test_without_an_index_it_says_what_to_run(run: Run) -> None:
@@ -62,47 +66,51 @@ def test_a_token_that_browsers_cannot_send_is_said_at_the_start(
     assert token not in ended.err
 
 
-def test_it_serves_says_what_to_try_and_ends_with_status_0_when_told_to(
-    indexes_folder: Path, tiny_checkpoint: Path
-) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    arguments = ["--demo", "--port", str(port), "--indexes", str(indexes_folder), "--checkpoint", str(tiny_checkpoint)]
+@dataclass
+class Served:
+    """What a process serves, and, once it has ended, what it has said."""
+
+    url: str
+    out: str = ""
+    err: str = ""
+
+
+@contextmanager
+def served(*arguments: object, **environment: str) -> Iterator[Served]:
+    """`openbook` with these arguments until it is ready; told to end, it ends with status 0."""
+    port = free_port()
+    one = Served(f"http://127.0.0.1:{port}")
     process = subprocess.Popen(
-        [sys.executable, "-m", "openbook", "serve", *arguments],
+        [sys.executable, "-m", "openbook", *map(str, arguments), "--port", str(port)],
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBOOK_ADMIN_TOKEN": ""},
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     try:
-        wait_until_ready(url, process)
-        answer = httpx.post(f"{url}/answer", json={"question": OWN_QUESTION}).raise_for_status().json()
-        swapped = httpx.post(
-            f"{url}/index/swap", json={"version": "tiny-2018"}, headers={"authorization": f"Bearer {DEMO_TOKEN}"}
-        )
+        until(lambda: process.poll() is not None or is_ready(one.url), 120)
+        yield one
     finally:
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=250)
+        one.out, one.err = process.communicate(timeout=250)
+    assert process.returncode == 0, one.err
+
+
+def test_it_serves_says_what_to_try_and_ends_with_status_0_when_told_to(
+    indexes_folder: Path, tiny_checkpoint: Path
+) -> None:
+    arguments = ("serve", "--demo", "--indexes", indexes_folder, "--checkpoint", tiny_checkpoint)
+    with served(*arguments, OPENBOOK_ADMIN_TOKEN="") as one:
+        answer = post(f"{one.url}/answer", json={"question": OWN_QUESTION}).raise_for_status().json()
+        admin = {"authorization": f"Bearer {DEMO_TOKEN}"}
+        swapped = post(f"{one.url}/index/swap", json={"version": "tiny-2018"}, headers=admin)
     assert answer["index"]["version"] == "tiny-2016"
-    assert "reads tiny-2016 (" in out
+    assert "reads tiny-2016 (" in one.out
     assert swapped.status_code == 200
-    assert process.returncode == 0, err
-    assert f"""curl {url}/answer -H 'content-type: application/json' -d '{{"question": "{OWN_QUESTION}"}}'""" in out
-    assert f"""curl {url}/index/swap -H "authorization: Bearer {DEMO_TOKEN}" """ in out
-    assert """-d '{"version": "tiny-2018"}'""" in out
-
-
-def wait_until_ready(url: str, process: subprocess.Popen[str]) -> None:
-    until = time.monotonic() + 120
-    while time.monotonic() < until and process.poll() is None:
-        try:
-            if httpx.get(f"{url}/readyz").status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    raise AssertionError(f"not ready; ended with {process.poll()}")
+    assert (
+        f"""curl {one.url}/answer -H 'content-type: application/json' -d '{{"question": "{OWN_QUESTION}"}}'"""
+        in one.out
+    )
+    assert f"""curl {one.url}/index/swap -H "authorization: Bearer {DEMO_TOKEN}" """ in one.out
+    assert """-d '{"version": "tiny-2018"}'""" in one.out

@@ -10,13 +10,11 @@ import pytest
 from rich.console import Console
 
 from openbook.api.app import create_app
-from openbook.cli import progress, swap
-from openbook.cli.progress import StageBars
+from openbook.cli import swap
 from openbook.cli.swap import show_history, show_status
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
-from openbook_client import Openbook
-from tests.fixtures.command_line import QUESTION, TOKEN, Ended, Run
+from tests.fixtures.command_line import QUESTION, TOKEN, Run
 from tests.openbook.api.conftest import SlowSearch, get, post, serving, until
 
 
@@ -112,29 +110,6 @@ def test_what_is_not_waited_for_says_where_to_look(
     assert ended.err == f"{what}: begun; openbook index status tells how it goes and ends\n"
     until(lambda: get(f"{service}/index/swap").json()["state"] == "done")
     assert f"{what}: done after " in run("index", "status", "--url", service).out
-
-
-def test_while_a_swap_is_waited_for_its_stages_are_told(
-    run: Run, small_service: str, token: None, slow_search: SlowSearch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
-    look = swap._look
-
-    def look_at_the_drain(service: Openbook, bars: StageBars) -> None:
-        # only the first time: after it the swap goes on
-        until(lambda: slow_search.go_on.is_set() or service.progress().stage == "drain")
-        look(service, bars)
-        slow_search.go_on.set()
-
-    monkeypatch.setattr(swap, "_look", look_at_the_drain)
-    asking = threading.Thread(target=lambda: post(f"{small_service}/answer", json={"question": QUESTION}))
-    asking.start()
-    slow_search.wait(1)
-    ended: Ended = run("index", "swap", "tiny-2018", "--url", small_service, "--policy", "resource")
-    asking.join()
-    assert ended.code == 0
-    assert ended.err.startswith("drain\n")
-    assert ended.out.startswith("tiny-2018 is live")
 
 
 def test_ctrl_c_ends_the_waiting_and_not_the_swap(

@@ -16,7 +16,7 @@ from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny, tiny_passages
-from tests.openbook.api.conftest import ADMIN, SlowSearch, get, post, serving, until
+from tests.openbook.api.conftest import SlowSearch, get, post, serving, until
 from tests.openbook.api.test_streaming import Stepping
 from tests.openbook.web.conftest import OpenPage, Page, ask
 
@@ -252,27 +252,6 @@ def test_a_full_service_says_when_to_come_back_and_is_asked_again_on_demand(
         retry.click()
         expect(page.locator(".answer .says")).to_be_visible()
         expect(page.locator("#trouble")).to_be_hidden()
-
-
-def test_a_question_out_of_time_and_one_without_an_index_say_so(
-    settings: Settings, engine: RagEngine, slow_search: SlowSearch, open_page: OpenPage
-) -> None:
-    settings = settings.model_copy(update={"timeout_s": 0.5, "workers": 2, "residents": 1})
-    with serving(create_app(settings, engine=engine), settings) as server, slow_search:
-        page = open_page(server + LINK)
-        expect(page.locator("#trouble-text")).to_contain_text("deadline_exceeded")
-        # that search still reads the old version, which a swap of this policy waits for
-        body = {"version": "tiny-2018", "policy": "resource", "wait": False}
-        post(f"{server}/index/swap", json=body, headers=ADMIN)
-        page.get_by_role("button", name="Try again").click()
-        expect(page.locator("#trouble-text")).to_contain_text("not_ready")
-        expect(page.locator("#live")).to_have_text("No index is live")
-        expect(page.locator("#retry-when")).to_contain_text("s.")
-        page.get_by_text("Versions", exact=True).click()
-        expect(page.locator("#swap-state")).to_contain_text("Swap to tiny-2018: waiting for questions to end")
-        slow_search.go_on.set()
-        expect(page.locator("#live")).to_contain_text("tiny-2018")
-        expect(page.locator("#swap-state")).to_contain_text("Swap to tiny-2018: done in")
 
 
 def test_a_question_that_takes_long_shows_its_time_and_can_be_cancelled(

@@ -109,19 +109,6 @@ def test_axe_finds_nothing(server: str, open_page: OpenPage, link: str) -> None:
         assert axe(page) == []
 
 
-def test_no_select_cuts_what_is_chosen(server: str, open_page: OpenPage) -> None:
-    page = open_page(server)
-    page.get_by_text("Options:").click()
-    cut = page.locator("select:visible").evaluate_all(
-        """all => all.filter((one) => {
-          const shown = one.offsetWidth;
-          one.style.width = "max-content";
-          return one.offsetWidth > shown;
-        }).map((one) => one.name)"""
-    )
-    assert cut == []
-
-
 @pytest.mark.parametrize("width", [1100, 360])
 def test_the_source_stands_beside_the_answer_and_below_it_on_a_narrow_screen(
     server: str, open_page: OpenPage, width: int
@@ -268,20 +255,6 @@ def test_a_mark_belongs_to_its_letters_whatever_the_plane(server: str, open_page
         }"""
     )
     assert marks == ["\U0001f600 ", "<Lima>", ", \U0001f600", "<Lima>"]
-
-
-def test_words_that_differ_are_those_that_the_other_text_lacks(server: str, open_page: OpenPage) -> None:
-    page = open_page(server)
-    parts = page.evaluate(
-        """async () => {
-          const {compareWords} = await import("/static/difference.js");
-          return compareWords("The king of 9 1 is  old .", "the QUEEN of 9 4 is old .");
-        }"""
-    )
-    assert parts == [
-        *(["The ", True], ["king ", False], ["of ", True], ["9 ", True]),
-        *(["1 ", False], ["is  ", True], ["old ", True], [".", True]),
-    ]
 
 
 def test_a_link_that_was_tampered_with_falls_back_to_defaults(server: str, open_page: OpenPage) -> None:

@@ -3,8 +3,6 @@
 import bz2
 import itertools
 import multiprocessing
-import os
-import signal
 from contextlib import closing
 from pathlib import Path
 
@@ -96,13 +94,6 @@ def test_a_damaged_block_costs_its_pages_and_stops_nothing(tmp_path: Path) -> No
     assert source.skipped() == SKIPPED | {"damaged": 1}
 
 
-def test_a_dump_that_was_cut_off_gives_what_is_whole(tmp_path: Path) -> None:
-    content = dump(PAGES)
-    source = open_source(written(tmp_path, NAME, content[: content.index(b"The last")]))
-    assert list(source.passages()) == PASSAGES[:-1]
-    assert source.skipped() == SKIPPED | {"cut off": 1}
-
-
 def test_a_dump_says_its_date_licence_and_whom_to_name(tmp_path: Path) -> None:
     source = open_source(written(tmp_path, NAME, dump(PAGES)))
     assert (source.name, source.snapshot_date, source.licence) == (NAME, "2018-12-20", "CC-BY-SA-3.0")
@@ -164,14 +155,6 @@ def test_a_page_that_a_parser_never_ends_costs_itself() -> None:
         "too heavy",
         DumpArticle("3", "C", (Section("three"),), "1003"),
     ]
-
-
-def test_a_process_that_is_killed_is_replaced() -> None:
-    pages = [PageBytes(page(1, "A", "one").encode(), "", "0:0", 0)]
-    with closing(PageReader(frozenset())) as reader:
-        assert len(list(reader.read(pages))) == 1
-        os.kill(reader.guarded.process.pid or 0, signal.SIGKILL)
-        assert [outcome for _, outcome in reader.read(pages)] == [DumpArticle("1", "A", (Section("one"),), "1001")]
 
 
 def test_no_process_is_left_when_reading_stops_halfway(tmp_path: Path) -> None:

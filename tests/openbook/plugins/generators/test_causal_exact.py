@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from openbook.entities import AnswerOptions, Hypothesis
 from openbook.plugins.generators.causal import CausalGenerator
-from openbook.rag import decoder, decoding
+from openbook.rag import decoding
 from openbook.rag.checkpoint import Dtype, load_checkpoint
 from openbook.rag.marginal import doc_log_prior
 from tests.fixtures.causal import ARCHITECTURES, PROMPT, write_causal
@@ -225,16 +225,6 @@ def test_one_passage_is_what_transformers_generates(causal: Causal, tmp_path: Pa
         assert list(found.token_ids) == generated[0, len(prompt) :].tolist()
         said |= set(found.token_ids)
     assert len(said) > 3
-
-
-def test_long_targets_are_read_in_slices_that_change_nothing(llama: Causal, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = make_case(12, 4)
-    options: dict[str, Any] = {"num_beams": 2, "model": "sequence", "max_new_tokens": 3}
-    (at_once,) = llama.decode(case, **options)
-    monkeypatch.setattr(decoder, "MAX_NUMBERS", 4 * len(llama.generator.tokenizer))
-    (in_slices,) = llama.decode(case, **options)
-    assert [one.token_ids for one in in_slices] == [one.token_ids for one in at_once]
-    assert [one.log_prob for one in in_slices] == pytest.approx([one.log_prob for one in at_once], abs=1e-9)
 
 
 def test_what_is_read_of_passages_is_there_for_a_second_decoding(llama: Causal) -> None:

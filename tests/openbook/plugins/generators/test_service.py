@@ -1,7 +1,6 @@
 """A service whose generator is a server: what it says of it, and what happens when the server fails or changes."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +15,7 @@ from openbook.errors import SettingInvalid
 from openbook.settings import Settings
 from tests.fixtures.causal import PROMPT
 from tests.fixtures.language_servers import LanguageServer, Serving
-from tests.openbook.api.conftest import PERU, client_of, ended_with
+from tests.openbook.api.conftest import PERU, client_of, ended_with, until
 
 ASKED = {"question": PERU, "n_docs": 3, "max_new_tokens": 4, "abstain": "never"}
 Start = Callable[[LanguageServer], TestClient]
@@ -50,14 +49,6 @@ def start(settings: Settings) -> Iterator[Start]:
 def answered(client: TestClient, **more: Any) -> dict[str, Any]:
     body: dict[str, Any] = client.post("/answer", json=ASKED | more).raise_for_status().json()
     return body
-
-
-def until(condition: Callable[[], bool]) -> None:
-    for _ in range(400):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it never came true")
 
 
 def test_the_server_answers_behind_the_checkpoints_encoder_and_prior(start: Start, language_servers: Serving) -> None:

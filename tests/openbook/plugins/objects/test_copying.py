@@ -14,7 +14,6 @@ from openbook.errors import (
     IndexExists,
     IndexTooLarge,
     ShuttingDown,
-    StoreUnreachable,
     UnknownIndex,
 )
 from openbook.plugins.objects.copying import pull, push, read_remote, verify_remote
@@ -208,31 +207,6 @@ def test_a_full_disk_is_said_before_and_during_the_pull(
     with pytest.raises(IndexTooLarge, match="the disk of OPENBOOK_CACHE"):
         pull(objects, cache, "tiny-2018", QUIET, full)
     assert cache.versions() == ()
-
-
-def test_a_store_that_fails_now_and_then_is_asked_again(
-    objects: FsspecStore, cache: IndexStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = objects._files
-    read, calls = files.cat_file, [0]
-
-    def flaky(path: str, **limits: int) -> bytes:
-        calls[0] += 1
-        if calls[0] % 3 == 0:
-            raise ConnectionResetError(errno.ECONNRESET, "reset")
-        content: bytes = read(path, **limits)
-        return content[:-1] if calls[0] % 5 == 0 and path.endswith("faiss") else content
-
-    monkeypatch.setattr(files, "cat_file", flaky)
-    pull(objects, cache, "tiny-2018", QUIET, lambda n: None)
-    cache.verify("tiny-2018")
-
-    def broken(path: str, **limits: int) -> bytes:
-        raise ConnectionResetError(errno.ECONNRESET, "reset")
-
-    monkeypatch.setattr(files, "cat_file", broken)
-    with pytest.raises(StoreUnreachable, match="Connection reset by peer"):
-        pull(objects, cache, "tiny-2016", QUIET, lambda n: None)
 
 
 def test_what_stopped_pulls_left_goes(objects: FsspecStore, cache: IndexStore, indexes_folder: Path) -> None:

@@ -20,7 +20,7 @@ from openbook.errors import (
     StoreUnreachable,
     UnknownIndex,
 )
-from openbook.plugins.objects import copying, fsspec_store, remote_store
+from openbook.plugins.objects import copying, remote_store
 from openbook.plugins.objects.copying import push
 from openbook.plugins.objects.fsspec_store import FsspecStore
 from openbook.plugins.objects.remote_store import RemoteStore
@@ -111,13 +111,6 @@ def test_a_swap_pulls_verifies_flips_and_the_others_follow(fleet: Fleet) -> None
     assert soon(lambda: one.version() == "tiny-2016")
 
 
-def test_a_second_start_finds_its_copy(fleet: Fleet) -> None:
-    fleet.start(0).close()
-    n_bytes: list[int] = []
-    again = fleet.start(0, store=fleet.machine(0, count=n_bytes.append))
-    assert (again.version(), n_bytes) == ("tiny-2016", [])
-
-
 def test_of_two_swaps_at_once_the_one_that_wrote_first_counts_and_all_end_on_it(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -199,24 +192,6 @@ def test_a_store_that_is_away_leaves_live_what_is_live(
     assert replica.version() == "tiny-2018"
     fleet.machine(9).set_current("tiny-2016")
     assert soon(lambda: replica.version() == "tiny-2016")
-
-
-def test_a_store_that_is_silent_is_asked_once_by_a_swap_to_what_is_here(
-    fleet: Fleet, silence: Silence, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replica = fleet.start(0, follow_every_s=None)
-    replica.store.fetch("tiny-2018", ignore)
-    monkeypatch.setattr(fsspec_store, "SMALL_CALL_S", 0.05)
-    monkeypatch.setattr(remote_store, "AWAY_S", 3600.0)
-    silence.calls = 0
-    with silence.kept():
-        report = replica.swap_index.begin("tiny-2018").result(TIMEOUT)
-    assert (report.durable, replica.version(), silence.calls) == (False, "tiny-2018", 1)
-    monkeypatch.setattr(fsspec_store, "SMALL_CALL_S", TIMEOUT)
-    # who follows CURRENT asks all the same, and then the others do
-    assert replica.store.current_mark() is not None
-    assert replica.store.info("tiny-2018").version == "tiny-2018"
-    assert replica.swap_index.begin("tiny-2016").result(TIMEOUT).durable
 
 
 def test_names_that_nobody_has_published_cost_the_store_nothing(fleet: Fleet, silence: Silence) -> None:

@@ -62,12 +62,6 @@ def test_what_is_no_request_is_refused(reader: TestClient, changed: Any, status:
     assert (response.status_code, response.json()["error"]["param"].partition("[")[0]) == (status, param)
 
 
-def test_half_a_character_is_refused(reader: TestClient) -> None:
-    body = '{"model": "openbook", "input": "\\ud800"}'
-    response = reader.post("/v1/embeddings", content=body, headers={"content-type": "application/json"})
-    assert (response.status_code, response.json()["error"]["param"]) == (400, "input[0]")
-
-
 def test_tokens_are_refused_with_the_setting_of_the_client_that_sends_them(reader: TestClient) -> None:
     assert "check_embedding_ctx_length=False" in embedded(reader, input=[[101]]).json()["error"]["message"]
 

@@ -20,7 +20,7 @@ from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from tests.fixtures.clock import Clock
-from tests.openbook.api.conftest import PERU, SlowSearch, get, serving, until
+from tests.openbook.api.conftest import PERU, SlowSearch, serving, until
 from tests.openbook.api.test_server import counted
 from tests.openbook.api.test_streaming import Stepping
 from tests.openbook.plugins.openai.test_calls import client_of, text_of, without_seconds
@@ -210,24 +210,6 @@ def test_each_part_comes_when_it_is_known(cased: openai.OpenAI, call: str, stepp
 # --- how a stream ends -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", BOTH)
-@pytest.mark.parametrize(
-    ("changed", "error", "param"),
-    [
-        ({"openbook": {"n_docs": 13}}, openai.BadRequestError, "openbook.n_docs"),
-        ({"openbook": {"num_beams": 17}}, openai.BadRequestError, "openbook.num_beams"),
-        ({"model": "openbook:tiny-1066"}, openai.NotFoundError, "model"),
-        ({"openbook": {"timeout_s": 0.000001}}, openai.InternalServerError, None),
-    ],
-)
-def test_an_error_before_the_first_part_has_its_status(
-    ai: openai.OpenAI, call: str, changed: Asked, error: type[openai.APIStatusError], param: str | None
-) -> None:
-    with pytest.raises(error) as refused:
-        heard(ai, call, **changed)
-    assert refused.value.param == param
-
-
 def test_a_deadline_in_the_middle_is_the_clients_own_error(server: str, stepping: Stepping, clock: Clock) -> None:
     with client_of(server) as ai:
         chat = iter(asked_of(ai, "chat", PERU, stream=True, openbook={"timeout_s": 100.0}))
@@ -272,18 +254,6 @@ def test_an_error_after_a_long_silence_is_told_in_the_stream(
         events = [one.to_dict() for one in response]
         assert [one["type"] for one in events] == ["response.created", "error", "response.failed"]
         assert events[1]["param"] == "openbook.n_docs"
-
-
-def test_a_client_that_hangs_up_frees_its_place(server: str, stepping: Stepping) -> None:
-    with client_of(server) as ai:
-        for call in BOTH:
-            parts = asked_of(ai, call, PERU, stream=True)
-            next(iter(parts))
-            parts.close()
-    until(lambda: counted(server, 'openbook_requests_total{outcome="cancelled",route="/v1/') == 2)
-    stepping.go_on()
-    until(lambda: counted(server, "openbook_questions_running") == 0)
-    assert [one["leases"] for one in get(f"{server}/index").json()["resident"]] == [0, 0]
 
 
 # --- the text, piece by piece ------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from openbook.entities import IndexInfo
-from openbook.errors import BuildDiffers, SourceInvalid
+from openbook.errors import BuildDiffers
 from openbook.indexing.building.embedding import NamedEncoder
 from openbook.indexing.faiss_adopting import adoptable
 from openbook.indexing.index_builder import BuildOptions, build_index
@@ -67,11 +67,3 @@ def test_an_import_that_was_stopped_continues(store: IndexStore, folder: Path, s
     assert not again.done("read")
     store.verify("v")
     assert [path.name for path in store.folder.iterdir()] == ["v"]
-
-
-def test_a_file_without_a_row_for_each_passage_is_refused_at_once(store: IndexStore, folder: Path) -> None:
-    watched = Seen()
-    with pytest.raises(SourceInvalid, match="it has 29 rows where there are 30 passages"):
-        take_in(store, folder, graph(folder, N - 1), watched)
-    assert not watched.done("embed")
-    assert list(store.folder.iterdir()) == []
