@@ -9,7 +9,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(5400)]
 
 QUESTION = {"question": "Who is the President of Peru?"}
 IN_2016, IN_2018 = "Kuczynski", "Vizcarra"
-BUILD_S, START_S, FOLLOW_S = 5000.0, 300.0, 60.0
+BUILD_S, START_S = 5000.0, 300.0
 BUILD_ARGUMENTS = ("TORCH_INDEX_URL", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 # with a Python image of 130 MB, and torch without CUDA
 MAX_BYTES_BEYOND_PYTHON = 1_400_000_000
@@ -79,9 +78,6 @@ class Address:
     def ready(self) -> bool:
         return self._http.get("/readyz").status_code == 200
 
-    def status(self, path: str) -> int:
-        return self._http.get(path).status_code
-
     def close(self) -> None:
         self._http.close()
 
@@ -103,8 +99,8 @@ class Container:
 class Composition:
     """docker-compose.yml under a project of its own, on ports that are free."""
 
-    def __init__(self, compose: Sequence[str], image: str, *, profile: str | None = None) -> None:
-        self.ports = {name: free_port() for name in ("OPENBOOK", "PROMETHEUS", "PROXY", "GRAFANA")}
+    def __init__(self, compose: Sequence[str], image: str) -> None:
+        self.ports = {name: free_port() for name in ("OPENBOOK", "PROMETHEUS")}
         self._environment = {
             **os.environ,
             **{f"{name}_PORT": str(port) for name, port in self.ports.items()},
@@ -112,7 +108,7 @@ class Composition:
             "OPENBOOK_ADMIN_TOKEN": TOKEN,
         }
         project = f"openbook-test-{self.ports['OPENBOOK']}"
-        self._compose = [*compose, "-p", project, *(("--profile", profile) if profile else ())]
+        self._compose = [*compose, "-p", project]
         self.addresses: list[Address] = []
 
     def __call__(self, *arguments: str) -> str:
@@ -189,61 +185,6 @@ def test_it_answers_is_swapped_is_watched_comes_back_and_ends(up: Composition, s
     assert openbook.answer()[1] == "wiki-2018"
     up("stop", "-t", "60", "openbook")
     assert container.inspect("{{.State.ExitCode}} {{.State.OOMKilled}}") == "0 false"
-
-
-def test_two_replicas_behind_a_proxy_follow_one_swap(compose: Sequence[str], image: str, summary: Summary) -> None:
-    nginx = os.environ.get("NGINX_IMAGE", "nginx:alpine")
-    if not succeeds("docker", "image", "inspect", nginx) and not succeeds("docker", "pull", nginx):
-        pytest.skip(f"the image {nginx} is not to be had here")
-    composition = Composition(compose, image, profile="replicas")
-    try:
-        composition("up", "-d", "--no-build", "openbook", "openbook-2", "proxy", "prometheus")
-        proxy, prometheus = composition.address("PROXY"), composition.address("PROMETHEUS")
-        until(proxy.ready, what="a proxy with a replica behind it", limit_s=START_S)
-        assert IN_2016 in proxy.answer()[0]
-        assert proxy.status("/metrics") == 404
-        replicas = [composition.container(name) for name in ("openbook", "openbook-2")]
-        assert proxy.swap("wiki-2018").status_code == 200
-        for replica in replicas:
-            seconds = until(partial(is_live, replica, "wiki-2018"), what="a replica to follow", limit_s=FOLLOW_S)
-            summary(f"followed after {seconds:.1f} s")
-
-        def both_seen() -> bool:
-            return prometheus_says(prometheus, 'count(openbook_index_info{version="wiki-2018"})') == 2
-
-        until(both_seen, what="Prometheus to have found both", limit_s=90)
-        names = {one["labels"]["instance"] for one in prometheus.get("/api/v1/targets")["data"]["activeTargets"]}
-        assert names == {"openbook:8000", "openbook-2:8000"}
-        composition("stop", "-t", "60", "openbook")
-        answers = [proxy.answer() for _ in range(4)]
-        assert all(IN_2018 in answer and version == "wiki-2018" for answer, version in answers)
-        assert replicas[0].inspect("{{.State.ExitCode}}") == "0"
-    finally:
-        composition.down()
-
-
-def is_live(replica: Container, version: str) -> bool:
-    asking = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8000/index').read().decode())"
-    live: dict[str, str] = json.loads(replica.inside("python3", "-c", asking))["live"]
-    return live["version"] == version
-
-
-@pytest.fixture
-def begin(image: str) -> Iterator[Callable[..., tuple[Container, Address]]]:
-    """`docker run` alone, locked down as compose does it."""
-    begun: list[tuple[Container, Address]] = []
-
-    def begin(*options: str) -> tuple[Container, Address]:
-        port = free_port()
-        published = ("-p", f"127.0.0.1:{port}:8000", "-e", f"OPENBOOK_ADMIN_TOKEN={TOKEN}")
-        container = Container(run("docker", "run", "-d", *LOCKED_DOWN, *published, *options, image).stdout.strip())
-        begun.append((container, Address(port)))
-        return begun[-1]
-
-    yield begin
-    for container, address in begun:
-        address.close()
-        run("docker", "rm", "--force", "--volumes", container.name)
 
 
 def test_a_folder_that_cannot_be_written_is_refused_with_the_reason(image: str, tmp_path: Path) -> None:

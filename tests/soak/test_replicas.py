@@ -63,10 +63,3 @@ def test_a_swap_on_one_replica_reaches_the_other_under_load(
         f"two replicas, {CLIENTS} clients: {swaps} swaps, the other followed after {statistics.median(seconds):.2f} s "
         f"in the median and {max(seconds):.2f} s at most; {len(asked)} questions, 0 failed or mixed"
     )
-
-
-def following(server: Server) -> dict[str, object]:
-    reply = server.call("GET", "/readyz")
-    assert reply.status == 200
-    found: dict[str, object] = reply.body["following"]
-    return found

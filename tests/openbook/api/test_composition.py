@@ -13,7 +13,6 @@ from openbook.api import composition
 from openbook.api.composition import Services, close_services, open_services, share_threads
 from openbook.application.telemetry import Telemetry
 from openbook.errors import OpenbookError, SettingInvalid
-from openbook.rag.checkpoint import Checkpoint, load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
@@ -42,24 +41,6 @@ def test_a_start_says_how_products_are_made(settings: Settings, caplog: pytest.L
     with caplog.at_level("INFO"):
         composition.load_engine(settings)
     assert "products: float32 p" in caplog.text
-
-
-def test_serving_holds_each_weight_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded: list[Checkpoint] = []
-
-    def load(*arguments: Any, **named: Any) -> Checkpoint:
-        loaded.append(load_checkpoint(*arguments, **named))
-        return loaded[-1]
-
-    monkeypatch.setattr(composition, "load_checkpoint", load)
-    composition.load_engine(settings)
-    [checkpoint] = loaded
-    weights = dict(checkpoint.generator.named_parameters())
-    assert any(".layers." in name for name in weights)
-    weights |= dict(checkpoint.question_encoder.named_parameters())
-    assert any(".layer." in name for name in weights)
-    layers = [name for name, weight in weights.items() if ".layer" in name and weight.ndim == 2 and weight.numel()]
-    assert layers == []
 
 
 def resident(services: Services) -> list[tuple[str, bool]]:

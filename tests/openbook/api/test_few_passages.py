@@ -14,7 +14,6 @@ from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny, tiny_passages, tiny_vectors
 from tests.openbook.api.conftest import PERU, client_of, refused
 
-CHAT = {"model": "openbook", "messages": [{"role": "user", "content": PERU}], "max_completion_tokens": 2}
 CALLS: dict[str, dict[str, object]] = {
     "/answer": {"max_new_tokens": 2},
     "/retrieve": {},

@@ -4,7 +4,6 @@ import pytest
 from starlette.testclient import TestClient
 
 from openbook.api.access import MOST_ATTEMPTS
-from openbook.api.hosts import address_in
 from openbook.api.server import server_config
 from openbook.errors import SettingInvalid
 from openbook.settings import Settings
@@ -76,12 +75,6 @@ def test_a_page_of_an_allowed_host_may_post_behind_a_proxy_that_renames_the_host
     headers = {**ADMIN, "host": "openbook:8000", "origin": "https://book.example", "sec-fetch-site": "cross-site"}
     client = make_client(allowed_hosts="openbook,book.example")
     assert client.post("/index/swap", json=SWAP, headers=headers).status_code == 200
-
-
-@pytest.mark.parametrize("text", ["127.0.0.1", "127.0.0.1:80", "::1", "[::1]", "[::1]:80", "fe80::1%eth0"])
-def test_an_address_is_known_in_every_form(text: str) -> None:
-    assert address_in(text) is not None
-    assert address_in(f"x.{text}") is None
 
 
 def test_a_client_cannot_forge_its_address(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

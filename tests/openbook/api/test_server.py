@@ -26,7 +26,7 @@ from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.clock import Clock
-from tests.fixtures.indexes import publish_tiny, tiny_passages
+from tests.fixtures.indexes import publish_tiny
 from tests.openbook.api.conftest import (
     ADMIN,
     Serve,
@@ -42,7 +42,6 @@ from tests.openbook.api.conftest import (
 )
 
 QUESTION = {"question": "who is the president of peru ?"}
-TEXTS = {version: {passage.text for passage in tiny_passages(version)} for version in ("tiny-2016", "tiny-2018")}
 
 
 def counted(server: str, name: str) -> float:

@@ -1,10 +1,9 @@
 import io
 
-import pytest
 from rich.console import Console
 
 from openbook.cli.consoles import printable
-from openbook.cli.rendering import bar, columns_that_fit, show_answer, show_comparison
+from openbook.cli.rendering import columns_that_fit, show_answer, show_comparison
 
 ANSWER = {
     "answer": "Martín Vizcarra",
@@ -75,18 +74,6 @@ def test_a_terminal_gets_the_answer_in_colour_and_lines_no_wider_than_it() -> No
     text = written.getvalue()
     assert "\x1b[1;32mMartín Vizcarra\x1b[0m, since" in text
     assert "*Martín" not in text
-
-
-@pytest.mark.parametrize(
-    ("share", "drawn"),
-    [(0.0, "     "), (1.0, "█████"), (0.5, "██▌  "), (0.001, "     "), (1.7, "█████"), (-1, "     ")],
-)
-def test_a_bar_is_as_long_as_its_share(share: float, drawn: str) -> None:
-    assert bar(share) == drawn
-
-
-def test_a_bar_can_be_drawn_in_ascii() -> None:
-    assert bar(0.61, ascii_only=True) == "###  "
 
 
 def test_a_narrow_table_keeps_the_passages_that_count_most_by_rank() -> None:

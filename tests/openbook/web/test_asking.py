@@ -386,22 +386,6 @@ def test_half_an_answer_goes_when_it_is_cancelled_or_fails(
         stepping.go_on()
 
 
-def test_the_column_of_turns_keeps_the_newest_twenty_and_goes_with_the_tab(server: str, open_page: OpenPage) -> None:
-    page = open_page(server)
-    page.evaluate(
-        """() => {
-          const old = () => Object.assign(document.createElement("article"), {className: "old"});
-          document.getElementById("turns").append(...Array.from({length: 20}, old));
-        }"""
-    )
-    ask(page, QUESTION)
-    expect(page.locator(".answer .says")).to_be_visible()
-    assert page.locator("#turns > .old").count() == 19
-    page.reload()
-    expect(page.locator(".answer .says")).to_be_visible()
-    assert page.locator("#turns > *").count() == 1
-
-
 def test_enter_asks_and_shift_with_enter_breaks_the_line_of_a_field_that_grows(
     server: str, open_page: OpenPage
 ) -> None:

@@ -505,12 +505,6 @@ def test_an_option_of_ours_is_checked_under_its_own_name(ai: openai.OpenAI, open
         assert refused.value.param == param
 
 
-def test_more_answers_than_beams_are_refused(ai: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="must be at most num_beams, which is 2, not 3") as refused:
-        ask(ai, "chat", n=3, openbook={"num_beams": 2})
-    assert refused.value.param == "n"
-
-
 def test_the_document_names_every_field_and_no_other() -> None:
     section = DOCUMENT.read_text(encoding="utf-8").split("\n## From clients of OpenAI's API\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (.+?) \|", section.split("| field |")[1].split("\n\n")[0], re.MULTILINE)
