@@ -50,9 +50,7 @@ def test_a_question_names_its_retriever_and_the_answer_says_which_it_was(
 
 
 @pytest.mark.parametrize("call", BODIES)
-def test_what_a_version_or_a_service_lacks_is_refused_and_dense_questions_are_answered(
-    reader: TestClient, call: str
-) -> None:
+def test_what_is_lacking_is_refused_and_dense_questions_are_answered(reader: TestClient, call: str) -> None:
     assert reader.get("/index").json()["reranker"] is None
     for retriever, code, said in (
         ("bm25", "retriever_unavailable", "openbook index bm25 tiny-2016"),
