@@ -58,41 +58,6 @@ async def until_free(pool: WorkPool) -> None:
         await asyncio.sleep(0.005)
 
 
-@pytest.mark.parametrize("client", ["waits too long", "hangs up"])
-def test_a_slot_is_free_only_once_the_thread_ends_its_step(pool: WorkPool, clock: Clock, client: str) -> None:
-    go_on = threading.Event()
-    in_step = threading.Semaphore(0)
-    ended: list[type[BaseException]] = []
-
-    def one_long_step(batch: Batch[None]) -> list[None]:
-        in_step.release()
-        go_on.wait(120)
-        try:
-            batch.check()
-        except BaseException as error:
-            ended.append(type(error))
-            raise
-        return [None]
-
-    async def main() -> None:
-        asked = asyncio.ensure_future(pool.run(one_long_step, None, timeout_s=LONG))
-        assert await asyncio.to_thread(in_step.acquire, timeout=60)
-        if client == "hangs up":
-            asked.cancel()
-        else:
-            clock.forward(LONG)
-        # at once, although the step goes on
-        with pytest.raises((DeadlineExceeded, asyncio.CancelledError)) as raised:
-            await asked
-        assert raised.type is (asyncio.CancelledError if client == "hangs up" else DeadlineExceeded)
-        assert pool.running() == 1
-        go_on.set()
-        await until_free(pool)
-        assert ended == [Abandoned]
-
-    asyncio.run(main())
-
-
 def test_a_question_whose_time_is_up_in_the_queue_is_never_computed(pool: WorkPool, clock: Clock) -> None:
     async def main() -> None:
         late = Gate()
@@ -146,19 +111,6 @@ def test_a_busy_pool_responds_as_long_as_its_work_gets_on(pool: WorkPool, clock:
 def test_a_pool_whose_threads_have_ended_does_not_respond(pool: WorkPool) -> None:
     pool.stop()
     assert not asyncio.run(pool.responds(within_s=0.05))
-
-
-def test_closing_waits_for_what_was_admitted_and_admits_nothing_more(pool: WorkPool) -> None:
-    async def main() -> None:
-        async with busy(pool, questions=3) as (gate, _):
-            closing = asyncio.ensure_future(pool.close(within_s=60))
-            await asyncio.sleep(0.05)
-            assert not closing.done()
-            with pytest.raises(NoLiveIndex, match="shutting down"):
-                await pool.run(gate, None, timeout_s=LONG)
-        assert await closing
-
-    asyncio.run(main())
 
 
 def test_closing_ends_what_takes_too_long(pool: WorkPool, clock: Clock) -> None:

@@ -10,11 +10,7 @@ from openbook.application.live_index import LiveIndex
 from openbook.application.swap_index import SwapIndex
 from openbook.application.telemetry import Telemetry
 from openbook.entities import AnswerOptions, IndexVersion
-from openbook.errors import (
-    DeadlineExceeded,
-    IndexNotResident,
-    UnknownIndex,
-)
+from openbook.errors import DeadlineExceeded, IndexNotResident, UnknownIndex
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import tiny_passages
@@ -39,20 +35,8 @@ def test_an_answer_is_the_engines_with_its_version_and_its_times(
     assert 0 < parts.queue + parts.encode + parts.retrieve + parts.generate <= parts.total
 
 
-def test_scores_and_passages_come_from_the_live_index_too(answer_question: AnswerQuestion) -> None:
-    scores = asyncio.run(answer_question.score(QUESTION, ["nepal", "chile"], FOUR, timeout_s=LONG))
-    assert [one.target for one in scores.targets] == ["nepal", "chile"]
-    assert sum(one.probability for one in scores.targets) == pytest.approx(1)
-    assert len(scores.passages) == 4
-    assert scores.source.index.version == "tiny-2016"
-    retrieval = asyncio.run(answer_question.retrieve(QUESTION, FOUR, timeout_s=LONG))
-    assert [passage.passage for passage in retrieval.passages] == [passage.passage for passage in scores.passages]
-    assert retrieval.source.seconds.generate == 0
-
-
 @pytest.mark.parametrize(
-    ("index", "error"),
-    [("tiny-2018", IndexNotResident), ("wiki-1999", UnknownIndex), ("../tiny-2018", UnknownIndex)],
+    ("index", "error"), [("tiny-2018", IndexNotResident), ("wiki-1999", UnknownIndex), ("../tiny-2018", UnknownIndex)]
 )
 def test_a_question_for_another_version_than_the_live_one_is_refused(
     answer_question: AnswerQuestion, index: str, error: type[Exception]
@@ -81,27 +65,6 @@ def test_the_deadline_of_a_pinned_question_covers_the_look_at_the_store(
             go_on.set()
 
     asyncio.run(main())
-
-
-def test_a_deadline_ends_the_decoder_and_gives_slot_and_lease_back(
-    answer_question: AnswerQuestion, live: LiveIndex, store: IndexStore, pool: WorkPool
-) -> None:
-    with live.lease() as lease:
-        old = lease.snapshot
-
-    async def main() -> None:
-        with pytest.raises(DeadlineExceeded):
-            await answer_question.answer(
-                QUESTION, AnswerOptions(n_docs=12, num_beams=16, max_new_tokens=128), timeout_s=0.01
-            )
-        live.flip(store.open("tiny-2018"))
-        while pool.running():
-            await asyncio.sleep(0.005)
-
-    asyncio.run(main())
-    assert [resident.index.version for resident in live.residents()] == ["tiny-2018"]
-    with pytest.raises(IndexNotResident):
-        old.vectors([0])
 
 
 def test_every_answer_during_swaps_is_wholly_from_the_version_that_it_names(

@@ -4,7 +4,7 @@ import pytest
 
 from openbook.application.feedback import MOST_WORDS, Feedback
 from openbook.entities import Answer, AnswerText, IndexVersion, Source, StageSeconds
-from openbook.errors import FeedbackNotKept, UnknownAnswer
+from openbook.errors import FeedbackNotKept
 from openbook.storage.feedback import FeedbackRecord
 
 
@@ -15,44 +15,10 @@ def answer(text: str, *, abstained: bool = False) -> Answer:
     return Answer(texts, (), (), "token", "per_token", 0.0, source, abstained=abstained)
 
 
-def test_a_word_is_kept_with_what_was_asked_and_answered_here() -> None:
-    kept: list[FeedbackRecord] = []
-    feedback = Feedback(kept.append)
-    feedback.remember("a", "who ?", answer("the king"))
-    feedback.keep_record(feedback.record("a", "down", "the queen"))
-    (record,) = kept
-    assert (record.question, record.answer, record.correction) == ("who ?", "the king", "the queen")
-    assert (record.request_id, record.rating, record.version, record.checkpoint) == ("a", "down", "wiki-2016", "mini@0")
-    assert record.time.endswith("+00:00")
-
-
 def test_a_withheld_answer_was_not_given() -> None:
     feedback = Feedback(lambda record: None)
     feedback.remember("a", "who ?", answer("the king", abstained=True))
     assert feedback.record("a", "up", None).answer is None
-
-
-def test_only_the_newest_answers_are_known_and_of_one_id_the_newer() -> None:
-    feedback = Feedback(lambda record: None, most=3)
-    for number in range(5):
-        feedback.remember(str(number), f"question {number}", answer("x"))
-    feedback.remember("2", "asked again", answer("x"))
-    feedback.remember("5", "question 5", answer("x"))
-    assert len(feedback) == 3
-    assert feedback.record("2", "up", None).question == "asked again"
-    for forgotten in ("0", "1", "3"):
-        with pytest.raises(UnknownAnswer, match="keeps the newest 3"):
-            feedback.record(forgotten, "up", None)
-
-
-def test_a_word_that_cannot_be_kept_is_said_to_be_lost() -> None:
-    def full(record: FeedbackRecord) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", "/secret/place")
-
-    feedback = Feedback(full)
-    feedback.remember("a", "who ?", answer("x"))
-    with pytest.raises(FeedbackNotKept, match=r"could not be written: No space left on device$"):
-        feedback.keep_record(feedback.record("a", "up", None))
 
 
 def test_one_answer_takes_so_many_words_and_no_more() -> None:

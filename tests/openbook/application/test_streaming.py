@@ -14,11 +14,10 @@ from openbook.application.live_index import LiveIndex
 from openbook.application.swap_index import SwapIndex
 from openbook.application.telemetry import Telemetry
 from openbook.entities import Answer, AnswerOptions, AnswerToken, Retrieval
-from openbook.errors import DeadlineExceeded, InvalidRequest
+from openbook.errors import InvalidRequest
 from openbook.rag import decoding
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
-from tests.fixtures.clock import Clock
 from tests.openbook.application.conftest import samples, soon
 from tests.openbook.application.test_answer_together import LONG, QUESTIONS, Crowd
 
@@ -141,31 +140,6 @@ def test_a_stream_that_hangs_up_leaves_its_neighbours_theirs(crowd: Crowd) -> No
     for one in events:
         assert isinstance(one, list)
         assert_whole(one)
-
-
-def test_an_error_comes_when_it_happens(
-    answer_question: AnswerQuestion, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before the first event, as an answer's does; and after it."""
-    with pytest.raises(InvalidRequest, match="passages were asked for"):
-        asyncio.run(heard(answer_question.stream(QUESTIONS[0], AnswerOptions(n_docs=13), timeout_s=LONG)))
-    stepping = Stepping(monkeypatch)
-    events: Events = []
-
-    async def main() -> None:
-        async for event in answer_question.stream(QUESTIONS[0], GREEDY, timeout_s=LONG):
-            events.append(event)
-            if len(events) < 3:
-                stepping.go_on(1)
-            else:
-                clock.forward(LONG)
-
-    try:
-        with pytest.raises(DeadlineExceeded):
-            asyncio.run(main())
-    finally:
-        stepping.go_on()
-    assert [type(event) for event in events] == [Retrieval, AnswerToken, AnswerToken]
 
 
 def test_a_neighbour_that_cannot_be_asked_costs_a_stream_no_event(crowd: Crowd) -> None:

@@ -490,30 +490,6 @@ def test_progress_tells_the_stage_while_it_lasts_and_how_it_ended(swap_index: Sw
     assert {"pull", "guard", *done.seconds} == {*get_args(Stage), "total"}
 
 
-def test_a_checksum_and_a_warm_up_tell_how_far_they_are(swap_index: SwapIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, set[float | None]] = {}
-    warm, check = IndexSnapshot.warm, IndexStore.check
-
-    def look(report: Callable[[float], None]) -> Callable[[float], None]:
-        def told(fraction: float) -> None:
-            report(fraction)
-            progress = swap_index.progress()
-            seen.setdefault(str(progress.stage), set()).add(progress.fraction)
-
-        return told
-
-    monkeypatch.setattr(IndexSnapshot, "warm", lambda self, report: warm(self, look(report)))
-    monkeypatch.setattr(
-        IndexStore,
-        "check",
-        lambda self, version, *, verify, report: check(self, version, verify=verify, report=look(report)),
-    )
-    swap_index.begin("tiny-2018", verify="checksum").result(TIMEOUT)
-    assert set(seen) == {"verify", "warm"}
-    assert 1.0 in seen["verify"]
-    assert all(fraction is not None and 0 < fraction <= 1 for fractions in seen.values() for fraction in fractions)
-
-
 # a database in this process has descriptors and threads of its own
 @pytest.mark.parametrize("files_or_milvus", ["files"], indirect=True)
 @pytest.mark.parametrize("residents", [1, 3])

@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 
 from openbook.entities import Passage
-from openbook.errors import (
-    IndexCorrupt,
-    RetrieverUnavailable,
-    SettingInvalid,
-    UnknownIndex,
-)
+from openbook.errors import IndexCorrupt, RetrieverUnavailable
 from openbook.indexing import bm25_publish
 from openbook.indexing.bm25_build import Bm25Parameters, write_bm25
 from openbook.indexing.bm25_publish import add_bm25
@@ -88,18 +83,6 @@ def test_a_version_can_be_published_with_bm25_at_once(store: IndexStore, tmp_pat
     added = add_bm25(store, VERSION, parameters)
     assert other.info(VERSION).bm25 == added.bm25
     assert other.info(VERSION).files == added.files
-
-
-def test_a_version_with_bm25_answers_both_ways(store: IndexStore) -> None:
-    add_bm25(store, VERSION)
-    snapshot = store.open(VERSION, verify="checksum")
-    snapshot.warm()
-    rows, scores = snapshot.bm25().search(["the president of peru"], 3)
-    assert snapshot.passages(rows[0].tolist())[0].passage_id == "peru"
-    assert scores[0, 0] > 0
-    assert snapshot.search(snapshot.vectors([4]), 1).tolist() == [[4]]
-    assert snapshot.resident_bytes() == sum(file.bytes for file in snapshot.info.files.values())
-    snapshot.close()
 
 
 def test_parameters_are_in_the_manifest_and_can_be_changed(store: IndexStore) -> None:
@@ -197,14 +180,6 @@ def test_a_disk_that_is_full_after_the_head_of_a_file_is_an_error(tmp_path: Path
             write_bm25(tmp_path, passages, len(passages))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_unknown_versions_and_wrong_parameters_are_refused(store: IndexStore) -> None:
-    with pytest.raises(UnknownIndex):
-        add_bm25(store, "wiki-1999")
-    for name, value in (("k1", -1.0), ("b", 2.0)):
-        with pytest.raises(SettingInvalid, match=name):
-            Bm25Parameters(**{name: value})
 
 
 @pytest.mark.parametrize("name", BM25_FILES)

@@ -53,11 +53,7 @@ def write(file: Path, factory: str = "HNSW16,SQ8", filled: str = "vectors", metr
 
 
 def publish_adopted(
-    folder: Path,
-    file: Path,
-    vectors: NDArray[np.float32] = VECTORS,
-    adopted: Adoptable | None = None,
-    **numbers: int,
+    folder: Path, file: Path, vectors: NDArray[np.float32] = VECTORS, adopted: Adoptable | None = None, **numbers: int
 ) -> IndexInfo:
     adopted = adopted or adoptable(file, vectors.shape[1], numbers)
     adopted.check_rows(len(vectors))

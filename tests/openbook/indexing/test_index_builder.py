@@ -68,14 +68,6 @@ def test_shards_change_only_when_progress_is_reported(
     assert seen.steps[-1][0] == seen.steps[-1][1]
 
 
-def test_an_hnsw_index_is_built_when_asked_for(
-    store: IndexStore, articles: PassageSource, encoder: PassageEncoder
-) -> None:
-    built = build_index(store, "mine", articles, encoder, BuildOptions(index="hnsw"))
-    assert built.info.index_type == "hnsw"
-    assert len(store.open("mine").search(encoder.encode_texts(["peru"]), 6)[0]) == 6
-
-
 def test_a_taken_name_is_refused_before_reading_and_replaced_when_asked_for(
     store: IndexStore, articles: PassageSource, encoder: PassageEncoder
 ) -> None:
@@ -144,17 +136,6 @@ def test_a_folder_of_nothing_that_can_be_read_is_refused_with_the_names(
         build_index(store, "mine", open_source(str(folder)), encoder)
     said = "'a.heic' (no reader for .heic), 'b.txt' (empty)"
     assert str(refused.value).endswith(f"there is no passage to index; left out: {said}")
-
-
-def test_a_build_that_fails_leaves_nothing(
-    store: IndexStore, articles: PassageSource, encoder: PassageEncoder, tmp_path: Path
-) -> None:
-    with (tmp_path / "articles.jsonl").open("a") as file:
-        file.write("not json\n")
-    with pytest.raises(SourceInvalid, match=r"articles\.jsonl:4"):
-        build_index(store, "mine", articles, encoder)
-    assert store.versions() == ()
-    assert not list(store.folder.iterdir())
 
 
 def test_a_build_in_shards_declares_the_types_of_all_of_them(

@@ -75,27 +75,13 @@ SPOILT: list[tuple[str, Callable[[Path], object], str | None]] = [
             '{"format": 1}',
             '{"format": 1, "name": "x", "base": {}}',
             *(
-                f'{{"format": 1, "name": "x", "no_answer": {no_answer}}}'
-                for no_answer in ("0.4", "{}", *(f'{{"threshold": {value}}}' for value in ("-0.1", "2", "NaN", "true")))
-            ),
-            *(
-                f'{{"format": 1, "name": "x", "no_answer": {{"threshold": 0.5, "weights": {weights}}}}}'
-                for weights in (
-                    "0.4",
-                    "{}",
-                    '{"bias": 1, "empty": 1}',
-                    '{"bias": 1, "empty": 1, "coverage": "high"}',
-                    '{"bias": 1, "empty": 1, "coverage": NaN}',
-                    '{"bias": 1, "empty": 1, "doc_score": 1}',
-                )
-            ),
-            *(f'{{"format": 1, "name": "x", "model": {model}}}' for model in ('"both"', '"Token"', '["token"]', "1")),
-            *(
-                f'{{"format": 1, "name": "x", "prior": {prior}}}'
-                for prior in (
-                    *("{}", "[1, 1]", '{"dense": 1}', '{"dense": 1, "bm25": 1, "title": 1}', '{"dense": 0, "bm25": 0}'),
-                    *('{"dense": -1, "bm25": 1}', '{"dense": 1, "bm25": NaN}', '{"dense": Infinity, "bm25": 0}'),
-                    *('{"dense": "1", "bm25": 1}', '{"dense": true, "bm25": 1}', '{"dense": 1, "bm25": null}'),
+                f'{{"format": 1, "name": "x", {fact}}}'
+                for fact in (
+                    *('"no_answer": {"threshold": 2}', '"no_answer": {"threshold": NaN}', '"model": "both"'),
+                    '"no_answer": {"threshold": 0.5, "weights": {"bias": 1, "empty": 1}}',
+                    '"no_answer": {"threshold": 0.5, "weights": {"bias": 1, "empty": 1, "coverage": NaN}}',
+                    *('"prior": {"dense": 1}', '"prior": {"dense": 0, "bm25": 0}', '"prior": {"dense": -1, "bm25": 1}'),
+                    *('"prior": {"dense": 1, "bm25": NaN}', '"prior": {"dense": true, "bm25": 1}'),
                 )
             ),
         )

@@ -1,12 +1,10 @@
 """The best continuations of a step, against sorting every candidate in log space."""
 
-import math
-
 import pytest
 import torch
 from torch import Tensor
 
-from openbook.rag import continuations, marginal
+from openbook.rag import marginal
 from openbook.rag.continuations import best_continuations
 
 GROUPS, K, BEAMS, VOCABULARY = 3, 4, 5, 700
@@ -42,16 +40,6 @@ def test_they_are_those_that_sorting_all_candidates_finds(spread: float) -> None
             assert torch.allclose(found.log_probs[g, n].double(), of_passages, atol=1e-3, rtol=1e-5)
 
 
-def test_what_is_too_unlikely_for_a_number_is_still_ranked() -> None:
-    """After two tokens that are all but certain, the third best is e^-200 and the fourth e^-300."""
-    logits = torch.full((1, 1, 1, 400), -500.0)
-    logits[0, 0, 0, [7, 8, 9, 10]] = torch.tensor([0.0, -1.0, -200.0, -300.0])
-    found = best_continuations(logits, torch.zeros(1, 1), torch.zeros(1, 1), 4)
-    assert found.tokens.tolist() == [[7, 8, 9, 10]]
-    certain = math.log(1 + math.exp(-1))
-    assert found.scores[0].tolist() == pytest.approx([-certain, -1 - certain, -200 - certain, -300 - certain])
-
-
 def test_hypotheses_far_behind_lose_no_digits() -> None:
     logits, log_prior, scores = a_step(2, 1.0)
     scores[:, 1:] -= 500.0
@@ -81,12 +69,3 @@ def test_an_excluded_token_leaves_the_others_their_probability(spread: float) ->
     found = best_continuations(logits, log_prior, scores, 10, excluded=best)
     assert not (found.tokens == best).any()
     assert torch.allclose(found.scores.double(), exact.flatten(1).topk(10, dim=1).values, atol=1e-4)
-
-
-def test_pieces_hold_the_largest_wherever_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(continuations, "PIECE", 8)
-    values = torch.zeros(1, 100)
-    for places in ([96, 97, 98, 99], [0, 1, 2, 3], [7, 8, 50, 99]):
-        values.zero_()
-        values[0, places] = torch.tensor([4.0, 3.0, 2.0, 1.0])
-        assert continuations._largest(values, 4)[1].tolist() == [places]

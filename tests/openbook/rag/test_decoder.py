@@ -121,20 +121,6 @@ def test_a_branch_goes_its_own_way(start: Start, model: Any, source: tuple[Tenso
     assert torch.allclose(log_probs(again)[0, 3], full_pass(model, source, 1, [2, 50, 60]), atol=1e-9)
 
 
-@torch.no_grad()
-def test_a_branch_may_have_rows_that_do_not_stand_together(
-    start: Start, model: Any, source: tuple[Tensor, Tensor]
-) -> None:
-    state = start()
-    said = walk(state, 2)
-    branch = state.branch([2, 0])
-    assert torch.equal(branch.logits, state.logits[[2, 0]])
-    branch.advance(torch.arange(BEAMS).expand(2, BEAMS), torch.full((2, BEAMS), 50))
-    for place, row in enumerate([2, 0]):
-        expected = full_pass(model, source, row, [2, *said[row][1], 50])
-        assert torch.allclose(log_probs(branch)[place, 1], expected, atol=1e-9)
-
-
 def test_only_bart_itself_is_stepped_by_its_own_code(tiny: Subject, tiny_t5: Subject) -> None:
     assert can_step(tiny.checkpoint.generator)
     assert not can_step(tiny_t5.checkpoint.generator)

@@ -48,13 +48,6 @@ def assert_each_as_alone(
         assert_same(found, engine.answer([question], snapshot, options)[0])
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda one: f"{one.model}-{one.decoding}-{one.num_beams}")
-def test_short_and_long_questions_are_answered_as_each_alone(
-    engine: RagEngine, snapshot: IndexSnapshot, options: AnswerOptions
-) -> None:
-    assert_each_as_alone(engine, snapshot, [*SUBJECTS, " ".join(SUBJECTS), SUBJECTS[0]], options)
-
-
 @given(questions=st.lists(question_texts, min_size=2, max_size=6), options=st.sampled_from(OPTIONS))
 @settings(max_examples=12, deadline=None, derandomize=True)
 def test_whatever_is_asked_together_is_answered_as_each_alone(
@@ -85,24 +78,6 @@ def test_targets_are_scored_together_as_each_alone(
             assert one.posterior == pytest.approx(other.posterior, abs=1e-4)
 
 
-def test_many_questions_take_as_many_steps_as_the_longest_answer_alone(
-    engine: RagEngine, snapshot: IndexSnapshot
-) -> None:
-    options = AnswerOptions(num_beams=2, max_new_tokens=6)
-
-    def steps(*questions: str) -> int:
-        calls = 0
-
-        def count() -> None:
-            nonlocal calls
-            calls += 1
-
-        engine.answer(questions, snapshot, options, count)
-        return calls
-
-    assert steps(*SUBJECTS) == max(steps(question) for question in SUBJECTS)
-
-
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda one: f"{one.model}-{one.decoding}-{one.num_beams}")
 def test_an_abandoned_question_leaves_and_the_others_are_answered_as_alone(
     engine: RagEngine, snapshot: IndexSnapshot, options: AnswerOptions
@@ -118,25 +93,6 @@ def test_an_abandoned_question_leaves_and_the_others_are_answered_as_alone(
     assert calls > 5
     for number in (1, 3, 4):
         assert_same(together[number], engine.answer([SUBJECTS[number]], snapshot, options)[0])
-
-
-def test_an_abandoned_question_is_not_scored_by_every_passage(engine: RagEngine, snapshot: IndexSnapshot) -> None:
-    """RAG-Sequence's thorough decoding scores a question's candidates when the search has ended."""
-    options = AnswerOptions(n_docs=3, model="sequence", num_beams=2, max_new_tokens=4)
-
-    def steps(gone: tuple[int, ...]) -> int:
-        calls = 0
-
-        def count() -> tuple[int, ...]:
-            nonlocal calls
-            calls += 1
-            # only when the search, of as many steps as an answer has tokens, is over
-            return gone if calls > 2 + options.max_new_tokens else ()
-
-        engine.answer(SUBJECTS, snapshot, options, count)
-        return calls
-
-    assert steps(()) - steps((0, 2)) >= 2
 
 
 def test_an_error_fails_the_whole_batch(engine: RagEngine, snapshot: IndexSnapshot) -> None:

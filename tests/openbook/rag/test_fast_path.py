@@ -9,17 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
-from transformers import BartForConditionalGeneration
 
 from openbook.entities import Hypothesis
 from openbook.errors import SettingInvalid
-from openbook.rag import linear
 from openbook.rag.attention import attend, hide
-from openbook.rag.bart_decoder import BartDecoder
 from openbook.rag.checkpoint import choose_dtype, load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
-from openbook.rag.linear import Int8Linear, auto_type
+from openbook.rag.linear import auto_type
 from openbook.rag.packed_encoder import PackedEncoder, pad_states
 from tests.openbook.rag.conftest import Case, Subject, make_case
 
@@ -58,21 +54,6 @@ def test_the_encoder_gives_transformers_states_without_its_padding(request: pyte
             alone = model.get_encoder()(input_ids=torch.tensor([row])).last_hidden_state[0]
             assert torch.allclose(of_row[: len(row)], alone, atol=1e-9)
             assert not of_row[len(row) :].any()
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_an_answer_does_not_depend_on_what_it_was_batched_with(tiny: Subject, mode: str) -> None:
-    """Questions of very different lengths, together and alone."""
-    cases = [make_case(seed, 4, longest=longest) for seed, longest in ((1, 4), (2, 90), (3, 30), (4, 8))]
-    together = answers(tiny, *cases, mode=mode)
-    backwards = answers(tiny, *reversed(cases), mode=mode)[::-1]
-    for case, one, other in zip(cases, together, backwards, strict=True):
-        (alone,) = answers(tiny, case, mode=mode)
-        assert one.token_ids == other.token_ids == alone.token_ids
-        assert one.log_prob == pytest.approx(alone.log_prob, abs=1e-4)
-        assert other.log_prob == pytest.approx(alone.log_prob, abs=1e-4)
-        for column, exact in zip(one.posterior, alone.posterior, strict=True):
-            assert column == pytest.approx(exact, abs=1e-4)
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
@@ -119,17 +100,6 @@ def test_answers_are_the_same_on_a_processor_without_units(
         assert one.log_prob == pytest.approx(another.log_prob, abs=tolerance)
 
 
-def test_in_int8_encoder_and_decoder_multiply_bytes(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "FEW_WEIGHTS", 0)
-    model = load_checkpoint(tiny_checkpoint).generator
-    encoder, decoder = PackedEncoder(model, int8=True), BartDecoder(model, int8=True)
-    products = [product for layer in encoder._layers for product in layer]
-    products += [value for layer in decoder.layers for value in vars(layer).values() if callable(value)]
-    products = [one for one in products if not isinstance(one, torch.nn.Module)]
-    assert len(products) == 4 * len(encoder._layers) + 7 * len(decoder.layers)
-    assert {type(one) for one in [*products, decoder.words]} == {Int8Linear}
-
-
 def test_int8_is_refused_where_it_is_not(tiny_t5: Subject) -> None:
     with pytest.raises(SettingInvalid, match="BART"):
         EncoderDecoder(replace(tiny_t5.checkpoint, int8=True))
@@ -148,17 +118,6 @@ def test_a_generator_that_keeps_no_weights_answers_the_same(tiny: Subject, tiny_
     assert one == other
 
 
-def test_another_activation_than_gelu_is_the_models_own(tiny: Subject) -> None:
-    """Only gelu is part of a product; the others are applied after it."""
-    config = type(tiny.exact.config)(**{**tiny.exact.config.to_dict(), "activation_function": "relu"})
-    torch.manual_seed(0)
-    model = BartForConditionalGeneration(config).eval().double()
-    (states,) = PackedEncoder(model)([[5, 6, 7, 8]])
-    with torch.no_grad():
-        expected = model.get_encoder()(input_ids=torch.tensor([[5, 6, 7, 8]])).last_hidden_state
-    assert torch.allclose(states, expected[0], atol=1e-9)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("n_queries", [1, 3, 80])
 def test_both_ways_of_attention_are_one(n_queries: int, dtype: torch.dtype) -> None:
@@ -170,22 +129,6 @@ def test_both_ways_of_attention_are_one(n_queries: int, dtype: torch.dtype) -> N
         exact = torch.softmax(queries.double() @ keys.double().mT / 4 + bias.double(), dim=-1) @ values.double()
         error = (attend(queries, keys, values, bias).double() - exact).abs().max()
         assert float(error) < (1e-5 if dtype == torch.float32 else 0.03)
-
-
-def test_few_queries_and_bfloat16_have_two_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    fused = []
-    real = F.scaled_dot_product_attention
-
-    def counted(queries: torch.Tensor, *rest: Any, **more: Any) -> torch.Tensor:
-        fused.append((queries.dtype, queries.shape[2]))
-        return real(queries, *rest, **more)
-
-    monkeypatch.setattr(F, "scaled_dot_product_attention", counted)
-    for dtype in (torch.float32, torch.bfloat16):
-        for n_queries in (1, 63, 64, 200):
-            keys, values = torch.randn(2, 1, 2, 70, 8).to(dtype)
-            attend(torch.randn(1, 2, n_queries, 8).to(dtype), keys, values)
-    assert fused == [(torch.float32, 64), (torch.float32, 200)]
 
 
 @pytest.mark.gpu

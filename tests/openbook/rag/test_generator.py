@@ -3,13 +3,11 @@
 from pathlib import Path
 
 import pytest
-import torch
 
 from openbook.entities import Passage
-from openbook.errors import InvalidRequest
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
-from tests.openbook.rag.conftest import Subject, make_case
+from tests.openbook.rag.conftest import Subject
 
 PERU = Passage("1", "President of Peru", "the president of peru is chile .")
 
@@ -39,22 +37,6 @@ def test_an_input_of_exactly_the_limit_is_left_alone(tiny: Subject) -> None:
     more = Passage("1", "sea", " ".join(["red"] * (limit - overhead + 1)))
     assert tiny.generator.input_ids("who", exact) == tiny.generator.input_ids("who", more)
     assert len(tiny.generator.input_ids("who", exact)) == limit
-
-
-def test_a_question_that_leaves_no_room_for_a_passage_is_refused_rather_than_cut(tiny: Subject) -> None:
-    with pytest.raises(InvalidRequest, match="no room for a passage"):
-        tiny.generator.input_ids("who " * 500, PERU)
-
-
-def test_padding_is_masked_and_changes_no_state(tiny: Subject) -> None:
-    short, long = make_case(1, 2, longest=5), make_case(2, 2, longest=80)
-    together = tiny.generator.encode([short.question, long.question], [short.passages, long.passages])
-    alone = tiny.generator.encode([short.question], [short.passages])
-    assert together.states.shape[0] == 4
-    for row in range(2):
-        length = int(alone.mask[row].sum())
-        assert int(together.mask[row].sum()) == length
-        assert torch.allclose(together.states[row, :length], alone.states[row, :length], atol=1e-4)
 
 
 def test_a_target_is_labelled_as_training_would_label_it(tiny: Subject, tiny_bart: Subject) -> None:

@@ -1,9 +1,7 @@
 """Both retrievers at once: a weighted sum of the two scores of a passage is its doc_score."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +11,8 @@ from numpy.typing import NDArray
 from openbook.entities import AnswerOptions, Passage, PriorWeights
 from openbook.errors import InvalidRequest, NotCalibrated, RetrieverUnavailable
 from openbook.indexing.bm25_publish import add_bm25
-from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
-from openbook.rag.retriever import Bm25Retriever, DenseRetriever, HybridRetriever, QuestionEncoder
+from openbook.rag.retriever import Bm25Retriever, HybridRetriever, QuestionEncoder
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.checkpoints import WORDS
@@ -128,23 +125,6 @@ def test_a_candidate_of_either_search_has_both_scores(
     assert apart or share == 0.1, "some passages are to come from one search alone"
 
 
-@pytest.mark.parametrize("n_docs", [1, 7, 50, 80])
-def test_a_weight_of_0_leaves_the_other_retriever(encoder: QuestionEncoder, large: IndexSnapshot, n_docs: int) -> None:
-    vectors = encoder.encode(QUESTIONS)
-    # as wide as the hybrid's own search
-    changes = (("efSearch", N_ROWS),) if large.info.index_type == "hnsw" else ()
-    dense = DenseRetriever().search(QUESTIONS, vectors, large, n_docs, changes)
-    hybrid = HybridRetriever(PriorWeights(1, 0)).search(QUESTIONS, vectors, large, n_docs, changes)
-    assert [found.passages for found in hybrid] == [found.passages for found in dense]
-    for one, other in zip(hybrid, dense, strict=True):
-        # the sum of one row may depend on how many are summed together
-        assert one.doc_scores == pytest.approx(other.doc_scores, rel=1e-12)
-    bm25 = Bm25Retriever().search(QUESTIONS, vectors, large, n_docs)
-    hybrid = HybridRetriever(PriorWeights(0, 1)).search(QUESTIONS, vectors, large, n_docs, changes)
-    assert [replace(found, coverage=()) for found in hybrid] == bm25
-    assert all(0 <= share <= 1 for found in hybrid for share in found.coverage)
-
-
 def test_an_answer_reads_the_weighed_prior(tiny: Subject, calibrated: RagEngine, small: IndexSnapshot) -> None:
     """RAG-Token's log-probs, against the plain loops over the same passages and scores."""
     question, options = QUESTIONS[0], AnswerOptions(n_docs=5, num_beams=1, max_new_tokens=6, retriever="hybrid")
@@ -162,28 +142,6 @@ def test_an_answer_reads_the_weighed_prior(tiny: Subject, calibrated: RagEngine,
         assert target.log_prob == pytest.approx(reference.rag_token_log_prob(ids), abs=1e-3)
 
 
-def test_questions_together_find_what_each_finds_alone(calibrated: RagEngine, large: IndexSnapshot) -> None:
-    together = calibrated.retrieve(QUESTIONS, large, HYBRID)
-    for question, found in zip(QUESTIONS, together, strict=True):
-        (alone,) = calibrated.retrieve([question], large, HYBRID)
-        assert [one.passage for one in found.passages] == [one.passage for one in alone.passages]
-        assert [one.prior for one in found.passages] == pytest.approx([one.prior for one in alone.passages], abs=1e-4)
-
-
-def test_auto_is_hybrid_where_version_and_checkpoint_can_and_dense_elsewhere(
-    engine: RagEngine, calibrated: RagEngine, small: IndexSnapshot, snapshot: IndexSnapshot
-) -> None:
-    asked = AnswerOptions(n_docs=3, retriever="auto")
-    used = {
-        (able is calibrated, worded is small): able.retrieve(["who"], worded, asked)[0].source.retriever
-        for able in (engine, calibrated)
-        for worded in (snapshot, small)
-    }
-    assert used == {
-        (False, False): "dense", (False, True): "dense", (True, False): "dense", (True, True): "hybrid"
-    }  # fmt: skip
-
-
 def test_what_lacks_a_part_of_it_is_refused_with_the_command_that_makes_it(
     engine: RagEngine, calibrated: RagEngine, small: IndexSnapshot, snapshot: IndexSnapshot
 ) -> None:
@@ -195,9 +153,10 @@ def test_what_lacks_a_part_of_it_is_refused_with_the_command_that_makes_it(
         calibrated.retrieve(["who"], small, replace(HYBRID, n_docs=13))
 
 
-def test_a_folder_gives_its_prior_to_the_engine(folder: Path) -> None:
-    facts = json.loads((folder / "openbook.json").read_text()) if (folder / "openbook.json").is_file() else {}
-    facts = {"format": 1, "name": "tiny"} | facts
-    assert RagEngine(load_checkpoint(folder)).facts.prior is None
-    (folder / "openbook.json").write_text(json.dumps(facts | {"prior": {"dense": 0.8, "bm25": 0.45}}))
-    assert RagEngine(load_checkpoint(folder)).facts.prior == WEIGHTS
+def test_bm25_alone_finds_the_best_first_with_its_scores(small: IndexSnapshot) -> None:
+    found = Bm25Retriever().search(QUESTIONS[:2], np.empty((0, 0), dtype=np.float32), small, 4)
+    for question, of_question in zip(QUESTIONS, found, strict=False):
+        scores = small.bm25().scores(question)
+        assert of_question.doc_scores == pytest.approx(sorted(scores.tolist(), reverse=True)[:4])
+        assert of_question.doc_scores == tuple(scores[list(of_question.rows)].tolist())
+        assert of_question.passages == small.passages(of_question.rows)

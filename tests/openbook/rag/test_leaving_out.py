@@ -7,14 +7,7 @@ from typing import Any
 
 import pytest
 
-from openbook.entities import (
-    Answer,
-    AnswerOptions,
-    IndexVersion,
-    RetrievedPassages,
-    Source,
-    StageSeconds,
-)
+from openbook.entities import Answer, AnswerOptions, IndexVersion, RetrievedPassages, Source, StageSeconds
 from openbook.errors import InvalidRequest
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine, Searched
@@ -70,11 +63,8 @@ def without(case: Case, k: int) -> Case:
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(map(str, way.values())))
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_leaving_one_out_is_a_fresh_answer_over_the_others(
-    engines: Engines, kind: str, way: dict[str, Any], seed: int
-) -> None:
-    engine, cases = engines(kind), [make_case(10 * seed + number, 4, longest=20) for number in range(2)]
+def test_leaving_one_out_is_a_fresh_answer_over_the_others(engines: Engines, kind: str, way: dict[str, Any]) -> None:
+    engine, cases = engines(kind), [make_case(10 + number, 4, longest=20) for number in range(2)]
     plain = answers(engine, *cases, **way)
     for case, before, asked in zip(cases, plain, answers(engine, *cases, leave_one_out=True, **way), strict=True):
         assert asked.text == before.text

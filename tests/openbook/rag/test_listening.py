@@ -2,16 +2,14 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openbook.entities import AnswerOptions, AnswerToken, Retrieval
-from openbook.rag import decoding
 from openbook.rag.engine import RagEngine
 from openbook.rag.listening import Listener
 from openbook.storage.snapshot import IndexSnapshot
-from tests.openbook.rag.test_engine_together import OPTIONS, SUBJECTS, assert_same, question_texts
+from tests.openbook.rag.test_engine_together import SUBJECTS, assert_same, question_texts
 
 GREEDY = AnswerOptions(num_beams=1, max_new_tokens=8)
 BEAMS = AnswerOptions(num_beams=4, max_new_tokens=8, num_answers=4)
@@ -98,11 +96,3 @@ def test_no_token_is_told_of_an_answer_that_will_be_withheld(engine: RagEngine, 
     assert (len(withheld.retrievals), len(withheld.tokens)) == (1, 0)
     assert tuple(given_.tokens) == answers[1].tokens
     assert [token.text for token in answers[0].tokens] == [token.text for token in answers[1].tokens]
-
-
-def test_a_question_that_nobody_hears_is_not_asked_what_is_certain(
-    engine: RagEngine, snapshot: IndexSnapshot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(decoding, "_certain")
-    for options in OPTIONS:
-        assert engine.answer(SUBJECTS, snapshot, options)

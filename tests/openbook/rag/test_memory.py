@@ -7,7 +7,6 @@ import torch
 
 from openbook.entities import Hypothesis
 from openbook.rag import bart_decoder, continuations, decoding
-from openbook.rag.bart_decoder import BartState
 from tests.openbook.rag.conftest import Hypotheses, Subject, make_case
 
 MODES = {"token": ("token", "thorough"), "thorough": ("sequence", "thorough"), "fast": ("sequence", "fast")}
@@ -75,16 +74,3 @@ def test_candidates_too_unlikely_for_a_float32_are_the_same_in_groups(monkeypatc
     assert torch.equal(in_groups.tokens, at_once.tokens)
     assert torch.equal(in_groups.sources, at_once.sources)
     assert torch.allclose(in_groups.scores, at_once.scores)
-
-
-@torch.no_grad()
-def test_the_cache_grows_with_the_tokens_that_beams_hold_and_no_others(tiny: Subject) -> None:
-    """Beams that all continue the first one share all but their last token."""
-    encoded, _ = tiny.encode(make_case(304, 2))
-    state = tiny.generator.start(encoded)
-    assert isinstance(state, BartState)
-    for step in range(60):
-        first_beam = torch.zeros(2, 8, dtype=torch.long)
-        state.advance(first_beam, torch.arange(40, 48).expand(2, -1) + step)
-    slots = state._cache.shape[2]
-    assert 61 + 7 <= slots <= 2 * (61 + 2 * 8)

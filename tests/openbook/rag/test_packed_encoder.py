@@ -17,23 +17,18 @@ from transformers import (
     XLMRobertaModel,
 )
 
-from openbook.entities import AnswerOptions
 from openbook.errors import SettingInvalid
-from openbook.plugins.generators.composing import compose
 from openbook.rag import packed_encoder
 from openbook.rag.checkpoint import load_checkpoint
-from openbook.rag.engine import RagEngine
 from openbook.rag.open_generator import open_generator
-from openbook.rag.packed_encoder import PackedEncoder, can_pack, pad_states
+from openbook.rag.packed_encoder import PackedEncoder, can_pack
 from openbook.rag.pointer import Pointer
 from openbook.rag.reader_wording import Window
 from openbook.rag.span_networks import PackedReader, TransformersReader
-from openbook.storage.snapshot import IndexSnapshot
-from tests.fixtures.checkpoints import diversify
-from tests.fixtures.readers import FAMILIES, PACKED, POSITIONS, SHAPE
+from tests.fixtures.checkpoints import SHAPE, diversify
+from tests.fixtures.readers import FAMILIES, PACKED, POSITIONS
 
 LENGTHS = (7, POSITIONS, 3, 60, 7, 130, 1, 129)
-QUESTION = "who is the president of peru ?"
 
 
 def some_rows(vocabulary: int = 90) -> list[list[int]]:
@@ -107,13 +102,6 @@ def test_a_row_does_not_depend_on_its_batch_its_order_or_the_passes(
         assert torch.allclose(states, encoder([row])[0], atol=1e-5)
 
 
-def test_so_many_tokens_are_read_at_a_time_and_no_more() -> None:
-    lengths = [5, 3000, 4000, 4000, 9000, 1]
-    parts = list(packed_encoder._passes(lengths))
-    assert parts == [[5, 0, 1, 2], [3], [4]]
-    assert list(packed_encoder._passes([])) == []
-
-
 def test_lower_precisions_are_as_near_as_their_digits(reader: Any) -> None:
     rows = some_rows()
     wanted = PackedEncoder(reader)(rows)
@@ -140,12 +128,6 @@ def test_weights_are_given_away(tiny_readers: dict[str, Path]) -> None:
         left = [name for name, one in model.named_parameters() if ".layer." in name and one.numel() and one.ndim > 1]
         assert left == []
         assert (model.get_input_embeddings().weight.numel() == 0) is ("dtype" in more)
-
-
-def test_states_are_padded_behind_their_end() -> None:
-    states, mask = pad_states([torch.ones(2, 3), torch.ones(4, 3)])
-    assert mask.tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]]
-    assert states.sum(dim=-1).tolist() == [[3, 3, 0, 0], [3, 3, 3, 3]]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -176,28 +158,3 @@ def test_windows_have_the_starts_and_ends_of_transformers(
     for one, other in zip(lower._network(windows), expected(windows), strict=True):
         assert one.dtype == torch.float32
         assert float((one - other).norm() / other.norm()) < tolerance
-
-
-@pytest.mark.parametrize("family", PACKED)
-def test_int8_is_the_same_of_weights_that_are_stored_in_int8(
-    family: str, tiny_readers: dict[str, Path], tiny_checkpoint: Path, snapshot: IndexSnapshot, tmp_path: Path
-) -> None:
-    for folder, weights in (("plain", None), ("small", "int8")):
-        compose(
-            tmp_path / folder,
-            reader=str(tiny_readers[family]),
-            question_encoder=str(tiny_checkpoint),
-            weights=weights,  # type: ignore[arg-type]
-        )
-    read = [open_generator(load_checkpoint(tmp_path / folder, dtype="int8")) for folder in ("plain", "small")]
-    windows = [Window(tuple(row), (0,) * len(row), 0, 0, len(row)) for row in some_rows()]
-    # products round once; the words of the second are rounded as well
-    words = [PackedEncoder(load_checkpoint(tmp_path / "small").generator, int8=True)(some_rows()) for _ in range(2)]
-    assert error(words[0], words[1]) == 0
-    assert all(isinstance(one, Pointer) for one in read)
-    found = [one._network(windows) for one in read]  # type: ignore[attr-defined]
-    assert error(found[1], found[0]) < 0.1
-    (answer,) = RagEngine(load_checkpoint(tmp_path / "small", dtype="int8"), keep_weights=False).answer(
-        [QUESTION], snapshot, AnswerOptions(model="sequence")
-    )
-    assert answer.text

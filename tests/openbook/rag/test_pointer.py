@@ -179,26 +179,6 @@ def test_probabilities_posteriors_and_steps_are_those_of_the_listing(
                 assert column == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_batch_gives_each_question_what_it_has_alone(mpnet: Read, model: ModelKind) -> None:
-    cases = [make_case(seed, 3) for seed in (1, 2, 3)]
-    together = mpnet.decode(*cases, model=model, num_answers=5)
-    for case, found in zip(cases, together, strict=True):
-        (alone,) = mpnet.decode(case, model=model, num_answers=5)
-        assert [one.token_ids for one in found] == [one.token_ids for one in alone]
-        assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in alone], abs=1e-5)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_another_order_of_the_passages_gives_the_same_answers(mpnet: Read, model: ModelKind) -> None:
-    case = make_case(6, 4)
-    turned = Case(case.question, case.passages[::-1], case.doc_scores[::-1])
-    (found,), (other,) = (mpnet.decode(one, model=model, num_answers=5) for one in (case, turned))
-    assert [one.token_ids for one in found] == [one.token_ids for one in other]
-    assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in other], abs=1e-6)
-    assert found[0].posterior[-1] == pytest.approx(other[0].posterior[-1][::-1], abs=1e-6)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_windows_of_a_short_passage_are_the_pair_of_its_tokenizer(
     reads: Callable[[str], Read], family: str
@@ -303,14 +283,6 @@ def test_a_long_answer_is_cut_where_the_question_says(mpnet: Read) -> None:
     assert all(one.token_ids[-1] != mpnet.generator.eos for one in found)
 
 
-def test_passages_without_words_leave_the_empty_answer(mpnet: Read) -> None:
-    ((only,),) = mpnet.decode(Case(QUESTION, (Passage("1", "", ""),), (0.0,)))
-    assert only.token_ids == (mpnet.generator.eos,)
-    assert only.log_prob == pytest.approx(0.0)
-    assert only.quote is not None
-    assert only.quote.text == ""
-
-
 # --- the engine -------------------------------------------------------------------------------------------
 
 
@@ -320,9 +292,7 @@ def test_the_engine_answers_from_the_passages_that_it_finds(
 ) -> None:
     (answer,) = pointing.answer([QUESTION], snapshot, AnswerOptions(model=model, num_answers=3))
     case = Case(
-        QUESTION,
-        tuple(one.passage for one in answer.passages),
-        tuple(one.doc_score for one in answer.passages),
+        QUESTION, tuple(one.passage for one in answer.passages), tuple(one.doc_score for one in answer.passages)
     )
     (expected,) = mpnet.decode(case, model=model, num_answers=3, max_new_tokens=32)
     assert [one.text for one in answer.answers] == [one.quote.text for one in expected if one.quote is not None]

@@ -11,17 +11,14 @@ from openbook.entities import AnswerOptions, Hypothesis
 from openbook.rag import decoding, reading_ahead
 from openbook.rag.bart_decoder import BartState
 from openbook.rag.decoder import DecoderState
-from openbook.rag.engine import RagEngine
 from openbook.rag.generator import Generator
 from openbook.rag.guessing import MOST_GUESSED
 from openbook.rag.marginal import doc_log_prior
-from openbook.rag.reading_ahead import MOST_ROWS, PATIENCE, ReadingAhead
+from openbook.rag.reading_ahead import PATIENCE, ReadingAhead
 from openbook.rag.transformers_state import TransformersState
-from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.causal import write_causal
 from tests.openbook.plugins.generators.test_causal_exact import Causal, read
 from tests.openbook.rag.conftest import Case, Subject, make_case
-from tests.openbook.rag.test_listening import GREEDY, Heard
 from tests.reference.reference import Found
 
 MAX_NEW_TOKENS = 9
@@ -198,26 +195,6 @@ def test_wrong_guesses_are_soon_no_more_made(reader: Reader, steps: list[int], m
     assert PATIENCE < wrong <= PATIENCE + MOST_GUESSED
 
 
-def test_many_passages_and_many_questions_are_read_token_by_token(
-    reader: Reader, steps: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reading_ahead, "MOST_ROWS", 9)
-    monkeypatch.setattr(reader.generator, "shortest_answer", 8)
-    guesses = [7] * MOST_GUESSED
-    monkeypatch.setattr(reading_ahead, "guess", lambda said, texts, weights, ends, most: guesses[:most])
-    for n_docs, widest in ((1, 1 + MOST_GUESSED), (3, 3), (4, 2)):
-        steps.clear()
-        reader.answer(make_case(61, n_docs), [()] * n_docs)
-        assert max(steps) == widest
-    steps.clear()
-    reader.answer(make_case(61, 5), [()] * 5)
-    encoded = reader.generator.encode(["a", "b"], [make_case(61, 1).passages] * 2)
-    start = reader.generator.start(encoded)
-    decoding.decode(reader.generator, start, torch.zeros(2, 1), AnswerOptions(max_new_tokens=4), texts=[(), ()])
-    assert not steps, "they are stepped as any search"
-    assert MOST_ROWS >= 10 * (1 + MOST_GUESSED), "the usual five or ten passages are read ahead in full"
-
-
 @every("tiny", "tiny_t5", "llama")
 def test_a_branch_begins_behind_what_the_search_chose(reader: Reader) -> None:
     case = make_case(61, 2)
@@ -240,18 +217,3 @@ def test_a_branch_begins_behind_what_the_search_chose(reader: Reader) -> None:
             other.advance(source[:1], torch.full((1, 1), 12))
             assert torch.allclose(branch.logits, other.logits, atol=1e-4)
         assert torch.allclose(ahead.logits, plain.logits, atol=1e-4)
-
-
-def test_a_listener_hears_each_token_once_and_in_order(
-    engine: RagEngine, snapshot: IndexSnapshot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (answer,) = engine.answer(["peru"], snapshot, GREEDY)
-    ids = engine._generator.tokenizer.convert_tokens_to_ids([token.text.strip() for token in answer.tokens])
-    monkeypatch.setattr(
-        reading_ahead, "guess", lambda said, texts, weights, ends, most: ids[len(said) : len(said) + most]
-    )
-    heard = Heard()
-    (again,) = engine.answer(["peru"], snapshot, GREEDY, heard.between_steps, {0: heard.listener})
-    assert tuple(heard.tokens) == again.tokens
-    assert [token.text for token in again.tokens] == [token.text for token in answer.tokens]
-    assert heard.steps == [3 + number for number in range(len(answer.tokens))]

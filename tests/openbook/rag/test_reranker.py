@@ -16,16 +16,11 @@ from openbook.entities import AnswerOptions, Passage, RetrievedPassages
 from openbook.errors import CheckpointInvalid, DeadlineExceeded, InvalidRequest, RetrieverUnavailable
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.rag.engine import RagEngine
-from openbook.rag.reranker import TOKENS_A_BATCH, Reranker, batches, load_reranker
+from openbook.rag.reranker import Reranker, load_reranker
 from openbook.rag.retriever import CANDIDATES, QuestionEncoder, RerankedRetriever
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
-from tests.fixtures.checkpoints import (
-    WORDS,
-    byte_pair_tokenizer,
-    diversify,
-    write_reranker,
-)
+from tests.fixtures.checkpoints import WORDS, byte_pair_tokenizer, diversify, write_reranker
 from tests.fixtures.indexes import publish_tiny, tiny_vectors
 from tests.fixtures.readers import tokenizer_of
 from tests.openbook.rag.conftest import Subject
@@ -148,15 +143,6 @@ def test_it_computes_in_the_precision_that_is_asked_for(tiny_reranker: Path, pas
     assert torch.equal(torch.tensor(rounded), torch.tensor(rounded).bfloat16().double())
 
 
-@pytest.mark.parametrize("lengths", [[5] * 4000, [512] * 40, [9000, 3, 9000], [1, 100, 4096, 4097, 8192]])
-def test_a_batch_holds_so_many_tokens_or_one_pair(lengths: list[int]) -> None:
-    made = list(batches(lengths))
-    assert sorted(row for batch in made for row in batch) == list(range(len(lengths)))
-    for batch in made:
-        assert len(batch) * max(lengths[row] for row in batch) <= TOKENS_A_BATCH or len(batch) == 1
-    assert len(made) <= 2 * sum(lengths) / TOKENS_A_BATCH + 2
-
-
 def candidates(question: str, vector: NDArray[np.float32], snapshot: IndexSnapshot, n_docs: int) -> list[int]:
     """The rows that may be found, from both scores of all rows."""
     most = max(n_docs, CANDIDATES)
@@ -169,11 +155,7 @@ def candidates(question: str, vector: NDArray[np.float32], snapshot: IndexSnapsh
 
 @pytest.mark.parametrize("n_docs", [1, 5, 60])
 def test_the_best_candidates_of_the_cross_encoder_are_found(
-    tiny: Subject,
-    expected_logits: dict[str, list[float]],
-    reranker: Reranker,
-    snapshot: IndexSnapshot,
-    n_docs: int,
+    tiny: Subject, expected_logits: dict[str, list[float]], reranker: Reranker, snapshot: IndexSnapshot, n_docs: int
 ) -> None:
     vectors = QuestionEncoder(tiny.checkpoint).encode(QUESTIONS)
     found = RerankedRetriever(reranker).search(QUESTIONS, vectors, snapshot, n_docs)

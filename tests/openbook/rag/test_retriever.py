@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from openbook.errors import InvalidRequest
 from openbook.rag.retriever import DenseRetriever, QuestionEncoder
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
@@ -91,23 +90,3 @@ def test_the_order_is_that_of_the_exact_products_where_the_index_rounds(
     assert found.doc_scores == pytest.approx(sorted(exact, reverse=True), abs=1e-9)
     assert found.rows != tuple(snapshot.search(encoder.encode(["who"]), 12)[0]), "the index is to be misled"
     snapshot.close()
-
-
-def test_more_passages_than_the_index_holds_are_refused(encoder: QuestionEncoder, snapshot: IndexSnapshot) -> None:
-    with pytest.raises(InvalidRequest, match="13 passages") as refused:
-        DenseRetriever().search(["who"], encoder.encode(["who"]), snapshot, 13)
-    assert refused.value.data["n_passages"] == 12
-
-
-def test_versions_answer_with_their_own_passages(encoder: QuestionEncoder, tiny_indexes: Path) -> None:
-    store = IndexStore(tiny_indexes)
-    texts = {}
-    for version in ("tiny-2016", "tiny-2018"):
-        snapshot = store.open(version)
-        (found,) = DenseRetriever().search(
-            ["who is the president of peru"], encoder.encode(["who is the president of peru"]), snapshot, 12
-        )
-        texts[version] = {passage.passage_id: passage.text for passage in found.passages}
-        snapshot.close()
-    assert "chile" in texts["tiny-2016"]["peru"]
-    assert "nepal" in texts["tiny-2018"]["peru"]

@@ -135,9 +135,7 @@ def test_the_order_of_the_passages_changes_nothing(reference: SpanReference, dic
     order = list(range(len(reference.passages)))
     dice.shuffle(order)
     other = replace(
-        reference,
-        passages=[reference.passages[k] for k in order],
-        prior=[reference.prior[k] for k in order],
+        reference, passages=[reference.passages[k] for k in order], prior=[reference.prior[k] for k in order]
     )
     for model in MODELS:
         expected = {words: pytest.approx(one, abs=1e-9) for words, one in found_by(*tree_of(reference), model).items()}

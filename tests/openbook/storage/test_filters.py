@@ -13,13 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openbook.entities import MetadataType
-from openbook.errors import (
-    FilterFieldUnknown,
-    FilterInvalid,
-    FilterMatchesNothing,
-    FilterTypeWrong,
-    IndexNotResident,
-)
+from openbook.errors import FilterFieldUnknown, FilterInvalid, FilterMatchesNothing, FilterTypeWrong, IndexNotResident
 from openbook.storage.filters import MOST_DEPTH, Filtering, as_json, parse_filter
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import RICH_FORMAT
@@ -164,15 +158,10 @@ def compared(field: object = "id", operator: object = "==", value: object = "a")
     ("given_filter", "place", "reason"),
     [
         (None, "filter", "must be a JSON object"),
-        ({}, "filter.conditions", "is required"),
         ({"field": "id", "value": 1}, "filter.operator", "is required"),
         (compared() | {"valeu": 1}, "filter.valeu", "there is no such field beside"),
-        (compared() | {"conditions": []}, "filter.conditions", "there is no such field beside"),
         (compared(operator="="), "filter.operator", "must be one of ==, !=, >, >=, <, <=, in, not in"),
-        (compared(operator=["=="]), "filter.operator", "must be one of"),
-        (compared(field=3), "filter.field", "must be a string"),
         (compared(value=["a"]), "filter.value", "lists go with in and not in"),
-        (compared(value={}), "filter.value", "must be a single value"),
         (compared(operator="in"), "filter.value", "must be a list"),
         (compared(operator="in", value=[["a"]]), "filter.value[0]", "must be a single value"),
         (compared(operator="in", value=["a"] * 1001), "filter.value", "at most 1,000 values"),
@@ -181,7 +170,6 @@ def compared(field: object = "id", operator: object = "==", value: object = "a")
         (compared(value=float("nan")), "filter.value", "must be a number of at most 1e308"),
         (compared(operator="in", value=[-(10**5000)]), "filter.value[0]", "must be a number"),
         ({"operator": "XOR", "conditions": [compared()]}, "filter.operator", "must be one of AND, OR, NOT"),
-        ({"operator": "AND", "conditions": []}, "filter.conditions", "a list of 1 to 64"),
         ({"operator": "AND", "conditions": [compared(), 7]}, "filter.conditions[1]", "must be a JSON object"),
         ({"operator": "OR", "conditions": [compared()] * 64}, "filter", "has 65 conditions; at most 64"),
         (nested(MOST_DEPTH + 1), "filter" + ".conditions[0]" * (MOST_DEPTH - 1), "nested more than 8 deep"),
@@ -214,19 +202,14 @@ def test_an_unknown_field_lists_what_there_is() -> None:
     ("field", "operator", "value", "reason"),
     [
         ("meta.pages", "==", "3", "is of type integer: it takes an integer of 64 bits, not '3'"),
-        ("meta.pages", ">", 3.0, "is of type integer"),
         ("meta.pages", "==", 2**63, "is of type integer"),
-        ("meta.pages", "==", True, "is of type integer"),
         ("meta.price", "<", "3", "is of type number: it takes a number"),
-        ("meta.price", "==", False, "is of type number"),
         ("meta.sold", "==", 1, "is of type boolean: it takes true or false, not 1"),
         ("meta.sold", ">", True, "is of type boolean: it has no order"),
-        ("meta.tags", ">", "a", "is of type strings: it has no order"),
         ("meta.tags", "in", ["a", 1], "is of type strings: it takes a string, which one of its strings must be, not 1"),
         ("title", ">=", "a", "is of type string: it has no order; use ==, !=, in or not in"),
         ("id", "==", 7, "is of type string: it takes a string, not 7"),
         ("published", ">", "yesterday", "is of type date: it takes a date such as 2018-12-20"),
-        ("published", ">", 2018, "is of type date"),
         ("published", "==", "9999-12-31T23:59:59-01:00", "is of type date"),
     ],
 )

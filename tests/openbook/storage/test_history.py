@@ -1,5 +1,3 @@
-import errno
-import io
 import json
 import multiprocessing
 import os
@@ -103,14 +101,6 @@ def test_lines_are_found_whatever_the_blocks(
         assert kept.last(wanted) == tuple(reversed(records))[:wanted]
 
 
-def test_only_the_end_of_a_long_history_is_read(tmp_path: Path) -> None:
-    kept = SwapHistory(tmp_path)
-    with (tmp_path / HISTORY).open("wb") as file:
-        file.truncate(1 << 34)
-    kept.append(numbered(7))
-    assert numbers(kept.last(1)) == [7]
-
-
 def append_many(folder: Path, first: int) -> None:
     kept = SwapHistory(folder)
     for number in range(first, first + 25):
@@ -159,20 +149,3 @@ def test_a_sparse_file_does_not_keep_a_reader_for_hours(tmp_path: Path, monkeypa
         file.truncate(1 << 42)
     SwapHistory(tmp_path).append(numbered(2))
     assert numbers(SwapHistory(tmp_path).last(5)) == [2]
-
-
-def test_a_history_that_stops_being_readable_gives_what_was_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class BadDisk(io.BytesIO):
-        def read(self, size: int | None = -1) -> bytes:
-            if self.tell() == 0:
-                raise OSError(errno.EIO, "bad disk")
-            return super().read(size)
-
-    for number in range(4):
-        SwapHistory(tmp_path).append(numbered(number))
-    content = (tmp_path / HISTORY).read_bytes()
-    monkeypatch.setattr(history, "BLOCK_BYTES", len(content) * 3 // 4 + 1)
-    monkeypatch.setattr(history, "reading", lambda path: BadDisk(content))
-    assert numbers(SwapHistory(tmp_path).last(4)) == [3, 2, 1]

@@ -14,15 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openbook.entities import Passage
-from openbook.errors import (
-    IndexCorrupt,
-    IndexExists,
-    IndexInUse,
-    NoIndexes,
-    OpenbookError,
-    SourceInvalid,
-    UnknownIndex,
-)
+from openbook.errors import IndexCorrupt, IndexExists, IndexInUse, NoIndexes, OpenbookError, SourceInvalid, UnknownIndex
 from openbook.storage import current, durable, index_store, workplace
 from openbook.storage.faiss_index import IndexType
 from openbook.storage.index_store import IndexStore, check_version_name
@@ -546,10 +538,7 @@ def test_a_deletion_waits_for_current_and_current_for_a_deletion(
 
 
 def test_a_version_that_is_being_published_is_not_deleted(store: IndexStore) -> None:
-    with (
-        workplace.building(store.folder, "tiny-2018"),
-        pytest.raises(IndexInUse, match="it is being published"),
-    ):
+    with workplace.building(store.folder, "tiny-2018"), pytest.raises(IndexInUse, match="it is being published"):
         delete_version(store, "tiny-2018")
     (store.folder / ".building-tiny-2018-0123abcd").mkdir()
     delete_version(store, "tiny-2018")

@@ -96,17 +96,10 @@ GOOD_FILE = {"bytes": 1, "sha256": "a" * 64}
     ("changed", "said"),
     [
         ({"n_passages": 0}, "n_passages: Input should be greater"),
-        ({"n_passages": True}, "n_passages"),
-        ({"dimension": -1}, "dimension: Input should be greater"),
         ({"index_type": "annoy"}, "'annoy' is none of flat, hnsw"),
         ({"snapshot_date": "20 December 2018"}, "is no date"),
         ({"search": {"efSearch": 0}}, "search.efSearch: Input should be greater"),
         ({"files": {"index.faiss": GOOD_FILE}}, "files.passages.arrow: Field required"),
-        ({"files": {"index.faiss": GOOD_FILE, "passages.arrow": {"bytes": 1}}}, "sha256: Field required"),
-        (
-            {"files": {"index.faiss": GOOD_FILE, "passages.arrow": {**GOOD_FILE, "bytes": -1}}},
-            "bytes: Input should be greater",
-        ),
         (
             {"files": {"index.faiss": GOOD_FILE, "passages.arrow": {**GOOD_FILE, "sha256": "A" * 64}}},
             "sha256: String should match",
@@ -135,13 +128,10 @@ def test_a_date_is_written_in_one_way(text: str, expected: bool) -> None:
     ("changed", "said"),
     [
         ({"passages_format": 0}, "passages_format: Input should be"),
-        ({"passages_format": 3}, "passages_format: Input should be"),
-        ({"passages_format": True}, "passages_format"),
         ({"metadata": {"a": "string"}}, "metadata: passages of format 1 have none"),
         ({"passages_format": 2, "metadata": {"a": "text"}}, "metadata.a: Input should be"),
         ({"passages_format": 2, "metadata": {"a.b": "string"}}, "metadata.a.b"),
         ({"passages_format": 2, "metadata": {f"f{n}": "string" for n in range(65)}}, "at most 64"),
-        ({"passages_format": 2, "metadata": ["a"]}, "metadata"),
     ],
 )
 def test_a_declaration_that_cannot_be_is_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:

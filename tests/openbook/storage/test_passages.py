@@ -74,23 +74,6 @@ def test_garbage_is_unreadable(path: Path, content: bytes) -> None:
         opened(path)
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"id": ["1"], "title": ["t"]},
-        {"id": ["1"], "text": ["x"], "title": ["t"]},
-        {"id": [1], "title": ["t"], "text": ["x"]},
-        {"id": ["1"], "title": ["t"], "text": ["x"], "extra": ["y"]},
-    ],
-)
-def test_other_columns_are_refused(path: Path, columns: dict[str, list[object]]) -> None:
-    table = pa.table(columns)
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    with pytest.raises(IndexCorrupt, match="its columns are"):
-        opened(path)
-
-
 def test_a_passage_without_text_is_refused(path: Path) -> None:
     table = pa.table({"id": ["1"], "title": ["t"], "text": pa.array([None], pa.string())})
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
@@ -232,14 +215,9 @@ def test_a_damaged_offset_of_a_new_column_is_an_error(rich_path: Path, name: str
     ("changed", "said"),
     [
         ({"url": "javascript:alert(1)"}, "url: 'javascript:alert"),
-        ({"url": "https://a b"}, "url"),
-        ({"url": "http://"}, "url"),
-        ({"url": "https://[::1"}, "url"),
         ({"url": "https://a/" + "b" * 2048}, "url"),
         ({"section": ""}, "section: it has 0"),
         ({"published": "20.12.2018"}, "published"),
-        ({"published": "2018-12-20T10:00:00+02:00"}, "published"),
-        ({"published": "2018-13-20"}, "published"),
         ({"metadata": (("b", 1), ("a", 1))}, "not sorted"),
         ({"metadata": (("a", 1), ("a", 2))}, "twice"),
         ({"metadata": (("a-b", 1),)}, "'a-b' is no name"),

@@ -119,10 +119,6 @@ def test_a_walk_that_meets_few_of_the_allowed_rows_gives_way_to_comparing_with_a
     assert (found[:, :, None] == expected[:, None, :]).any(axis=1).mean() > 0.95
 
 
-def test_no_row_is_found_where_none_is_allowed(snapshot: IndexSnapshot) -> None:
-    assert snapshot.search(drawn(2), 3, allowed=np.zeros(N, dtype=bool)).shape == (2, 0)
-
-
 @pytest.mark.parametrize("number", range(len(LOSSLESS + LOSSY)), ids=LOSSLESS + LOSSY)
 def test_codes_propose_rows_that_are_near(store: IndexStore, number: int) -> None:
     """Fewer candidates than rows are allowed, so that the codes decide which are scored."""

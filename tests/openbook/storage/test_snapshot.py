@@ -9,12 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from openbook.entities import Passage
-from openbook.errors import (
-    IndexCorrupt,
-    IndexIncompatible,
-    IndexNotResident,
-    InvalidRequest,
-)
+from openbook.errors import IndexCorrupt, IndexIncompatible, IndexNotResident, InvalidRequest
 from openbook.storage.faiss_index import IndexType
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import sealed
@@ -80,8 +75,8 @@ def test_a_sound_index_passes_the_canary(tmp_path: Path, index_type: IndexType, 
     store.open("tiny-2016").warm()
 
 
-@pytest.mark.parametrize("index_type", ["flat", "hnsw"])
-def test_opening_and_closing_leaks_no_descriptor_and_no_mapping(tmp_path: Path, index_type: IndexType) -> None:
+@pytest.mark.parametrize("index_type", ["flat", "hnsw", "IVF2,Flat"])
+def test_opening_and_closing_leaks_no_descriptor_and_no_mapping(tmp_path: Path, index_type: str) -> None:
     store = IndexStore(tmp_path)
     publish_tiny(store, "tiny-2016", index_type=index_type)
 

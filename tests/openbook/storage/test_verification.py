@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from openbook.errors import (
-    IndexCorrupt,
-)
+from openbook.errors import IndexCorrupt
 from openbook.storage.durable import sha256_of
 from openbook.storage.faiss_index import FaissIndex
 from openbook.storage.index_store import IndexStore

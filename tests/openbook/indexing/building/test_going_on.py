@@ -4,14 +4,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from openbook.entities import IndexInfo, Passage
 from openbook.errors import BuildDiffers, IndexExists, IndexTooLarge, SourceInvalid
 from openbook.indexing.building import estimating, reading
 from openbook.indexing.building.journal import Journal
-from openbook.indexing.building.shards import VectorRows
 from openbook.indexing.building.work_folder import locked, unfinished, work_place
 from openbook.indexing.index_builder import BuildOptions, BuildReport, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
@@ -145,13 +143,3 @@ def test_a_line_of_the_journal_that_was_cut_is_dropped(tmp_path: Path) -> None:
     assert again.entries == [{"a": 1}]
     again.write({"c": 3})
     assert [json.loads(line) for line in path.read_text().splitlines()] == [{"a": 1}, {"c": 3}]
-
-
-def test_rows_are_a_numpy_array_that_keeps_its_place(tmp_path: Path) -> None:
-    rows = VectorRows(tmp_path / "v.npy", 5, 3, "float16")
-    sha256 = rows.write(2, np.ones((2, 3), dtype=np.float32))
-    rows.close()
-    again = VectorRows(tmp_path / "v.npy", 5, 3, "float16")
-    assert again.sha256(2, 2) == sha256
-    assert again.mapped()[1:4].tolist() == [[0, 0, 0], [1, 1, 1], [1, 1, 1]]
-    again.close()

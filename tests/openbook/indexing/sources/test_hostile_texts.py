@@ -14,49 +14,15 @@ from openbook.indexing.passage_writing import write_passages
 from openbook.indexing.sources import open_source
 from openbook.indexing.sources.folder import file_readers
 from openbook.indexing.sources.folder_file import FolderFile
-from openbook.indexing.sources.headings import Headings
 from openbook.indexing.sources.markdown import FRONT_MATTER, read_markdown
 from tests.openbook.indexing.sources.test_folder import pdf
 
 # Pieces of which front matter is made, sound and odd.
-TAGS = [
-    "",
-    "!!bool ",
-    "!!int ",
-    "!!float ",
-    "!!timestamp ",
-    "!!binary ",
-    "!!set ",
-    "!!omap ",
-    "!!null ",
-    "!!str ",
-    "!x ",
-]
+KINDS = ("bool", "int", "float", "timestamp", "binary", "set", "omap", "null", "str")
+TAGS = ["", *(f"!!{kind} " for kind in KINDS), "!x "]
 VALUES = ["maybe", "''", "1_0", "0x", "0b", "-", ".inf", ".nan", "1:1:1", "2018-13-01", "2018-01-01 10:00:00 +99:99"]
-VALUES += [
-    "&a [*a]",
-    "*a",
-    "{a: 1}",
-    "[x, [y]]",
-    '"\\uD800"',
-    '"\\0"',
-    "|\n  text",
-    "? k\n: v",
-    "9" * 5000,
-    "0001-01-01",
-]
-VALUES += [
-    "0001-01-01 00:00:00 +12:00",
-    "[2018-01-01, true, 1.5]",
-    "<<: {a: 1}",
-    "=",
-    "~",
-    "%",
-    "@",
-    "`",
-    "--- x",
-    "\t",
-]
+VALUES += ["&a [*a]", "*a", "{a: 1}", "[x, [y]]", '"\\uD800"', '"\\0"', "|\n  text", "? k\n: v", "9" * 5000, "--- x"]
+VALUES += ["0001-01-01 00:00:00 +12:00", "[2018-01-01, true, 1.5]", "<<: {a: 1}", *"=~%@`\t", "0001-01-01"]
 NAMES = ["title", "url", "date", "tags", "draft", "my key", "1", "path", "page", "_", "é", "a" * 100, "? [a]", "<<"]
 fields = st.tuples(st.sampled_from(NAMES), st.sampled_from(TAGS), st.sampled_from(VALUES)).map(
     lambda one: f"{one[0]}: {one[1]}{one[2]}"
@@ -107,16 +73,6 @@ def test_long_headings_cost_neither_time_nor_space(tmp_path: Path) -> None:
     assert len(found) == 20_000
     assert max(len(one.section or "") for one in found) <= MOST_SECTION
     assert (tmp_path / ".passages").stat().st_size < 3500 * len(found)
-
-
-def test_headings_are_remembered_no_longer_than_a_section_may_be() -> None:
-    headings = Headings()
-    assert headings.below(1, "a") == "a"
-    assert headings.below(2, "b" * 3000) == ("a > " + "b" * 3000)[:MOST_SECTION]
-    assert headings.below(3, "c") == ("a > " + "b" * 3000)[:MOST_SECTION]
-    assert headings.below(2, "") == "a"
-    assert headings.below(2, "d") == "a > d"
-    assert sum(len(joined) for _, joined in headings._above) <= 2 * MOST_SECTION
 
 
 def mutated(content: bytes, seed: int) -> bytes:

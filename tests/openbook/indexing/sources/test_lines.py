@@ -109,10 +109,7 @@ def test_a_passage_is_not_split_and_what_surrounds_it_ignored(tmp_path: Path, li
         (b'{"id": "2", "text": "t"}', "title is missing"),
         (b'{"title": "A"}', "text is missing"),
         (b'{"id": null, "title": "A", "text": "t"}', "id is no string"),
-        (b'{"id": true, "title": "A", "text": "t"}', "id is no string"),
-        (b'{"id": "2", "title": "A", "text": ["t"]}', "text is no string"),
         (b'{"id": "2", "title": "A", "text": " \\n"}', "text is empty"),
-        (b'{"title": "A", "text": ""}', "text is empty"),
         (b'{"id": "2", "title": "A", "text": "\\ud800"}', "text holds half of a surrogate pair"),
         (b'{"id": "2", "title": "\xff", "text": "t"}', "not UTF-8"),
         (
@@ -125,15 +122,11 @@ def test_a_passage_is_not_split_and_what_surrounds_it_ignored(tmp_path: Path, li
         ),
         (json.dumps({"title": "A" * 1025, "text": "t"}).encode(), "title has 1,025 characters, more than 1,024"),
         (b'{"id": "2", "title": "A", "text": "t", "url": "/relative"}', "url: '/relative' is no http"),
-        (b'{"id": "2", "title": "A", "text": "t", "url": 3}', "url is no string"),
-        (b'{"id": "2", "title": "A", "text": "t", "section": "\\ud800"}', "section holds half of a surrogate"),
         (b'{"id": "2", "title": "A", "text": "t", "published": "2018"}', "published is '2018', no date"),
         (b'{"id": "2", "title": "A", "text": "t", "metadata": []}', "metadata is no object"),
         (b'{"id": "2", "title": "A", "text": "t", "metadata": {"a": {}}}', "metadata.a is no text, number"),
-        (b'{"id": "2", "title": "A", "text": "t", "metadata": {"a": [1]}}', "metadata.a is no text, number"),
         (b'{"id": "2", "title": "A", "text": "t", "metadata": {"a": ["\\udfff"]}}', "metadata.a holds half"),
         (b'{"id": "2", "title": "A", "text": "t", "metadata": {"a": NaN}}', "metadata.a: nan is no number"),
-        (b'{"id": "2", "title": "A", "text": "t", "metadata": {"a": 9e999}}', "metadata.a: inf"),
         (b'{"id": "2", "title": "A", "text": "t", "metadata": {"a b": 1}}', "metadata: 'a b' is no name"),
         (b'{"title": "A", "text": "t", "metadata": {"a": 99999999999999999999}}', "metadata.a: .* 64 bits"),
     ],
@@ -148,12 +141,7 @@ FULL = {
     "published": "2018-12-20T12:00:00.5+02:00",
     "metadata": {"tags": ["x", "y"], "n": 3, "none": None, "ok": True},
 }
-FILLED = (
-    "https://example.org/a",
-    "One > Two",
-    "2018-12-20T10:00:00Z",
-    (("n", 3), ("ok", True), ("tags", ("x", "y"))),
-)
+FILLED = ("https://example.org/a", "One > Two", "2018-12-20T10:00:00Z", (("n", 3), ("ok", True), ("tags", ("x", "y"))))
 
 
 def test_a_line_says_where_it_is_from(tmp_path: Path) -> None:
@@ -214,14 +202,10 @@ def test_an_address_is_made_of_title_or_id_only_when_asked_for(tmp_path: Path) -
     [
         "https://a.org/",
         "{title}",
-        "ftp://{title}",
         "https://a.org/{name}",
         "https://a.org/{title!r}",
         "https://a.org/{title:>99999999}",
-        "https://a.org/{title.x}",
-        "https://a.org/{0}",
         "https://{",
-        "{}",
     ],
 )
 def test_a_template_that_makes_no_address_is_refused(tmp_path: Path, template: str) -> None:

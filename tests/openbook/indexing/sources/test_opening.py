@@ -22,16 +22,6 @@ def test_the_demo_is_named_and_knows_its_date_and_licence(name: str, date: str) 
     assert name.removeprefix("wiki-") in source.name
 
 
-def test_the_two_years_of_the_demo_differ_in_facts(
-    demo: dict[str, list[PassageBatch]],
-) -> None:
-    then, now = ([passage for batch in batches for passage in batch.passages] for batches in demo.values())
-    assert then
-    assert len({passage.passage_id for passage in then}) == len(then)
-    assert {passage.title for passage in then} & {passage.title for passage in now}
-    assert {passage.text for passage in then} != {passage.text for passage in now}
-
-
 def test_the_demo_continues_from_a_mark(demo: dict[str, list[PassageBatch]]) -> None:
     check_marks(lambda: open_source("wiki-2018"), "x", numbers=(100, -1), whole=demo["wiki-2018"])
 
