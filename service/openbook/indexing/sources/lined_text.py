@@ -1,19 +1,34 @@
 """Text as it stands: paragraphs, lists, tables and code of Markdown, in lines that `openbook.rag.blocks` reads.
 
 A paragraph and a list item have one line each, code stands between fences, and a row of a table is read with the names
-of its columns: a passage may begin between any two rows.
+of its columns: a passage may begin between any two rows. Links, images and marks of emphasis leave their words.
 """
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import pairwise
+
+from markdown_it import MarkdownIt
 
 _FENCE = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})")
 _ITEM = re.compile(r"[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]")
 _RULE = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})$")
 _CELL = re.compile(r"(?<!\\)\|")
-_QUOTED = re.compile(r" {0,3}> ?")
+_QUOTED = re.compile(r"^ {0,3}> ?")
 _EMPTY_LINES = re.compile(r"\n{3,}")
+# What begins a mark. A longer line stays as it is: brackets alone take the parser more than linear time.
+_MARK = re.compile(r"[\[<*_\\`&]")
+LONGEST_MARKED = 10_000
+# In four spaces or a tab code may stand, whose marks are its own.
+_INDENTED = re.compile(r"(?: {4}|\t)")
+# What a page has, and comments; `<version>` stands for a word that its reader fills in.
+_TAG = re.compile(
+    r"<!--.*|</?(?:a|abbr|b|br|center|cite|code|dd|del|details|div|dl|dt|em|fig\w+|font|h[1-6]|hr|i|iframe|img|input|ins|kbd"
+    r"|li|mark|ol|p|picture|pre|s|samp|section|small|source|span|strong|su[bp]|summary|t(?:able|body|[dhrt]|head)|u|ul|var"
+    r"|video)\b[^>]*>",
+    re.DOTALL | re.IGNORECASE,
+)
 # What stands below the names of columns.
 _BELOW_NAMES = frozenset("|:- \t")
 
@@ -22,6 +37,26 @@ def from_markdown(lines: Sequence[str]) -> str:
     """The text of these lines of Markdown."""
     text = "\n".join(_lines([_QUOTED.sub("", line.rstrip("\r")) for line in lines]))
     return _EMPTY_LINES.sub("\n\n", text).strip("\n")
+
+
+def words_of(marked: str) -> str:
+    """What a reader of a line of Markdown sees: no addresses, tags and marks of emphasis; code keeps its backquotes."""
+    if len(marked) > LONGEST_MARKED or not _MARK.search(marked):
+        return marked
+    parts: list[str] = []
+    for token in _inline().parseInline(marked)[0].children or []:
+        if token.type == "code_inline":
+            parts.append(f"{token.markup}{token.content}{token.markup}")
+        elif token.type == "html_inline":
+            parts.append("" if _TAG.fullmatch(token.content) else token.content)
+        else:
+            parts.append("\n" if token.type in ("softbreak", "hardbreak") else token.content)
+    return "".join(parts)
+
+
+@cache
+def _inline() -> MarkdownIt:
+    return MarkdownIt("commonmark", {"maxNesting": 20})
 
 
 def row_text(names: Sequence[str], cells: Sequence[str]) -> str:
@@ -59,7 +94,9 @@ def _lines(given: Sequence[str]) -> Iterator[str]:
             yield _joined(begun)
             begun = []
         if is_row:
-            cells = [cell.strip().replace("\\|", "|") for cell in _CELL.split(line.strip().strip("|"))]
+            cells = [
+                words_of(cell.strip().replace("\\|", "|")).strip() for cell in _CELL.split(line.strip().strip("|"))
+            ]
             if names is None:
                 names = cells
             elif not _is_below_names([line]):
@@ -82,7 +119,8 @@ def _joined(lines: Sequence[str]) -> str:
     joined = lines[0].rstrip(" \t\\")
     for before, line in pairwise(lines):
         joined += ("\n" if before.endswith(("  ", "\\")) else " ") + line.strip(" \t\\")
-    return joined
+    is_code = all(map(_INDENTED.match, lines)) and not _ITEM.match(lines[0])
+    return joined if is_code else words_of(joined).rstrip()
 
 
 def _is_below_names(lines: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@ import yaml
 from openbook.indexing.passage_fields import is_url
 from openbook.indexing.sources.folder_file import FolderFile
 from openbook.indexing.sources.headings import Headings, as_fragment
-from openbook.indexing.sources.lined_text import from_markdown
+from openbook.indexing.sources.lined_text import from_markdown, words_of
 from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.splitting import Section
 
@@ -125,7 +125,8 @@ def _heading_words(heading: re.Match[str]) -> tuple[str, str | None]:
     open_end = words.rstrip("#")
     words = words if open_end and open_end[-1] not in " \t" else open_end.rstrip()
     named = HEADING_ID.search(words)
-    return (words[: named.start()].rstrip(), as_fragment(named["id"])) if named else (words, None)
+    shown = words_of(words[: named.start()] if named else words).strip()
+    return shown, as_fragment(named["id"]) if named else None
 
 
 def _first(fields: Mapping[str, Any], names: tuple[str, ...], read: Any) -> Any:

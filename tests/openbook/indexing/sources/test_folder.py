@@ -49,8 +49,8 @@ def test_every_text_below_a_folder_is_an_article_in_the_order_of_paths(folder: P
         passage("b.txt", 0, "b", "words of b"),
         passage("deep/a.TXT", 0, "a", " ".join(["w"] * 100)),
         passage("deep/a.TXT", 1, "a", " ".join(["w"] * 30)),
-        passage("deep/er/c.md", 0, "The *sea*", "Is deep."),
-        passage("deep/er/c.md", 1, "The *sea*", "More\n\nWords.", section="More"),
+        passage("deep/er/c.md", 0, "The sea", "Is deep."),
+        passage("deep/er/c.md", 1, "The sea", "More\n\nWords.", section="More"),
         passage("deep.txt", 0, "deep", "beside the folder"),
     ]
     assert source.skipped() == {"empty": 1, "undecodable": 1, "no reader for .png": 1}
@@ -242,6 +242,56 @@ def test_a_heading_ends_before_what_closes_it(tmp_path: Path, line: str, section
     assert found[-1].section == section
 
 
+def test_marks_of_markdown_leave_their_words_and_code_stays(tmp_path: Path) -> None:
+    text = """\
+# The **[API](https://x.example)**
+
+See [it](https://x.example/a_b "A title"), ![a cat](cat.png) or <https://y.example>: `a -> [b](c)` gives <version>,
+*not* \\_this\\_, if 5 > 3 &amp; a_b_c is __set__.<br/> <!-- no -->
+
+> Quoted -> here
+
+- one <a id="x">**two**</a>
+    - three *four* 2 * 3 * 4
+
+    def __init__(self): return *args
+
+| Name | Meaning |
+|---|---|
+| `--a_b` | **on** or [off](#off) \\| none |
+
+```
+x -> **y** <b>
+```
+"""
+    (found,) = open_source(str(written(tmp_path, a__md=text))).passages()
+    assert found.title == "The API"
+    assert (
+        found.text
+        == """\
+See it, a cat or https://y.example: `a -> [b](c)` gives <version>, not _this_, if 5 > 3 & a_b_c is set.
+
+Quoted -> here
+
+- one two
+    - three four 2 * 3 * 4
+
+    def __init__(self): return *args
+
+Name: `--a_b` | Meaning: on or off | none
+
+```
+x -> **y** <b>
+```"""
+    )
+
+
+@pytest.mark.parametrize("mark", ["[", "![a", "**a", "[a](", "<!--"])
+def test_a_line_of_marks_alone_is_read_at_once(tmp_path: Path, mark: str) -> None:
+    found = list(open_source(str(written(tmp_path, a__md=mark * 300_000))).passages())
+    assert found[0].text.startswith(mark)
+
+
 @pytest.mark.parametrize("text", ["---\nText.\n---\nMore.", "---\nnever closed: yes", "--- \n"])
 def test_a_rule_of_hyphens_is_no_front_matter(tmp_path: Path, text: str) -> None:
     found = list(open_source(str(written(tmp_path, a__md=text))).passages())
@@ -293,7 +343,7 @@ def test_markdown_keeps_its_lists_tables_and_code(tmp_path: Path) -> None:
     assert first.text.split("\n\n") == [
         "A paragraph that is wrapped, but\nbroken here.\nAnd here.",
         "- An item that goes on\n- Another",
-        "code: F307 | what *it* means: a | b | now\n- code: F410\nNot a row.",
+        "code: F307 | what it means: a | b | now\n- code: F410\nNot a row.",
         "```\n# a | b\n  kept",
         "as it is\n```",
         "***",
