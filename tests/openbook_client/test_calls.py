@@ -76,25 +76,16 @@ def test_the_index_is_swapped_rolled_back_and_told_of(connect: Connect, server: 
     assert (newest.version, newest.actor, before.policy) == ("tiny-2016", "josé", "resource")
 
 
-@pytest.mark.parametrize(
-    ("begin", "arguments", "live"),
-    [("begin_swap", ("tiny-2018",), "tiny-2018"), ("begin_load", ("tiny-2018",), "tiny-2016")],
-)
-def test_a_change_can_be_begun_and_looked_at(
-    connect: Connect, server: str, begin: str, arguments: tuple[str, ...], live: str
-) -> None:
+def test_a_change_can_be_begun_and_looked_at(connect: Connect, server: str) -> None:
     client = connect(server, token=TOKEN)
-    begun = getattr(client, begin)(*arguments)
-    assert isinstance(begun, SwapProgress)
-    until(lambda: client.progress().state == "done")
-    assert get(f"{server}/index").json()["live"]["version"] == live
-
-
-def test_a_rollback_can_be_begun(connect: Connect, server: str) -> None:
-    client = connect(server, token=TOKEN)
-    client.swap("tiny-2018")
-    assert client.begin_rollback().state in ("running", "done")
-    until(lambda: client.index().live.version == "tiny-2016")
+    for begin, arguments, live in (
+        ("begin_load", ("tiny-2018",), "tiny-2016"),
+        ("begin_swap", ("tiny-2018",), "tiny-2018"),
+        ("begin_rollback", (), "tiny-2016"),
+    ):
+        assert isinstance(getattr(client, begin)(*arguments), SwapProgress)
+        until(lambda: client.progress().state == "done")
+        assert get(f"{server}/index").json()["live"]["version"] == live
 
 
 @pytest.mark.parametrize(

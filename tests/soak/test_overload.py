@@ -5,11 +5,9 @@ A client here is an asyncio stream, so that hundreds of them cost less than the 
 
 import asyncio
 import json
-import signal
 import statistics
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
@@ -17,7 +15,7 @@ import pytest
 from tests.fixtures.summary import Summary
 from tests.soak.clients import QUESTIONS, body_of
 from tests.soak.conftest import Serve
-from tests.soak.servers import Connection, Server, until
+from tests.soak.servers import Connection, Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -165,19 +163,3 @@ def test_ten_times_the_capacity_is_borne(seconds: float, server: Server, summary
     assert server.call("GET", "/readyz").status == 200
     after = asyncio.run(in_turn(server.port, 1, 2.0))
     assert {one.status for one in after} == {200}
-
-
-def test_a_service_told_to_end_under_load_finishes_what_it_holds(server: Server, summary: Summary) -> None:
-    asyncio.run(in_turn(server.port, PLACES, 1.0))
-    with ThreadPoolExecutor(1) as aside:
-        load = aside.submit(lambda: asyncio.run(in_turn(server.port, PLACES, 4.0)))
-        time.sleep(1.5)
-        server.send(signal.SIGTERM)
-        took = until(server.gone, what="the end of a server under load", limit_s=60)
-        told = load.result(60)
-    summary(f"SIGTERM under load: ended after {took:.1f} s; {sum(one.status == 200 for one in told)} answered")
-    # answered, told to come back, or never let in; nothing is half done, and no client waits
-    assert {one.status for one in told} <= {200, 503, 0}
-    answered_last = max(turn for turn, one in enumerate(told) if one.status == 200)
-    assert answered_last > 0
-    assert took < 30

@@ -1,7 +1,6 @@
 """The calls as clients see them: exact status, exact body."""
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -233,46 +232,6 @@ def test_a_swap_changes_the_answers_and_nothing_else(client: TestClient, setting
 
 def test_the_version_to_start_with_can_be_named(make_client: MakeClient) -> None:
     assert make_client(index="tiny-2018").get("/index").json()["live"]["version"] == "tiny-2018"
-
-
-def of_another_encoder(version: Path) -> None:
-    publish_tiny(IndexStore(version.parent), version.name, encoder_fingerprint="another", replace=True)
-
-
-def emptied(version: Path) -> None:
-    (version / "passages.arrow").write_bytes(b"")
-
-
-def rewritten(version: Path) -> None:
-    passages = version / "passages.arrow"
-    passages.write_bytes(passages.read_bytes().replace(b"nepal", b"chile"))
-
-
-@pytest.mark.parametrize(
-    ("damage", "body", "ended", "detail"),
-    [
-        (None, {"version": "wiki-1999"}, (404, "unknown_index"), "There is no index version 'wiki-1999'"),
-        (None, {"version": "../tiny-2018"}, (404, "unknown_index"), "'../tiny-2018' "),
-        (of_another_encoder, {"version": "tiny-2018"}, (409, "index_incompatible"), "The index 'tiny-2018' was built"),
-        (emptied, {"version": "tiny-2018"}, (500, "index_corrupt"), "'passages.arrow' of index 'tiny-2018' has 0 byte"),
-        (rewritten, {"version": "tiny-2018", "verify": "checksum"}, (500, "index_corrupt"), "'passages.arrow' of ind"),
-    ],
-)
-def test_a_swap_that_fails_leaves_the_old_index_serving(
-    client: TestClient,
-    settings: Settings,
-    damage: Callable[[Path], None] | None,
-    body: dict[str, str],
-    ended: tuple[int, str],
-    detail: str,
-) -> None:
-    if damage is not None:
-        damage(Path(settings.indexes) / "tiny-2018")
-    response = client.post("/index/swap", json=body, headers=ADMIN)
-    assert ended_with(response) == ended
-    assert response.json()["detail"].startswith(detail)
-    assert client.get("/index").json()["live"] == LIVE
-    assert client.post("/answer", json={"question": PERU}).json()["index"] == LIVE
 
 
 def test_the_policy_of_the_settings_is_for_swaps_that_name_none(make_client: MakeClient) -> None:

@@ -199,21 +199,6 @@ def test_silence_is_broken_by_comments(server: str, slow_search: SlowSearch, mon
     assert received.index(b": ping") < received.index(b"event: passages") < received.index(b"event: answer")
 
 
-def test_an_error_after_the_first_heartbeat_is_an_event(
-    server: str, slow_search: SlowSearch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(streaming, "HEARTBEAT_S", 0.05)
-    client = slow_search.ask(server, STREAM | {"n_docs": 13}, connection="close")
-    received = b""
-    while b": ping\n\n" not in received:
-        received += client.recv(65_536)
-    slow_search.go_on.set()
-    while piece := client.recv(65_536):
-        received += piece
-    assert received.count(b"event: ") == received.count(b"event: error\n") == 1
-    assert b'"code":"invalid_request"' in received
-
-
 def test_a_bug_in_the_middle_is_told_and_logged(
     make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -65,12 +65,12 @@ def test_the_usual_bounds_let_the_papers_questions_pass(make_client: MakeClient)
     assert (field, "the index 'tiny-2016' holds 12" in reason) == ("n_docs", True)
 
 
-@pytest.mark.parametrize("path", BODIES)
-def test_no_question_may_name_a_longer_time_than_the_operator(make_client: MakeClient, path: str) -> None:
+def test_no_question_may_name_a_longer_time_than_the_operator(make_client: MakeClient) -> None:
     client = make_client(timeout_s=5.0, max_timeout_s=7.5)
-    assert client.post(path, json=BODIES[path] | {"timeout_s": 7.5}).status_code == 200
-    response = client.post(path, json=BODIES[path] | {"timeout_s": 8})
-    assert refused(response) == (422, "invalid_request", [("timeout_s", "must be at most 7.5, not 8.0")])
+    for path, body in BODIES.items():
+        assert client.post(path, json=body | {"timeout_s": 7.5}).status_code == 200
+        response = client.post(path, json=body | {"timeout_s": 8})
+        assert refused(response) == (422, "invalid_request", [("timeout_s", "must be at most 7.5, not 8.0")])
 
 
 def test_the_usual_time_is_allowed_whatever_the_bound(make_client: MakeClient) -> None:

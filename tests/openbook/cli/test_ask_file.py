@@ -2,11 +2,6 @@
 
 import fcntl
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -189,26 +184,3 @@ def test_a_service_that_goes_away_ends_the_command_and_keeps_the_answers(
 
 def lines(path: Path) -> int:
     return path.read_bytes().count(b"\n")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
-def test_a_command_that_is_stopped_anywhere_goes_on_and_asks_nothing_twice(
-    service: str, tmp_path: Path, sent: signal.Signals
-) -> None:
-    questions = [{"question": f"who is the president of peru {number} ?"} for number in range(60)]
-    file, out = write(tmp_path / "questions.jsonl", questions), tmp_path / "answers.jsonl"
-    command = [sys.executable, "-m", "openbook", "ask", "--file", str(file), "--out", str(out), "--url", service]
-    stopped = 0
-    for wanted in (5, 20, 40):
-        process = subprocess.Popen(command, env=dict(os.environ), stderr=subprocess.PIPE, text=True)
-        while process.poll() is None and not (out.exists() and lines(out) >= wanted):
-            time.sleep(0.01)
-        process.send_signal(sent)
-        _, said = process.communicate(timeout=250)
-        stopped += process.returncode != 0
-        assert "Traceback" not in said
-    assert stopped >= 2
-    subprocess.run(command, env=dict(os.environ), check=True)
-    assert [one["line"] for one in read(out)] == [1, *range(3, 62)]
-    assert all("response" in one for one in read(out))

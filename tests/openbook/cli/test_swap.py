@@ -59,20 +59,10 @@ def test_swap_without_the_right_token_changes_nothing(run: Run, service: str, in
     assert IndexStore(indexes_folder).current() == "tiny-2016"
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ("open\nsesame", "holds a control character, which no HTTP header can carry"),
-        ("sesame\x7f", "holds a control character, which no HTTP header can carry"),
-        (" sesame", "begins or ends with a space, which no HTTP header keeps"),
-        ("half \ud83d", "holds half of a surrogate pair, which is no character"),
-    ],
-)
 @pytest.mark.parametrize("command", [("swap", "tiny-2018"), ("rollback",), ("load", "tiny-2018"), ("history",)])
-def test_a_token_that_no_header_carries_is_wrong_use_and_not_repeated(
-    run: Run, command: tuple[str, ...], given: str, reason: str
-) -> None:
-    ended = run("index", *command, "--url", "http://127.0.0.1:9", "--token", given)
+def test_a_token_that_no_header_carries_is_wrong_use_and_not_repeated(run: Run, command: tuple[str, ...]) -> None:
+    ended = run("index", *command, "--url", "http://127.0.0.1:9", "--token", "open\nsesame")
+    reason = "holds a control character, which no HTTP header can carry"
     assert (ended.code, ended.err) == (2, f"error [setting_invalid]: --token: {reason}\n")
 
 
@@ -98,18 +88,12 @@ def test_load_opens_and_leaves_the_live_one(run: Run, service: str, token: None)
     assert live(service) == "tiny-2016"
 
 
-@pytest.mark.parametrize(
-    ("command", "what"),
-    [(("swap", "tiny-2018"), "tiny-2018"), (("load", "tiny-2018"), "tiny-2018")],
-)
-def test_what_is_not_waited_for_says_where_to_look(
-    run: Run, service: str, token: None, command: tuple[str, ...], what: str
-) -> None:
-    ended = run("index", *command, "--url", service, "--no-wait")
+def test_what_is_not_waited_for_says_where_to_look(run: Run, service: str, token: None) -> None:
+    ended = run("index", "swap", "tiny-2018", "--url", service, "--no-wait")
     assert (ended.code, ended.out) == (0, "")
-    assert ended.err == f"{what}: begun; openbook index status tells how it goes and ends\n"
+    assert ended.err == "tiny-2018: begun; openbook index status tells how it goes and ends\n"
     until(lambda: get(f"{service}/index/swap").json()["state"] == "done")
-    assert f"{what}: done after " in run("index", "status", "--url", service).out
+    assert "tiny-2018: done after " in run("index", "status", "--url", service).out
 
 
 def test_ctrl_c_ends_the_waiting_and_not_the_swap(

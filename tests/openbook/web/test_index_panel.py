@@ -170,17 +170,6 @@ def test_a_page_that_nobody_sees_asks_nothing(server: str, open_page: OpenPage) 
     until(lambda: looks() > before, limit_s=4)
 
 
-def test_the_foot_names_source_and_licence_of_every_open_version(
-    server: str, settings: Settings, open_page: OpenPage
-) -> None:
-    page = open_page(server)
-    sources = page.locator("#sources li")
-    expect(sources).to_have_count(2)
-    assert sources.all_text_contents() == [
-        f"{version}: written for the tests. Licence: Apache-2.0." for version in ("tiny-2016", "tiny-2018")
-    ]
-
-
 def test_the_empty_page_says_what_the_book_is_and_offers_questions(server: str, open_page: OpenPage) -> None:
     page = open_page(server)
     titles = {one.title for one in tiny_passages("tiny-2016")}

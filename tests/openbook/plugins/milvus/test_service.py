@@ -102,14 +102,6 @@ def test_while_the_database_is_away_questions_are_refused_and_files_answer(clien
     assert client.get("/readyz").status_code == 200
 
 
-def test_when_the_database_is_back_the_service_is_ready_again(client: TestClient, away: Away) -> None:
-    away.set = True
-    assert ended_with(client.post("/answer", json=PINNED["/answer"])) == (503, "index_unreachable")
-    away.set = False
-    assert soon(lambda: client.get("/readyz").status_code == 200)
-    assert client.post("/answer", json=PINNED["/answer"]).json()["index"]["version"] == "tiny-2016"
-
-
 def test_a_start_without_the_database_says_why_and_keeps_trying(
     settings: Settings, engine: RagEngine, away: Away, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from openbook.errors import CurrentConflict, ShuttingDown, StoreUnreachable, UnknownIndex
+from openbook.errors import CurrentConflict, ShuttingDown, StoreUnreachable
 from openbook.plugins.objects import fsspec_store
 from openbook.plugins.objects.copying import pull, push
 from openbook.plugins.objects.fsspec_store import FsspecStore
@@ -141,29 +141,6 @@ def test_a_pull_over_a_silent_line_ends_when_it_is_told_to(s3: Line, tiny_indexe
         pull(objects, cache, "tiny-2018", report, ignore)
     assert time.monotonic() - began < 60
     s3.heal()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cut_after", [100, 1000, 5000])
-def test_a_push_over_a_line_that_is_cut_shows_no_half_version(
-    s3: Line, tiny_indexes: Path, cache: IndexStore, cut_after: int
-) -> None:
-    objects = FsspecStore(URL)
-    s3.cut_after = cut_after
-    failed = None
-    try:
-        push(objects, IndexStore(tiny_indexes), "tiny-2018", quiet)
-    except StoreUnreachable as error:
-        failed = error
-    s3.heal()
-    if failed is not None:
-        assert cut_after == 100
-        assert objects.versions() == ()
-        with pytest.raises(UnknownIndex):
-            pull(objects, cache, "tiny-2018", quiet, ignore)
-    push(objects, IndexStore(tiny_indexes), "tiny-2018", quiet)
-    pull(objects, cache, "tiny-2018", quiet, ignore)
-    cache.verify("tiny-2018")
 
 
 @pytest.mark.slow

@@ -195,18 +195,6 @@ def test_bytes_that_are_no_character_yet_are_not_sent(tiny_indexes: Path, tiny_b
         assert "".join(deltas_of("chat", heard(ai, "chat", question))) == text
 
 
-@pytest.mark.parametrize("call", BOTH)
-def test_each_part_comes_when_it_is_known(cased: openai.OpenAI, call: str, stepping: Stepping) -> None:
-    parts = iter(asked_of(cased, call, PERU, stream=True))
-    opening = [next(parts).to_dict() for _ in range(1 if call == "chat" else len(OPENING))]
-    assert any("passages" in one.get("openbook", {}) for one in opening)
-    for _ in range(2):
-        stepping.go_on(1)
-        assert len(next(parts).to_dict()["openbook"]["tokens"]) == 1
-    stepping.go_on()
-    assert list(parts)
-
-
 # --- how a stream ends -------------------------------------------------------------------------------------
 
 

@@ -79,10 +79,3 @@ def test_what_is_offered_is_answered_and_each_version_has_its_own(settings: Sett
             assert answer["evidence"]
         client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
         assert complete(client)["version"] == "tiny-2018"
-
-
-def test_a_limit_of_nothing_offers_nothing(settings: Settings) -> None:
-    checkpoint = load_checkpoint(settings.checkpoint, bare=True)
-    never = RagEngine(replace(checkpoint, facts=replace(checkpoint.facts, max_no_answer=0.0)))
-    with client_of(create_app(settings, engine=never)) as client:
-        assert complete(client)["questions"] == []
