@@ -10,7 +10,7 @@ from openbook.application.live_index import LiveIndex
 from openbook.application.swap_index import SwapIndex
 from openbook.application.telemetry import Telemetry
 from openbook.entities import AnswerOptions, IndexVersion
-from openbook.errors import DeadlineExceeded, IndexNotResident, UnknownIndex
+from openbook.errors import DeadlineExceeded, IndexNotResident
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import tiny_passages
@@ -33,18 +33,6 @@ def test_an_answer_is_the_engines_with_its_version_and_its_times(
     assert answer.source.checkpoint == engine.facts.checkpoint
     parts = answer.source.seconds
     assert 0 < parts.queue + parts.encode + parts.retrieve + parts.generate <= parts.total
-
-
-@pytest.mark.parametrize(
-    ("index", "error"), [("tiny-2018", IndexNotResident), ("wiki-1999", UnknownIndex), ("../tiny-2018", UnknownIndex)]
-)
-def test_a_question_for_another_version_than_the_live_one_is_refused(
-    answer_question: AnswerQuestion, index: str, error: type[Exception]
-) -> None:
-    with pytest.raises(error):
-        asyncio.run(answer_question.answer(QUESTION, AnswerOptions(), timeout_s=LONG, index=index))
-    answer = asyncio.run(answer_question.answer(QUESTION, AnswerOptions(), timeout_s=LONG, index="tiny-2016"))
-    assert answer.source.index.version == "tiny-2016"
 
 
 def test_the_deadline_of_a_pinned_question_covers_the_look_at_the_store(

@@ -1,7 +1,6 @@
 """One question asked of several versions at once."""
 
 import asyncio
-import itertools
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -16,15 +15,12 @@ from openbook.application.admission import WorkPool
 from openbook.application.answer_question import AnswerQuestion
 from openbook.application.comparison import Comparison, normalise
 from openbook.application.live_index import Lease, LiveIndex
-from openbook.application.telemetry import Telemetry
 from openbook.entities import Answer, AnswerOptions, AnswerText, IndexVersion, Source, StageSeconds
 from openbook.errors import DeadlineExceeded, IndexNotResident, UnknownIndex
-from openbook.rag.engine import RagEngine
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.clock import Clock
-from tests.fixtures.indexes import tiny_passages
 from tests.fixtures.replicas import Start
-from tests.openbook.application.conftest import TIMEOUT, samples
+from tests.openbook.application.conftest import TIMEOUT
 
 QUESTION = "who is the president of peru ?"
 BOTH = ("tiny-2018", "tiny-2016")
@@ -36,22 +32,6 @@ def live(start: Start) -> LiveIndex:
     replica = start(residents=2)
     replica.swap_index.load("tiny-2018").result(TIMEOUT)
     return replica.live
-
-
-def test_each_version_answers_from_its_own_text(
-    answer_question: AnswerQuestion, engine: RagEngine, live: LiveIndex, telemetry: Telemetry
-) -> None:
-    found = asyncio.run(answer_question.compare(QUESTION, OPTIONS, BOTH, timeout_s=60))
-    assert [answer.source.index.version for answer in found.answers] == list(BOTH)
-    for answer in found.answers:
-        texts = {passage.text for passage in tiny_passages(answer.source.index.version)}
-        assert {passage.passage.text for passage in answer.passages} <= texts
-        with live.lease(answer.source.index.version) as lease:
-            assert answer.answers == engine.answer([QUESTION], lease.snapshot, OPTIONS)[0].answers
-        parts = answer.source.seconds
-        assert 0 < parts.queue + parts.encode + parts.retrieve + parts.generate <= parts.total
-    assert sorted(itertools.chain(*(group.versions for group in found.groups))) == sorted(BOTH)
-    assert samples(telemetry)["openbook_answer_log_prob_count"] == 2
 
 
 def test_a_version_compared_with_itself_agrees(answer_question: AnswerQuestion) -> None:

@@ -1,6 +1,5 @@
 """Replicas over one folder: what one makes current becomes live in the other, and what cannot be does no harm."""
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -258,11 +257,3 @@ def test_a_folder_that_comes_back_as_it_was_is_no_change(
     assert soon(lambda: problem(replica) is None)
     assert looked_again()
     assert (replica.store.current(), replica.version()) == ("tiny-2016", "tiny-2018")
-
-
-def test_closing_ends_the_thread(start: Start) -> None:
-    replica = start(follow_every_s=EVERY_S)
-    assert replica.follower is not None
-    replica.follower.close()
-    replica.follower.close()
-    assert "follow-current" not in {thread.name for thread in threading.enumerate()}

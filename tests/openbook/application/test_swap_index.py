@@ -6,14 +6,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
 
 from openbook.application.live_index import LiveIndex
 from openbook.application.swap_index import SwapIndex
-from openbook.application.swap_progress import Stage, SwapProgress
 from openbook.application.telemetry import Telemetry
 from openbook.entities import IndexVersion, Passage
 from openbook.errors import (
@@ -21,8 +19,6 @@ from openbook.errors import (
     IndexCorrupt,
     IndexIncompatible,
     IndexTooLarge,
-    NoLiveIndex,
-    NothingToRollBackTo,
     OpenbookError,
     ShuttingDown,
     SwapInProgress,
@@ -299,18 +295,6 @@ def test_a_resident_whose_files_are_damaged_is_not_made_live(replica: Replica) -
     assert replica.version() == "tiny-2016"
 
 
-@two_residents
-def test_a_version_that_was_loaded_may_be_named_and_is_not_live(replica: Replica) -> None:
-    report = replica.swap_index.load("tiny-2018", verify="checksum").result(TIMEOUT)
-    assert list(report.seconds) == ["verify", "open", "warm", "total"]
-    with replica.live.lease("tiny-2018") as lease:
-        assert lease.index == IndexVersion("tiny-2018", 0, "2018-12-20")
-    assert replica.version() == replica.store.current() == "tiny-2016"
-    for version in ("tiny-2018", "tiny-2016"):
-        assert list(replica.swap_index.load(version).result(TIMEOUT).seconds) == ["verify", "total"]
-    assert replica.open_versions() == ["tiny-2016", "tiny-2018"]
-
-
 def test_a_load_that_has_no_room_is_refused_before_anything_is_read(replica: Replica) -> None:
     """To read tens of gigabytes first would drop the pages of the index that is live."""
     with pytest.raises(IndexTooLarge, match="OPENBOOK_RESIDENTS allows"):
@@ -324,20 +308,6 @@ def test_a_load_that_has_no_room_is_refused_before_anything_is_read(replica: Rep
 
 
 # --- memory ------------------------------------------------------------------------------------------------
-
-
-def test_policy_resource_retires_the_old_index_before_it_reads_the_new_one(replica: Replica) -> None:
-    with replica.live.lease() as lease:
-        swap = replica.swap_index.begin("tiny-2018", policy="resource")
-        assert soon(lambda: replica.live.now() is None)
-        with pytest.raises(NoLiveIndex, match="being replaced by 'tiny-2018'"), replica.live.lease():
-            pass
-        # longer than the drain takes between two looks: it waits for the last reader
-        time.sleep(0.1)
-        assert replica.live.now() is None
-        assert lease.snapshot.passages([0])
-    assert list(swap.result(TIMEOUT).seconds) == ["verify", "open", "drain", "warm", "flip", "current", "total"]
-    assert replica.live.now() == NEW
 
 
 def test_two_indexes_that_do_not_fit_are_refused_unless_the_old_one_goes_first(replica: Replica) -> None:
@@ -409,16 +379,6 @@ def test_after_a_restart_the_history_leads_back(replica: Replica, start: Start) 
     assert start().swap_index.rollback().result(TIMEOUT).version == "tiny-2016"
 
 
-def test_without_a_swap_there_is_nothing_to_go_back_to(replica: Replica) -> None:
-    with pytest.raises(NothingToRollBackTo, match="before 'tiny-2016'"):
-        replica.swap_index.rollback().result(TIMEOUT)
-    assert replica.open_versions() == ["tiny-2016"]
-    assert [record.outcome for record in replica.history.last(9)] == ["no_previous_index"]
-    # a history that speaks of other versions says nothing of this one
-    replica.swap_index.begin("tiny-2018").result(TIMEOUT)
-    assert replica.swap_index.rollback().result(TIMEOUT).version == "tiny-2016"
-
-
 # --- what is recorded --------------------------------------------------------------------------------------
 
 
@@ -469,25 +429,6 @@ def test_what_cannot_record_a_swap_changes_nothing_of_it(
     else:
         assert "no collector" in caplog.text
         assert outcomes(replica.history) == [("tiny-2018", "ok", 1), ("tiny-2020", "unknown_index", None)]
-
-
-def test_progress_tells_the_stage_while_it_lasts_and_how_it_ended(swap_index: SwapIndex, live: LiveIndex) -> None:
-    assert swap_index.progress() == SwapProgress()
-    with live.lease():
-        swap = swap_index.begin("tiny-2018", policy="resource", actor="ann")
-        assert reaches(swap_index, "drain")
-        early = swap_index.progress()
-        time.sleep(0.02)
-        late = swap_index.progress()
-    assert (early.state, early.version, early.previous) == ("running", "tiny-2018", "tiny-2016")
-    assert (early.policy, early.actor, early.stage, early.code) == ("resource", "ann", "drain", None)
-    assert list(early.seconds) == ["verify", "open", "drain", "total"]
-    assert late.seconds["drain"] > early.seconds["drain"]
-    report = swap.result(TIMEOUT)
-    done = swap_index.progress()
-    assert (done.state, done.stage, done.seconds, done.code) == ("done", None, report.seconds, None)
-    assert done.started_at == early.started_at
-    assert {"pull", "guard", *done.seconds} == {*get_args(Stage), "total"}
 
 
 # a database in this process has descriptors and threads of its own

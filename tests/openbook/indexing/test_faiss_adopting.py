@@ -103,7 +103,7 @@ def refused(indexes: Path, file: Path, said: str, vectors: NDArray[np.float32] =
         # DPR's own graph
         ("HNSW16", "hidden", faiss.METRIC_L2, f"L2 distances over {D + 1} dimensions, one more than the vectors have"),
         ("Flat", "vectors", faiss.METRIC_L2, "it measures distances, and a passage's score is an inner product"),
-        ("IVF8,PQ8x4", "vectors", IP, r"it is an IndexIVFPQ, and only graphs .* are taken as they are"),
+        ("IVF8,SQ8", "vectors", IP, r"it is an IndexIVFScalarQuantizer, and only graphs .* are taken as they are"),
         ("Flat", "vectors", IP, "it is an IndexFlat.*only graphs"),
         ("HNSW16,SQ8_direct", "vectors", IP, "its codes are of a kind that is not known"),
         ("HNSW16", "reversed", IP, "its rows in another order"),

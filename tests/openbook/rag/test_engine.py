@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-import torch
 
 from openbook.entities import Answer, AnswerOptions, IndexVersion, Source, StageSeconds
 from openbook.errors import InvalidRequest
@@ -34,16 +33,6 @@ def without_seconds(answers: list[Answer]) -> list[Answer]:
 def found_case(engine: RagEngine, snapshot: IndexSnapshot, n_docs: int) -> Case:
     found = engine.retrieve([QUESTION], snapshot, AnswerOptions(n_docs=n_docs))[0].passages
     return Case(QUESTION, tuple(one.passage for one in found), tuple(one.doc_score for one in found))
-
-
-def test_retrieval_alone_has_scores_priors_and_ranks(engine: RagEngine, snapshot: IndexSnapshot) -> None:
-    (found,) = engine.retrieve([QUESTION], snapshot, AnswerOptions(n_docs=4))
-    assert [one.rank for one in found.passages] == [1, 2, 3, 4]
-    scores = torch.tensor([one.doc_score for one in found.passages], dtype=torch.float64)
-    assert [one.prior for one in found.passages] == pytest.approx(scores.softmax(0).tolist(), abs=1e-6)
-    assert [one.posterior for one in found.passages] == [one.prior for one in found.passages]
-    assert all(one.answer_spans == () for one in found.passages)
-    assert found.source.seconds.retrieve > 0.0
 
 
 @pytest.mark.parametrize("num_beams", [1, 4])
