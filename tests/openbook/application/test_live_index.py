@@ -174,25 +174,6 @@ def test_a_drain_waits_until_the_files_are_closed(live: LiveIndex, monkeypatch: 
     assert live.drained(within_s=0)
 
 
-@room_for(2)
-def test_what_is_still_read_can_be_restored(live: LiveIndex, four: IndexStore) -> None:
-    live.flip(four.open("v1"))
-    with live.lease():
-        live.retire_all("It is being replaced.")
-        assert live.now() is None
-        assert live.restore()
-        assert live.now() == index("v1", 1)
-    with live.lease() as lease:
-        assert is_open(lease.snapshot)
-    live.retire_all("")
-    assert not live.restore()
-    with pytest.raises(NoLiveIndex):
-        live.check()
-    # what has been closed is opened again, under the generation that it had
-    assert live.restore(four.open("v1"))
-    assert live.now() == index("v1", 1)
-
-
 # --- whatever happens --------------------------------------------------------------------------------------
 
 

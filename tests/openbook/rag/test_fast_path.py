@@ -15,7 +15,6 @@ from openbook.errors import SettingInvalid
 from openbook.rag.attention import attend, hide
 from openbook.rag.checkpoint import choose_dtype, load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
-from openbook.rag.linear import auto_type
 from openbook.rag.packed_encoder import PackedEncoder, pad_states
 from tests.openbook.rag.conftest import Case, Subject, make_case
 
@@ -80,24 +79,6 @@ def test_a_lower_precision_answers_in_every_mode(tiny: Subject, precision: str) 
             assert hypothesis.log_prob == pytest.approx(sum(hypothesis.token_log_probs), abs=1e-3)
             for column in hypothesis.posterior:
                 assert sum(column) == pytest.approx(1.0, abs=1e-4)
-
-
-# int8 rounds to bfloat16 between products, where a last digit of a sum may round otherwise
-@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("int8", 0.02)])
-def test_answers_are_the_same_on_a_processor_without_units(
-    tiny: Subject, precision: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cases = [make_case(seed, 4, longest=longest) for seed, longest in ((1, 4), (2, 90))]
-    # int8 leaves the rest to the type of `auto`: that stays
-    rest = ("avx2", "avx512_bf16") if auto_type() == torch.bfloat16 else ("avx2",)
-    less = dict.fromkeys(rest if precision == "int8" else (), True)
-    found = []
-    for flags in (torch.cpu.get_capabilities(), less):
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda flags=flags: flags)
-        found.append(answers(with_generator(tiny, dtype=precision), *cases, mode="token beams"))
-    for one, another in zip(*found, strict=True):
-        assert one.token_ids == another.token_ids
-        assert one.log_prob == pytest.approx(another.log_prob, abs=tolerance)
 
 
 def test_int8_is_refused_where_it_is_not(tiny_t5: Subject) -> None:

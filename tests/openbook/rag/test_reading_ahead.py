@@ -175,17 +175,6 @@ def test_nothing_is_read_beyond_max_new_tokens(
         assert sum(steps) <= max(0, max_new_tokens - 1)
 
 
-def test_an_empty_answer_needs_no_step(reader: Reader, steps: list[int]) -> None:
-    empty = 0
-    for seed in range(40, 50):
-        case = make_case(seed, 3)
-        alone = reader.answer(case)
-        assert_same(reader.answer(case, [(5, *alone.token_ids)] * 3), alone)
-        if alone.token_ids == (reader.generator.eos,):
-            empty += 1
-    assert empty
-
-
 def test_wrong_guesses_are_soon_no_more_made(reader: Reader, steps: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_ahead, "guess", lambda said, texts, weights, ends, most: [ends[0]] * most)
     monkeypatch.setattr(reader.generator, "shortest_answer", 40)
