@@ -98,17 +98,3 @@ def test_a_checkpoint_without_a_threshold_refuses_calibrated_questions(reader: T
     refused = reader.post(call, json=BODIES[call] | {"abstain": "calibrated"})
     assert ended_with(refused) == (409, "not_calibrated")
     assert "has no 'no_answer'. Write it: openbook calibrate" in refused.json()["detail"]
-
-
-def test_versions_that_abstain_are_one_group_of_a_comparison(reader: TestClient) -> None:
-    body = BODIES["/compare"]
-    chances = [one["no_answer"] for one in reader.post("/compare", json=body).json()["answers"]]
-    for limit, groups in ((0, [None]), (sum(chances) / 2, None)):
-        found = reader.post("/compare", json=body | {"abstain": {"max_no_answer": limit}}).json()
-        assert [one["abstained"] for one in found["answers"]] == [chance > limit for chance in chances]
-        if groups is not None:
-            assert [group["answer"] for group in found["groups"]] == groups
-            assert found["agree"]
-        elif chances[0] != chances[1]:
-            assert None in [group["answer"] for group in found["groups"]]
-            assert not found["agree"]

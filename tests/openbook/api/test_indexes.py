@@ -95,17 +95,6 @@ def test_a_rollback_without_a_body_is_one_with_all_defaults(serve: Serve) -> Non
     assert httpx.post(f"{server}/index/rollback", headers=ADMIN, content=b"{", timeout=60).status_code == 415
 
 
-def test_a_rollback_leads_to_the_version_before_and_twice_leads_back(serve: Serve) -> None:
-    server = serve()
-    post(f"{server}/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
-    report = post(f"{server}/index/rollback", json={}, headers=ADMIN).raise_for_status().json()
-    del report["seconds"]
-    assert report == {"version": "tiny-2016", "previous": "tiny-2018", "generation": 2, "durable": True}
-    assert post(f"{server}/index/rollback", json=LEFT_ALONE, headers=ADMIN).status_code == 202
-    until(lambda: progress(server)["state"] == "done")
-    assert live(server) == "tiny-2018"
-
-
 def test_a_version_that_was_loaded_can_be_named_and_the_live_one_stays(serve: Serve, settings: Settings) -> None:
     shutil.rmtree(Path(settings.indexes) / "tiny-2018")
     server = serve()

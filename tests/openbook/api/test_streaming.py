@@ -21,7 +21,7 @@ from openbook.api.streaming import asks_for_events
 from openbook.rag import decoding
 from openbook.settings import Settings
 from tests.fixtures.clock import Clock
-from tests.openbook.api.conftest import PERU, MakeClient, SlowSearch, connect, ended_with, get, until
+from tests.openbook.api.conftest import PERU, SlowSearch, connect, ended_with, get, until
 from tests.openbook.api.test_server import counted
 
 QUESTION: dict[str, Any] = {"question": PERU, "n_docs": 4, "max_new_tokens": 6}
@@ -197,23 +197,6 @@ def test_silence_is_broken_by_comments(server: str, slow_search: SlowSearch, mon
     while piece := client.recv(65_536):
         received += piece
     assert received.index(b": ping") < received.index(b"event: passages") < received.index(b"event: answer")
-
-
-def test_a_bug_in_the_middle_is_told_and_logged(
-    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    client = make_client()
-
-    def broken(*given: object, **named: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(decoding, "best_continuations", broken)
-    with caplog.at_level(logging.ERROR):
-        events = events_of(client.post("/answer", json=STREAM).text)
-    assert names(events) == ["passages", "error"]
-    assert events[1][1]["code"] == "internal_error"
-    assert "ZeroDivisionError" in caplog.text
-    assert "ZeroDivisionError" not in json.dumps(events)
 
 
 def test_a_service_that_ends_tells_its_streams(app: FastAPI, settings: Settings, stepping: Stepping) -> None:

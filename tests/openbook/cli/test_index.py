@@ -11,16 +11,14 @@ from openbook.storage.index_store import IndexStore
 from tests.fixtures.command_line import Run
 
 
-def test_list_marks_the_current_version(run: Run, indexes_folder: Path) -> None:
+def test_list_marks_the_current_version_and_as_json_has_the_manifests(run: Run, indexes_folder: Path) -> None:
     lines = run("index", "list", "--indexes", indexes_folder).out.splitlines()
-    assert [line.split()[:2] for line in lines if "tiny-2016" in line] == [["*", "tiny-2016"]]
-    assert [line.split()[:2] for line in lines if "tiny-2018" in line] == [["tiny-2018", "2018-12-20"]]
-
-
-def test_list_as_json_has_the_manifests(run: Run, indexes_folder: Path) -> None:
+    assert [line.split()[:2] for line in lines if "tiny-" in line] == [["*", "tiny-2016"], ["tiny-2018", "2018-12-20"]]
     listed = run("index", "list", "--indexes", indexes_folder, "--json").json
-    assert listed["current"] == "tiny-2016"
-    assert [one["version"] for one in listed["versions"]] == ["tiny-2016", "tiny-2018"]
+    assert (listed["current"], [one["version"] for one in listed["versions"]]) == (
+        "tiny-2016",
+        ["tiny-2016", "tiny-2018"],
+    )
     assert listed["versions"][0]["files"]["index.faiss"]["bytes"] > 0
 
 

@@ -195,16 +195,8 @@ def test_a_failed_swap_and_an_unservable_current_are_shown_with_their_codes() ->
 
 
 def test_what_a_terminal_would_obey_does_not_reach_it_through_the_history() -> None:
-    record = {
-        "time": "t",
-        "previous": None,
-        "version": "v",
-        "policy": "p",
-        "outcome": "ok",
-        "seconds": 0.1,
-        "actor": "\x1b[2J",
-        "replica": "here",
-    }
+    record: dict[str, Any] = dict.fromkeys(("time", "version", "policy", "outcome", "replica"), "x")
+    record |= {"previous": None, "seconds": 0.1, "actor": "\x1b[2J"}
     written = io.StringIO()
     show_history([record], Console(file=written, width=200, highlight=False))
     assert "\x1b" not in written.getvalue()

@@ -319,22 +319,6 @@ def test_facts_that_make_no_sense_are_refused(broken: Path, change: dict[str, An
         load_checkpoint(broken)
 
 
-def test_a_folder_with_something_missing_is_refused(broken: Path) -> None:
-    (broken / "generator" / "tokenizer.json").unlink()
-    (broken / "generator" / "tokenizer_config.json").unlink()
-    with pytest.raises(CheckpointInvalid, match="has no usable"):
-        load_checkpoint(broken)
-    (broken / "question_encoder" / "model.safetensors").unlink()
-    with pytest.raises(CheckpointInvalid, match="question_encoder cannot be used"):
-        load_checkpoint(broken)
-    edit(broken, lambda config: config.update(intermediate_size=32), "generator/config.json")
-    with pytest.raises(CheckpointInvalid, match="another shape"):
-        load_checkpoint(broken)
-    (broken / "generator" / "model.safetensors").unlink()
-    with pytest.raises(CheckpointInvalid, match="generator cannot be used"):
-        load_checkpoint(broken)
-
-
 def test_int8_and_an_export_are_for_other_checkpoints(tiny_causal_checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingInvalid, match="int8 is there for BART and for span readers alone"):
         load_checkpoint(tiny_causal_checkpoint, dtype="int8")

@@ -198,20 +198,6 @@ def test_bytes_that_are_no_character_yet_are_not_sent(tiny_indexes: Path, tiny_b
 # --- how a stream ends -------------------------------------------------------------------------------------
 
 
-def test_a_deadline_in_the_middle_is_the_clients_own_error(server: str, stepping: Stepping, clock: Clock) -> None:
-    with client_of(server) as ai:
-        chat = iter(asked_of(ai, "chat", PERU, stream=True, openbook={"timeout_s": 100.0}))
-        assert next(chat).to_dict()["openbook"]["passages"]
-        clock.forward(100)
-        with pytest.raises(openai.APIError, match=r"No answer within 100\.0 s") as ended:
-            list(chat)
-        assert (ended.value.code, ended.value.type, ended.value.param) == ("deadline_exceeded", "server_error", None)
-        route = 'openbook_requests_total{outcome="deadline_exceeded",route="/v1/chat/completions"}'
-        assert counted(server, route) == 1
-        stepping.go_on(1)
-        until(lambda: counted(server, "openbook_questions_running") == 0)
-
-
 def test_a_response_that_fails_says_why_and_that_it_has_failed(server: str, stepping: Stepping, clock: Clock) -> None:
     with client_of(server) as ai:
         events = []
