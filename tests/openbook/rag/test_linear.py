@@ -93,11 +93,13 @@ AMX, ARM = ("avx2", "avx512_vnni", "amx_bf16", "amx_int8"), ("neon",)
 def test_the_flags_of_a_processor_decide(
     flags: tuple[str, ...], auto: torch.dtype, bfloat16: str, int8: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    own = torch.cpu.get_capabilities()
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(flags, True))
     assert auto_type() == auto
     assert describe_products(torch.bfloat16, CPU, int8=False) == bfloat16
     assert describe_products(torch.float32, CPU, int8=True) == int8
-    # and all ways give the same
+    # and all ways that this processor has give the same: oneDNN packs no bfloat16 without AVX-512
+    packs = "packed" not in bfloat16 or own.get("avx512_bw", own.get("avx512_f", False))
     x = torch.randn(2, 70, 48)
     for gelu in (False, True):
         for dtype, in_int8, tolerance in (
@@ -105,6 +107,8 @@ def test_the_flags_of_a_processor_decide(
             (torch.bfloat16, False, 0.02),
             (torch.float32, True, 0.03),
         ):
+            if dtype == torch.bfloat16 and not packs:
+                continue
             layers = [layer.to(dtype) for layer in some_layers(64, 32)]
             exact = expected([layer.double() for layer in some_layers(64, 32)], x.double())
             product = make_linear(layers, rows=800, gelu=gelu, int8=in_int8)(x.to(dtype))
