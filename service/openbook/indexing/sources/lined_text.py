@@ -5,11 +5,13 @@ of its columns: a passage may begin between any two rows. Links, images and mark
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 from markdown_it import MarkdownIt
+from markdown_it.common.utils import normalizeReference
 
 _FENCE = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})")
 _ITEM = re.compile(r"[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]")
@@ -20,6 +22,8 @@ _EMPTY_LINES = re.compile(r"\n{3,}")
 # What begins a mark. A longer line stays as it is: brackets alone take the parser more than linear time.
 _MARK = re.compile(r"[\[<*_\\`&]")
 LONGEST_MARKED = 10_000
+# `[name]: https://x.example`: an address of links that say `[words][name]`.
+_DEFINITION = re.compile(r" {0,3}\[(?P<label>[^\[\]]{1,999})\]:[ \t]*\S")
 # In four spaces or a tab code may stand, whose marks are its own.
 _INDENTED = re.compile(r"(?: {4}|\t)")
 # What a page has, and comments; `<version>` stands for a word that its reader fills in.
@@ -33,18 +37,26 @@ _TAG = re.compile(
 _BELOW_NAMES = frozenset("|:- \t")
 
 
-def from_markdown(lines: Sequence[str]) -> str:
-    """The text of these lines of Markdown."""
-    text = "\n".join(_lines([_QUOTED.sub("", line.rstrip("\r")) for line in lines]))
+def from_markdown(lines: Sequence[str], references: Mapping[str, Any] | None = None) -> str:
+    """The text of these lines of Markdown; `references` are those of the document that they are from."""
+    text = "\n".join(_lines([_QUOTED.sub("", line.rstrip("\r")) for line in lines], references or {}))
     return _EMPTY_LINES.sub("\n\n", text).strip("\n")
 
 
-def words_of(marked: str) -> str:
+def references_of(lines: Sequence[str]) -> Mapping[str, Any]:
+    """What a document's links by name refer to."""
+    found: dict[str, Mapping[str, Any]] = {}
+    defined = [line.strip() for line in lines if len(line) <= LONGEST_MARKED and _DEFINITION.match(line)]
+    _parser().parse("\n\n".join(defined), found)
+    return found.get("references", {})
+
+
+def words_of(marked: str, references: Mapping[str, Any] | None = None) -> str:
     """What a reader of a line of Markdown sees: no addresses, tags and marks of emphasis; code keeps its backquotes."""
     if len(marked) > LONGEST_MARKED or not _MARK.search(marked):
         return marked
     parts: list[str] = []
-    for token in _inline().parseInline(marked)[0].children or []:
+    for token in _parser().parseInline(marked, {"references": references or {}})[0].children or []:
         if token.type == "code_inline":
             parts.append(f"{token.markup}{token.content}{token.markup}")
         elif token.type == "html_inline":
@@ -55,7 +67,7 @@ def words_of(marked: str) -> str:
 
 
 @cache
-def _inline() -> MarkdownIt:
+def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark", {"maxNesting": 20})
 
 
@@ -77,7 +89,7 @@ def fenced(code: str) -> str:
     return f"{fence}\n{code.strip()}\n{fence}"
 
 
-def _lines(given: Sequence[str]) -> Iterator[str]:
+def _lines(given: Sequence[str], references: Mapping[str, Any]) -> Iterator[str]:
     names: list[str] | None = None
     fence = ""
     # the lines of a paragraph or item, which the next one may continue
@@ -88,14 +100,18 @@ def _lines(given: Sequence[str]) -> Iterator[str]:
             yield line.rstrip()
             fence = "" if found and found["fence"].startswith(fence) else fence
             continue
+        defined = _DEFINITION.match(line)
+        if defined and normalizeReference(defined["label"]) in references:
+            line = ""
         is_row = "|" in line and (names is not None or _is_below_names(given[number + 1 : number + 2]))
         is_rule = _RULE.match(line) is not None
         if begun and (found or is_row or is_rule or not line.strip() or _ITEM.match(line)):
-            yield _joined(begun)
+            yield _joined(begun, references)
             begun = []
         if is_row:
             cells = [
-                words_of(cell.strip().replace("\\|", "|")).strip() for cell in _CELL.split(line.strip().strip("|"))
+                words_of(cell.strip().replace("\\|", "|"), references).strip()
+                for cell in _CELL.split(line.strip().strip("|"))
             ]
             if names is None:
                 names = cells
@@ -111,16 +127,16 @@ def _lines(given: Sequence[str]) -> Iterator[str]:
         else:
             begun.append(line)
     if begun:
-        yield _joined(begun)
+        yield _joined(begun, references)
 
 
-def _joined(lines: Sequence[str]) -> str:
+def _joined(lines: Sequence[str], references: Mapping[str, Any]) -> str:
     """A paragraph in one line, but where two spaces at its end or a backslash break one."""
     joined = lines[0].rstrip(" \t\\")
     for before, line in pairwise(lines):
         joined += ("\n" if before.endswith(("  ", "\\")) else " ") + line.strip(" \t\\")
     is_code = all(map(_INDENTED.match, lines)) and not _ITEM.match(lines[0])
-    return joined if is_code else words_of(joined).rstrip()
+    return joined if is_code else words_of(joined, references).rstrip()
 
 
 def _is_below_names(lines: Sequence[str]) -> bool:

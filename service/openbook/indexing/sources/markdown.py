@@ -9,7 +9,7 @@ import yaml
 from openbook.indexing.passage_fields import is_url
 from openbook.indexing.sources.folder_file import FolderFile
 from openbook.indexing.sources.headings import Headings, as_fragment
-from openbook.indexing.sources.lined_text import from_markdown, words_of
+from openbook.indexing.sources.lined_text import from_markdown, references_of, words_of
 from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.splitting import Section
 
@@ -111,7 +111,8 @@ def _sections(lines: list[str]) -> tuple[Section, ...]:
             parts.append((headings.below(len(heading["level"]), words), words, name, []))
         else:
             parts[-1][3].append(line)
-    texts = [(section, words, name, from_markdown(below)) for section, words, name, below in parts]
+    references = references_of(lines)
+    texts = [(section, words, name, from_markdown(below, references)) for section, words, name, below in parts]
     return tuple(
         Section(f"{words}\n\n{text}" if words else text, section, fragment=name, has_lines=True)
         for section, words, name, text in texts

@@ -249,7 +249,7 @@ def test_marks_of_markdown_leave_their_words_and_code_stays(tmp_path: Path) -> N
 See [it](https://x.example/a_b "A title"), ![a cat](cat.png) or <https://y.example>: `a -> [b](c)` gives <version>,
 *not* \\_this\\_, if 5 > 3 &amp; a_b_c is __set__.<br/> <!-- no -->
 
-> Quoted -> here
+> Quoted -> [here][1], as [said], not [x]
 
 - one <a id="x">**two**</a>
     - three *four* 2 * 3 * 4
@@ -262,7 +262,11 @@ See [it](https://x.example/a_b "A title"), ![a cat](cat.png) or <https://y.examp
 
 ```
 x -> **y** <b>
+[1]: z
 ```
+
+[1]: https://x.example/1
+[Said]: <https://x.example/2> "A title"
 """
     (found,) = open_source(str(written(tmp_path, a__md=text))).passages()
     assert found.title == "The API"
@@ -271,7 +275,7 @@ x -> **y** <b>
         == """\
 See it, a cat or https://y.example: `a -> [b](c)` gives <version>, not _this_, if 5 > 3 & a_b_c is set.
 
-Quoted -> here
+Quoted -> here, as said, not [x]
 
 - one two
     - three four 2 * 3 * 4
@@ -282,6 +286,7 @@ Name: `--a_b` | Meaning: on or off | none
 
 ```
 x -> **y** <b>
+[1]: z
 ```"""
     )
 
