@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from openbook.errors import CheckpointInvalid
 from openbook.extensions import checkpoint_folder
@@ -15,7 +18,7 @@ class Lender:
     the sha256 of each file of weights that is read from it."""
 
     checkpoint: str
-    sha256: Mapping[str, str]
+    sha256: Annotated[Mapping[str, str], Field(min_length=1)]
 
     def find(self, folder: Path) -> Path:
         """The lender of the checkpoint in `folder`. Raises CheckpointInvalid where it is missing or differs."""

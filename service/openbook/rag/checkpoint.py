@@ -23,15 +23,15 @@ package, and they are read from there (`base`). Weights are never unpickled: saf
 
 import hashlib
 import json
-import math
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 import transformers
+from pydantic import AfterValidator, AliasPath, ConfigDict, Field, TypeAdapter, ValidationError
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase, RagConfig
 
 from openbook.entities import ModelKind, PriorWeights
@@ -63,6 +63,17 @@ GENERATOR = "generator"
 READER = "reader"
 
 
+def _at(*place: str) -> Any:
+    """Where a fact stands in openbook.json."""
+    return Field(validation_alias=AliasPath(*place))
+
+
+def _weighs(prior: PriorWeights) -> PriorWeights:
+    if min(prior.dense, prior.bm25) < 0 or not (prior.dense or prior.bm25):
+        raise ValueError("needs two weights that are not negative and not both 0")
+    return prior
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What openbook.json says beyond transformers' own files. All of it may be absent.
@@ -74,20 +85,25 @@ class Facts:
     reads it. A reader's folder may leave its `question_encoder` to an installed checkpoint.
     """
 
+    __pydantic_config__: ClassVar = ConfigDict(allow_inf_nan=False)
+
     name: str
     kind: str = "rag"
-    encoder_name: str | None = None
-    encoder_fingerprint: str | None = None
+    encoder_name: Annotated[str | None, _at("passage_encoder", "name")] = None
+    encoder_fingerprint: Annotated[str | None, _at("passage_encoder", "fingerprint")] = None
     uncased: bool | None = None
     base: BaseTensors | None = None
-    prior: PriorWeights | None = None
+    prior: Annotated[PriorWeights, AfterValidator(_weighs)] | None = None
     model: ModelKind | None = None
-    max_no_answer: float | None = None
-    no_answer: NoAnswerWeights | None = None
-    prior_scale: float = 1.0
+    max_no_answer: Annotated[float | None, _at("no_answer", "threshold"), Field(ge=0, le=1)] = None
+    no_answer: Annotated[NoAnswerWeights | None, _at("no_answer", "weights")] = None
+    prior_scale: Annotated[float, Field(gt=0)] = 1.0
     prompt: Any = None
     reader: ReaderFacts | None = None
     question_encoder: Lender | None = None
+
+
+_FACTS = TypeAdapter(Facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,94 +350,19 @@ def read_facts(folder: Path) -> Facts:
             raise CheckpointInvalid(
                 checkpoint=str(folder), reason=f"{FACTS_FILE} has format {content['format']!r}, this version reads 1."
             )
-        encoder = content.get("passage_encoder") or {}
-        base, kind = content.get("base"), content.get("kind", "rag")
-        known = [*OWN_KINDS, *extensions(KINDS)]
+        kind, known = content.get("kind", "rag"), [*OWN_KINDS, *extensions(KINDS)]
         if kind not in known:
             raise ValueError(f"kind is one of {', '.join(known)}, and is {kind!r}")
-        return Facts(
-            name=content["name"],
-            kind=kind,
-            encoder_name=encoder.get("name"),
-            encoder_fingerprint=encoder.get("fingerprint"),
-            uncased=content.get("uncased"),
-            base=None if base is None else BaseTensors(**base),
-            prior=_read_prior(content.get("prior")),
-            model=_read_model(content.get("model")),
-            max_no_answer=_read_threshold(content.get("no_answer")),
-            no_answer=_read_no_answer(content.get("no_answer")),
-            prior_scale=_read_scale(content.get("prior_scale")),
-            prompt=content.get("prompt"),
-            question_encoder=_read_lender(content.get("question_encoder")),
-            reader=ReaderFacts.parse(content.get("reader")) if kind == "reader" else None,
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        # a reader may leave all of it to the defaults
+        content["reader"] = (content.get("reader") or {}) if kind == "reader" else None
+        said = {name: value for name, value in content.items() if value is not None}
+        return _FACTS.validate_json(json.dumps(said), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        reason = f"{FACTS_FILE}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise CheckpointInvalid(checkpoint=str(folder), reason=reason) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"{FACTS_FILE}: {error!r}") from error
-
-
-def _read_prior(content: Any) -> PriorWeights | None:
-    """Raises ValueError or AttributeError for weights that make no prior."""
-    if content is None:
-        return None
-    prior = PriorWeights(**content)
-    weights = astuple(prior)
-    if not all(_is_number(one) and one >= 0 for one in weights) or not any(weights):
-        raise ValueError(f"prior needs two weights, finite, not negative and not both 0, and has {content}")
-    return prior
-
-
-def _read_scale(content: Any) -> float:
-    """Raises ValueError for what cannot multiply a score."""
-    if content is None:
-        return 1.0
-    if not (_is_number(content) and content > 0):
-        raise ValueError(f"prior_scale is a number above 0, and is {content!r}")
-    return float(content)
-
-
-def _read_lender(content: Any) -> Lender | None:
-    """Raises ValueError or TypeError for what names no checkpoint."""
-    if content is None:
-        return None
-    lender = Lender(**content)
-    if not (isinstance(lender.checkpoint, str) and lender.sha256 and isinstance(lender.sha256, dict)):
-        raise ValueError(f"question_encoder needs a checkpoint and the sha256 of its weights, and has {content}")
-    return lender
-
-
-def _read_model(content: Any) -> ModelKind | None:
-    """Raises ValueError for no model of ours."""
-    for model in get_args(ModelKind):
-        if content == model:
-            return model  # type: ignore[no-any-return]
-    if content is None:
-        return None
-    raise ValueError(f"model is one of {get_args(ModelKind)}, and is {content!r}")
-
-
-def _read_threshold(content: Any) -> float | None:
-    """Raises ValueError, KeyError or TypeError for what holds no probability."""
-    if content is None:
-        return None
-    threshold = content["threshold"]
-    if not (_is_number(threshold) and 0 <= threshold <= 1):
-        raise ValueError(f"no_answer needs a threshold from 0 to 1, and has {content}")
-    return float(threshold)
-
-
-def _read_no_answer(content: Any) -> NoAnswerWeights | None:
-    """Raises ValueError or AttributeError for weights that make no probability."""
-    if content is None or content.get("weights") is None:
-        return None
-    weights = content["weights"]
-    if weights.keys() != NoAnswerWeights.__annotations__.keys() or not all(map(_is_number, weights.values())):
-        needed = ", ".join(NoAnswerWeights.__annotations__)
-        raise ValueError(f"no_answer needs the finite weights {needed} that openbook calibrate fits, and has {weights}")
-    return NoAnswerWeights(**weights)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def read_tokenizer(folder: Path, name: str, config: Any = None) -> PreTrainedTokenizerBase:

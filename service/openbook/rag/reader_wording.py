@@ -15,10 +15,11 @@ span, so that each span stands whole in one of them.
 import string
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import ConfigDict, Field
 from torch import Tensor
 
 from openbook.entities import Passage
@@ -34,31 +35,15 @@ _LOWER = {ord(upper): lower for upper, lower in zip(string.ascii_uppercase, stri
 
 @dataclass(frozen=True, slots=True)
 class ReaderFacts:
-    """What `openbook.json` says of a reader. `parse` checks it."""
+    """What `openbook.json` says of a reader."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     normalisation: Normalisation = "passage"
-    title_separator: str = TITLE_SEPARATOR
-    longest_span: int = 64
-    longest_question: int = 64
-    longest_input: int = 384
-
-    @classmethod
-    def parse(cls, content: Any) -> "ReaderFacts":
-        """Raises ValueError for what describes no reader, and says why."""
-        facts = cls(**(content or {}))
-        if facts.normalisation not in get_args(Normalisation):
-            raise ValueError(f"normalisation is one of {get_args(Normalisation)}, and is {facts.normalisation!r}")
-        if not isinstance(facts.title_separator, str) or not facts.title_separator:
-            raise ValueError("title_separator is a text, and not empty")
-        for name in ("longest_span", "longest_question", "longest_input"):
-            value = getattr(facts, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} is a number of tokens, 1 or more, and is {value!r}")
-        return facts
-
-    def content(self) -> dict[str, Any]:
-        """What `parse` reads."""
-        return asdict(self)
+    title_separator: Annotated[str, Field(min_length=1)] = TITLE_SEPARATOR
+    longest_span: Annotated[int, Field(ge=1)] = 64
+    longest_question: Annotated[int, Field(ge=1)] = 64
+    longest_input: Annotated[int, Field(ge=1)] = 384
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class BaseTensors:
 def read_models(folder: Path, config: transformers.RagConfig, base: BaseTensors | None, dtype: torch.dtype) -> Models:
     """Both models in evaluation mode, no tensor missing. Raises CheckpointInvalid, or CheckpointInvalid and why."""
     # with tensors from a package, all are handed over at once, so that tied ones are tied once
-    tensors = None if base is None else partial(_read_with_base, folder, base)
+    tensors = None if base is None else lambda: _read_tensors(folder) | _read_base(folder, base)
     model = read_model(transformers.RagTokenForGeneration, folder, config, dtype, tensors)
     return Models(model.rag.question_encoder, model.rag.generator, model.generation_config)
 
@@ -117,10 +117,6 @@ def read_bare_models(
     if base is not None:
         tensors |= _read_base(folder, base)
     return bare_models(config, tensors, dtype)
-
-
-def _read_with_base(folder: Path, base: BaseTensors) -> dict[str, torch.Tensor]:
-    return _read_tensors(folder) | _read_base(folder, base)
 
 
 def read_reader(

@@ -115,7 +115,7 @@ def compose(
             facts["prompt"] = (prompt or _usual_prompt(made / GENERATOR, positions)).content()
         else:
             # RAG-Sequence is exact under a reader and holds on to the passage that began the answer
-            facts |= {"model": "sequence", "reader": ReaderFacts().content()}
+            facts |= {"model": "sequence", "reader": asdict(ReaderFacts())}
             if brought.prior is not None:
                 facts["prior"] = asdict(brought.prior)
         if named is None:
