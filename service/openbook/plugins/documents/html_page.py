@@ -3,33 +3,24 @@
 from collections.abc import Iterator
 from typing import Any
 
-from openbook.indexing.sources.folder_file import BROKEN, FolderFile
+from openbook.indexing.sources.folder_file import FolderFile
 from openbook.indexing.sources.headings import Headings, as_fragment
 from openbook.indexing.sources.lined_text import fenced, row_text
 from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.splitting import Section
+from openbook.plugins.documents.reading import NO_TEXT, LeftOut, reader
 
-NO_TEXT = "empty"
 LINE_END = "\u2028"
 # What generators of pages put behind a heading, to link to it.
 LINK_SIGNS = "¶#§🔗\u200b "
 
 
+@reader
 def read_html(content: bytes) -> FolderFile | str:
     """The page, or the reason why there is none. Call it in a process that can be ended.
 
     The address is its canonical link, the date the one that it gives of itself.
     """
-    try:
-        return _read(content)
-    except MemoryError:
-        raise
-    # hostile pages fail in any of the libraries' ways
-    except Exception:
-        return BROKEN
-
-
-def _read(content: bytes) -> FolderFile | str:
     import trafilatura
 
     page = trafilatura.load_html(content)
@@ -40,7 +31,7 @@ def _read(content: bytes) -> FolderFile | str:
         page, with_metadata=True, include_comments=False, fast=True, date_extraction_params=dates
     )
     if found is None or found.body is None:
-        return NO_TEXT
+        raise LeftOut(NO_TEXT)
     headings = Headings()
     # the section, the id and the words of its heading, and the texts below
     parts: list[tuple[str | None, str | None, str, list[str]]] = [(None, None, "", [])]
@@ -61,7 +52,7 @@ def _read(content: bytes) -> FolderFile | str:
         for section, name, words, texts in parts
         if texts
     )
-    return FolderFile(sections, found.title or None, found.url or None, as_moment(found.date)) if sections else NO_TEXT
+    return FolderFile(sections, found.title or None, found.url or None, as_moment(found.date))
 
 
 def _names(page: Any) -> list[tuple[str, str]]:

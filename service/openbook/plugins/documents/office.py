@@ -6,7 +6,7 @@ import io
 import posixpath
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from email.message import EmailMessage
 from typing import Any
 from urllib.parse import unquote
@@ -17,43 +17,16 @@ from openbook.indexing.sources.lined_text import row_text
 from openbook.indexing.sources.markdown import read_markdown
 from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.splitting import Section
+from openbook.plugins.documents.reading import ENCRYPTED, NO_TEXT, LeftOut, reader
 
 # Of all files in one zip together: a few kilobytes of it may hold petabytes.
 LARGEST_CONTENT = 512 << 20
-NO_TEXT, ENCRYPTED = "empty", "encrypted"
 SLIDE = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 # of a sheet: what is further right than this has no name that anybody reads
 MOST_COLUMNS = 200
 # Sphinx's roles, which docutils does not know: :ref:`words <place>`.
 ROLE = re.compile(r":[\w:+.-]+:`([^`<]+?)(?: ?<[^`>]*>)?`")
-
-
-def read_docx(content: bytes) -> FolderFile | str:
-    return _guarded(_docx, content)
-
-
-def read_xlsx(content: bytes) -> FolderFile | str:
-    """A section for each sheet, its rows read with the names in the first one."""
-    return _guarded(_xlsx, content)
-
-
-def read_pptx(content: bytes) -> FolderFile | str:
-    """A section for each slide, with its number as the metadata `page`."""
-    return _guarded(_pptx, content)
-
-
-def read_epub(content: bytes) -> FolderFile | str:
-    return _guarded(_epub, content)
-
-
-def read_eml(content: bytes) -> FolderFile | str:
-    """A mail: its subject is the title, its date that of the text; attachments are left out."""
-    return _guarded(_eml, content)
-
-
-def read_rst(content: bytes) -> FolderFile | str:
-    return _guarded(_rst, content)
 
 
 def from_html(page: str) -> FolderFile | str:
@@ -67,7 +40,7 @@ def from_html(page: str) -> FolderFile | str:
     return read_markdown(text) if text.strip() else NO_TEXT
 
 
-def table(rows: Iterator[list[str]], name: str | None) -> Section | None:
+def table(rows: Iterable[list[str]], name: str | None) -> Section | None:
     """The rows below the first one that has two cells or more, which names the columns."""
     names: list[str] = []
     lines, length = [], 0
@@ -86,23 +59,14 @@ def table(rows: Iterator[list[str]], name: str | None) -> Section | None:
     return Section("\n".join([f"{name}\n", *lines] if name else lines), name, has_lines=True) if lines else None
 
 
-def _guarded(read: Any, content: bytes) -> FolderFile | str:
-    try:
-        file: FolderFile | str = read(content)
-    except MemoryError:
-        raise
-    # hostile files fail in any of the libraries' ways
-    except Exception:
-        return BROKEN
-    return file if isinstance(file, str) or file.sections else NO_TEXT
-
-
-def _unpacked(content: bytes) -> zipfile.ZipFile | str:
+def _unpacked(content: bytes) -> zipfile.ZipFile:
     if content.startswith(b"\xd0\xcf\x11\xe0"):
         # an OLE container: an encrypted file of today's Office, or one of before 2007
-        return ENCRYPTED
+        raise LeftOut(ENCRYPTED)
     packed = zipfile.ZipFile(io.BytesIO(content))
-    return TOO_LARGE if sum(one.file_size for one in packed.infolist()) > LARGEST_CONTENT else packed
+    if sum(one.file_size for one in packed.infolist()) > LARGEST_CONTENT:
+        raise LeftOut(TOO_LARGE)
+    return packed
 
 
 def _xml(packed: zipfile.ZipFile, name: str) -> ElementTree.Element:
@@ -112,12 +76,11 @@ def _xml(packed: zipfile.ZipFile, name: str) -> ElementTree.Element:
     return ElementTree.fromstring(content)
 
 
-def _docx(content: bytes) -> FolderFile | str:
+@reader
+def read_docx(content: bytes) -> FolderFile | str:
     import mammoth
 
     packed = _unpacked(content)
-    if isinstance(packed, str):
-        return packed
     for name in packed.namelist():
         if name.endswith(".xml"):
             _xml(packed, name)
@@ -127,12 +90,12 @@ def _docx(content: bytes) -> FolderFile | str:
     return from_html(html)
 
 
-def _xlsx(content: bytes) -> FolderFile | str:
+@reader
+def read_xlsx(content: bytes) -> FolderFile | str:
+    """A section for each sheet, its rows read with the names in the first one."""
     from openpyxl import load_workbook
 
-    packed = _unpacked(content)
-    if isinstance(packed, str):
-        return packed
+    _unpacked(content)
     book = load_workbook(io.BytesIO(content), read_only=True, data_only=True, keep_links=False)
     sections = []
     for sheet in book.worksheets:
@@ -152,10 +115,10 @@ def _cell(value: Any) -> str:
     return str(value).removesuffix(" 00:00:00")
 
 
-def _pptx(content: bytes) -> FolderFile | str:
+@reader
+def read_pptx(content: bytes) -> FolderFile | str:
+    """A section for each slide, with its number as the metadata `page`."""
     packed = _unpacked(content)
-    if isinstance(packed, str):
-        return packed
     shown = _xml(packed, "ppt/presentation.xml")
     targets = {
         one.get("Id", ""): posixpath.join("ppt", one.get("Target", ""))
@@ -188,10 +151,9 @@ def _runs(element: ElementTree.Element) -> Iterator[str]:
             yield " "
 
 
-def _epub(content: bytes) -> FolderFile | str:
+@reader
+def read_epub(content: bytes) -> FolderFile | str:
     packed = _unpacked(content)
-    if isinstance(packed, str):
-        return packed
     root = next(one for one in _xml(packed, "META-INF/container.xml").iter() if one.tag.endswith("}rootfile"))
     place = root.get("full-path", "")
     book = _xml(packed, place)
@@ -212,15 +174,17 @@ def _epub(content: bytes) -> FolderFile | str:
                 sections.append(Section(section.text, heading, fragment=section.fragment, has_lines=True))
                 length += len(section.text)
         if length > LARGEST_TEXT:
-            return TOO_LARGE
+            raise LeftOut(TOO_LARGE)
     said = {one.tag.rpartition("}")[2]: (one.text or "").strip() for one in book.iter() if "/dc/" in one.tag}
     return FolderFile(tuple(sections), said.get("title") or None, published=as_moment(said.get("date")))
 
 
-def _eml(content: bytes) -> FolderFile | str:
+@reader
+def read_eml(content: bytes) -> FolderFile | str:
+    """A mail: its subject is the title, its date that of the text; attachments are left out."""
     message = email.message_from_bytes(content, policy=email.policy.default)
     if not isinstance(message, EmailMessage) or not message.keys():
-        return BROKEN
+        raise LeftOut(BROKEN)
     body = message.get_body(("plain", "html"))
     text = body.get_content() if body is not None else ""
     sent = message["date"].datetime.isoformat() if message["date"] is not None and message["date"].datetime else None
@@ -231,12 +195,13 @@ def _eml(content: bytes) -> FolderFile | str:
     else:
         sections = (Section(text.strip()),) if text.strip() else ()
     if not sections:
-        return NO_TEXT
+        raise LeftOut(NO_TEXT)
     title = " ".join(str(message["subject"] or "").split()) or None
     return FolderFile((Section("\n".join(head), has_lines=True), *sections), title, published=as_moment(sent))
 
 
-def _rst(content: bytes) -> FolderFile | str:
+@reader
+def read_rst(content: bytes) -> FolderFile | str:
     from docutils.core import publish_parts
 
     quiet = {

@@ -3,12 +3,14 @@
 import io
 import logging
 
-from openbook.indexing.sources.folder_file import BROKEN, LARGEST_TEXT, TOO_LARGE, FolderFile
+from openbook.indexing.sources.folder_file import LARGEST_TEXT, TOO_LARGE, FolderFile
 from openbook.indexing.splitting import Section
+from openbook.plugins.documents.reading import ENCRYPTED, LeftOut, reader
 
-ENCRYPTED, SCANNED = "encrypted", "scanned, without text"
+SCANNED = "scanned, without text"
 
 
+@reader
 def read_pdf(content: bytes) -> FolderFile | str:
     """A section for each page, with its number as the metadata `page`; or the reason why there is none.
 
@@ -28,19 +30,14 @@ def read_pdf(content: bytes) -> FolderFile | str:
             n_characters += len(text)
             # a small file may say the same thing again and again
             if n_characters > LARGEST_TEXT:
-                return TOO_LARGE
+                raise LeftOut(TOO_LARGE)
             if text.strip():
                 sections.append(Section(_whole(text), metadata=(("page", number),), fragment=f"page={number}"))
         title = reader.metadata.title if reader.metadata is not None else None
-    except MemoryError:
-        raise
     except (DependencyError, FileNotDecryptedError, WrongPasswordError):
-        return ENCRYPTED
-    # hostile files fail in any of the library's ways
-    except Exception:
-        return BROKEN
+        raise LeftOut(ENCRYPTED) from None
     if not sections and len(reader.pages):
-        return SCANNED
+        raise LeftOut(SCANNED)
     return FolderFile(tuple(sections), " ".join(_whole(title).split()) or None if isinstance(title, str) else None)
 
 

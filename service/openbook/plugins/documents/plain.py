@@ -4,14 +4,15 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from openbook.indexing.sources.folder_file import BROKEN, LARGEST_TEXT, TOO_LARGE, FolderFile
+from openbook.indexing.sources.folder_file import LARGEST_TEXT, TOO_LARGE, FolderFile
 from openbook.indexing.sources.lined_text import fenced
 from openbook.indexing.sources.markdown import read_markdown
 from openbook.indexing.splitting import Section
-from openbook.plugins.documents.office import NO_TEXT, table
+from openbook.plugins.documents.office import table
+from openbook.plugins.documents.reading import LeftOut, reader
 
 UNDECODABLE = "undecodable"
 SNIFFED = 16_384
@@ -41,95 +42,81 @@ ORG: Rules = (
 )
 
 
+@reader
 def read_csv(content: bytes) -> FolderFile | str:
     """The rows of a table, read with the names in the first one; commas, semicolons, tabs or bars between cells."""
     text = _text(content)
-    if text is None:
-        return UNDECODABLE
     try:
         dialect: Any = csv.Sniffer().sniff(text[:SNIFFED], delimiters=",;\t|")
     except csv.Error:
         dialect = csv.excel
-    try:
-        section = table(iter(csv.reader(io.StringIO(text, newline=""), dialect)), None)
-    except csv.Error:
-        return BROKEN
-    return FolderFile((section,)) if section is not None else NO_TEXT
+    return _of_table(csv.reader(io.StringIO(text, newline=""), dialect))
 
 
+@reader
 def read_ipynb(content: bytes) -> FolderFile | str:
     """The notebook's text, and its code between fences; no outputs."""
-    try:
-        cells = json.loads(content)["cells"]
-        parts = []
-        for cell in cells:
-            source = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
-            if source.strip() and cell["cell_type"] in ("markdown", "code"):
-                parts.append(source if cell["cell_type"] == "markdown" else fenced(source))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return BROKEN
-    return _as_markdown("\n\n".join(parts))
+    parts = []
+    for cell in json.loads(content)["cells"]:
+        source = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
+        if source.strip() and cell["cell_type"] in ("markdown", "code"):
+            parts.append(source if cell["cell_type"] == "markdown" else fenced(source))
+    return read_markdown("\n\n".join(parts))
 
 
+@reader
 def read_json(content: bytes) -> FolderFile | str:
     """A list of records as a table; anything else as lines of `place: value`."""
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        return BROKEN
-    records = found if isinstance(found, list) else None
-    if records and all(isinstance(one, dict) for one in records):
-        names = list(dict.fromkeys(name for one in records for name in one))
-        rows = ([_said(one.get(name)) for name in names] for one in records)
-        section = table(iter([names, *rows]), None)
-        return FolderFile((section,)) if section is not None else NO_TEXT
+    found = json.loads(content)
+    if found and isinstance(found, list) and all(isinstance(one, dict) for one in found):
+        names = list(dict.fromkeys(name for one in found for name in one))
+        return _of_table([names, *([_said(one.get(name)) for name in names] for one in found)])
     text = "\n".join(_places(found, ""))
     if len(text) > LARGEST_TEXT:
-        return TOO_LARGE
-    return FolderFile((Section(text, has_lines=True),)) if text else NO_TEXT
+        raise LeftOut(TOO_LARGE)
+    return FolderFile((Section(text, has_lines=True),) if text else ())
 
 
+@reader
 def read_adoc(content: bytes) -> FolderFile | str:
     return _rewritten(content, ADOC)
 
 
+@reader
 def read_org(content: bytes) -> FolderFile | str:
     return _rewritten(content, ORG)
 
 
+@reader
 def read_code(content: bytes) -> FolderFile | str:
     """Source code as it stands, a section from each definition at the left margin to the next."""
-    text = _text(content)
-    if text is None:
-        return UNDECODABLE
     parts: list[tuple[str | None, list[str]]] = [(None, [])]
-    for line in text.splitlines():
+    for line in _text(content).splitlines():
         found = DEFINITION.match(line)
         if found and not line[0].isspace():
             parts.append((" ".join(found[0].split())[:120], []))
         parts[-1][1].append(line.rstrip())
     sections = (Section("\n".join(lines).strip("\n"), name, has_lines=True) for name, lines in parts if any(lines))
-    return FolderFile(tuple(sections)) if text.strip() else NO_TEXT
+    return FolderFile(tuple(sections))
+
+
+def _of_table(rows: Iterable[list[str]]) -> FolderFile:
+    section = table(rows, None)
+    return FolderFile((section,) if section is not None else ())
 
 
 def _rewritten(content: bytes, rules: Rules) -> FolderFile | str:
     text = _text(content)
-    if text is None:
-        return UNDECODABLE
     for pattern, written in rules:
         text = pattern.sub(written, text)
-    return _as_markdown(text)
+    return read_markdown(text)
 
 
-def _as_markdown(text: str) -> FolderFile | str:
-    return read_markdown(text) if text.strip() else NO_TEXT
-
-
-def _text(content: bytes) -> str | None:
+def _text(content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeError:
-        return None
+        raise LeftOut(UNDECODABLE) from None
 
 
 def _said(value: Any) -> str:
