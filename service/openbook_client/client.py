@@ -171,12 +171,7 @@ class Openbook:
         again before the first token. An error is raised as of `answer`, and may come later.
         """
         call = self._calls.stream(question, options)
-        for tries in itertools.count(1):
-            outcome = self._open(call)
-            pause_s = self._wire.pause_s(call, outcome, tries)
-            if pause_s is None:
-                break
-            time.sleep(pause_s)
+        outcome = self._outcome(call, stream=True)
         reader = self._wire.events(call, outcome)
         assert isinstance(outcome, httpx.Response)
         with closing(outcome):
@@ -187,30 +182,27 @@ class Openbook:
             for chunk in response.iter_bytes():
                 yield from reader.feed(chunk)
 
-    def _open(self, call: Call[Any]) -> Outcome:
-        """The response before its body, where that is a stream; else all of it."""
-        try:
-            response = self._http.send(self._http.build_request(**self._wire.request(call)), stream=True)
-            if not self._wire.streams(response):
-                response.read()
-        except httpx.HTTPError as error:
-            return error
-        return response
-
     def _result(self, call: Call[R]) -> R:
+        return self._wire.result(call, self._outcome(call))
+
+    def _outcome(self, call: Call[Any], *, stream: bool = False) -> Outcome:
+        """What became of the call after the last try; with `stream` the response before its body, where that is one."""
         for tries in itertools.count(1):
-            outcome = self._send(call)
+            outcome = self._send(call, stream=stream)
             pause_s = self._wire.pause_s(call, outcome, tries)
             if pause_s is None:
                 break
             time.sleep(pause_s)
-        return self._wire.result(call, outcome)
+        return outcome
 
-    def _send(self, call: Call[Any]) -> Outcome:
+    def _send(self, call: Call[Any], *, stream: bool) -> Outcome:
         try:
-            return self._http.request(**self._wire.request(call))
+            response = self._http.send(self._http.build_request(**self._wire.request(call)), stream=stream)
+            if stream and not self._wire.streams(response):
+                response.read()
         except httpx.HTTPError as error:
             return error
+        return response
 
 
 class AsyncOpenbook:
@@ -326,12 +318,7 @@ class AsyncOpenbook:
         again before the first token. An error is raised as of `answer`, and may come later.
         """
         call = self._calls.stream(question, options)
-        for tries in itertools.count(1):
-            outcome = await self._open(call)
-            pause_s = self._wire.pause_s(call, outcome, tries)
-            if pause_s is None:
-                break
-            await asyncio.sleep(pause_s)
+        outcome = await self._outcome(call, stream=True)
         reader = self._wire.events(call, outcome)
         assert isinstance(outcome, httpx.Response)
         async with aclosing(outcome):
@@ -343,27 +330,24 @@ class AsyncOpenbook:
                 for event in reader.feed(chunk):
                     yield event
 
-    async def _open(self, call: Call[Any]) -> Outcome:
-        """The response before its body, where that is a stream; else all of it."""
-        try:
-            response = await self._http.send(self._http.build_request(**self._wire.request(call)), stream=True)
-            if not self._wire.streams(response):
-                await response.aread()
-        except httpx.HTTPError as error:
-            return error
-        return response
-
     async def _result(self, call: Call[R]) -> R:
+        return self._wire.result(call, await self._outcome(call))
+
+    async def _outcome(self, call: Call[Any], *, stream: bool = False) -> Outcome:
+        """What became of the call after the last try; with `stream` the response before its body, where that is one."""
         for tries in itertools.count(1):
-            outcome = await self._send(call)
+            outcome = await self._send(call, stream=stream)
             pause_s = self._wire.pause_s(call, outcome, tries)
             if pause_s is None:
                 break
             await asyncio.sleep(pause_s)
-        return self._wire.result(call, outcome)
+        return outcome
 
-    async def _send(self, call: Call[Any]) -> Outcome:
+    async def _send(self, call: Call[Any], *, stream: bool) -> Outcome:
         try:
-            return await self._http.request(**self._wire.request(call))
+            response = await self._http.send(self._http.build_request(**self._wire.request(call)), stream=stream)
+            if stream and not self._wire.streams(response):
+                await response.aread()
         except httpx.HTTPError as error:
             return error
+        return response
