@@ -1,11 +1,11 @@
 """openbook ask"""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -21,8 +21,10 @@ from openbook.errors import FilterInvalid, SettingInvalid
 from openbook.settings import Settings
 from openbook.storage.filters import parse_filter
 from openbook.storage.opening import store_of
-from openbook_client import Answer, Comparison, Silent, Unreachable
+from openbook_client import Answer, Comparison, Openbook, Silent, Unreachable
 from openbook_client.calls import AbstainAbove
+
+T = TypeVar("T")
 
 DEFAULTS = AnswerOptions()
 
@@ -117,21 +119,25 @@ def ask(
     With --file questions.jsonl --out answers.jsonl, asks every question of a running service. Stopped, the same command
     goes on where it was.
     """
-    if local and url is not None:
-        raise SettingInvalid(setting="--local", reason="asks in this process; leave --url out")
-    if compare and index is not None:
-        raise SettingInvalid(setting="--index", reason="names one version and --compare several; leave one out")
-    if compare and len(set(compare)) < 2:
-        raise SettingInvalid(setting="--compare", reason="takes two versions or more, each given with --compare")
-    if compare and without:
-        raise SettingInvalid(setting="--without", reason="asks one version and --compare several; leave one out")
-    if picture is not None and compare:
-        raise SettingInvalid(setting="--heat-map", reason="draws one answer; leave --compare out")
-    if conversing and (compare or picture is not None or as_json or file is not None):
-        others = "--compare, --heat-map, --json and --file"
-        raise SettingInvalid(setting="--chat", reason=f"shows one answer after another; leave out {others}")
-    if not conversing and (question is None) == (file is None):
-        raise SettingInvalid(setting="QUESTION", reason="give one question, or a file of them with --file")
+    drawn, unasked = picture is not None, not conversing and (question is None) == (file is None)
+    alone = "leave out --compare, --heat-map, --json and"
+    one_by_one, asks_there = (
+        f"shows one answer after another; {alone} --file",
+        f"asks a running service; {alone} --local",
+    )
+    for wrong, setting, reason in (
+        (local and url is not None, "--local", "asks in this process; leave --url out"),
+        (compare and index is not None, "--index", "names one version and --compare several; leave one out"),
+        (compare and len(set(compare)) < 2, "--compare", "takes two versions or more, each given with --compare"),
+        (compare and without, "--without", "asks one version and --compare several; leave one out"),
+        (compare and drawn, "--heat-map", "draws one answer; leave --compare out"),
+        (conversing and (compare or drawn or as_json or file), "--chat", one_by_one),
+        (unasked, "QUESTION", "give one question, or a file of them with --file"),
+        (file and (local or compare or drawn or as_json), "--file", asks_there),
+        (file and out is None, "--out", "must name a file for the answers to --file"),
+    ):
+        if wrong:
+            raise SettingInvalid(setting=setting, reason=reason)
     search = {"efSearch": ef_search, "nprobe": nprobe, "candidates": candidates}
     options = {
         **asdict(asking),
@@ -140,24 +146,27 @@ def ask(
         "filter": _filter(chosen),
         **({} if compare else {"index": index, "without": without or None}),
     }
-    if file is not None:
-        if local or compare or picture is not None or as_json:
-            others = "--local, --compare, --heat-map and --json"
-            raise SettingInvalid(setting="--file", reason=f"asks a running service for answers; leave out {others}")
-        if out is None:
-            raise SettingInvalid(setting="--out", reason="must name a file for the answers to --file")
+    if file is not None and out is not None:
         given: Any = {name: value for name, value in options.items() if value is not None}
         asking_all = AskingAll(url or url_of(settings), settings.timeout_s, at_once, given, reader_key(settings))
         _ask_file(file, out, asking_all, retry_errors=retry_errors)
         return
-    if conversing:
-        with _service(settings, url, options["index"], local=local) as service:
+
+    def ask_it(service: Answering) -> Answer | Comparison | None:
+        if conversing:
+            if isinstance(service, Openbook):
+                # one that does not answer is replaced now, and not at the first question
+                service.ready()
             chat(service, question, options)
+            return None
+        assert question is not None
+        return service.compare(question, compare, **options) if compare else service.answer(question, **options)
+
+    found = _asked(settings, url, compare or (index,), ask_it, local=local)
+    if found is None:
         return
-    assert question is not None
-    asked = SingleQuestion(question, compare, options)
-    answer = (asked.here(settings) if local else asked.there(settings, url)).body()
-    if picture is not None:
+    answer = found.body()
+    if picture is not None and question is not None:
         picture.write_text(heat_map(question, answer), encoding="utf-8")
     if as_json:
         print_json(answer)
@@ -205,61 +214,29 @@ def _abstaining(value: str | None) -> AbstainAbove | str | None:
         raise SettingInvalid(setting="--abstain", reason=reason) from error
 
 
-@dataclass(frozen=True, slots=True)
-class SingleQuestion:
-    """A question for the live version or a named one, or for each of `versions`."""
-
-    question: str
-    versions: tuple[str, ...]
-    # under the names of AnswerOptions or CompareOptions
-    options: dict[str, Any]
-
-    def there(self, settings: Settings, url: str | None) -> Answer | Comparison:
-        """What the service at `url` answers; here where none is named and none answers."""
+def _asked(
+    settings: Settings,
+    url: str | None,
+    versions: Sequence[str | None],
+    ask_it: Callable[[Answering], T],
+    *,
+    local: bool,
+) -> T:
+    """What the service at `url` answers; this process where `local`, or where no service is named and none answers."""
+    if not local:
         try:
             with reading_service(url or url_of(settings), settings) as service:
-                return self._of(service)
+                return ask_it(service)
         except Unreachable as error:
             if url is not None or isinstance(error, Silent) or not _can_ask_here(settings):
                 raise
         say(f"No service at {url_of(settings)}: answering in this process, as with --local.", "dim")
-        return self.here(settings)
-
-    def here(self, settings: Settings) -> Answer | Comparison:
-        """What this process answers, once it has loaded the checkpoint and the versions."""
-        versions = self.versions or [self.options["index"] or settings.index]
-        # one question, and then it ends: no version is opened for another one, and CURRENT is of no concern
-        settings = settings.model_copy(update={"index": versions[0], "residents": len(versions), "follow_s": 0.0})
-        with messages().status(f"loading {settings.checkpoint}"), ServiceHere(settings) as service:
-            return self._of(service)
-
-    def _of(self, service: Answering) -> Answer | Comparison:
-        if self.versions:
-            return service.compare(self.question, self.versions, **self.options)
-        return service.answer(self.question, **self.options)
-
-
-@contextmanager
-def _service(settings: Settings, url: str | None, index: str | None, *, local: bool) -> Iterator[Answering]:
-    """The service at `url`; this process where `local`, or where no service is named and none answers."""
-    if not local:
-        with reading_service(url or url_of(settings), settings) as service:
-            try:
-                service.ready()
-            except Unreachable as error:
-                if url is not None or isinstance(error, Silent) or not _can_ask_here(settings):
-                    raise
-            else:
-                yield service
-                return
-        say(f"No service at {url_of(settings)}: answering in this process, as with --local.", "dim")
-    settings = settings.model_copy(update={"index": index or settings.index, "residents": 1, "follow_s": 0.0})
-    with messages().status(f"loading {settings.checkpoint}"):
-        here = ServiceHere(settings).__enter__()
-    try:
-        yield here
-    finally:
-        here.__exit__(None, None, None)
+    # no version is opened that nobody asks for, and CURRENT is of no concern
+    alone = {"index": versions[0] or settings.index, "residents": len(versions), "follow_s": 0.0}
+    with ExitStack() as opened:
+        with messages().status(f"loading {settings.checkpoint}"):
+            here = opened.enter_context(ServiceHere(settings.model_copy(update=alone)))
+        return ask_it(here)
 
 
 def _can_ask_here(settings: Settings) -> bool:

@@ -17,8 +17,6 @@ from openbook.settings import Settings, misspelt, settings_class
 
 T = TypeVar("T")
 
-DRAWN = (".png", ".svg")
-
 # The default of an option that must be given.
 REQUIRED: Any = MISSING
 
@@ -173,18 +171,18 @@ def file_to_write(path: Path | None) -> Path | None:
     return path
 
 
-def plot_to_write(path: Path | None) -> Path | None:
-    """As file_to_write, for a picture whose kind its ending says."""
-    if path is not None and path.suffix.lower() not in DRAWN:
-        raise typer.BadParameter(f"{path} ends in neither {' nor '.join(DRAWN)}")
-    return file_to_write(path)
+def ending_in(*endings: str) -> Callable[[Path | None], Path | None]:
+    """As file_to_write, for a file whose kind its ending says."""
+
+    def checked(path: Path | None) -> Path | None:
+        if path is not None and path.suffix.lower() not in endings:
+            raise typer.BadParameter(f"{path} does not end in {' or '.join(endings)}")
+        return file_to_write(path)
+
+    return checked
 
 
-def svg_to_write(path: Path | None) -> Path | None:
-    """As file_to_write, for an SVG."""
-    if path is not None and path.suffix.lower() != ".svg":
-        raise typer.BadParameter(f"{path} does not end in .svg")
-    return file_to_write(path)
+svg_to_write, plot_to_write = ending_in(".svg"), ending_in(".png", ".svg")
 
 
 def folder_to_fill(path: Path | None) -> Path | None:

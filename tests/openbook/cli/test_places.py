@@ -54,7 +54,7 @@ def test_the_folder_to_work_in_is_made_or_refused(run: Run, command: str) -> Non
 @pytest.mark.parametrize("command", WITH_PLOT)
 def test_a_picture_of_no_known_kind_is_refused(run: Run, command: str) -> None:
     code, said = ran(run, command, "--plot", "curve.gif")
-    assert (code, "Invalid value for '--plot': curve.gif ends in neither .png nor .svg" in said) == (2, True), said
+    assert (code, "Invalid value for '--plot': curve.gif does not end in .png or .svg" in said) == (2, True), said
 
 
 def test_the_folder_of_a_report_is_made(run: Run) -> None:

@@ -8,7 +8,7 @@ from openbook.indexing.sources.headings import Headings, as_fragment
 from openbook.indexing.sources.lined_text import fenced, row_text
 from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.splitting import Section
-from openbook.plugins.documents.reading import NO_TEXT, LeftOut, reader
+from openbook.plugins.documents.reading import NO_TEXT, FileLeftOut, reader
 
 LINE_END = "\u2028"
 # What generators of pages put behind a heading, to link to it.
@@ -31,7 +31,7 @@ def read_html(content: bytes) -> FolderFile | str:
         page, with_metadata=True, include_comments=False, fast=True, date_extraction_params=dates
     )
     if found is None or found.body is None:
-        raise LeftOut(NO_TEXT)
+        raise FileLeftOut(NO_TEXT)
     headings = Headings()
     # the section, the id and the words of its heading, and the texts below
     parts: list[tuple[str | None, str | None, str, list[str]]] = [(None, None, "", [])]

@@ -17,7 +17,7 @@ from openbook.indexing.sources.lined_text import row_text
 from openbook.indexing.sources.markdown import read_markdown
 from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.splitting import Section
-from openbook.plugins.documents.reading import ENCRYPTED, NO_TEXT, LeftOut, reader
+from openbook.plugins.documents.reading import ENCRYPTED, NO_TEXT, FileLeftOut, reader
 
 # Of all files in one zip together: a few kilobytes of it may hold petabytes.
 LARGEST_CONTENT = 512 << 20
@@ -62,10 +62,10 @@ def table(rows: Iterable[list[str]], name: str | None) -> Section | None:
 def _unpacked(content: bytes) -> zipfile.ZipFile:
     if content.startswith(b"\xd0\xcf\x11\xe0"):
         # an OLE container: an encrypted file of today's Office, or one of before 2007
-        raise LeftOut(ENCRYPTED)
+        raise FileLeftOut(ENCRYPTED)
     packed = zipfile.ZipFile(io.BytesIO(content))
     if sum(one.file_size for one in packed.infolist()) > LARGEST_CONTENT:
-        raise LeftOut(TOO_LARGE)
+        raise FileLeftOut(TOO_LARGE)
     return packed
 
 
@@ -174,7 +174,7 @@ def read_epub(content: bytes) -> FolderFile | str:
                 sections.append(Section(section.text, heading, fragment=section.fragment, has_lines=True))
                 length += len(section.text)
         if length > LARGEST_TEXT:
-            raise LeftOut(TOO_LARGE)
+            raise FileLeftOut(TOO_LARGE)
     said = {one.tag.rpartition("}")[2]: (one.text or "").strip() for one in book.iter() if "/dc/" in one.tag}
     return FolderFile(tuple(sections), said.get("title") or None, published=as_moment(said.get("date")))
 
@@ -184,7 +184,7 @@ def read_eml(content: bytes) -> FolderFile | str:
     """A mail: its subject is the title, its date that of the text; attachments are left out."""
     message = email.message_from_bytes(content, policy=email.policy.default)
     if not isinstance(message, EmailMessage) or not message.keys():
-        raise LeftOut(BROKEN)
+        raise FileLeftOut(BROKEN)
     body = message.get_body(("plain", "html"))
     text = body.get_content() if body is not None else ""
     sent = message["date"].datetime.isoformat() if message["date"] is not None and message["date"].datetime else None
@@ -195,7 +195,7 @@ def read_eml(content: bytes) -> FolderFile | str:
     else:
         sections = (Section(text.strip()),) if text.strip() else ()
     if not sections:
-        raise LeftOut(NO_TEXT)
+        raise FileLeftOut(NO_TEXT)
     title = " ".join(str(message["subject"] or "").split()) or None
     return FolderFile((Section("\n".join(head), has_lines=True), *sections), title, published=as_moment(sent))
 

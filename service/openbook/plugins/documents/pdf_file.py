@@ -5,7 +5,7 @@ import logging
 
 from openbook.indexing.sources.folder_file import LARGEST_TEXT, TOO_LARGE, FolderFile
 from openbook.indexing.splitting import Section
-from openbook.plugins.documents.reading import ENCRYPTED, LeftOut, reader
+from openbook.plugins.documents.reading import ENCRYPTED, FileLeftOut, reader
 
 SCANNED = "scanned, without text"
 
@@ -30,14 +30,14 @@ def read_pdf(content: bytes) -> FolderFile | str:
             n_characters += len(text)
             # a small file may say the same thing again and again
             if n_characters > LARGEST_TEXT:
-                raise LeftOut(TOO_LARGE)
+                raise FileLeftOut(TOO_LARGE)
             if text.strip():
                 sections.append(Section(_whole(text), metadata=(("page", number),), fragment=f"page={number}"))
         title = reader.metadata.title if reader.metadata is not None else None
     except (DependencyError, FileNotDecryptedError, WrongPasswordError):
-        raise LeftOut(ENCRYPTED) from None
+        raise FileLeftOut(ENCRYPTED) from None
     if not sections and len(reader.pages):
-        raise LeftOut(SCANNED)
+        raise FileLeftOut(SCANNED)
     return FolderFile(tuple(sections), " ".join(_whole(title).split()) or None if isinstance(title, str) else None)
 
 

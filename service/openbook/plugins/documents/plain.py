@@ -12,7 +12,7 @@ from openbook.indexing.sources.lined_text import fenced
 from openbook.indexing.sources.markdown import read_markdown
 from openbook.indexing.splitting import Section
 from openbook.plugins.documents.office import table
-from openbook.plugins.documents.reading import LeftOut, reader
+from openbook.plugins.documents.reading import FileLeftOut, reader
 
 UNDECODABLE = "undecodable"
 SNIFFED = 16_384
@@ -73,7 +73,7 @@ def read_json(content: bytes) -> FolderFile | str:
         return _of_table([names, *([_said(one.get(name)) for name in names] for one in found)])
     text = "\n".join(_places(found, ""))
     if len(text) > LARGEST_TEXT:
-        raise LeftOut(TOO_LARGE)
+        raise FileLeftOut(TOO_LARGE)
     return FolderFile((Section(text, has_lines=True),) if text else ())
 
 
@@ -116,7 +116,7 @@ def _text(content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeError:
-        raise LeftOut(UNDECODABLE) from None
+        raise FileLeftOut(UNDECODABLE) from None
 
 
 def _said(value: Any) -> str:

@@ -8,7 +8,7 @@ from openbook.indexing.sources.folder_file import BROKEN, FolderFile
 NO_TEXT, ENCRYPTED = "empty", "encrypted"
 
 
-class LeftOut(Exception):
+class FileLeftOut(Exception):
     """The file is left out, and its one argument says why."""
 
 
@@ -21,7 +21,7 @@ def reader(read: Callable[[bytes], FolderFile | str]) -> Callable[[bytes], Folde
             file = read(content)
         except MemoryError:
             raise
-        except LeftOut as left_out:
+        except FileLeftOut as left_out:
             return str(left_out)
         # hostile files fail in any of the libraries' ways
         except Exception:

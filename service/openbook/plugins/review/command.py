@@ -9,7 +9,7 @@ import typer
 from openbook.cli.client import ServiceHere
 from openbook.cli.consoles import output, printable, say
 from openbook.cli.index_update import Embedding, load_encoder
-from openbook.cli.options import REQUIRED, argument, file_to_write, option, with_options
+from openbook.cli.options import REQUIRED, argument, ending_in, file_to_write, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.plugins.review.guards import Guard, as_lines, broken, change_of, learnt, read_guards
 from openbook.plugins.review.report import WRITERS, Review, Side, Verdict, as_text, write_report
@@ -19,12 +19,6 @@ from openbook.storage.opening import folder_of
 from openbook_client import Answer
 
 BROKEN = 1
-
-
-def _report(path: Path | None) -> Path | None:
-    if path is not None and path.suffix.lower() not in WRITERS:
-        raise typer.BadParameter(f"{path} ends in none of {', '.join(WRITERS)}")
-    return file_to_write(path)
 
 
 @with_options
@@ -64,7 +58,8 @@ def check(
     answer breaks what its line expects.
     """
     guards = read_guards(questions)
-    places = [place for place in map(_report, report) if place is not None]
+    for place in report:
+        ending_in(*WRITERS)(place)
     started = time.perf_counter()
     store = folder_of(settings, "openbook check")
     encoder = load_encoder(settings, embedding)
@@ -85,7 +80,7 @@ def check(
     plan = edit.plan
     passages = {} if plan is None else {"added": plan.n_added, "changed": plan.n_changed, "removed": plan.n_removed}
     review = Review(str(folder), against or edit.before, passages, verdicts, time.perf_counter() - started)
-    for place in places:
+    for place in report:
         write_report(review, place)
     if learn is not None:
         learn.write_text(as_lines(approved), encoding="utf-8")
