@@ -70,5 +70,5 @@ def test_what_composing_needs_is_named(run: Run, tiny_checkpoint: Path, tmp_path
         assert "error [checkpoint_invalid]: The checkpoint model.gguf cannot be used: as a generator" in ended.err
     (tmp_path / "prompt.json").write_text("{}")
     parts = ("--generator", "x/y", "--question-encoder", tiny_checkpoint, "--prompt", "prompt.json")
-    assert "its prompt: user holds {passage} once" in run("checkpoint", "compose", "mine", *parts).err
+    assert "its prompt: user: " in run("checkpoint", "compose", "mine", *parts).err
     assert not (tmp_path / "mine").exists()

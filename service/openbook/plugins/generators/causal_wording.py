@@ -11,7 +11,7 @@ from typing import Any
 
 from openbook.entities import Passage
 from openbook.errors import CheckpointInvalid, InvalidRequest
-from openbook.plugins.generators.prompt import PASSAGE, QUESTION, CausalPrompt, as_text, as_turns, passage_text
+from openbook.plugins.generators.prompt import PASSAGE, QUESTION, CausalPrompt, as_text, as_turns, filled, passage_text
 from openbook.rag.weights import first_line
 
 # Room for a question of a few words and an answer of as many: less is no checkpoint to ask.
@@ -71,7 +71,7 @@ class CausalWording:
             _control=_control_tokens(tokenizer),
         )
         before = wording._opened(kept.partition(PASSAGE)[0].rstrip(" "))
-        shared = _common(before, *(wording._opened(wording._filled(passage, "x")) for passage in _PROBES))
+        shared = _common(before, *(wording._opened(filled(wording._whole, passage, "x")) for passage in _PROBES))
         fixed = wording._n_behind()
         if fixed + LEAST_PASSAGE > prompt.longest_passage:
             raise CheckpointInvalid(
@@ -118,7 +118,7 @@ class CausalWording:
         most = self.prompt.longest_passage - self._n_behind()
         if len(encoded["input_ids"]) > most:
             text = text[: encoded["offset_mapping"][most - 1][1]]
-        return self._opened(self._filled(text, asked))
+        return self._opened(filled(self._whole, text, asked))
 
     def target(self, answer: str) -> Tokens:
         """The tokens of an answer, with the end token. A refusal is the end token alone.
@@ -146,11 +146,6 @@ class CausalWording:
         both = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
         return (*(token for token, (_, end) in both if end > len(before)), self.eos)
 
-    def _filled(self, passage: str, question: str) -> str:
-        before, _, rest = self._whole.partition(PASSAGE)
-        between, _, after = rest.partition(QUESTION)
-        return f"{before}{passage}{between}{question}{after}"
-
     def _n_behind(self) -> int:
         """The tokens of the prompt's own words behind a passage."""
         return len(_ids(self.tokenizer, self._whole.partition(PASSAGE)[2].replace(QUESTION, "")))
@@ -173,7 +168,7 @@ class CausalWording:
     def _check_seam(self, name: str) -> None:
         """Raises CheckpointInvalid where prompt and answer have other tokens together than alone."""
         for probe in _PROBES:
-            prompt = self._filled(probe, probe)
+            prompt = filled(self._whole, probe, probe)
             if self._opened(prompt) + self._said(probe)[:-1] != self._opened(f"{prompt}{self._lead}{probe}"):
                 raise CheckpointInvalid(
                     checkpoint=name,

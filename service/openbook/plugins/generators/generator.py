@@ -21,12 +21,11 @@ from torch import Tensor
 from openbook.entities import AnswerOptions, GeneratorStatus, Hypothesis, ModelKind, Passage, Quote
 from openbook.errors import GeneratorLacks, InvalidRequest, SettingInvalid
 from openbook.plugins.generators.prompt import (
-    PASSAGE,
-    QUESTION,
     SHORT_ANSWERS,
     CausalPrompt,
     as_text,
     as_turns,
+    filled,
     passage_text,
     read_prompt,
 )
@@ -280,9 +279,9 @@ class ServedGenerator(Generator):
         text = _plain(passage_text(passage.title, passage.text))[: CHARACTERS * self._prompt.longest_passage]
         asked = _plain(question.strip())
         if not self._prompt.chat:
-            return RowPrompt(_filled(self._whole, text, asked))
+            return RowPrompt(filled(self._whole, text, asked))
         *before, last = as_turns(self._prompt)
-        return RowPrompt(turns=(*before, {"role": "user", "content": _filled(last["content"], text, asked)}))
+        return RowPrompt(turns=(*before, {"role": "user", "content": filled(last["content"], text, asked)}))
 
     def _is_refusal(self, text: str) -> bool:
         return text.strip() in self._prompt.refusals
@@ -324,12 +323,6 @@ def _hypothesis(candidate: Candidate, passages: Sequence[Passage], log_prior: Te
         tuple(provenance.answer_spans(text, passage.text) for passage in passages),
     )
     return replace(sequence_hypothesis(ids, log_probs, log_prior), quote=quote)
-
-
-def _filled(text: str, passage: str, question: str) -> str:
-    before, _, rest = text.partition(PASSAGE)
-    between, _, after = rest.partition(QUESTION)
-    return f"{before}{passage}{between}{question}{after}"
 
 
 def _plain(text: str) -> str:

@@ -20,17 +20,32 @@ template joins the parts. A passage of more than `longest_passage` tokens loses 
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from openbook.errors import CheckpointInvalid
 
 PASSAGE, QUESTION = "{passage}", "{question}"
 LONGEST_PASSAGE = 512
 
+Texts = tuple[Annotated[str, Field(min_length=1)], ...]
+
+
+def _asking(user: str) -> str:
+    if user.count(PASSAGE) != 1 or user.count(QUESTION) != 1 or user.index(PASSAGE) > user.index(QUESTION):
+        raise ValueError(
+            f"holds {PASSAGE} once, and after it {QUESTION} once: a passage is read before it is known what is "
+            "asked of it"
+        )
+    return user
+
 
 @dataclass(frozen=True, slots=True)
 class Shot:
     """An example: a passage, a question and what to answer."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     title: str
     text: str
@@ -42,47 +57,26 @@ class Shot:
 class CausalPrompt:
     """The words around a passage and a question. `parse` checks them."""
 
-    user: str
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    user: Annotated[str, AfterValidator(_asking)]
     system: str = ""
     opening: str = ""
     shots: tuple[Shot, ...] = ()
-    refusals: tuple[str, ...] = ()
-    stops: tuple[str, ...] = ()
+    refusals: Texts = ()
+    stops: Texts = ()
     chat: bool = False
-    longest_passage: int = LONGEST_PASSAGE
+    longest_passage: Annotated[int, Field(ge=1)] = LONGEST_PASSAGE
 
     @classmethod
     def parse(cls, content: Any) -> "CausalPrompt":
         """Raises ValueError for what is no prompt, and says why."""
-        if not isinstance(content, dict):
-            raise ValueError("a prompt is a JSON object")
-        unknown = sorted(set(content) - set(cls.__dataclass_fields__))
-        if unknown:
-            raise ValueError(f"a prompt has no {unknown[0]!r}; it has {', '.join(cls.__dataclass_fields__)}")
-        for name in ("user", "system", "opening"):
-            if not isinstance(content.get(name, ""), str):
-                raise ValueError(f"{name} is a text")
-        user = content.get("user", "")
-        if user.count(PASSAGE) != 1 or user.count(QUESTION) != 1 or user.index(PASSAGE) > user.index(QUESTION):
-            raise ValueError(
-                f"user holds {PASSAGE} once, and after it {QUESTION} once: a passage is read before it is "
-                "known what is asked of it"
-            )
-        longest = content.get("longest_passage", LONGEST_PASSAGE)
-        if not isinstance(longest, int) or isinstance(longest, bool) or longest < 1:
-            raise ValueError("longest_passage is a number of tokens, 1 or more")
-        if not isinstance(content.get("chat", False), bool):
-            raise ValueError("chat is true or false")
-        return cls(
-            user=user,
-            system=content.get("system", ""),
-            opening=content.get("opening", ""),
-            shots=_shots(content.get("shots", [])),
-            refusals=_texts("refusals", content.get("refusals", [])),
-            stops=_texts("stops", content.get("stops", [])),
-            chat=content.get("chat", False),
-            longest_passage=longest,
-        )
+        try:
+            return TypeAdapter(CausalPrompt).validate_json(json.dumps(content), strict=True)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            said = (".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, "))
+            raise ValueError(": ".join(filter(None, said))) from error
 
     def content(self) -> dict[str, Any]:
         """What `parse` reads."""
@@ -119,31 +113,18 @@ def as_turns(prompt: CausalPrompt) -> list[dict[str, str]]:
     return [*turns, {"role": "user", "content": prompt.user}]
 
 
+def filled(text: str, passage: str, question: str) -> str:
+    """A text with passage and question in the places of their marks."""
+    before, _, rest = text.partition(PASSAGE)
+    between, _, after = rest.partition(QUESTION)
+    return f"{before}{passage}{between}{question}{after}"
+
+
 def _examples(prompt: CausalPrompt) -> list[tuple[str, str]]:
     """What is asked in each example, and the answer."""
     return [
-        (
-            prompt.user.replace(PASSAGE, passage_text(shot.title, shot.text)).replace(QUESTION, shot.question),
-            shot.answer,
-        )
-        for shot in prompt.shots
+        (filled(prompt.user, passage_text(shot.title, shot.text), shot.question), shot.answer) for shot in prompt.shots
     ]
-
-
-def _texts(name: str, content: Any) -> tuple[str, ...]:
-    if not isinstance(content, list | tuple) or not all(isinstance(one, str) and one for one in content):
-        raise ValueError(f"{name} is a list of texts, none of them empty")
-    return tuple(content)
-
-
-def _shots(content: Any) -> tuple[Shot, ...]:
-    wanted = set(Shot.__dataclass_fields__)
-    if not isinstance(content, list | tuple):
-        raise ValueError("shots is a list")
-    for one in content:
-        if not isinstance(one, dict) or set(one) != wanted or not all(isinstance(text, str) for text in one.values()):
-            raise ValueError(f"a shot holds {', '.join(Shot.__dataclass_fields__)}, all of them texts")
-    return tuple(Shot(**one) for one in content)
 
 
 SHORT_ANSWERS = CausalPrompt(

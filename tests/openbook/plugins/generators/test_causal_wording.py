@@ -170,17 +170,23 @@ def test_a_template_without_a_system_role_has_its_words_before_the_first_questio
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("[]", "a prompt is a JSON object"),
+        ("[]", "Input should be an object"),
         ("{", "Expecting property name"),
-        ({"user": "{question} {passage}"}, "user holds {passage} once"),
-        ({"user": "{passage} {question} {question}"}, "user holds {passage} once"),
-        ({"user": "{passage} {question}", "sytem": ""}, "a prompt has no 'sytem'"),
-        ({"user": "{passage} {question}", "stops": "x"}, "stops is a list of texts"),
-        ({"user": "{passage} {question}", "refusals": [""]}, "refusals is a list of texts, none of them empty"),
-        ({"user": "{passage} {question}", "shots": [{"title": "x"}]}, "a shot holds title, text, question, answer"),
-        ({"user": "{passage} {question}", "longest_passage": 0}, "longest_passage is a number"),
-        ({"user": "{passage} {question}", "chat": "yes"}, "chat is true or false"),
-        ({"user": "{passage} {question}", "opening": 3}, "opening is a text"),
+        ({"user": "{question} {passage}"}, "user: holds {passage} once"),
+        ({"user": "{passage} {question} {question}"}, "user: holds {passage} once"),
+        ({"user": "{passage} {question}", "sytem": ""}, "sytem: Unexpected keyword argument"),
+        ({"user": "{passage} {question}", "stops": "x"}, "stops: Input should be a valid array"),
+        (
+            {"user": "{passage} {question}", "refusals": [""]},
+            "refusals.0: String should have at least 1 character",
+        ),
+        ({"user": "{passage} {question}", "shots": [{"title": "x"}]}, "shots.0.text: Field required"),
+        (
+            {"user": "{passage} {question}", "longest_passage": 0},
+            "longest_passage: Input should be greater than or equal to 1",
+        ),
+        ({"user": "{passage} {question}", "chat": "yes"}, "chat: Input should be a valid boolean"),
+        ({"user": "{passage} {question}", "opening": 3}, "opening: Input should be a valid string"),
     ],
 )
 def test_a_file_that_is_no_prompt_is_refused_and_says_why(tmp_path: Path, content: Any, reason: str) -> None:
