@@ -307,10 +307,10 @@ def test_a_model_that_reads_pieces_otherwise_than_the_whole_is_refused(
     ("change", "reason"),
     [
         ({"kind": "causel"}, "kind is one of"),
-        ({"prompt": None}, "a prompt is a JSON object"),
-        ({"prior_scale": 0}, "prior_scale is a number above 0"),
-        ({"prior_scale": "20"}, "prior_scale is a number above 0"),
-        ({"prompt": {"user": "{question}"}}, "user holds"),
+        ({"prompt": None}, "Input should be an object"),
+        ({"prior_scale": 0}, "openbook.json: prior_scale: Input should be"),
+        ({"prior_scale": "20"}, "openbook.json: prior_scale: Input should be"),
+        ({"prompt": {"user": "{question}"}}, "user: holds"),
     ],
 )
 def test_facts_that_make_no_sense_are_refused(broken: Path, change: dict[str, Any], reason: str) -> None:
