@@ -220,10 +220,6 @@ class SwapIndex:
             self._store, self._live, self._fit, version=version, errand=errand, actor=actor, ending=self._ending
         )
 
-    def _live_version(self) -> str | None:
-        now = self._live.now()
-        return now.version if now is not None else None
-
     def _submit(self, attempt: SwapAttempt, work: Callable[[], T], *, recorded: bool = True) -> Future[T]:
         def run() -> T:
             if attempt is not self._under_way:
@@ -343,7 +339,8 @@ class SwapIndex:
 
     def _version_before(self) -> str:
         """The version that was live before the last swap to the live one, by this service or else by any replica."""
-        live = self._live_version()
+        now = self._live.now()
+        live = now.version if now is not None else None
         if self._before is not None and self._before != live:
             return self._before
         before = self._history.version_before(live) if self._history is not None else None

@@ -254,10 +254,7 @@ class _Build:
             return self.options.engine
         if isinstance(self.encoder, NamedEncoder):
             raise TypeError("vectors of an encoder that is only named take an engine that has them")
-        n_workers = embedding.n_workers(self.options.workers, n_passages, device=self.encoder.device)
-        if n_workers == 1:
-            return embedding.InProcess(self.encoder)
-        return embedding.Workers(self.encoder, n_workers)
+        return embedding.engine_of(self.encoder, self.options.workers, n_passages)
 
     def _end(self, info: IndexInfo, resumed: int, *seconds: float) -> BuildReport:
         facts = self.work.facts

@@ -12,9 +12,9 @@ heading stays with what comes first below.
 Where an article is written without spaces, as Chinese, Japanese and Thai are, two characters count as a word.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import regex
 import sentencex
@@ -74,19 +74,6 @@ class SourceArticle:
     metadata: Metadata = ()
 
 
-class HasText(Protocol):
-    """What an article is to a splitter."""
-
-    @property
-    def article_id(self) -> str: ...
-
-    @property
-    def title(self) -> str: ...
-
-    @property
-    def text(self) -> str: ...
-
-
 def split_words(text: str, words: int = PASSAGE_WORDS, shortest_tail: int = SHORTEST_TAIL) -> list[str]:
     """Disjoint passages of exactly `words` words, in order, white space normalised to single spaces.
 
@@ -125,14 +112,6 @@ def _url(url: str | None, fragment: str | None) -> str | None:
     if url is None or fragment is None or "#" in url or len(url) + len(fragment) >= MOST_URL:
         return url
     return f"{url}#{fragment}"
-
-
-def passages(articles: Iterable[HasText], words: int = PASSAGE_WORDS) -> Iterator[Passage]:
-    """The passages of each article in turn, named after its id."""
-    for article in articles:
-        yield from split_article(
-            SourceArticle(article.article_id, article.title, (Section(article.text),)), words=words
-        )
 
 
 def _by_words(article: SourceArticle, words: int) -> Iterator[tuple[str, Section]]:

@@ -18,12 +18,8 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = 
     a processor's bfloat16, and for few queries on it.
     """
     on_processor = queries.device.type == "cpu"
-    if on_processor and (queries.dtype == torch.bfloat16 or queries.shape[2] < FEW_QUERIES):
-        return _two_products(queries, keys, values, bias)
-    return _fused(queries, keys, values, bias)
-
-
-def _two_products(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
+    if not on_processor or (queries.dtype != torch.bfloat16 and queries.shape[2] >= FEW_QUERIES):
+        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
     if queries.shape[2] >= FEW_QUERIES:
         # keys that stand together are read across; others would be copied across, which is slow
         keys = keys.contiguous()
@@ -31,10 +27,6 @@ def _two_products(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | 
     if bias is not None:
         scores += bias
     return torch.matmul(torch.softmax(scores, dim=-1), values)
-
-
-def _fused(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
-    return F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
 
 
 def hide(visible: Tensor, dtype: torch.dtype) -> Tensor:

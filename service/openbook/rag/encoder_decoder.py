@@ -14,7 +14,7 @@ from openbook.errors import CheckpointInvalid, InvalidRequest, SettingInvalid
 from openbook.rag.bart_decoder import BartDecoder, BartState, can_step
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.decoder import DecoderState
-from openbook.rag.packed_encoder import PackedEncoder, pad_states
+from openbook.rag.packed_encoder import PackedEncoder, pad_inputs, pad_states
 from openbook.rag.token_generator import TokenGenerator
 from openbook.rag.wording import Wording
 
@@ -116,13 +116,9 @@ class EncoderDecoder(TokenGenerator):
         """The same from the tokens of R rows."""
         if self._bart is not None:
             return EncodedPassages(*pad_states(self._bart[0](rows)), rows)  # (R, L, d), (R, L)
-        length = max(len(row) for row in rows)
-        device = self.model.device
-        pad = self.wording.pad
-        ids = torch.tensor([[*row, *([pad] * (length - len(row)))] for row in rows], device=device)  # (R, L)
-        mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows], device=device)  # (R, L)
-        states = self.model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state  # (R, L, d)
-        return EncodedPassages(states, mask, rows)
+        inputs = pad_inputs(rows, (), self.wording.pad, self.model.device)  # (R, L) each
+        states = self.model.get_encoder()(**inputs).last_hidden_state  # (R, L, d)
+        return EncodedPassages(states, inputs["attention_mask"], rows)
 
     def start(self, encoded: EncodedPassages) -> DecoderState:
         """A state before the first token of any answer."""

@@ -12,11 +12,10 @@ import transformers
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers.utils import logging as hf_logging
 
 from openbook.errors import CheckpointInvalid
 from openbook.rag.packed_encoder import PackedEncoder, PaddedEncoder, can_pack, dpr_of, pad_states
-from openbook.rag.weights import first_line
+from openbook.rag.weights import first_line, quiet
 from openbook.storage.durable import sha256_of
 
 # "pooler" is DPR's: the model itself gives one vector.
@@ -196,23 +195,19 @@ def read_model(folder: Path, head: Head, dtype: torch.dtype) -> tuple[Any, Any, 
 
 def _load(folder: Path, kind: Any, dtype: torch.dtype, **options: Any) -> tuple[Any, Any]:
     """A model and its tokenizer. Raises CheckpointInvalid."""
-    shown = hf_logging.get_verbosity()
-    # transformers lists the tensors of a file that the model does not use
-    hf_logging.set_verbosity_error()
     try:
-        model, loading = kind.from_pretrained(
-            folder,
-            dtype=dtype,
-            local_files_only=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-            **options,
-        )
+        with quiet():
+            model, loading = kind.from_pretrained(
+                folder,
+                dtype=dtype,
+                local_files_only=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                **options,
+            )
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise CheckpointInvalid(checkpoint=folder, reason=first_line(error)) from error
-    finally:
-        hf_logging.set_verbosity(shown)
     if loading["missing_keys"]:
         raise CheckpointInvalid(checkpoint=folder, reason=f"it has no weights {sorted(loading['missing_keys'])[0]}")
     return model, tokenizer

@@ -64,8 +64,9 @@ from openbook.rag.retriever import (
     QuestionEncoder,
     RerankedRetriever,
     Retriever,
+    Search,
 )
-from openbook.storage.readable_index import ReadableIndex
+from openbook.storage.snapshot import IndexSnapshot
 
 # Passages that are read at once where each is judged alone: a client that has gone is noticed after so many.
 READ_TOGETHER = 8
@@ -174,7 +175,7 @@ class RagEngine:
         """Let go of what is held outside this process. Nothing may be asked afterwards."""
         self._generator.close()
 
-    def retriever(self, choice: RetrieverChoice, snapshot: ReadableIndex) -> RetrieverKind:
+    def retriever(self, choice: RetrieverChoice, snapshot: IndexSnapshot) -> RetrieverKind:
         """The retriever that `choice` means for this version.
 
         Raises RetrieverUnavailable where the version lacks BM25, RetrieverUnavailable, and NotCalibrated where the
@@ -194,7 +195,7 @@ class RagEngine:
     def answer(
         self,
         questions: Sequence[str],
-        snapshot: ReadableIndex,
+        snapshot: IndexSnapshot,
         options: AnswerOptions,
         between_steps: BetweenSteps = nothing,
         listeners: Listeners = NO_LISTENERS,
@@ -213,7 +214,7 @@ class RagEngine:
         self,
         questions: Sequence[str],
         targets: Sequence[str],
-        snapshot: ReadableIndex,
+        snapshot: IndexSnapshot,
         options: AnswerOptions,
         between_steps: BetweenSteps = nothing,
     ) -> list[Scores]:
@@ -229,7 +230,7 @@ class RagEngine:
     def retrieve(
         self,
         questions: Sequence[str],
-        snapshot: ReadableIndex,
+        snapshot: IndexSnapshot,
         options: AnswerOptions,
         between_steps: BetweenSteps = nothing,
     ) -> list[Retrieval]:
@@ -353,7 +354,7 @@ class RagEngine:
 
     @torch.inference_mode()
     def _find(
-        self, questions: Sequence[str], snapshot: ReadableIndex, options: AnswerOptions, between_steps: BetweenSteps
+        self, questions: Sequence[str], snapshot: IndexSnapshot, options: AnswerOptions, between_steps: BetweenSteps
     ) -> Searched:
         if options.retriever == "bm25" and options.search:
             field = f"search.{options.search[0][0]}"
@@ -370,7 +371,8 @@ class RagEngine:
         if retriever.reads_vectors:
             vectors = self._question_encoder.encode(questions)  # (Q, d)
         encoded = time.perf_counter()
-        retrieved = retriever.search(questions, vectors, snapshot, n_docs, options.search, allowed, between_steps)
+        asked = Search(questions, vectors, snapshot, n_docs, options.search, allowed, between_steps)
+        retrieved = retriever.search(asked)
         if options.without:
             retrieved = [_without(one, options.without) for one in retrieved]
         seconds = StageSeconds(encode=encoded - started, retrieve=time.perf_counter() - encoded + started - passing)

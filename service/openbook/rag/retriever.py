@@ -15,7 +15,7 @@ from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.encoder_head import TextVectors
 from openbook.rag.reranker import Reranker
 from openbook.storage.bm25_index import best_rows
-from openbook.storage.readable_index import ReadableIndex
+from openbook.storage.snapshot import IndexSnapshot
 
 # Rows that a retriever of candidates takes from each of its searches, where a question asks for fewer passages.
 CANDIDATES = 50
@@ -56,28 +56,42 @@ class QuestionEncoder:
         return np.asarray(self._vectors(self.token_ids(questions)).cpu().numpy())  # (Q, d)
 
 
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The questions of one search and their vectors (Q, d); `n_docs` passages are wanted for each.
+
+    `changes` stand in place of the manifest's parameters of the dense search. `between_steps` is called before each
+    step of long work.
+    """
+
+    questions: Sequence[str]
+    vectors: NDArray[np.float32]
+    snapshot: IndexSnapshot
+    n_docs: int
+    changes: SearchChanges = ()
+    allowed: Allowed = None
+    between_steps: BetweenSteps = nothing
+
+    def check_enough(self) -> None:
+        """Raises InvalidRequest where the index holds fewer than n_docs passages."""
+        held = len(self.snapshot)
+        if self.n_docs > held:
+            version = self.snapshot.info.version
+            raise InvalidRequest("too_many_docs", field="n_docs", n_docs=self.n_docs, version=version, n_passages=held)
+
+
 class Retriever(Protocol):
     """Finds passages, and says how well each fits."""
 
     reads_vectors: bool
-    """False where `vectors` may be (Q, 0): questions need not be encoded for it."""
+    """False where vectors may be (Q, 0): questions need not be encoded for it."""
 
-    def search(
-        self,
-        questions: Sequence[str],
-        vectors: NDArray[np.float32],
-        snapshot: ReadableIndex,
-        n_docs: int,
-        changes: SearchChanges = (),
-        allowed: Allowed = None,
-        between_steps: BetweenSteps = nothing,
-    ) -> list[RetrievedPassages]:
-        """The best passages of each question, whose vectors are (Q, d), with `changes` in place of the manifest's
-        parameters of the dense search.
+    def search(self, asked: Search) -> list[RetrievedPassages]:
+        """The best passages of each question.
 
-        Calls `between_steps` before each step of long work. Raises what IndexSnapshot.search raises, InvalidRequest
-        where the index holds fewer than n_docs passages, RetrieverUnavailable where the snapshot lacks what is
-        searched, and IndexCorrupt for a doc_score that is not finite.
+        Raises what IndexSnapshot.search raises, InvalidRequest where the index holds fewer than n_docs passages,
+        RetrieverUnavailable where the snapshot lacks what is searched, and IndexCorrupt for a doc_score that is not
+        finite.
         """
         ...
 
@@ -95,19 +109,10 @@ class DenseRetriever:
     def __init__(self, scale: float = 1.0) -> None:
         self._scale = scale
 
-    def search(
-        self,
-        questions: Sequence[str],
-        vectors: NDArray[np.float32],
-        snapshot: ReadableIndex,
-        n_docs: int,
-        changes: SearchChanges = (),
-        allowed: Allowed = None,
-        between_steps: BetweenSteps = nothing,
-    ) -> list[RetrievedPassages]:
-        """See `Retriever`."""
+    def search(self, asked: Search) -> list[RetrievedPassages]:
+        snapshot, parameters = asked.snapshot, dict(asked.changes)
         retrieved = []
-        for found in snapshot.nearest(vectors, n_docs, parameters=dict(changes), allowed=allowed):
+        for found in snapshot.nearest(asked.vectors, asked.n_docs, parameters=parameters, allowed=asked.allowed):
             rows, doc_scores = tuple(found.rows.tolist()), self._scale * found.products  # (K,)
             _check_finite(snapshot, found.rows, doc_scores)
             retrieved.append(RetrievedPassages(rows, snapshot.passages(rows), tuple(doc_scores.tolist())))
@@ -124,25 +129,13 @@ class Bm25Retriever:
 
     reads_vectors = False
 
-    def search(
-        self,
-        questions: Sequence[str],
-        vectors: NDArray[np.float32],
-        snapshot: ReadableIndex,
-        n_docs: int,
-        changes: SearchChanges = (),
-        allowed: Allowed = None,
-        between_steps: BetweenSteps = nothing,
-    ) -> list[RetrievedPassages]:
-        """See `Retriever`."""
+    def search(self, asked: Search) -> list[RetrievedPassages]:
+        snapshot, allowed = asked.snapshot, asked.allowed
         bm25 = snapshot.bm25()
-        if n_docs > len(snapshot):
-            raise InvalidRequest(
-                "too_many_docs", field="n_docs", n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot)
-            )
-        n_docs = n_docs if allowed is None else min(n_docs, int(np.count_nonzero(allowed)))  # K
+        asked.check_enough()
+        n_docs = asked.n_docs if allowed is None else min(asked.n_docs, int(np.count_nonzero(allowed)))  # K
         retrieved = []
-        for rows, scores in zip(*bm25.search(questions, n_docs, allowed=allowed), strict=True):  # (K,) each
+        for rows, scores in zip(*bm25.search(asked.questions, n_docs, allowed=allowed), strict=True):  # (K,) each
             _check_finite(snapshot, rows, scores)
             passages = snapshot.passages(rows.tolist())
             retrieved.append(RetrievedPassages(tuple(rows.tolist()), passages, tuple(scores.tolist())))
@@ -171,29 +164,15 @@ class HybridRetriever:
     def __init__(self, weights: PriorWeights) -> None:
         self._weights = weights
 
-    def search(
-        self,
-        questions: Sequence[str],
-        vectors: NDArray[np.float32],
-        snapshot: ReadableIndex,
-        n_docs: int,
-        changes: SearchChanges = (),
-        allowed: Allowed = None,
-        between_steps: BetweenSteps = nothing,
-    ) -> list[RetrievedPassages]:
-        """See `Retriever`."""
-        found = hybrid_candidates(questions, vectors, snapshot, n_docs, changes, allowed)
-        return [
-            self._best(question, candidates, snapshot, n_docs)
-            for question, candidates in zip(questions, found, strict=True)
-        ]
+    def search(self, asked: Search) -> list[RetrievedPassages]:
+        found = hybrid_candidates(asked)
+        return [self._best(asked, *one) for one in zip(asked.questions, found, strict=True)]
 
-    def _best(
-        self, question: str, candidates: HybridCandidates, snapshot: ReadableIndex, n_docs: int
-    ) -> RetrievedPassages:
+    def _best(self, asked: Search, question: str, candidates: HybridCandidates) -> RetrievedPassages:
+        snapshot = asked.snapshot
         doc_scores = self._weights.score(candidates.products, candidates.bm25)  # (C',)
         _check_finite(snapshot, candidates.rows, doc_scores)
-        order = np.argsort(-doc_scores, kind="stable")[:n_docs]  # (K,)
+        order = np.argsort(-doc_scores, kind="stable")[: asked.n_docs]  # (K,)
         rows = tuple(candidates.rows[order].tolist())
         coverage = snapshot.bm25().coverage(question, rows)  # (K,)
         return RetrievedPassages(
@@ -201,25 +180,18 @@ class HybridRetriever:
         )
 
 
-def hybrid_candidates(
-    questions: Sequence[str],
-    vectors: NDArray[np.float32],
-    snapshot: ReadableIndex,
-    n_docs: int,
-    changes: SearchChanges = (),
-    allowed: Allowed = None,
-) -> list[HybridCandidates]:
-    """What HybridRetriever weighs for each question, whose vectors are (Q, d). `changes` are for the dense search.
+def hybrid_candidates(asked: Search) -> list[HybridCandidates]:
+    """What HybridRetriever weighs for each question.
 
     Raises what IndexSnapshot.search raises, and RetrieverUnavailable where the snapshot has no BM25.
     """
+    snapshot = asked.snapshot
     bm25 = snapshot.bm25()
-    n_candidates = _n_candidates(snapshot, n_docs)  # C
-    near = snapshot.search(vectors, n_candidates, parameters=dict(changes), allowed=allowed)  # (Q, C)
+    near = _nearest_rows(asked)  # (Q, C)
     candidates = []
-    for question, vector, found in zip(questions, vectors, near, strict=True):
+    for question, vector, found in zip(asked.questions, asked.vectors, near, strict=True):
         of_all = bm25.scores(question)  # (N,)
-        rows = np.union1d(found, best_rows(of_all, n_candidates, allowed))  # (C',)
+        rows = np.union1d(found, best_rows(of_all, _n_candidates(asked), asked.allowed))  # (C',)
         candidates.append(HybridCandidates(rows, snapshot.products(vector, rows), of_all[rows].astype(np.float64)))
     return candidates
 
@@ -236,40 +208,24 @@ class RerankedRetriever:
     def __init__(self, reranker: Reranker) -> None:
         self._reranker = reranker
 
-    def search(
-        self,
-        questions: Sequence[str],
-        vectors: NDArray[np.float32],
-        snapshot: ReadableIndex,
-        n_docs: int,
-        changes: SearchChanges = (),
-        allowed: Allowed = None,
-        between_steps: BetweenSteps = nothing,
-    ) -> list[RetrievedPassages]:
+    def search(self, asked: Search) -> list[RetrievedPassages]:
         """See `Retriever`. Calls `between_steps` before each batch of pairs."""
-        if snapshot.info.bm25 is not None:
-            found = [one.rows for one in hybrid_candidates(questions, vectors, snapshot, n_docs, changes, allowed)]
+        if asked.snapshot.info.bm25 is not None:
+            found = [one.rows for one in hybrid_candidates(asked)]
         else:
-            n_candidates = _n_candidates(snapshot, n_docs)  # C
-            near = snapshot.search(vectors, n_candidates, parameters=dict(changes), allowed=allowed)  # (Q, C)
-            found = list(np.sort(near, axis=1))
-        return [
-            self._best(question, rows, snapshot, n_docs, between_steps)
-            for question, rows in zip(questions, found, strict=True)
-        ]
+            found = list(np.sort(_nearest_rows(asked), axis=1))
+        return [self._best(asked, *one) for one in zip(asked.questions, found, strict=True)]
 
-    def _best(
-        self, question: str, rows: NDArray[np.int64], snapshot: ReadableIndex, n_docs: int, between_steps: BetweenSteps
-    ) -> RetrievedPassages:
+    def _best(self, asked: Search, question: str, rows: NDArray[np.int64]) -> RetrievedPassages:
         """Of the candidates `rows` (C',), rising."""
-        passages = snapshot.passages(rows.tolist())
-        doc_scores = self._reranker.logits(question, passages, between_steps)  # (C',)
-        order = np.argsort(-doc_scores, kind="stable")[:n_docs]  # (K,)
+        passages = asked.snapshot.passages(rows.tolist())
+        doc_scores = self._reranker.logits(question, passages, asked.between_steps)  # (C',)
+        order = np.argsort(-doc_scores, kind="stable")[: asked.n_docs]  # (K,)
         best = tuple(passages[place] for place in order)
         return RetrievedPassages(tuple(rows[order].tolist()), best, tuple(doc_scores[order].tolist()))
 
 
-def _check_finite(snapshot: ReadableIndex, rows: NDArray[np.int64], doc_scores: NDArray[np.floating]) -> None:
+def _check_finite(snapshot: IndexSnapshot, rows: NDArray[np.int64], doc_scores: NDArray[np.floating]) -> None:
     """Raises IndexCorrupt, which names the row: rows and doc_scores (n,). A prior of NaN would be no prior at all."""
     wrong = np.flatnonzero(~np.isfinite(doc_scores))
     if len(wrong):
@@ -277,10 +233,14 @@ def _check_finite(snapshot: ReadableIndex, rows: NDArray[np.int64], doc_scores: 
         raise IndexCorrupt(version=snapshot.info.version, reason=reason)
 
 
-def _n_candidates(snapshot: ReadableIndex, n_docs: int) -> int:
-    """C, the rows that each search proposes. Raises InvalidRequest."""
-    if n_docs > len(snapshot):
-        raise InvalidRequest(
-            "too_many_docs", field="n_docs", n_docs=n_docs, version=snapshot.info.version, n_passages=len(snapshot)
-        )
-    return min(max(n_docs, CANDIDATES), len(snapshot))
+def _n_candidates(asked: Search) -> int:
+    """C, the rows that each search proposes."""
+    return min(max(asked.n_docs, CANDIDATES), len(asked.snapshot))
+
+
+def _nearest_rows(asked: Search) -> NDArray[np.int64]:
+    """The C rows that the dense search proposes, best first: (Q, C)."""
+    asked.check_enough()
+    return asked.snapshot.search(
+        asked.vectors, _n_candidates(asked), parameters=dict(asked.changes), allowed=asked.allowed
+    )

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from openbook.errors import IndexCorrupt
 from openbook.storage.faiss_index import FaissIndex, read_whole
 from openbook.storage.manifest import INDEX_FILE, is_lossy
-from openbook.storage.readable_index import Nearest
 from openbook.storage.search_parameters import N_CANDIDATES
-from openbook.storage.snapshot import IndexSnapshot, best_first, exact_products
+from openbook.storage.snapshot import IndexSnapshot, Nearest, best_first, exact_products
 from openbook.storage.vectors import SLICE_ROWS, VectorFile, slices
 
 

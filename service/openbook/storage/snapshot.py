@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,6 @@ from openbook.storage.durable import FileMark
 from openbook.storage.filters import Filtering
 from openbook.storage.manifest import resident_bytes
 from openbook.storage.passages import PassageFile
-from openbook.storage.readable_index import Nearest
 from openbook.storage.search_parameters import MOST_CANDIDATES, N_CANDIDATES, search_parameters
 from openbook.storage.vectors import SLICE_ROWS, slices
 
@@ -39,6 +39,13 @@ LOSSY_TOLERANCE = 0.1
 MOST_MASKS, MASK_BYTES = 16, 1 << 26
 # The marks of the manifest and of each file: equal where the very same files are meant.
 Identity = tuple[FileMark, ...]
+
+
+class Nearest(NamedTuple):
+    """The rows of one search, best first, and their exact inner products: of equal ones, the row found first."""
+
+    rows: NDArray[np.int64]  # (K,)
+    products: NDArray[np.float64]  # (K,)
 
 
 class IndexSnapshot(ABC):

@@ -1,8 +1,10 @@
 """The articles of one world, in a fixed order. Both years have the same list except for the persons."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from openbook.entities import Passage
+from openbook.indexing.splitting import Section, SourceArticle, split_article
 from openbook_lab.encyclopedia.comparisons import Comparisons
 from openbook_lab.encyclopedia.country import country_articles
 from openbook_lab.encyclopedia.lists import lists
@@ -25,6 +27,12 @@ def articles(world: World) -> Iterator[Article]:
     for title, text in _written(Comparisons(world)):
         if text:
             yield Article(article_id(title), title, text)
+
+
+def passages(articles: Iterable[Article]) -> Iterator[Passage]:
+    """The passages of each article in turn, named after its id."""
+    for one in articles:
+        yield from split_article(SourceArticle(one.article_id, one.title, (Section(one.text),)))
 
 
 def _written(facts: Comparisons) -> Iterator[tuple[str, str]]:

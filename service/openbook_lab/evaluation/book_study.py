@@ -15,7 +15,7 @@ from openbook.entities import Passage, PriorWeights, RetrievedPassages
 from openbook.indexing.index_builder import Progress
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.generator import Generator
-from openbook.rag.retriever import Bm25Retriever, DenseRetriever, QuestionEncoder
+from openbook.rag.retriever import Bm25Retriever, DenseRetriever, QuestionEncoder, Search
 from openbook.storage.durable import write_atomically
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.qa_metrics import dpr_words, has_answer
@@ -149,10 +149,10 @@ class BookStudy:
         vector = self._encoder.encode([question.text])  # (1, d)
 
         def by_vector(k: int) -> RetrievedPassages:
-            return self._dense.search([question.text], vector, self._snapshot, k)[0]
+            return self._dense.search(Search([question.text], vector, self._snapshot, k))[0]
 
         def by_words(k: int) -> RetrievedPassages:
-            return self._bm25.search([question.text], vector, self._snapshot, k)[0]
+            return self._bm25.search(Search([question.text], vector, self._snapshot, k))[0]
 
         total = len(self._snapshot)
         found, others = (

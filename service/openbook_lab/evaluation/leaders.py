@@ -17,12 +17,11 @@ from openbook.cli.progress import ProgressBar
 from openbook.entities import Passage
 from openbook.indexing.index_builder import build_index
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.indexing.splitting import passages
 from openbook.rag.checkpoint import choose_dtype
 from openbook.settings import Settings
 from openbook.storage.opening import store_of
 from openbook_lab.datasets.qa_metrics import exact_match
-from openbook_lab.encyclopedia import articles, load_world, questions, shuffled
+from openbook_lab.encyclopedia import articles, load_world, passages, questions, shuffled
 from openbook_lab.encyclopedia.world import DEMO_YEARS
 from openbook_lab.evaluation.options import Options
 from openbook_lab.evaluation.reports import Cell, Report, Rows, Table

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from openbook.entities import PriorWeights, RetrievedPassages
 from openbook.errors import NotCalibrated, SettingInvalid
 from openbook.rag.checkpoint import Checkpoint
-from openbook.rag.retriever import Bm25Retriever, DenseRetriever, HybridRetriever, QuestionEncoder
+from openbook.rag.retriever import Bm25Retriever, DenseRetriever, HybridRetriever, QuestionEncoder, Search
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.evaluation.book import frozen_vectors
@@ -76,17 +76,17 @@ def retrieve(
         raise SettingInvalid(setting="retriever", reason=f"{retriever} needs an index to search")
     candidates = min(CANDIDATES, len(snapshot))
     if retriever == "bm25":
-        found = Bm25Retriever().search(texts, vectors, snapshot, candidates)
+        found = Bm25Retriever().search(Search(texts, vectors, snapshot, candidates))
         return RetrievalFigures(f"{checkpoint.name}, BM25", checkpoint, vectors, tuple(found), retriever)
     encoder = QuestionEncoder(checkpoint)
     batches = [texts[first : first + QUESTIONS_A_BATCH] for first in range(0, len(texts), QUESTIONS_A_BATCH)]
     vectors = np.concatenate([encoder.encode(batch) for batch in batches])  # (Q, d)
     if retriever == "hybrid":
-        found = HybridRetriever(_weights(checkpoint)).search(texts, vectors, snapshot, candidates)
+        found = HybridRetriever(_weights(checkpoint)).search(Search(texts, vectors, snapshot, candidates))
         return RetrievalFigures(f"{checkpoint.name}, hybrid", checkpoint, vectors, tuple(found), retriever)
     if retriever == "frozen":
         vectors = frozen_vectors(texts, vectors, encoder_folder)
-    found = DenseRetriever(checkpoint.facts.prior_scale).search(texts, vectors, snapshot, candidates)
+    found = DenseRetriever(checkpoint.facts.prior_scale).search(Search(texts, vectors, snapshot, candidates))
     name = checkpoint.name if retriever == "dense" else f"{checkpoint.name}, frozen"
     return RetrievalFigures(name, checkpoint, vectors, tuple(found), retriever)
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from openbook.entities import Passage
-from openbook.indexing.splitting import passages
-from openbook_lab.encyclopedia import articles, load_world, questions, shuffled
+from openbook_lab.encyclopedia import articles, load_world, passages, questions, shuffled
 from openbook_lab.training.examples import occurrences
 
 YEARS = (2016, 2018)

@@ -13,7 +13,6 @@ from openbook.indexing.splitting import (
     Section,
     SourceArticle,
     Split,
-    passages,
     split_article,
     split_words,
 )
@@ -48,11 +47,11 @@ def test_a_passage_of_no_words_is_refused() -> None:
 def test_passages_are_numbered_within_their_article_and_keep_its_title() -> None:
     long = encyclopedia.Article("a-long-one", "A long one", " ".join(["word"] * 250))
     short = encyclopedia.Article("a-short-one", "A short one", "Just this.")
-    found = list(passages([long, short]))
+    found = list(encyclopedia.passages([long, short]))
     ids = [f"a-long-one#{position}" for position in range(3)]
     assert [passage.passage_id for passage in found] == [*ids, "a-short-one#0"]
     assert [passage.title for passage in found] == ["A long one"] * 3 + ["A short one"]
-    assert list(passages([encyclopedia.Article("empty", "Empty", " \n ")])) == []
+    assert list(encyclopedia.passages([encyclopedia.Article("empty", "Empty", " \n ")])) == []
 
 
 def test_a_passage_of_words_has_the_section_that_it_begins_in() -> None:

@@ -12,7 +12,7 @@ from openbook.entities import AnswerOptions, Passage, PriorWeights
 from openbook.errors import InvalidRequest, NotCalibrated, RetrieverUnavailable
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.rag.engine import RagEngine
-from openbook.rag.retriever import Bm25Retriever, HybridRetriever, QuestionEncoder
+from openbook.rag.retriever import Bm25Retriever, HybridRetriever, QuestionEncoder, Search
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.checkpoints import WORDS
@@ -83,7 +83,7 @@ def both_scores(
 def test_in_a_small_index_the_best_of_all_rows_are_found(
     encoder: QuestionEncoder, small: IndexSnapshot, weights: PriorWeights, n_docs: int
 ) -> None:
-    found = HybridRetriever(weights).search(QUESTIONS, encoder.encode(QUESTIONS), small, n_docs)
+    found = HybridRetriever(weights).search(Search(QUESTIONS, encoder.encode(QUESTIONS), small, n_docs))
     for question, of_question in zip(QUESTIONS, found, strict=True):
         products, bm25 = both_scores(encoder, small, question)
         expected = sorted(
@@ -108,7 +108,9 @@ def test_a_candidate_of_either_search_has_both_scores(
     """
     search = (("efSearch", N_ROWS),) if large.info.index_type == "hnsw" else ()
     allowed = np.random.default_rng(3).random(N_ROWS) < share if share < 1 else None
-    found = HybridRetriever(WEIGHTS).search(QUESTIONS, encoder.encode(QUESTIONS), large, n_docs, search, allowed)
+    found = HybridRetriever(WEIGHTS).search(
+        Search(QUESTIONS, encoder.encode(QUESTIONS), large, n_docs, search, allowed)
+    )
     n_candidates = max(n_docs, 50)
     apart = 0
     for question, of_question in zip(QUESTIONS, found, strict=True):
@@ -129,7 +131,7 @@ def test_an_answer_reads_the_weighed_prior(tiny: Subject, calibrated: RagEngine,
     """RAG-Token's log-probs, against the plain loops over the same passages and scores."""
     question, options = QUESTIONS[0], AnswerOptions(n_docs=5, num_beams=1, max_new_tokens=6, retriever="hybrid")
     vectors = QuestionEncoder(tiny.checkpoint).encode([question])
-    (found,) = HybridRetriever(WEIGHTS).search([question], vectors, small, 5)
+    (found,) = HybridRetriever(WEIGHTS).search(Search([question], vectors, small, 5))
     (answer,) = calibrated.answer([question], small, options)
     assert answer.source.retriever == "hybrid"
     assert tuple(one.passage for one in answer.passages) == found.passages
@@ -154,7 +156,7 @@ def test_what_lacks_a_part_of_it_is_refused_with_the_command_that_makes_it(
 
 
 def test_bm25_alone_finds_the_best_first_with_its_scores(small: IndexSnapshot) -> None:
-    found = Bm25Retriever().search(QUESTIONS[:2], np.empty((0, 0), dtype=np.float32), small, 4)
+    found = Bm25Retriever().search(Search(QUESTIONS[:2], np.empty((0, 0), dtype=np.float32), small, 4))
     for question, of_question in zip(QUESTIONS, found, strict=False):
         scores = small.bm25().scores(question)
         assert of_question.doc_scores == pytest.approx(sorted(scores.tolist(), reverse=True)[:4])

@@ -10,7 +10,7 @@ from openbook.entities import AnswerOptions, PriorWeights
 from openbook.errors import IndexCorrupt
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.rag.engine import RagEngine
-from openbook.rag.retriever import CANDIDATES, DenseRetriever, HybridRetriever, QuestionEncoder
+from openbook.rag.retriever import CANDIDATES, DenseRetriever, HybridRetriever, QuestionEncoder, Search
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import INDEX_FILE, VECTORS_FILE
 from openbook.storage.snapshot import IndexSnapshot
@@ -62,7 +62,7 @@ def test_a_candidate_without_a_finite_product_is_corrupt(tiny: Subject, value: f
     vectors = QuestionEncoder(tiny.checkpoint).encode(QUESTIONS)
     hybrid = HybridRetriever(PriorWeights(1.0, 0.5))
     with np.errstate(invalid="ignore"), pytest.raises(IndexCorrupt, match="the doc_score of row 3 is"):
-        hybrid.search(QUESTIONS, vectors, snapshot, 2)
+        hybrid.search(Search(QUESTIONS, vectors, snapshot, 2))
     snapshot.close()
 
 
@@ -71,5 +71,5 @@ def test_products_that_are_too_large_for_the_scale_are_corrupt(tiny: Subject, tm
     snapshot = spoilt(tmp_path, "flat", 1e38, range(N_ROWS))
     vectors = QuestionEncoder(tiny.checkpoint).encode(QUESTIONS)
     with np.errstate(over="ignore"), pytest.raises(IndexCorrupt, match="not a finite number"):
-        DenseRetriever(scale=1e300).search(QUESTIONS, np.abs(vectors), snapshot, 2)
+        DenseRetriever(scale=1e300).search(Search(QUESTIONS, np.abs(vectors), snapshot, 2))
     snapshot.close()

@@ -17,7 +17,7 @@ from openbook.errors import CheckpointInvalid, DeadlineExceeded, InvalidRequest,
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.rag.engine import RagEngine
 from openbook.rag.reranker import Reranker, load_reranker
-from openbook.rag.retriever import CANDIDATES, QuestionEncoder, RerankedRetriever
+from openbook.rag.retriever import CANDIDATES, QuestionEncoder, RerankedRetriever, Search
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.checkpoints import WORDS, byte_pair_tokenizer, diversify, write_reranker
@@ -158,7 +158,7 @@ def test_the_best_candidates_of_the_cross_encoder_are_found(
     tiny: Subject, expected_logits: dict[str, list[float]], reranker: Reranker, snapshot: IndexSnapshot, n_docs: int
 ) -> None:
     vectors = QuestionEncoder(tiny.checkpoint).encode(QUESTIONS)
-    found = RerankedRetriever(reranker).search(QUESTIONS, vectors, snapshot, n_docs)
+    found = RerankedRetriever(reranker).search(Search(QUESTIONS, vectors, snapshot, n_docs))
     for question, vector, of_question in zip(QUESTIONS, vectors, found, strict=True):
         rows = candidates(question, vector, snapshot, n_docs)
         assert len(rows) < len(snapshot)
@@ -174,7 +174,7 @@ def test_of_equal_scores_the_lower_row_comes_first(
 ) -> None:
     monkeypatch.setattr(Reranker, "logits", lambda self, question, passages, between: np.zeros(len(passages)))
     vectors = QuestionEncoder(tiny.checkpoint).encode(QUESTIONS[:1])
-    (found,) = RerankedRetriever(reranker).search(QUESTIONS[:1], vectors, snapshot, 7)
+    (found,) = RerankedRetriever(reranker).search(Search(QUESTIONS[:1], vectors, snapshot, 7))
     assert list(found.rows) == candidates(QUESTIONS[0], vectors[0], snapshot, 7)[:7]
 
 
@@ -184,7 +184,7 @@ def test_an_answer_reads_the_logits_as_its_prior(tiny: Subject, reranker: Rerank
     answers = engine.answer(QUESTIONS, snapshot, replace(RERANKED, max_new_tokens=4))
     vectors = QuestionEncoder(tiny.checkpoint).encode(QUESTIONS)
     alone: list[RetrievedPassages] = [
-        RerankedRetriever(reranker).search([question], vector[None], snapshot, 4)[0]
+        RerankedRetriever(reranker).search(Search([question], vector[None], snapshot, 4))[0]
         for question, vector in zip(QUESTIONS, vectors, strict=True)
     ]
     for answer, found in zip(answers, alone, strict=True):
@@ -196,7 +196,7 @@ def test_an_answer_reads_the_logits_as_its_prior(tiny: Subject, reranker: Rerank
     allowed = np.zeros(len(snapshot), dtype=bool)
     allowed[5::7] = True
     logits = reranker.logits(QUESTIONS[0], snapshot.passages(np.flatnonzero(allowed).tolist()))
-    (found,) = RerankedRetriever(reranker).search(QUESTIONS[:1], vectors[:1], snapshot, 4, allowed=allowed)
+    (found,) = RerankedRetriever(reranker).search(Search(QUESTIONS[:1], vectors[:1], snapshot, 4, allowed=allowed))
     assert list(found.rows) == np.flatnonzero(allowed)[np.argsort(-logits, kind="stable")[:4]].tolist()
     # auto does not take it
     (auto,) = engine.retrieve(QUESTIONS[:1], snapshot, replace(RERANKED, retriever="auto"))

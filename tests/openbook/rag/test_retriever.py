@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from openbook.rag.retriever import DenseRetriever, QuestionEncoder
+from openbook.rag.retriever import DenseRetriever, QuestionEncoder, Search
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.databases import IN_MILVUS, listing, push_all_vectors
@@ -57,7 +57,7 @@ def test_scores_are_exact_inner_products_best_first(
     passages = tiny_passages("tiny-2016")
     stored = tiny_vectors(passages).astype(np.float64)  # (N, d)
     for question, found in zip(
-        QUESTIONS, DenseRetriever().search(QUESTIONS, encoder.encode(QUESTIONS), snapshot, n_docs), strict=True
+        QUESTIONS, DenseRetriever().search(Search(QUESTIONS, encoder.encode(QUESTIONS), snapshot, n_docs)), strict=True
     ):
         products = stored @ encoder.encode([question])[0].astype(np.float64)  # (N,)
         best = np.argsort(-products)[:n_docs]
@@ -85,7 +85,7 @@ def test_the_order_is_that_of_the_exact_products_where_the_index_rounds(
     publish_tiny(store, "tiny-2016", vectors=vectors)
     snapshot = store.open("tiny-2016")
     exact = vectors.astype(np.float64) @ question  # (N,)
-    (found,) = DenseRetriever().search(["who"], encoder.encode(["who"]), snapshot, 12)
+    (found,) = DenseRetriever().search(Search(["who"], encoder.encode(["who"]), snapshot, 12))
     assert found.rows == tuple(np.argsort(-exact))
     assert found.doc_scores == pytest.approx(sorted(exact, reverse=True), abs=1e-9)
     assert found.rows != tuple(snapshot.search(encoder.encode(["who"]), 12)[0]), "the index is to be misled"

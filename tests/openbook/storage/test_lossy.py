@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from openbook.entities import Passage
 from openbook.errors import IndexCorrupt, InvalidRequest, SourceInvalid
 from openbook.indexing.index_spec import choose_index
-from openbook.rag.retriever import DenseRetriever
+from openbook.rag.retriever import DenseRetriever, Search
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import resident_bytes, sealed
 from openbook.storage.snapshot import IndexSnapshot
@@ -83,7 +83,9 @@ def test_doc_scores_are_the_exact_inner_products_with_the_stored_vectors(
     questions = (np.random.default_rng(seed).standard_normal((2, DIMENSION)) * length).astype(np.float32)
     stored = drawn().astype(np.float16).astype(np.float64)
     retriever = DenseRetriever()
-    for question, found in zip(questions, retriever.search([""] * len(questions), questions, snapshot, k), strict=True):
+    for question, found in zip(
+        questions, retriever.search(Search([""] * len(questions), questions, snapshot, k)), strict=True
+    ):
         scores = stored[list(found.rows)] @ question.astype(np.float64)
         np.testing.assert_allclose(found.doc_scores, scores, rtol=1e-12)
         assert list(found.doc_scores) == sorted(found.doc_scores, reverse=True)

@@ -3,8 +3,7 @@
 import re
 from collections import defaultdict
 
-from openbook.indexing.splitting import passages
-from openbook_lab.encyclopedia import Article, World, articles, questions, shuffled
+from openbook_lab.encyclopedia import Article, World, articles, passages, questions, shuffled
 
 
 def _normalised(text: str) -> str:

@@ -173,6 +173,12 @@ class Workers:
         return vectors
 
 
+def engine_of(encoder: PassageEncoder, workers: int | None, n_passages: int) -> InProcess | Workers:
+    """What embeds so many passages on this machine, in as many processes as were asked for or as pay off."""
+    chosen = n_workers(workers, n_passages, device=encoder.device)
+    return InProcess(encoder) if chosen == 1 else Workers(encoder, chosen)
+
+
 @dataclass(frozen=True, slots=True)
 class _Failure:
     """An OpenbookError between processes: it is made from its data and cannot be pickled itself."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from openbook.entities import Passage
 from openbook.errors import SourceInvalid
-from openbook.indexing.building.embedding import Count, InProcess, ShardReader, Shards, Workers, n_workers
+from openbook.indexing.building.embedding import Count, ShardReader, Shards, engine_of
 from openbook.indexing.building.work_folder import WorkFolder
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.sources.source import PassageBatch, PassageSource, rows_before
@@ -104,8 +104,7 @@ class Reusing:
             yield number, self.base.vectors(rows.tolist())
         if not lacking:
             return
-        makers = n_workers(self.workers, self.plan.n_embedded, device=self.encoder.device)
-        engine = InProcess(self.encoder) if makers == 1 else Workers(self.encoder, makers)
+        engine = engine_of(self.encoder, self.workers, self.plan.n_embedded)
         reader: ShardReader = _Lacking(work, lacking)
         with closing(engine.vectors(reader, list(lacking), count)) as shards:
             for number, made in shards:

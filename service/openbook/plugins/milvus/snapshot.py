@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from openbook.plugins.milvus.collection import Collection, in_list
 from openbook.storage.mapped import checked_rows
-from openbook.storage.readable_index import Nearest
 from openbook.storage.search_parameters import N_CANDIDATES
-from openbook.storage.snapshot import IndexSnapshot, best_first, exact_products
+from openbook.storage.snapshot import IndexSnapshot, Nearest, best_first, exact_products
 from openbook.storage.vectors import slices
 
 # Where a filter lets a share p of the rows pass, the nearest c / p of all rows hold c such on average. A search takes
