@@ -187,12 +187,6 @@ def body(problem: Problem, request: Request) -> dict[str, Any]:
     return found | dict(problem.more)
 
 
-def content(problem: Problem, request: Request) -> bytes:
-    """The problem as bytes. Leaves its code in `request.state.outcome` for the access log and the metrics."""
-    request.state.outcome = problem.code
-    return _json(body(problem, request))
-
-
 @dataclass(frozen=True, slots=True)
 class ProblemWords:
     """How problems are said: `said` is the body of `schema`. A plug-in has its own below the prefix of its router."""
@@ -221,7 +215,7 @@ def respond(problem: Problem, request: Request) -> Response:
     words = next((one for prefix, one in problem_words.items() if path.startswith(prefix)), PROBLEM_JSON)
     status = words.status(problem.status)
     headers = {**problem.headers, **words.headers.get(status, {})}
-    return Response(_json(words.said(problem, request)), status, headers, words.media_type)
+    return Response(as_json(words.said(problem, request)), status, headers, words.media_type)
 
 
 async def handle_error(request: Request, error: Exception) -> Response:
@@ -229,7 +223,7 @@ async def handle_error(request: Request, error: Exception) -> Response:
     return respond(of_raised(error, request), request)
 
 
-def _json(body: Mapping[str, Any]) -> bytes:
+def as_json(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 

@@ -117,7 +117,8 @@ class EventStream(Response):
 
     def failed(self, problem: Problem) -> bytes:
         """What is sent at the end when there is no answer."""
-        return format_sse_event(event="error", data_str=problems.content(problem, self._request).decode())
+        said = problems.as_json(problems.body(problem, self._request))
+        return format_sse_event(event="error", data_str=said.decode())
 
     def ended(self) -> bytes:
         """What is sent after the answer."""

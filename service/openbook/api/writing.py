@@ -1,9 +1,8 @@
 """What goes out as JSON for a question: made beside the event loop, and no larger than the operator allows."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import singledispatch
 
 from openbook.application.comparison import Comparison
 from openbook.entities import Answer, MetadataValue, Passage, Retrieval, Scores
@@ -55,43 +54,26 @@ def without_separators(text: str | bytes) -> bytes:
     return content
 
 
-@singledispatch
 def least_bytes(found: Found) -> int:
     """Fewer bytes than the JSON has, without making it."""
-    raise NotImplementedError(type(found))
+    match found:
+        case Comparison():
+            return sum(map(least_bytes, found.answers))
+        case Answer():
+            numbers = sum(len(one.posterior) for one in found.tokens)
+        case Scores():
+            numbers = sum(len(one.posterior) for one in found.targets)
+        case Retrieval():
+            numbers = 0
+    return LEAST_NUMBER * numbers + sum(_of_passage(one.passage) for one in found.passages)
 
 
-@least_bytes.register
-def _(found: Answer) -> int:
-    return _of_passages(one.passage for one in found.passages) + _of_numbers(one.posterior for one in found.tokens)
-
-
-@least_bytes.register
-def _(found: Scores) -> int:
-    return _of_passages(one.passage for one in found.passages) + _of_numbers(one.posterior for one in found.targets)
-
-
-@least_bytes.register
-def _(found: Retrieval) -> int:
-    return _of_passages(one.passage for one in found.passages)
-
-
-@least_bytes.register
-def _(found: Comparison) -> int:
-    return sum(map(least_bytes, found.answers))
-
-
-def _of_passages(passages: Iterable[Passage]) -> int:
+def _of_passage(passage: Passage) -> int:
     # a character has at least one byte
-    return sum(len(one.title) + len(one.text) + sum(map(_of_field, one.metadata)) for one in passages)
+    return len(passage.title) + len(passage.text) + sum(_of_value(value) for _, value in passage.metadata)
 
 
-def _of_field(field: tuple[str, MetadataValue]) -> int:
-    _, value = field
+def _of_value(value: MetadataValue) -> int:
     if isinstance(value, str):
         return len(value)
     return sum(map(len, value)) if isinstance(value, tuple) else 0
-
-
-def _of_numbers(rows: Iterable[tuple[float, ...]]) -> int:
-    return LEAST_NUMBER * sum(map(len, rows))

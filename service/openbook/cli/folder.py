@@ -18,9 +18,8 @@ from typer.core import TyperGroup
 
 from openbook.cli.client import url_of
 from openbook.cli.consoles import say
-from openbook.cli.index_build import build
+from openbook.cli.index_build import Embedding, build, load_encoder
 from openbook.cli.index_follow import LONGEST_STEM, CurrentLine, Follower, keep_looking, stem_of
-from openbook.cli.index_update import Embedding, load_encoder
 from openbook.cli.options import argument, option, with_options
 from openbook.cli.serve import check_port, serve_settings
 from openbook.errors import SettingInvalid, SourceInvalid

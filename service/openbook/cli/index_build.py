@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from openbook.cli.client import quieten_libraries
 from openbook.cli.consoles import duration, say, size
@@ -20,8 +20,29 @@ from openbook.storage.index_store import IndexStore
 from openbook.storage.opening import folder_of
 from openbook.storage.placing import check_free
 
+if TYPE_CHECKING:
+    from openbook.indexing.index_builder import BuildOptions
+    from openbook.indexing.passage_encoder import PassageEncoder
+
 # Making BM25 takes some 2.4 kB of memory a passage: more passages have it only where that is asked for.
 BM25_UNASKED = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """What embeds text."""
+
+    encoder: str | None = option(
+        None,
+        "Passage encoder, for an update that of the base: a folder or a hub id of a sentence-transformers model or a "
+        "DPRContextEncoder. Without it all-MiniLM-L6-v2 from its package.",
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = option(
+        "auto", "Precision of the encoder. auto takes bfloat16 where the hardware supports it."
+    )
+    workers: int | None = option(
+        None, "Processes that embed. Default: one per processor. The result is the same.", min=1, max=256
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +74,12 @@ class Attempt(IndexNumbers):
         if not work_place(store.folder, version).exists():
             check_free(store, version, replace=self.force or replace)
 
+    def options(self, index: str) -> "BuildOptions":
+        """What these say of a build, of an index of this type."""
+        from openbook.indexing.index_builder import BuildOptions
+
+        return BuildOptions(index=index, numbers=self.numbers, replace=self.force, restart=self.restart)
+
 
 @dataclass(frozen=True, slots=True)
 class NewVersion(Attempt):
@@ -71,6 +98,7 @@ class NewVersion(Attempt):
 def build(
     settings: Annotated[Settings, "indexes", "device"],
     made: NewVersion,
+    embedding: Embedding,
     source: str = argument(
         "SOURCE",
         "wiki-2016 or wiki-2018, the demo's two; wiki-vital, real summaries; or a file or folder: a Wikipedia "
@@ -78,17 +106,6 @@ def build(
         "and .pdf.",
     ),
     name: str | None = option(None, "Name of the version; wiki-2016 and its like bring their own."),
-    encoder: str | None = option(
-        None,
-        "Passage encoder: a folder or a hub id of a sentence-transformers model or a DPRContextEncoder; "
-        "without it all-MiniLM-L6-v2 from its package.",
-    ),
-    precision: Literal["auto", "float32", "bfloat16"] = option(
-        "auto", "Precision of the encoder. auto takes bfloat16 where the hardware supports it."
-    ),
-    workers: int | None = option(
-        None, "Processes that embed. Default: one per processor. The result is the same.", min=1, max=256
-    ),
     engine: Literal["local", "ray"] = option(
         "local", "ray embeds on the machines of a Ray cluster: pip install 'openbook[ray]'."
     ),
@@ -128,15 +145,11 @@ def build(
     # torch takes seconds to import: what can be checked without it is checked by now
     from openbook.indexing.building.embedding import n_workers
     from openbook.indexing.building.estimating import estimate_build, measure_source
-    from openbook.indexing.index_builder import BuildOptions, build_index
-    from openbook.indexing.passage_encoder import PassageEncoder
+    from openbook.indexing.index_builder import build_index
     from openbook.indexing.text_tree import stamp_of
-    from openbook.rag.checkpoint import choose_device, choose_dtype
 
-    quieten_libraries()
     opened = open_source(source, snapshot_date=date, licence=licence, split=split, url_template=url_template)
-    device = choose_device(settings.device)
-    loaded = PassageEncoder.load(encoder, device=device, dtype=choose_dtype(precision, device))
+    loaded = load_encoder(settings, embedding)
     measured = measure_source(opened)
     scored = bm25 if bm25 is not None else measured is not None and measured.n_passages <= BM25_UNASKED
     expected = estimate_build(
@@ -144,7 +157,7 @@ def build(
         store.folder,
         index=made.index,
         dimension=loaded.dimension,
-        n_workers=n_workers(workers, measured.n_passages if measured else 0, device=device),
+        n_workers=n_workers(embedding.workers, measured.n_passages if measured else 0, device=loaded.device),
         weights_bytes=loaded.n_bytes,
         bm25=scored,
         **made.numbers,
@@ -154,13 +167,10 @@ def build(
         return
     on_cluster = None
     if engine != "local":
-        on_cluster = extensions(ENGINES)[engine].load()(loaded, ray_address, workers)
-    options = BuildOptions(
-        index=made.index,
-        numbers=made.numbers,
-        replace=made.force,
-        restart=made.restart,
-        workers=workers,
+        on_cluster = extensions(ENGINES)[engine].load()(loaded, ray_address, embedding.workers)
+    options = replace(
+        made.options(made.index),
+        workers=embedding.workers,
         stamp=stamp_of(Path(source)) if Path(source).exists() else "",
         size=measured,
         engine=on_cluster,
@@ -175,6 +185,15 @@ def build(
             say(f"{source} has changed since {version} was stopped: reading it again, embedding only new text")
             built = build_index(store, version, opened, loaded, replace(options, read_again=True), report=progress)
     show_report(store, built)
+
+
+def load_encoder(settings: Settings, embedding: Embedding) -> "PassageEncoder":
+    from openbook.indexing.passage_encoder import PassageEncoder
+    from openbook.rag.checkpoint import choose_device, choose_dtype
+
+    quieten_libraries()
+    device = choose_device(settings.device)
+    return PassageEncoder.load(embedding.encoder, device=device, dtype=choose_dtype(embedding.precision, device))
 
 
 def stopped(version: str) -> str:

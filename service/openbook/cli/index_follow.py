@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 from openbook.application.guarding import GuardSource, guard_of
 from openbook.cli.client import ServiceHere, url_of
 from openbook.cli.consoles import duration, say
-from openbook.cli.index_update import Embedding, load_encoder, show_plan
+from openbook.cli.index_build import Embedding, load_encoder
+from openbook.cli.index_update import show_plan
 from openbook.cli.options import URL, argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.cli.swap import Administration, say_broken

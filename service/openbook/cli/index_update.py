@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
 from openbook.cli.ask_file import QuestionFile
-from openbook.cli.client import ServiceHere, quieten_libraries, reading_service
+from openbook.cli.client import ServiceHere, reading_service
 from openbook.cli.consoles import output, print_json, printable, say
-from openbook.cli.index_build import Attempt, show_report, stopped
+from openbook.cli.index_build import Attempt, Embedding, load_encoder, show_report, stopped
 from openbook.cli.options import REQUIRED, argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.errors import SourceInvalid
@@ -23,23 +23,7 @@ from openbook.storage.snapshot import IndexSnapshot
 from openbook.storage.vectors import slices
 
 if TYPE_CHECKING:
-    from openbook.indexing.passage_encoder import PassageEncoder
     from openbook.indexing.updating.plan import UpdatePlan
-
-
-@dataclass(frozen=True, slots=True)
-class Embedding:
-    """What embeds the text that is new."""
-
-    encoder: str | None = option(
-        None,
-        "The passage encoder that made the base's vectors: a folder or a hub id. Without it all-MiniLM-L6-v2 from "
-        "its package.",
-    )
-    precision: Literal["auto", "float32", "bfloat16"] = option(
-        "auto", "Precision of the encoder. auto takes bfloat16 where the hardware supports it."
-    )
-    workers: int | None = option(None, "Processes that embed. Default: one per processor.", min=1, max=256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +65,6 @@ def update(
     store = folder_of(settings, "openbook index update")
     made.check_free(store, name)
 
-    from openbook.indexing.index_builder import BuildOptions
     from openbook.indexing.sources import open_source
     from openbook.indexing.updating.update import Changes, update_index
 
@@ -90,13 +73,7 @@ def update(
         read_ids(delete) if delete is not None else (),
         mirror=mirror,
     )
-    options = BuildOptions(
-        index=made.index,
-        numbers=made.numbers,
-        replace=made.force,
-        restart=made.restart,
-        workers=embedding.workers,
-    )
+    options = replace(made.options(made.index), workers=embedding.workers)
     encoder = load_encoder(settings, embedding)
     with ProgressBar(stopped=stopped(name)) as progress:
         updated = update_index(
@@ -104,16 +81,6 @@ def update(
         )
     if updated is not None:
         show_report(store, updated.built, embedded=False)
-
-
-def load_encoder(settings: Settings, embedding: Embedding) -> "PassageEncoder":
-    # torch takes seconds to import
-    from openbook.indexing.passage_encoder import PassageEncoder
-    from openbook.rag.checkpoint import choose_device, choose_dtype
-
-    quieten_libraries()
-    device = choose_device(settings.device)
-    return PassageEncoder.load(embedding.encoder, device=device, dtype=choose_dtype(embedding.precision, device))
 
 
 def show_plan(plan: "UpdatePlan") -> bool:

@@ -81,8 +81,7 @@ def pull(objects: ObjectStore, store: IndexStore, version: str, report: Report, 
                 if local_info(store, version) == info:
                     # another process has pulled it meanwhile
                     return
-                _forget(store.folder, spared=version)
-                _forget_superseded(place, version)
+                _forget(store.folder, lambda other, of: other != place if of == version else _is_old(other))
                 _fetch(objects, info, where, place, report, count)
                 put_in_place(store, place, info, replace=True)
                 return
@@ -162,7 +161,7 @@ def local_info(store: IndexStore, version: str) -> IndexInfo | None:
 
 def make_room(folder: Path, version: str) -> None:
     """Remove the files that stopped pulls of other versions have left. A running pull keeps its files."""
-    _forget(folder, spared=version, older_than_s=0.0)
+    _forget(folder, lambda place, of: of != version)
 
 
 # --- one pull --------------------------------------------------------------------------------------------------
@@ -287,23 +286,17 @@ def _in_order(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _forget(folder: Path, *, spared: str, older_than_s: float = LEFTOVER_S) -> None:
-    """Remove what stopped pulls of other versions than `spared` left so many seconds ago."""
+def _forget(folder: Path, wanted: Callable[[Path, str], bool]) -> None:
+    """Remove what stopped pulls left in the folders that are `wanted`, by place and version."""
     for place in folder.iterdir():
         found = _PULLING.fullmatch(place.name)
-        if found is not None and found["version"] != spared:
-            with suppress(OSError):
-                if time.time() - place.stat().st_mtime >= older_than_s:
-                    _remove_unlocked(place)
+        with suppress(OSError):
+            if found is not None and wanted(place, found["version"]):
+                _remove_unlocked(place)
 
 
-def _forget_superseded(place: Path, version: str) -> None:
-    """Remove what stopped pulls of another content of `version` left beside `place`."""
-    for other in place.parent.iterdir():
-        found = _PULLING.fullmatch(other.name)
-        if found is not None and found["version"] == version and other != place:
-            with suppress(OSError):
-                _remove_unlocked(other)
+def _is_old(place: Path) -> bool:
+    return time.time() - place.stat().st_mtime >= LEFTOVER_S
 
 
 def _remove_unlocked(place: Path) -> None:

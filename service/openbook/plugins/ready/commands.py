@@ -1,5 +1,6 @@
 """openbook index import and merge"""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -57,7 +58,7 @@ def import_vectors(
     from openbook.indexing.building.embedding import NamedEncoder
     from openbook.indexing.building.estimating import measure_source
     from openbook.indexing.faiss_adopting import adoptable
-    from openbook.indexing.index_builder import BuildOptions, build_index
+    from openbook.indexing.index_builder import build_index
     from openbook.indexing.passage_encoder import PassageEncoder
     from openbook.indexing.sources import PassageSource, open_source
     from openbook.indexing.sources.url_template import UrlTemplate
@@ -87,11 +88,8 @@ def import_vectors(
         named = NamedEncoder(loaded.name, loaded.fingerprint, ready.dimension)
     else:
         named = NamedEncoder(encoder, fingerprint, ready.dimension)
-    options = BuildOptions(
-        index=made.index,
-        numbers=made.numbers,
-        replace=made.force,
-        restart=made.restart,
+    options = replace(
+        made.options(made.index),
         stamp=" ".join(
             stamp_of(path) for path in (Path(source), *vectors, *([faiss] if faiss else ())) if path.exists()
         ),
@@ -128,18 +126,15 @@ def merge(
     made.check_free(store, name)
 
     from openbook.indexing.building.estimating import measure_source
-    from openbook.indexing.index_builder import BuildOptions, build_index
+    from openbook.indexing.index_builder import build_index
     from openbook.plugins.ready.engine import Ready
     from openbook.plugins.ready.merged import Merged
 
     snapshots = [store.open(version) for version in versions]
     try:
         merged = Merged(snapshots, prefix=prefix)
-        options = BuildOptions(
-            index=made.index,
-            numbers=made.numbers,
-            replace=made.force,
-            restart=made.restart,
+        options = replace(
+            made.options(made.index),
             made_from=versions,
             stamp=" ".join(snapshot.info.created_at for snapshot in snapshots),
             size=measure_source(merged),

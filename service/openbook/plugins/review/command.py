@@ -8,7 +8,7 @@ import typer
 
 from openbook.cli.client import ServiceHere
 from openbook.cli.consoles import output, printable, say
-from openbook.cli.index_update import Embedding, load_encoder
+from openbook.cli.index_build import Embedding, load_encoder
 from openbook.cli.options import REQUIRED, argument, ending_in, file_to_write, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.plugins.review.guards import Guard, as_lines, broken, change_of, learnt, read_guards
