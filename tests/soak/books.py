@@ -56,7 +56,7 @@ def publish_book(
 def check_book(store: IndexStore, version: str, allowed: Sequence[str]) -> None:
     """The version is sound to the byte and wholly of one of the `allowed` contents; AssertionError if it is not."""
     store.verify(version)
-    snapshot = store.open(version, encoder_fingerprint=ENCODER, dimension=DIMENSION, verify="checksum")
+    snapshot = store.open(version, encoder_fingerprint=ENCODER, dimension=DIMENSION)
     try:
         snapshot.warm()
         rows = range(len(snapshot))

@@ -19,7 +19,7 @@ from openbook.storage.verification import (
     Verification,
     check_compatible,
     check_files,
-    check_finite,
+    check_opened,
     open_checked,
 )
 
@@ -82,43 +82,46 @@ class IndexStore:
         *,
         encoder_fingerprint: str | None = None,
         dimension: int | None = None,
-        verify: Verification = "manifest",
     ) -> IndexSnapshot:
-        """Map a version, checked against its manifest and, where given, against the checkpoint's encoder.
+        """Map a version whose sizes, counts and dimension are those of its manifest; in milliseconds.
 
-        "manifest" compares sizes, counts and dimension and takes milliseconds; "checksum" reads every byte as well.
-        Raises IndexIncompatible for another encoder, a child of IndexCorrupt for each thing that can be wrong, and
-        IndexUnreachable for a database that does not answer.
+        Where they are given, the checkpoint's encoder and its dimension must be those of the index. Raises
+        IndexIncompatible for others, IndexCorrupt for each thing that can be wrong, and IndexUnreachable for a database
+        that does not answer.
         """
 
         def read(manifest: Manifest) -> IndexSnapshot:
             check_compatible(manifest.info, encoder_fingerprint, dimension)
-            return open_checked(manifest, verify, settings=self.settings)
+            return open_checked(manifest, self.settings)
 
         return self._read(version, read)
 
     def check(
-        self, version: str, *, verify: Verification = "manifest", report: Callable[[float], None] | None = None
+        self,
+        version: str,
+        *,
+        verify: Verification = "manifest",
+        report: Callable[[float], None] | None = None,
+        in_order: Callable[[str], None] | None = None,
     ) -> Identity:
         """Compare a version's files with its manifest; returns which files they are. "checksum" also reads the vectors.
 
-        `report` receives the share of the bytes that "checksum" has read. Raises a child of IndexCorrupt for each
-        defect that shows so.
+        `report` receives the share of the bytes that "checksum" has read, `in_order` a line for each file that is in
+        order. Raises IndexCorrupt for each defect that shows so.
         """
 
         def compared(manifest: Manifest) -> Identity:
-            identity = check_files(manifest, verify, report=report, settings=self.settings)
+            identity = check_files(manifest, verify, report=report, in_order=in_order, settings=self.settings)
             if verify == "checksum":
-                check_finite(manifest)
+                check_opened(manifest, self.settings)
             return identity
 
         return self._read(version, compared)
 
     def verify(self, version: str, report: Callable[[str], None] | None = None) -> IndexInfo:
         """Read every byte of a version and compare it with the manifest; `report` gets a line for each file."""
-        snapshot = self._read(version, lambda manifest: open_checked(manifest, "checksum", report, self.settings))
-        snapshot.close()
-        return snapshot.info
+        self.check(version, verify="checksum", in_order=report)
+        return read_manifest(self.find(version), version)
 
     def file(self, version: str, name: str) -> Path:
         """Where a file of a version lies now."""

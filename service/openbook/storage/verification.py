@@ -86,19 +86,13 @@ def check_files(
     return (manifest.mark, *marks)
 
 
-def open_checked(
-    manifest: Manifest,
-    verify: Verification,
-    in_order: Callable[[str], None] | None = None,
-    settings: Settings | None = None,
-) -> IndexSnapshot:
+def open_checked(manifest: Manifest, settings: Settings | None) -> IndexSnapshot:
     """Open the files that a manifest names, after `check_files`, and its collection where it has one.
 
-    Raises the child of IndexCorrupt that fits, and IndexUnreachable; with "checksum" also for a vector that is not
-    finite, whatever its bytes were when the version was published.
+    Raises IndexCorrupt, and IndexUnreachable.
     """
     info, folder = manifest.info, manifest.folder
-    identity = check_files(manifest, verify, in_order=in_order, settings=settings)
+    identity = check_files(manifest, "manifest")
     # An error that is kept, in a log or a swap's outcome, must not keep a mapping.
     with ExitStack() as opened:
         held = _hold(folder, info)
@@ -127,28 +121,23 @@ def open_checked(
                 vectors = VectorFile.open(folder / VECTORS_FILE, shape=shape, version=info.version)
                 opened.callback(vectors.close)
             snapshot = FaissSnapshot(index=index, vectors=vectors, info=info, **beside)
-            if verify == "checksum":
-                _check_finite(snapshot)
         opened.pop_all()
     return snapshot
 
 
-def check_finite(manifest: Manifest) -> None:
-    """Raise IndexCorrupt for a vector that is not finite. A database refuses such by itself."""
-    if manifest.info.collection is None:
-        with closing(open_checked(manifest, "manifest")) as snapshot:
-            _check_finite(snapshot)
-
-
-def _check_finite(snapshot: IndexSnapshot) -> None:
-    first = 0
-    for vectors in snapshot.vector_slices():  # (b, d)
-        strange = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-        if strange.size:
-            file = VECTORS_FILE if VECTORS_FILE in snapshot.info.files else INDEX_FILE
-            reason = f"the vector of row {first + strange[0]} is not finite"
-            raise IndexCorrupt("file", version=snapshot.info.version, file=file, reason=reason)
-        first += len(vectors)
+def check_opened(manifest: Manifest, settings: Settings | None) -> None:
+    """Raise IndexCorrupt for files that `open_checked` refuses, and for a vector in one that is not finite."""
+    info = manifest.info
+    with closing(open_checked(manifest, settings)) as snapshot:
+        first = 0
+        # a database refuses vectors that are not finite by itself
+        for vectors in snapshot.vector_slices() if info.collection is None else ():  # (b, d)
+            strange = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+            if strange.size:
+                file = VECTORS_FILE if VECTORS_FILE in info.files else INDEX_FILE
+                reason = f"the vector of row {first + strange[0]} is not finite"
+                raise IndexCorrupt("file", version=info.version, file=file, reason=reason)
+            first += len(vectors)
 
 
 def _hold(folder: Path, info: IndexInfo) -> ExitStack:

@@ -57,7 +57,7 @@ def test_a_version_is_built_with_bm25_unless_that_is_declined(
     source.write_text("\n".join(json.dumps(passage) for passage in passages))
     built = run("index", "build", source, "--name", "numbers", "--indexes", tmp_path / "indexes", *asked.split())
     assert built.code == 0, built.err
-    snapshot = IndexStore(tmp_path / "indexes").open("numbers", verify="checksum")
+    snapshot = IndexStore(tmp_path / "indexes").open("numbers")
     if asked == "--no-bm25":
         assert snapshot.info.bm25 is None
     else:

@@ -76,7 +76,7 @@ def test_a_file_is_adopted_as_it_is_and_searched_as_any_index(indexes: Path, fil
     assert (indexes / "v" / "index.faiss").read_bytes() == file.read_bytes()
     assert info.factory == factory
     assert info.index_reason.startswith("taken as it was made, from ready.faiss; of the 10 best for each of 64 of its ")
-    snapshot = IndexStore(indexes).open("v", verify="checksum")
+    snapshot = IndexStore(indexes).open("v")
     snapshot.warm()
     queries = VECTORS[::37]
     lossy = "vectors.npy" in info.files

@@ -26,7 +26,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
 def texts_of(store: IndexStore, version: str = "tiny-2016") -> list[Passage]:
-    snapshot = store.open(version, verify="checksum")
+    snapshot = store.open(version)
     passages = list(snapshot.passages(range(len(snapshot))))
     snapshot.close()
     return passages
@@ -54,7 +54,7 @@ def test_what_is_published_is_opened(
     info = publish(
         store, "v", vectors=vectors, passages=rows, index_type=index_type, encoder_name="e", encoder_fingerprint="f"
     )
-    snapshot = store.open("v", encoder_fingerprint="f", dimension=4, verify="checksum")
+    snapshot = store.open("v", encoder_fingerprint="f", dimension=4)
     assert snapshot.info == info == store.info("v")
     assert list(snapshot.passages(range(len(rows)))) == rows
     np.testing.assert_array_equal(snapshot.vectors(range(len(rows))), vectors)

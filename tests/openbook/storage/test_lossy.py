@@ -55,7 +55,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> IndexStore:
 
 @pytest.fixture(scope="module", params=range(len(FACTORIES)), ids=FACTORIES)
 def snapshot(request: pytest.FixtureRequest, store: IndexStore) -> IndexSnapshot:
-    opened = store.open(f"v{request.param}", verify="checksum")
+    opened = store.open(f"v{request.param}")
     opened.warm()
     return opened
 

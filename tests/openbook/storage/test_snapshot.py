@@ -84,7 +84,7 @@ def test_opening_and_closing_leaks_no_descriptor_and_no_mapping(tmp_path: Path, 
         return len(list(Path("/proc/self/fd").iterdir())), unmapped_soon(tmp_path)
 
     def use() -> None:
-        snapshot = store.open("tiny-2016", verify="checksum")
+        snapshot = store.open("tiny-2016")
         snapshot.warm()
         snapshot.search(query(), 5)
         snapshot.passages([1, 2])
