@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from openbook.entities import IndexVersion
 from openbook.errors import IndexNotResident, IndexTooLarge, NoLiveIndex
+from openbook.storage.manifest import resident_bytes
 from openbook.storage.snapshot import Identity, IndexSnapshot
 
 logger = logging.getLogger(__name__)
@@ -130,7 +131,7 @@ class LiveIndex:
             return tuple(
                 Resident(
                     self._index_of(opened),
-                    opened.snapshot.resident_bytes(),
+                    resident_bytes(opened.snapshot.info),
                     live=opened is self._live,
                     retiring=opened.retired,
                     leases=opened.leases,

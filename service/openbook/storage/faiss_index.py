@@ -134,7 +134,6 @@ class FaissIndex(Mapped[Any]):
         *,
         least: int | None = None,
         parameters: Mapping[str, int] | None = None,
-        threads: int = 1,
         allowed: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.int64]:
         """Rows of the k largest inner products, as far as the index can tell, for each of `queries` (Q, d): (Q, k).
@@ -154,7 +153,7 @@ class FaissIndex(Mapped[Any]):
         if not np.isfinite(queries).all():
             raise ValueError("a query vector is not finite")
         chosen = self._unmasked if allowed is None else Selection(self._in_places(allowed))
-        with allowed_threads(threads):
+        with allowed_threads(1):
             if self.has_graph:
                 ef_search = (parameters or {}).get(EF_SEARCH, HNSW_EF_SEARCH)
                 if chosen is not None and allowed is None:

@@ -54,15 +54,10 @@ class FaissSnapshot(IndexSnapshot):
         super().close()
 
     def _search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        chosen: Mapping[str, int],
-        threads: int,
-        allowed: NDArray[np.bool_] | None,
+        self, queries: NDArray[np.float32], k: int, chosen: Mapping[str, int], allowed: NDArray[np.bool_] | None
     ) -> NDArray[np.int64]:
         if self._vectors is None:
-            found = self._index.search(queries, k, parameters=chosen, threads=threads, allowed=allowed)  # (Q, k)
+            found = self._index.search(queries, k, parameters=chosen, allowed=allowed)  # (Q, k)
             if (found < 0).any():
                 # FAISS compares products, and no comparison with NaN holds
                 raise IndexCorrupt("file", version=self.info.version, file=INDEX_FILE, reason="a vector is not finite.")
@@ -73,15 +68,13 @@ class FaissSnapshot(IndexSnapshot):
             # all are candidates, whatever their codes
             proposed = np.broadcast_to(np.flatnonzero(allowed), (len(queries), n_rows))  # (Q, C)
         else:
-            proposed = self._index.search(
-                queries, n_proposed, least=k, parameters=chosen, threads=threads, allowed=allowed
-            )  # (Q, C)
+            proposed = self._index.search(queries, n_proposed, least=k, parameters=chosen, allowed=allowed)  # (Q, C)
         return np.stack([self._best(query, rows, k, allowed) for query, rows in zip(queries, proposed, strict=True)])
 
     def _nearest(
         self, queries: NDArray[np.float32], k: int, chosen: Mapping[str, int], allowed: NDArray[np.bool_] | None
     ) -> list[Nearest]:
-        found = self._search(queries, k, chosen, 1, allowed)  # (Q, K)
+        found = self._search(queries, k, chosen, allowed)  # (Q, K)
         return [best_first(rows, self.products(query, rows)) for query, rows in zip(queries, found, strict=True)]
 
     def _best(

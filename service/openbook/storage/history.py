@@ -17,7 +17,6 @@ HISTORY = "history.jsonl"
 BLOCK_BYTES = 1 << 16
 MAX_DETAIL = 500
 LONGEST_LINE = 1 << 16
-MAX_READ = 64 << 20
 # How far back `version_before` looks for the swap that made a version live.
 MOST_RECORDS = 1000
 
@@ -66,10 +65,7 @@ class SwapHistory:
             os.close(descriptor)
 
     def last(self, n: int) -> tuple[SwapRecord, ...]:
-        """The newest `n` records, newest first. Skips lines that are no record; what cannot be read has none.
-
-        Looks at the last MAX_READ bytes: a sparse file would keep it reading for hours.
-        """
+        """The newest `n` records, newest first. Skips lines that are no record; what cannot be read has none."""
         records: list[SwapRecord] = []
         with suppress(OSError):
             found = (record for line in self._lines_backwards() if (record := _read(line)) is not None)
@@ -85,9 +81,8 @@ class SwapHistory:
         """Whole lines from the end, read a block at a time: the file may have grown for years."""
         with reading(self._path) as file:
             left = file.seek(0, os.SEEK_END)
-            end = max(0, left - MAX_READ)
             rest = b""
-            while left > end:
+            while left > 0:
                 start = max(0, left - BLOCK_BYTES)
                 file.seek(start)
                 first, *lines = (file.read(left - start) + rest).split(b"\n")

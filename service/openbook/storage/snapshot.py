@@ -62,17 +62,17 @@ class IndexSnapshot(ABC):
         info: IndexInfo,
         passages: PassageFile,
         *,
-        folder: Path = Path(),
-        identity: Identity = (),
-        bm25: Bm25Index | None = None,
-        held: ExitStack | None = None,
+        folder: Path,
+        identity: Identity,
+        bm25: Bm25Index | None,
+        held: ExitStack,
     ) -> None:
         self.info = info
         self.identity = identity
         self._folder = folder
         self._passages = passages
         self._bm25 = bm25
-        self._held = held or ExitStack()
+        self._held = held
         n_masks = min(MOST_MASKS, MASK_BYTES // max(1, info.n_passages))
         self._mask = lru_cache(max(1, n_masks))(Filtering(passages, info.version).mask)
 
@@ -85,7 +85,6 @@ class IndexSnapshot(ABC):
         k: int,
         *,
         parameters: Mapping[str, int] | None = None,
-        threads: int = 1,
         allowed: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.int64]:
         """Rows of the k passages with the largest inner product, best first: (Q, d) -> (Q, k).
@@ -93,14 +92,14 @@ class IndexSnapshot(ABC):
         Every entry is a row of this index; with `allowed` (N,) one for which it is true, and all of these where they
         are fewer than k. `parameters` are efSearch, nprobe or candidates for this call in place of
         the manifest's. A lossy index proposes `candidates` rows; their order, and which k of them are kept, is that
-        of the exact inner products with the stored vectors. One thread by default: answering is parallel over
-        questions, not within a search. Raises InvalidRequest for k above the number of passages, InvalidRequest for a
+        of the exact inner products with the stored vectors. One thread: answering is parallel over questions, not
+        within a search. Raises InvalidRequest for k above the number of passages, InvalidRequest for a
         parameter that the index does not have, IndexIncompatible for vectors of another length.
         """
         k, chosen = self._checked(queries, k, parameters, allowed)
         if not k:
             return np.empty((len(queries), 0), dtype=np.int64)
-        return self._search(queries, k, chosen, threads, allowed)
+        return self._search(queries, k, chosen, allowed)
 
     def nearest(
         self,
@@ -183,10 +182,6 @@ class IndexSnapshot(ABC):
         self.check_whole()
         return self._bm25
 
-    def resident_bytes(self) -> int:
-        """Bytes of memory that this snapshot holds once it is warm: see `manifest.resident_bytes`."""
-        return resident_bytes(self.info)
-
     def warm(self, report: Callable[[float], None] | None = None) -> None:
         """Touch every page, check every link, then find the first, the middle and the last passage by their vectors.
 
@@ -239,12 +234,7 @@ class IndexSnapshot(ABC):
 
     @abstractmethod
     def _search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        chosen: Mapping[str, int],
-        threads: int,
-        allowed: NDArray[np.bool_] | None,
+        self, queries: NDArray[np.float32], k: int, chosen: Mapping[str, int], allowed: NDArray[np.bool_] | None
     ) -> NDArray[np.int64]:
         """As `search`, whose checks have passed, with 1 <= k <= the number of allowed rows."""
 
@@ -302,7 +292,7 @@ class IndexSnapshot(ABC):
             touched += n_bytes
             if report is not None:
                 # the files hold a little more than what is mapped from them: their heads and feet
-                report(min(1.0, touched / max(1, self.resident_bytes())))
+                report(min(1.0, touched / max(1, resident_bytes(self.info))))
 
         self.check_whole()
         self._warm_vectors(count)

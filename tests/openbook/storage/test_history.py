@@ -140,12 +140,3 @@ def test_what_is_no_regular_file_is_neither_read_nor_written(tmp_path: Path, put
     with pytest.raises(OSError, match=r"regular|symbolic|directory"):
         SwapHistory(tmp_path).append(RECORD)
     assert not (tmp_path / "elsewhere").exists()
-
-
-def test_a_sparse_file_does_not_keep_a_reader_for_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "MAX_READ", 1 << 20)
-    SwapHistory(tmp_path).append(numbered(1))
-    with (tmp_path / HISTORY).open("r+b") as file:
-        file.truncate(1 << 42)
-    SwapHistory(tmp_path).append(numbered(2))
-    assert numbers(SwapHistory(tmp_path).last(5)) == [2]

@@ -41,12 +41,7 @@ class MilvusSnapshot(IndexSnapshot):
         super().close()
 
     def _search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        chosen: Mapping[str, int],
-        threads: int,
-        allowed: NDArray[np.bool_] | None,
+        self, queries: NDArray[np.float32], k: int, chosen: Mapping[str, int], allowed: NDArray[np.bool_] | None
     ) -> NDArray[np.int64]:
         return np.stack([found.rows for found in self._nearest(queries, k, chosen, allowed)])
 
