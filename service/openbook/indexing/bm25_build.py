@@ -54,11 +54,6 @@ def in_order(take: Callable[[Sequence[int]], tuple[Passage, ...]], n_passages: i
         yield from take(range(part.start, part.stop))
 
 
-def bm25_words(passage: Passage, analyser: Analyser | None = None) -> list[str]:
-    """What Anserini indexes of a passage of DPR's: the words of the title, and of the text below it."""
-    return (analyser or Analyser()).words(f"{passage.title}\n{passage.text}")
-
-
 def write_bm25(
     folder: Path,
     passages: Iterable[Passage],
@@ -76,7 +71,8 @@ def write_bm25(
     words: dict[str, int] = {}
     lengths, terms = array("q"), array("i")
     for passage in passages:
-        found = bm25_words(passage, analyser)
+        # what Anserini indexes of a passage of DPR's
+        found = analyser.words(f"{passage.title}\n{passage.text}")
         terms.extend([words.setdefault(word, len(words)) for word in found])
         lengths.append(len(found))
         if report is not None and len(lengths) % REPORT_EVERY == 0:

@@ -19,13 +19,11 @@ from openbook.indexing.faiss_building import Begun, build_index, forget, write_i
 from openbook.indexing.index_spec import IndexSpec
 from openbook.indexing.passage_fields import fields_of
 from openbook.indexing.passage_writing import write_passages
-from openbook.indexing.unique_ids import UniqueIds
 from openbook.storage.faiss_index import FaissIndex
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import INDEX_FILE, MASKED_FILE, PASSAGES_FILE, VECTORS_FILE, is_date
 from openbook.storage.passages import PassageFields, PassageFile
 from openbook.storage.placing import check_free, describe, making, put_in_place
-from openbook.storage.vectors import slices
 
 REPORT_EVERY = 10_000
 
@@ -34,8 +32,9 @@ REPORT_EVERY = 10_000
 class VersionContents:
     """What a version is made of: row i is `vectors[i]` (N, d) and the i-th passage.
 
-    `vectors` may be a memory map larger than memory, float32 or float16: it is read in slices. `passages` are read
-    once. They may be a stream, and then `fields` says what they have beside their text; in a sequence this is found.
+    `vectors` are finite: `VectorRows` sees to it. They may be a memory map larger than memory, float32 or float16,
+    which is read in slices. `passages` are read once. Each has an id of its own and text in UTF-8: `reading.read` sees
+    to it. They may be a stream, and then `fields` says what they have beside their text; in a sequence this is found.
     `spec` says which index is made. `adopted` is a FAISS file in its place, whose spec `faiss_adopting.adoptable` made;
     `begun` an index to add to. With `bm25` its scores lie beside.
     """
@@ -87,7 +86,6 @@ def publish(
         fields = fields_of(passages if isinstance(passages, Sequence) else ())
     told = report or Silence().update
     with making(store, version) as place:
-        _check_finite(version, vectors)
         _write_passages(place / PASSAGES_FILE, version, passages, fields, vectors, told)
         if spec.lossy:
             write_vectors(place / VECTORS_FILE, vectors, version, lambda done: told(done, len(vectors), "vectors"))
@@ -124,14 +122,6 @@ def publish(
     return info
 
 
-def _check_finite(version: str, vectors: NDArray[np.float32]) -> None:
-    """Read all vectors, a slice at a time. Raises SourceInvalid for one that is not finite."""
-    for part in slices(len(vectors)):
-        strange = np.flatnonzero(~np.isfinite(vectors[part]).all(axis=1))
-        if strange.size:
-            raise SourceInvalid(source=version, reason=f"the vector of row {part.start + strange[0]} is not finite")
-
-
 def _write_passages(
     path: Path,
     version: str,
@@ -140,24 +130,19 @@ def _write_passages(
     vectors: NDArray[np.float32],
     report: Report,
 ) -> None:
-    """Write them, and raise SourceInvalid unless each has an id of its own, text in UTF-8, a vector and no field
-    but `fields`."""
-    ids = UniqueIds(version)
+    """Raises SourceInvalid unless each passage has a vector and no field but `fields`."""
+    n_written = 0
 
     def counted() -> Iterable[Passage]:
-        for passage in ids.over(passages):
-            if len(ids) % REPORT_EVERY == 0:
-                report(len(ids), len(vectors), "passages")
+        nonlocal n_written
+        for n_written, passage in enumerate(passages, start=1):
+            if n_written % REPORT_EVERY == 0:
+                report(n_written, len(vectors), "passages")
             yield passage
 
-    try:
-        write_passages(path, counted(), fields)
-    except UnicodeEncodeError as error:
-        raise SourceInvalid(source=version, reason=f"text that UTF-8 cannot hold: {error.object!r:.80}") from error
-    with closing(PassageFile.open(path, version=version, fields=fields)) as written:
-        ids.check(lambda: in_order(written.take, len(written)))
-    if len(vectors) != len(ids):
-        raise SourceInvalid(source=version, reason=f"vectors of shape {vectors.shape} do not fit {len(ids)} passages")
+    write_passages(path, counted(), fields)
+    if len(vectors) != n_written:
+        raise SourceInvalid(source=version, reason=f"vectors of shape {vectors.shape} do not fit {n_written} passages")
 
 
 def _write_index(

@@ -115,7 +115,11 @@ def test_a_passage_that_is_too_long_ends_a_build_before_anything_is_embedded(
 
 @pytest.mark.parametrize(
     ("rows", "said"),
-    [([], "given: there is no passage to index"), ([Passage("1", "t", "a")] * 2, "'1' comes again in row 1")],
+    [
+        ([], "given: there is no passage to index"),
+        ([Passage("1", "t", "a")] * 2, "'1' comes again in row 1"),
+        ([Passage("1\ud800", "t", "a")], "UTF-8 cannot hold"),
+    ],
 )
 def test_passages_that_are_no_version_are_refused(
     store: IndexStore, encoder: PassageEncoder, rows: list[Passage], said: str

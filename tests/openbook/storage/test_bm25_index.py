@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from openbook.entities import Bm25Info, Passage
 from openbook.errors import IndexCorrupt, IndexNotResident, SettingInvalid
 from openbook.indexing import bm25_build
-from openbook.indexing.bm25_build import Bm25Parameters, bm25_words, write_bm25
+from openbook.indexing.bm25_build import Bm25Parameters, write_bm25
 from openbook.storage.bm25_analysis import Analyser
 from openbook.storage.bm25_index import TYPES, Bm25Index
 from openbook.storage.manifest import BM25_OFFSETS, BM25_ROWS, BM25_SCORES
@@ -148,7 +148,7 @@ def test_the_postings_are_those_that_bm25s_makes(tmp_path: Path, monkeypatch: py
         for row in range(200)
     ]
     info = write_bm25(tmp_path, passages, len(passages), Bm25Parameters(1.2, 0.75))
-    words = [bm25_words(passage) for passage in passages]
+    words = [Analyser().words(f"{passage.title}\n{passage.text}") for passage in passages]
     numbers = {word: number for number, word in enumerate(sorted({word for found in words for word in found}))}
     expected = bm25s.BM25(k1=1.2, b=0.75, method="lucene", backend="numpy").build_index_from_ids(
         list(range(len(numbers))), [[numbers[word] for word in found] for found in words], show_progress=False
