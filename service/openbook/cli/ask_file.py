@@ -161,17 +161,8 @@ class AnswerFile:
                 yield record
 
     def _cut_half_a_line(self) -> None:
-        size = os.fstat(self._descriptor).st_size
-        kept = size
-        while kept:
-            start = max(0, kept - 65_536)
-            block = os.pread(self._descriptor, kept - start, start)
-            if (end := block.rfind(b"\n")) >= 0:
-                kept = start + end + 1
-                break
-            kept = start
-        if kept < size:
-            os.ftruncate(self._descriptor, kept)
+        with self._path.open("rb") as file:
+            os.ftruncate(self._descriptor, sum(len(line) for line in file if line.endswith(b"\n")))
 
     def _lock(self, descriptor: int) -> None:
         try:

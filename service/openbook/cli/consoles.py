@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from rich import box
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
@@ -75,11 +76,7 @@ def megabytes(n_bytes: float) -> str:
 
 def size(n_bytes: float) -> str:
     """In powers of 1000: 71.2 GB."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:,.0f} bytes" if unit == "bytes" else f"{n_bytes:,.1f} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:,.1f} TB"
+    return decimal(round(n_bytes))
 
 
 def duration(seconds: float) -> str:

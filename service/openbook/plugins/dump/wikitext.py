@@ -67,11 +67,6 @@ WORDS_SHOWN = {
 RANGES = {"to": "to", "-": "–", "–": "–", "and": "and", "or": "or", "by": "by", "x": "x", "×": "×", "to(-)": "to"}
 
 
-def plain_text(wikitext: str, files: frozenset[str] = FILE_NAMESPACES) -> str:
-    """The prose of a page, paragraphs apart by line feeds: see `prose_sections`."""
-    return "".join(text for _, text in _by_heading(wikitext, files)).strip()
-
-
 def prose_sections(wikitext: str, files: frozenset[str] = FILE_NAMESPACES) -> tuple[Section, ...]:
     """The prose of a page by its sections, those without prose left out.
 

@@ -1,7 +1,5 @@
 """The text before an edit and after it, as two versions in a folder of their own: nothing that is served is touched."""
 
-import os
-import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from openbook.errors import SettingInvalid, UnknownIndex
 from openbook.storage.index_store import IndexStore
+from openbook.storage.placing import link_files, making, put_in_place
 
 if TYPE_CHECKING:
     from openbook.indexing.building.progress import Progress
@@ -73,8 +72,10 @@ def _before(
     """The name of the version that the edit is compared with."""
     version = against if against is not None else store.current()
     if version is not None and version in store.versions():
-        # the same files under another name, where the file system allows it
-        shutil.copytree(store.find(version), work.folder / version, copy_function=_link)
+        info = store.info(version)
+        with making(work, version) as place:
+            link_files(store, info, info.files, place)
+            put_in_place(work, place, info)
         return version
     if version is None:
         reason = "is needed where --indexes has no CURRENT: a version or a git revision"
@@ -93,13 +94,6 @@ def _before(
         work, BEFORE, open_source(str(text)), encoder, BuildOptions(index="auto", bm25=Bm25Parameters()), report=report
     )
     return BEFORE
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 def _extract(folder: Path, commit: str, target: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openbook.plugins.dump.wikitext import plain_text
+from openbook.plugins.dump.wikitext import prose_sections
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,10 @@ from openbook.plugins.dump.wikitext import plain_text
     ],
 )
 def test_markup_becomes_prose(wikitext: str, text: str) -> None:
-    assert plain_text(wikitext) == text
+    assert "\n\n".join(section.text for section in prose_sections(wikitext)) == text
 
 
 def test_namespaces_of_other_languages_show_no_text_once_they_are_known() -> None:
     text = "[[Datei:A.jpg|mini|Bild]][[Kategorie:See]]Ein See."
-    assert plain_text(text, frozenset({"datei", "kategorie"})) == "Ein See."
+    (section,) = prose_sections(text, frozenset({"datei", "kategorie"}))
+    assert section.text == "Ein See."
