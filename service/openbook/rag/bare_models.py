@@ -162,16 +162,12 @@ def bare_models(config: RagConfig, tensors: Mapping[str, Tensor], dtype: torch.d
         dpr, bart = BareDpr(questions), BareBart(generator)
     try:
         copies: dict[int, Tensor] = {}  # a tensor that both models have, as openbook-mini-bart's words, is copied once
-        _fill(dpr, tensors, _name_in_dpr, dtype, copies)
+        _fill(dpr, tensors, lambda name: QUESTION_ENCODER + name, dtype, copies)
         _fill(bart, {**tensors, WORDS[0]: words[0]}, _name_in_bart, dtype, copies)
     except (KeyError, RuntimeError):
         return None
     bart.lm_head.weight = bart.decoder.embed_tokens.weight
     return Models(dpr.requires_grad_(False).eval(), bart.requires_grad_(False).eval(), bart.generation_config)
-
-
-def _name_in_dpr(name: str) -> str:
-    return QUESTION_ENCODER + name
 
 
 def _name_in_bart(name: str) -> str:

@@ -151,7 +151,8 @@ class Pointer(Generator):
                 forms = self._forms(target)
                 found = next((one for form in forms if (one := tree.find(form)) is not None), None)
                 if found is None and forms:
-                    of_question.append(_impossible(target, weights))
+                    impossible = Hypothesis(target, -torch.inf, (-torch.inf,), (tuple(weights.tolist()),))
+                    of_question.append(impossible)
                 else:
                     of_question.append(self._hypothesis(asked, tree, weights, found, model))
             scored.append(tuple(of_question))
@@ -235,11 +236,6 @@ def positions_of(model: Any, tokenizer: Any) -> int | None:
         return None
     longest: int = tokenizer.model_max_length
     return min(positions - PADDING_POSITIONS.get(model.config.model_type, 0), longest)
-
-
-def _impossible(target: tuple[int, ...], weights: Tensor) -> Hypothesis:
-    """A target that is no span: weights (K,)."""
-    return Hypothesis(target, -torch.inf, (-torch.inf,), (tuple(weights.tolist()),))
 
 
 def _words(asked: AskedPassage, tokens: slice) -> tuple[str, ...]:

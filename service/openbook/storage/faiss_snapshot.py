@@ -26,6 +26,7 @@ class FaissSnapshot(IndexSnapshot):
 
     @property
     def ef_construction(self) -> int | None:
+        """How many candidates were looked at when a vector of the graph was linked; None without a graph."""
         return self._index.ef_construction
 
     def index(self) -> Any:

@@ -131,11 +131,6 @@ class IndexSnapshot(ABC):
             raise FilterMatchesNothing(version=self.info.version)
         return mask
 
-    @property
-    def ef_construction(self) -> int | None:
-        """How many candidates were looked at when a vector of the graph was linked; None without a graph."""
-        return None
-
     @abstractmethod
     def vectors(self, rows: Sequence[int]) -> NDArray[np.float32]:
         """The vectors of these rows as stored: (n, d). Raises IndexError for a row that is not there."""

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from openbook.entities import Bm25Info, IndexInfo, Lineage
+from openbook.entities import IndexInfo, Lineage
 from openbook.errors import IndexCorrupt, IndexIncompatible, SettingInvalid
 from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building.estimating import SourceSize
@@ -157,27 +157,25 @@ def check_encoder(base: IndexInfo, encoder: PassageEncoder) -> None:
 def _as_the_base(base: IndexSnapshot, options: BuildOptions, bm25: bool | None) -> BuildOptions:
     """The options with the base's index, unless they name one, and with its BM25, unless `bm25` says."""
     info = base.info
-    if not options.index and info.collection is not None:
-        options = replace(options, index="auto")
-    elif not options.index:
+    if not options.index and isinstance(base, FaissSnapshot):
         numbers = _numbers(info.search, base.ef_construction) | {
             name: value for name, value in options.numbers.items() if value is not None
         }
         options = replace(
             options, index=info.factory, numbers=numbers, reason=f"{info.version}, its base, has this index"
         )
+    elif not options.index:
+        # its vectors lie in a database
+        options = replace(options, index="auto")
+    parameters = Bm25Parameters() if info.bm25 is None else Bm25Parameters(info.bm25.k1, info.bm25.b)
     scored = info.bm25 is not None if bm25 is None else bm25
-    return replace(options, bm25=_parameters(info.bm25) if scored else None)
+    return replace(options, bm25=parameters if scored else None)
 
 
 def _numbers(search: Mapping[str, int], ef_construction: int | None) -> dict[str, int | None]:
     names = {"efSearch": "ef_search", "nprobe": "nprobe", "candidates": "candidates"}
     found: dict[str, int | None] = {names[name]: value for name, value in search.items() if name in names}
     return found if ef_construction is None else found | {"ef_construction": ef_construction}
-
-
-def _parameters(bm25: Bm25Info | None) -> Bm25Parameters:
-    return Bm25Parameters() if bm25 is None else Bm25Parameters(bm25.k1, bm25.b)
 
 
 def _size(base: IndexInfo, plan: UpdatePlan) -> SourceSize:
