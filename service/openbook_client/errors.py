@@ -1,5 +1,6 @@
 """What a call may raise. Each error has a stable `code` for programs; its text is a sentence for people."""
 
+import re
 from typing import Any, ClassVar
 
 
@@ -38,12 +39,16 @@ class Silent(Unreachable):
 
 
 class Refused(OpenbookError):
-    """The service answered with a problem document (RFC 9457). The child with the document's code is raised.
+    """The service answered with a problem document (RFC 9457). The child that the document's code names is raised.
 
     A code that this client does not know gives Refused itself, with the code.
     """
 
     known_code: ClassVar[str | None] = None
+
+    def __init_subclass__(cls) -> None:
+        # UnknownIndex is what unknown_index raises
+        cls.known_code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def __init__(
         self,
@@ -95,117 +100,85 @@ def refused(problem: dict[str, Any], *, status: int, retry_after_s: float | None
 class InvalidRequest(Refused):
     """`fields` says which fields are wrong, and why."""
 
-    known_code = "invalid_request"
-
 
 class FilterInvalid(Refused):
     """It is no filter: `fields` says where, and why."""
-
-    known_code = "filter_invalid"
 
 
 class FilterFieldUnknown(Refused):
     """The passages of the version have no such field; the text lists those that they have."""
 
-    known_code = "filter_field_unknown"
-
 
 class FilterTypeWrong(Refused):
     """The text says of which type the field is."""
-
-    known_code = "filter_type_wrong"
 
 
 class FilterMatchesNothing(Refused):
     """No passage of the version passes the filter. Another version may have some."""
 
-    known_code = "filter_matches_nothing"
+
+class MalformedBody(Refused): ...
 
 
-class MalformedBody(Refused):
-    known_code = "malformed_body"
+class UnsupportedMediaType(Refused): ...
 
 
-class UnsupportedMediaType(Refused):
-    known_code = "unsupported_media_type"
+class BodyTooLarge(Refused): ...
 
 
-class BodyTooLarge(Refused):
-    known_code = "body_too_large"
+class BodyTooSlow(Refused): ...
 
 
-class BodyTooSlow(Refused):
-    known_code = "body_too_slow"
-
-
-class HeadTooLarge(Refused):
-    known_code = "head_too_large"
+class HeadTooLarge(Refused): ...
 
 
 class NotFound(Refused):
     """The service has no such call: it may be an older one."""
 
-    known_code = "not_found"
 
-
-class MethodNotAllowed(Refused):
-    known_code = "method_not_allowed"
+class MethodNotAllowed(Refused): ...
 
 
 class HostRefused(Refused):
     """The service does not know the name that the URL has: OPENBOOK_ALLOWED_HOSTS."""
 
-    known_code = "host_refused"
 
-
-class OriginRefused(Refused):
-    known_code = "origin_refused"
+class OriginRefused(Refused): ...
 
 
 # --- what is asked for ---------------------------------------------------------------------------------------
 
 
-class UnknownIndex(Refused):
-    known_code = "unknown_index"
+class UnknownIndex(Refused): ...
 
 
 class IndexNotResident(Refused):
     """The version is on disk and not open: `load` opens it."""
 
-    known_code = "index_not_resident"
+
+class RetrieverUnavailable(Refused): ...
 
 
-class RetrieverUnavailable(Refused):
-    known_code = "retriever_unavailable"
-
-
-class NotCalibrated(Refused):
-    known_code = "not_calibrated"
+class NotCalibrated(Refused): ...
 
 
 class ResponseTooLarge(Refused):
     """The response has more bytes than the service allows: ask for fewer passages, or for fewer questions at once."""
 
-    known_code = "response_too_large"
 
-
-class UnknownPassage(Refused):
-    known_code = "unknown_passage"
+class UnknownPassage(Refused): ...
 
 
 # --- what readers say ----------------------------------------------------------------------------------------
 
 
-class FeedbackDisabled(Refused):
-    known_code = "feedback_disabled"
+class FeedbackDisabled(Refused): ...
 
 
-class UnknownAnswer(Refused):
-    known_code = "unknown_answer"
+class UnknownAnswer(Refused): ...
 
 
-class FeedbackNotKept(Refused):
-    known_code = "feedback_not_kept"
+class FeedbackNotKept(Refused): ...
 
 
 # --- load ----------------------------------------------------------------------------------------------------
@@ -214,105 +187,74 @@ class FeedbackNotKept(Refused):
 class Overloaded(Refused):
     """Every place in the queue is taken. `retry_after_s` says when to come again."""
 
-    known_code = "overloaded"
-
 
 class NotReady(Refused):
     """No index is live now, or the service is ending."""
 
-    known_code = "not_ready"
 
-
-class DeadlineExceeded(Refused):
-    known_code = "deadline_exceeded"
+class DeadlineExceeded(Refused): ...
 
 
 # --- administration ------------------------------------------------------------------------------------------
 
 
-class Unauthorized(Refused):
-    known_code = "unauthorized"
+class Unauthorized(Refused): ...
 
 
-class AdminDisabled(Refused):
-    known_code = "admin_disabled"
+class AdminDisabled(Refused): ...
 
 
-class TooManyAttempts(Refused):
-    known_code = "too_many_attempts"
+class TooManyAttempts(Refused): ...
 
 
 class RateExceeded(Refused):
     """The key has asked too often. `retry_after_s` says when to come again."""
 
-    known_code = "rate_exceeded"
+
+class SwapInProgress(Refused): ...
 
 
-class SwapInProgress(Refused):
-    known_code = "swap_in_progress"
+class NoPreviousIndex(Refused): ...
 
 
-class NoPreviousIndex(Refused):
-    known_code = "no_previous_index"
-
-
-class DrainTimedOut(Refused):
-    known_code = "drain_timed_out"
+class DrainTimedOut(Refused): ...
 
 
 class GuardFailed(Refused):
     """`broken` has the first answers that break."""
 
-    known_code = "guard_failed"
+
+class GuardUnavailable(Refused): ...
 
 
-class GuardUnavailable(Refused):
-    known_code = "guard_unavailable"
+class IndexIncompatible(Refused): ...
 
 
-class IndexIncompatible(Refused):
-    known_code = "index_incompatible"
+class IndexCorrupt(Refused): ...
 
 
-class IndexCorrupt(Refused):
-    known_code = "index_corrupt"
-
-
-class IndexTooLarge(Refused):
-    known_code = "index_too_large"
+class IndexTooLarge(Refused): ...
 
 
 class IndexUnreachable(Refused):
     """The database that has the version's vectors does not answer."""
 
-    known_code = "index_unreachable"
-
 
 class GeneratorUnreachable(Refused):
     """The server that runs the language model does not answer: ask again."""
-
-    known_code = "generator_unreachable"
 
 
 class GeneratorFailed(Refused):
     """The server that runs the language model refused the request, or gave what cannot be read."""
 
-    known_code = "generator_failed"
-
 
 class GeneratorLacks(Refused):
     """The server that runs the language model cannot do this: ask for model sequence, and decoding fast."""
-
-    known_code = "generator_lacks"
 
 
 class StoreUnreachable(Refused):
     """The store of versions does not answer. What is live serves on."""
 
-    known_code = "store_unreachable"
-
 
 class InternalError(Refused):
     """The service has a bug. `request_id` finds it in the log."""
-
-    known_code = "internal_error"
