@@ -13,7 +13,7 @@ from openbook.errors import IndexCorrupt, NoIndexes, UnknownIndex
 from openbook.settings import Settings
 from openbook.storage import current
 from openbook.storage.current import CurrentMark
-from openbook.storage.manifest import MANIFEST, Manifest, open_manifest, read_manifest
+from openbook.storage.manifest import MANIFEST, Manifest, open_manifest
 from openbook.storage.snapshot import Identity, IndexSnapshot
 from openbook.storage.verification import (
     Verification,
@@ -66,7 +66,7 @@ class IndexStore:
 
     def info(self, version: str) -> IndexInfo:
         """The manifest. Raises UnknownIndex, IndexCorrupt."""
-        return read_manifest(self.find(version), version)
+        return open_manifest(self.find(version), version).info
 
     def info_now(self, version: str) -> IndexInfo:
         """As `info`, for a swap: never what was there some seconds ago."""
@@ -121,7 +121,7 @@ class IndexStore:
     def verify(self, version: str, report: Callable[[str], None] | None = None) -> IndexInfo:
         """Read every byte of a version and compare it with the manifest; `report` gets a line for each file."""
         self.check(version, verify="checksum", in_order=report)
-        return read_manifest(self.find(version), version)
+        return open_manifest(self.find(version), version).info
 
     def file(self, version: str, name: str) -> Path:
         """Where a file of a version lies now."""

@@ -78,11 +78,6 @@ def sealed(fields: Mapping[str, Any]) -> bytes:
     return json.dumps({**others, SEAL: seal}, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
-def read_manifest(place: Path, version: str) -> IndexInfo:
-    """What the manifest in `place` says: see `open_manifest`."""
-    return open_manifest(place, version).info
-
-
 def open_manifest(place: Path, version: str) -> Manifest:
     """The manifest in `place`, which must be the one of `version`. Skips unknown fields.
 

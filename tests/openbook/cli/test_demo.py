@@ -10,7 +10,7 @@ from openbook.cli.serve import DEMO_VERSIONS, provide
 from openbook.errors import IndexCorrupt, SettingInvalid
 from openbook.settings import default_indexes
 from openbook.storage.index_store import IndexStore
-from openbook.storage.manifest import read_manifest, write_manifest
+from openbook.storage.manifest import open_manifest, write_manifest
 from tests.fixtures.command_line import Run
 from tests.fixtures.indexes import publish_tiny
 
@@ -25,7 +25,7 @@ def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for name, like in zip(DEMO_VERSIONS, ("tiny-2016", "tiny-2018"), strict=True):
         publish_tiny(made, like)
         shutil.copytree(made.folder / like, folder / "indexes" / name)
-        renamed = dataclasses.replace(read_manifest(folder / "indexes" / name, like), version=name)
+        renamed = dataclasses.replace(open_manifest(folder / "indexes" / name, like).info, version=name)
         write_manifest(folder / "indexes" / name, renamed)
     monkeypatch.syspath_prepend(str(folder.parent))
     entry = EntryPoint("openbook-mini", "tiny_package", extensions.CHECKPOINTS)

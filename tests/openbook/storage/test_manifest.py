@@ -7,7 +7,7 @@ import pytest
 
 from openbook.entities import FileInfo, IndexInfo
 from openbook.errors import IndexCorrupt
-from openbook.storage.manifest import MANIFEST, is_date, open_manifest, read_manifest, sealed, write_manifest
+from openbook.storage.manifest import MANIFEST, is_date, open_manifest, sealed, write_manifest
 
 INFO = IndexInfo(
     version="wiki-2018",
@@ -35,7 +35,7 @@ def written(place: Path, **changed: Any) -> Path:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     write_manifest(tmp_path, INFO)
-    assert read_manifest(tmp_path, "wiki-2018") == INFO
+    assert open_manifest(tmp_path, "wiki-2018").info == INFO
 
 
 def test_a_manifest_names_the_folder_of_its_files(tmp_path: Path) -> None:
@@ -49,22 +49,22 @@ def test_a_manifest_names_the_folder_of_its_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("folder", ["..", "r-0123abcd/..", "/r-0123abcd", "r-0123ABCD", 7, None])
 def test_a_folder_that_could_lead_elsewhere_is_refused(tmp_path: Path, folder: object) -> None:
     with pytest.raises(IndexCorrupt, match="is no folder of a version"):
-        read_manifest(written(tmp_path, folder=folder), "wiki-2018")
+        open_manifest(written(tmp_path, folder=folder), "wiki-2018")
 
 
 def test_a_field_of_a_later_openbook_is_passed_over(tmp_path: Path) -> None:
-    assert read_manifest(written(tmp_path, mood="sunny"), "wiki-2018") == INFO
+    assert open_manifest(written(tmp_path, mood="sunny"), "wiki-2018").info == INFO
 
 
 def test_a_missing_manifest_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(IndexCorrupt, match="has no manifest"):
-        read_manifest(tmp_path, "wiki-2018")
+        open_manifest(tmp_path, "wiki-2018")
 
 
 def test_a_manifest_that_the_system_refuses_is_unreadable(tmp_path: Path) -> None:
     (tmp_path / MANIFEST).mkdir()
     with pytest.raises(IndexCorrupt, match="cannot be read"):
-        read_manifest(tmp_path, "wiki-2018")
+        open_manifest(tmp_path, "wiki-2018")
 
 
 @pytest.mark.parametrize(
@@ -73,20 +73,20 @@ def test_a_manifest_that_the_system_refuses_is_unreadable(tmp_path: Path) -> Non
 def test_what_is_no_json_object_is_invalid(tmp_path: Path, content: bytes) -> None:
     (tmp_path / MANIFEST).write_bytes(content)
     with pytest.raises(IndexCorrupt, match="The manifest of index"):
-        read_manifest(tmp_path, "wiki-2018")
+        open_manifest(tmp_path, "wiki-2018")
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, "3", True, None, ...])
 def test_another_format_is_refused_and_says_what_to_do(tmp_path: Path, number: Any) -> None:
     with pytest.raises(IndexCorrupt, match="reads format 3: build the version again"):
-        read_manifest(written(tmp_path, format=number), "wiki-2018")
+        open_manifest(written(tmp_path, format=number), "wiki-2018")
 
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(IndexInfo)])
 def test_a_field_of_another_type_is_named(tmp_path: Path, name: str) -> None:
     wrong = "two" if name in ("n_passages", "dimension", "search", "files", "passages_format", "metadata") else 2
     with pytest.raises(IndexCorrupt, match=f"{name}: Input should be"):
-        read_manifest(written(tmp_path, **{name: wrong}), "wiki-2018")
+        open_manifest(written(tmp_path, **{name: wrong}), "wiki-2018")
 
 
 GOOD_FILE = {"bytes": 1, "sha256": "a" * 64}
@@ -108,12 +108,12 @@ GOOD_FILE = {"bytes": 1, "sha256": "a" * 64}
 )
 def test_a_value_that_cannot_be_is_named(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
     with pytest.raises(IndexCorrupt, match=said):
-        read_manifest(written(tmp_path, **changed), "wiki-2018")
+        open_manifest(written(tmp_path, **changed), "wiki-2018")
 
 
 def test_the_manifest_of_another_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IndexCorrupt, match="the manifest of 'wiki-2018'"):
-        read_manifest(written(tmp_path), "wiki-2016")
+        open_manifest(written(tmp_path), "wiki-2016")
 
 
 @pytest.mark.parametrize(
@@ -136,4 +136,4 @@ def test_a_date_is_written_in_one_way(text: str, expected: bool) -> None:
 )
 def test_a_declaration_that_cannot_be_is_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
     with pytest.raises(IndexCorrupt, match=said):
-        read_manifest(written(tmp_path, **changed), "wiki-2018")
+        open_manifest(written(tmp_path, **changed), "wiki-2018")

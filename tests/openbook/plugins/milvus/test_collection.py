@@ -32,7 +32,7 @@ from openbook.plugins.milvus.collection import Address, Collection, Databases
 from openbook.plugins.milvus.push import push_vectors
 from openbook.storage.filters import parse_filter
 from openbook.storage.index_store import IndexStore
-from openbook.storage.manifest import read_manifest, sealed
+from openbook.storage.manifest import open_manifest, sealed
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.databases import allowing, listing
 from tests.fixtures.indexes import publish_tiny, tiny_passages
@@ -423,4 +423,4 @@ def test_a_manifest_says_where_its_vectors_are_or_is_none(tmp_path: Path, defect
         fields["index_type"] = "milvus" if defect == "no sha256" else "flat"
     path.write_bytes(sealed(fields))
     with pytest.raises(IndexCorrupt, match="collection"):
-        read_manifest(tmp_path / "tiny-2016", "tiny-2016")
+        open_manifest(tmp_path / "tiny-2016", "tiny-2016")
