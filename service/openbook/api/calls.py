@@ -22,7 +22,6 @@ from openbook.api.schemas import AnswerRequest, QuestionBody
 from openbook.api.streaming import Event
 from openbook.api.writing import Found
 from openbook.application.comparison import Comparison
-from openbook.application.live_index import Resident
 from openbook.entities import Answer, Retrieval, Scores
 from openbook.extensions import ANSWERS, ROUTERS, extensions
 from openbook.rag.engine import EngineFacts
@@ -82,10 +81,6 @@ class Call:
     def facts(self) -> EngineFacts:
         """What the checkpoint says of itself."""
         return self.services.engine.facts
-
-    def residents(self) -> tuple[Resident, ...]:
-        """The open versions, the live one among them."""
-        return self.services.live.residents()
 
     async def answer(self, asked: AnswerRequest) -> Answer:
         """The answer, after admission and within the operator's limits.

@@ -238,12 +238,7 @@ def load_engine(settings: Settings) -> RagEngine:
     if settings.reranker:
         dtype = checkpoint.question_encoder.dtype
         reranker = load_reranker(settings.reranker, device=checkpoint.device, dtype=dtype)
-    engine = RagEngine(
-        checkpoint,
-        reranker,
-        generator=generator,
-        keep_weights=False,
-    )
+    engine = RagEngine(checkpoint, reranker, generator=generator, keep_weights=False)
     ways = describe_products(checkpoint.question_encoder.dtype, checkpoint.device, int8=checkpoint.int8)
     logger.info("products: %s", ways)
     return engine

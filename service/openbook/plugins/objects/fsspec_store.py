@@ -142,7 +142,7 @@ class FsspecStore(ObjectStore):
 
     def delete(self, path: str) -> None:
         with suppress(FileNotFoundError):
-            self._call(partial(_remove, self._at(path)), is_small=False)
+            self._call(lambda files: files.rm(self._at(path), recursive=True), is_small=False)
 
     def has_conditions(self) -> bool:
         """Whether a write can be bound to what is there. Asks an S3 store once, with a write that it must refuse."""
@@ -252,10 +252,6 @@ class FsspecStore(ObjectStore):
                 if isinstance(error, PermissionError) or type(error).__name__ == "NoCredentialsError":
                     break
         raise StoreUnreachable(url=self.url, reason=reason or "the waiting was ended") from None
-
-
-def _remove(path: str, files: Any) -> None:
-    files.rm(path, recursive=True)
 
 
 class _GivenUp(Exception):

@@ -208,7 +208,7 @@ def _version(model: str, call: Call) -> str | None:
 
 
 def _models(call: Call) -> Iterator[ModelResponse]:
-    residents = [one for one in call.residents() if not one.retiring]
+    residents = [one for one in call.services.live.residents() if not one.retiring]
     for resident in residents:
         if resident.live:
             yield _model(NAME, resident)
