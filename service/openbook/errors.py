@@ -342,7 +342,8 @@ class GuardFailed(OpenbookError):
     cases = {
         "time": (
             "The check of {version!r} has not ended within {seconds:g} s: {n_left} of {n} guarded questions are left, "
-            "{n_broken} answers break. It was not made live. Allow more time (OPENBOOK_GUARD_S), or swap with force."
+            "{n_broken} answers break. It was not made live. The answers that it got took {computed:.3g} s: readers' "
+            "questions go first. Try when fewer ask, allow more time (OPENBOOK_GUARD_S), or swap with force."
         ),
     }
 
@@ -353,7 +354,8 @@ class GuardFailed(OpenbookError):
     def told(self) -> str:
         """Which answers break, for administrators."""
         each = (f"{one.question}: {one.broken}; now {one.after!r}, before {one.before!r}" for one in self.broken)
-        return " | ".join([f"{len(self.broken)} of {self.data['n']} guarded answers break", *each])
+        late = f", {self.data['n_left']} were not asked in time" if "n_left" in self.data else ""
+        return " | ".join([f"{len(self.broken)} of {self.data['n']} guarded answers break{late}", *each])
 
 
 class GuardUnavailable(OpenbookError):

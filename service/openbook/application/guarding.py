@@ -86,11 +86,13 @@ class Guarding:
         `report` gets the share that is done before each, and ends the check by what it raises.
         """
         until, broken = time.monotonic() + self.guard.within_s, list[BrokenAnswer]()
-        version, asked = snapshot.info.version, 0
+        version, asked, computed = snapshot.info.version, 0, 0.0
 
         def answer_of(question: str, read: "IndexSnapshot | None") -> Answer:
+            nonlocal computed
             answer = self.ask(question, read, until - time.monotonic())
             seconds = answer.source.seconds.total - answer.source.seconds.queue
+            computed += seconds
             rest = seconds * (1 / self.guard.share - 1)
             ending.wait(min(rest, max(0.0, until - time.monotonic())))
             return answer
@@ -103,9 +105,7 @@ class Guarding:
                     before = answer_of(one.question, None)
                     broken.append(BrokenAnswer(one.question, "; ".join(demands), before.answer, after.answer))
         except DeadlineExceeded as error:
-            n_left, seconds = len(questions) - asked, self.guard.within_s
-            raise GuardFailed(
-                "time", version=version, n=len(questions), broken=tuple(broken), n_left=n_left, seconds=seconds
-            ) from error
+            late = {"n_left": len(questions) - asked, "seconds": self.guard.within_s, "computed": computed}
+            raise GuardFailed("time", version=version, n=len(questions), broken=tuple(broken), **late) from error
         if broken:
             raise GuardFailed(version=version, n=len(questions), broken=tuple(broken))

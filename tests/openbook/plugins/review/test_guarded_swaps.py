@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,16 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
+from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny
 from tests.openbook.api.conftest import ADMIN, PERU, MakeClient, Serve, until
 from tests.openbook.storage.mappings import unmapped_soon
 
 WriteGuard = Callable[..., Path]
+
+# Questions of a reader without a pause: such a one may hold up a check for as long as it reads.
+MOST_READ = 50
 
 
 @pytest.fixture
@@ -167,6 +172,33 @@ def test_a_check_that_takes_too_long_refuses_the_version_and_closes_it(
     assert swap(client, force=True).status_code == 200
 
 
+def test_a_check_for_which_readers_leave_no_time_ends_with_its_own_and_says_so(
+    make_client: MakeClient, write_guard: WriteGuard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gate, compute = threading.Event(), threading.Event(), RagEngine.answer
+
+    def held(engine: RagEngine, *given: Any) -> Any:
+        begun.set()
+        gate.wait()
+        return compute(engine, *given)
+
+    monkeypatch.setattr(RagEngine, "answer", held)
+    guard = write_guard({"question": "where is nepal ?"}, {"question": PERU})
+    client = make_client(guard=guard, guard_s=0.1, residents=1, workers=1)
+    with ThreadPoolExecutor(1) as reader:
+        reading = reader.submit(answer, client)
+        begun.wait()
+        try:
+            problem = swap(client).json()
+        finally:
+            gate.set()
+        assert reading.result()["index"]["version"] == "tiny-2016"
+    assert (problem["code"], problem["n_broken"]) == ("guard_failed", 0)
+    assert "The answers that it got took 0 s: readers' questions go first." in problem["detail"]
+    assert history(client)[0]["detail"] == "0 of 2 guarded answers break, 2 were not asked in time"
+    assert last_check(client) == {"version": "tiny-2018", "questions": 2, "broken": 0, "left": 2}
+
+
 def test_a_file_that_is_no_guard_any_more_is_read_at_the_next_swap(
     make_client: MakeClient, broken_guard: Path, write_guard: WriteGuard
 ) -> None:
@@ -179,15 +211,20 @@ def test_a_file_that_is_no_guard_any_more_is_read_at_the_next_swap(
 def test_readers_notice_nothing_of_a_guard_and_answers_never_mix_versions(
     serve: Serve, write_guard: WriteGuard
 ) -> None:
-    """Two readers without a pause, one thread that computes: none fails, and the check still comes to its end."""
+    """Two readers without a pause fill the service with its one thread: none fails, and the check comes to its end.
+
+    On a slow machine the check may begin only once their last questions are answered.
+    """
     guard = write_guard(*({"question": f"{PERU} {number}", "must_refuse": number % 2 == 1} for number in range(6)))
-    address = serve(residents=1, guard=guard, guard_share=1.0, workers=1, max_queue=2, max_batch=1)
+    address = serve(residents=1, guard=guard, guard_share=1.0, workers=1, max_queue=1, max_batch=1)
     failed: list[object] = []
     ended = threading.Event()
 
     def read() -> None:
-        with httpx.Client(base_url=address, timeout=60) as client:
-            while not ended.is_set():
+        with httpx.Client(base_url=address, timeout=None) as client:
+            for _ in range(MOST_READ):
+                if ended.is_set():
+                    return
                 response = client.post("/answer", json={"question": PERU, "n_docs": 4, "max_new_tokens": 4})
                 if response.status_code != 200 or response.json()["index"]["version"] != "tiny-2016":
                     failed.append(response.text)
@@ -196,7 +233,7 @@ def test_readers_notice_nothing_of_a_guard_and_answers_never_mix_versions(
     for one in readers:
         one.start()
     try:
-        with httpx.Client(base_url=address, timeout=60) as client:
+        with httpx.Client(base_url=address, timeout=None) as client:
             problem = swap(client).json()
     finally:
         ended.set()
