@@ -83,7 +83,7 @@ clean: ## remove .venv and every cache; indexes stay, since some take hours to b
 
 # An index that is there is never built again: it may be a large one of the same name.
 $(INDEXES)/%/manifest.json: | $(BIN)/.installed
-	$(OPENBOOK) index build $*
+	$(OPENBOOK) index build $* --indexes $(INDEXES)
 
 # The stamps lie inside .venv, so that they go when it goes.
 $(BIN)/.installed: pyproject.toml $(addsuffix /pyproject.toml,$(PARTS)) constraints.txt | $(BIN)/python

@@ -10,7 +10,13 @@ from typing import Annotated, Literal
 
 from platformdirs import user_data_path
 from pydantic import BeforeValidator, Field, SecretStr, create_model, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    DotEnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 
 from openbook.errors import SettingInvalid
 from openbook.extensions import SETTINGS, extensions
@@ -22,6 +28,9 @@ FOLLOWS_UNDER_RESOURCE = (
     "OPENBOOK_FOLLOW_S=0, and swap one replica after the other: openbook index swap VERSION --url http://REPLICA:8000"
 )
 PREFIX = "OPENBOOK_"
+# of the working directory
+VARIABLES_FILE = ".env"
+FILE = "openbook.toml"
 # What compose files, the image and the tests read, and what Kubernetes tells a pod of Services whose names begin so.
 OTHERS = re.compile(r"IMAGE|DEMO|CHECKPOINTS|TEST_\w+|(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_\w+)")
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
@@ -38,9 +47,13 @@ def default_indexes() -> Path:
 
 
 class Settings(BaseSettings):
-    """Read from OPENBOOK_<NAME>; a command-line option of the same name wins over the environment."""
+    """Given in code, as by an option of the command line; else OPENBOOK_<NAME> of the environment; else that of .env;
+    else <name> of openbook.toml.
+    """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_file=VARIABLES_FILE, toml_file=FILE, frozen=True, extra="ignore"
+    )
 
     host: str = Field("127.0.0.1", description="Address to listen on. 0.0.0.0 opens the service to the network.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 lets the system choose.")
@@ -173,6 +186,13 @@ class Settings(BaseSettings):
         description="OTLP collector for traces, such as http://127.0.0.1:4318; without it, tracing is off.",
     )
 
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], *sources: PydanticBaseSettingsSource, **named: PydanticBaseSettingsSource
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        stronger = (named["init_settings"], named["env_settings"], named["dotenv_settings"])
+        return (*stronger, TomlConfigSettingsSource(settings_cls))
+
     @field_validator("allowed_hosts")
     @classmethod
     def _names_alone(cls, names: str) -> str:
@@ -223,14 +243,34 @@ def settings_class() -> type[Settings]:
     return create_model("Settings", __base__=(*of_plugins, Settings))
 
 
-def misspelt() -> dict[str, str]:
-    """Each variable of the environment that begins with the prefix and is no setting, with the nearest setting."""
-    settings = [f"{PREFIX}{name.upper()}" for name in settings_class().model_fields]
+def places() -> dict[str, str]:
+    """Each place that sets something, the strongest first, such as OPENBOOK_PORT or "port in openbook.toml", with the
+    setting that it names. Raises SettingInvalid for a file that cannot be read as what it is.
+    """
+    try:
+        variables = DotEnvSettingsSource(settings_class()).env_vars.items()
+        lines = {f"{name.upper()} in {VARIABLES_FILE}": (name, value) for name, value in variables}
+    except ValueError as error:
+        raise SettingInvalid(setting=VARIABLES_FILE, reason=str(error)) from error
+    try:
+        table = TomlConfigSettingsSource(settings_class()).toml_data
+    except ValueError as error:
+        raise SettingInvalid(setting=FILE, reason=str(error)) from error
+    variables_set = {name: (name, value) for name, value in os.environ.items()} | lines
     return {
-        name: difflib.get_close_matches(name.upper(), settings, 1, cutoff=0.0)[0]
-        for name, value in os.environ.items()
+        place: name.upper().removeprefix(PREFIX).lower()
+        for place, (name, value) in variables_set.items()
         if name.upper().startswith(PREFIX)
-        and name.upper() not in settings
         and not OTHERS.fullmatch(name.upper().removeprefix(PREFIX))
-        and not _SERVICE_ADDRESS.match(value)
+        and not _SERVICE_ADDRESS.match(value or "")
+    } | {f"{name} in {FILE}": name for name in table}
+
+
+def misspelt() -> dict[str, str]:
+    """Each place that sets what is no setting, with the nearest that is one."""
+    settings = list(settings_class().model_fields)
+    return {
+        place: difflib.get_close_matches(name.lower(), settings, 1, cutoff=0.0)[0]
+        for place, name in places().items()
+        if name not in settings
     }

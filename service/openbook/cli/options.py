@@ -13,7 +13,7 @@ import typer
 from pydantic import ValidationError
 
 from openbook.errors import SettingInvalid
-from openbook.settings import Settings, misspelt, settings_class
+from openbook.settings import FILE, Settings, misspelt, places, settings_class
 
 T = TypeVar("T")
 
@@ -125,8 +125,9 @@ def read_settings(**given: Any) -> Settings:
     """The settings with what was given on the command line. Raises SettingInvalid for the first that is wrong, or is no
     setting at all.
     """
-    for name, nearest in misspelt().items():
-        raise SettingInvalid(setting=name, reason=f"there is no such setting. Is {nearest} meant?")
+    for place, nearest in misspelt().items():
+        meant = nearest if place.endswith(FILE) else environment_name(nearest)
+        raise SettingInvalid(setting=place, reason=f"there is no such setting. Is {meant} meant?")
     try:
         return settings_class()(**given)
     except ValidationError as error:
@@ -136,7 +137,8 @@ def read_settings(**given: Any) -> Settings:
             reason = str(first["ctx"]["error"])
         else:
             reason = f"{first['msg'].replace('Input should', 'must', 1)}, not {first['input']!r}"
-        raise SettingInvalid(setting=flag(name) if name in given else environment_name(name), reason=reason) from error
+        place = next((place for place, setting in places().items() if setting == name), environment_name(name))
+        raise SettingInvalid(setting=flag(name) if name in given else place, reason=reason) from error
 
 
 def flag(setting: str) -> str:

@@ -156,6 +156,45 @@ def test_what_compose_files_and_kubernetes_set_is_no_setting(monkeypatch: pytest
     assert read_settings() == settings_class()()
 
 
+def test_an_option_wins_over_the_environment_that_over_env_and_that_over_the_file(
+    bare: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("openbook.toml").write_text('port = 1\nworkers = 1\nresidents = 1\nmax_docs = 1\nprompt = "a.json"\n')
+    Path(".env").write_text("OPENBOOK_WORKERS=2\nOPENBOOK_RESIDENTS=2\nOPENBOOK_MAX_DOCS=2\nPOSTGRES_USER=me\n")
+    monkeypatch.setenv("OPENBOOK_RESIDENTS", "3")
+    monkeypatch.setenv("OPENBOOK_MAX_DOCS", "3")
+    settings = read_settings(max_docs=4)
+    assert (settings.port, settings.workers, settings.residents, settings.max_docs) == (1, 2, 3, 4)
+    # what the environment can say of a setting, the file can
+    assert (settings.prompt, settings.model_fields_set >= {"port", "workers"}) == (Path("a.json"), True)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        (
+            ".env",
+            "OPENBOOK_MAX_DOC=1",
+            "OPENBOOK_MAX_DOC in .env: there is no such setting. Is OPENBOOK_MAX_DOCS meant?",
+        ),
+        ("openbook.toml", "max_doc = 1", "max_doc in openbook.toml: there is no such setting. Is max_docs meant?"),
+        ("openbook.toml", "PORT = 1", "PORT in openbook.toml: there is no such setting. Is port meant?"),
+        ("openbook.toml", "[serve]\nport = 1", "serve in openbook.toml: there is no such setting. Is device meant?"),
+        (".env", "OPENBOOK_PORT=x", "OPENBOOK_PORT in .env: must be a valid integer"),
+        ("openbook.toml", 'port = "x"', "port in openbook.toml: must be a valid integer"),
+        ("openbook.toml", "port 1", "openbook.toml: "),
+        ("openbook.toml", b"# \xff", "openbook.toml: "),
+        (".env", b"OPENBOOK_PORT=\xff", ".env: "),
+    ],
+)
+def test_what_a_file_sets_wrongly_is_named_with_the_file(run: Run, file: str, text: str | bytes, said: str) -> None:
+    Path(file).write_bytes(text if isinstance(text, bytes) else text.encode())
+    ended = run("serve")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"error [setting_invalid]: {said}")
+    assert ended.err.count("\n") == 1
+
+
 @pytest.mark.parametrize("names", ["*", "books.example.org:8000, ::1", "[::1]:8000", "bücher.example", " , a-b_c"])
 def test_names_addresses_and_ports_are_hosts(names: str) -> None:
     assert read_settings(allowed_hosts=names).allowed_hosts == names
