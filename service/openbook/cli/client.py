@@ -89,6 +89,11 @@ class ServiceHere:
         self._runner.run(close_services(self._services))
         self._runner.close()
 
+    @property
+    def max_no_answer(self) -> float | None:
+        """Above which `no_answer` an answer is withheld; None of a checkpoint that is not calibrated."""
+        return self._services.engine.facts.max_no_answer
+
     def answer(self, question: str, **options: Unpack[AnswerOptions]) -> Answer:
         from openbook.api.schemas import AnswerRequest
 

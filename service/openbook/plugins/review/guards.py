@@ -43,6 +43,10 @@ class Guard(BaseModel):
     must_cite: Texts = ()
     warn: bool = False
 
+    @property
+    def expects_something(self) -> bool:
+        return bool(self.must_contain or self.must_not_contain or self.must_refuse or self.must_cite)
+
     def breaks(self, answer: entities.Answer) -> list[str]:
         """What an answer of the service breaks, unless that is to be reported alone."""
         return [] if self.warn else broken(self, Answer.model_validate(answer))
@@ -84,15 +88,20 @@ def guard_of_file(settings: Settings) -> guarding.GuardSource | None:
     return guarding.GuardSource(lambda: read_guards(path), settings.guard_share, settings.guard_s)
 
 
+def plain(text: str) -> str:
+    """Whatever the case and the spaces."""
+    return " ".join(text.casefold().split())
+
+
 def broken(guard: Guard, answer: Answer) -> list[str]:
     """What the answer breaks, a sentence each."""
     if guard.must_refuse:
         return [] if answer.answer is None else [f"must be withheld, and says {answer.answer!r}"]
     found = []
-    said = _plain(answer.answer or "")
-    shown = " ".join([said, *(_plain(one.text) for one in answer.evidence)]) if answer.answer is not None else ""
-    found += [f"lacks {text!r}" for text in guard.must_contain if _plain(text) not in shown]
-    found += [f"says {text!r}" for text in guard.must_not_contain if _plain(text) in said]
+    said = plain(answer.answer or "")
+    shown = " ".join([said, *(plain(one.text) for one in answer.evidence)]) if answer.answer is not None else ""
+    found += [f"lacks {text!r}" for text in guard.must_contain if plain(text) not in shown]
+    found += [f"says {text!r}" for text in guard.must_not_contain if plain(text) in said]
     passages = {one.passage_id: one for one in answer.passages}
     cited = [passages[one.passage_id] for one in answer.evidence if one.passage_id in passages]
     places = [f"{one.passage_id}\n{one.title}\n{one.url or ''}" for one in cited]
@@ -103,12 +112,12 @@ def broken(guard: Guard, answer: Answer) -> list[str]:
 def change_of(before: Answer, after: Answer) -> Change:
     if before.answer is None or after.answer is None:
         return "same" if before.answer == after.answer else "withheld" if after.answer is None else "answered"
-    return "same" if _plain(before.answer) == _plain(after.answer) else "changed"
+    return "same" if plain(before.answer) == plain(after.answer) else "changed"
 
 
 def learnt(guard: Guard, answer: Answer) -> Guard:
     """The guard with what is answered now as what is expected; one that expects something stays as it is."""
-    if guard.must_contain or guard.must_not_contain or guard.must_refuse or guard.must_cite:
+    if guard.expects_something:
         return guard
     expected: Mapping[str, Any] = (
         {"must_refuse": True} if answer.answer is None else {"must_contain": (answer.answer.strip(),)}
@@ -118,7 +127,3 @@ def learnt(guard: Guard, answer: Answer) -> Guard:
 
 def as_lines(guards: Sequence[Guard]) -> str:
     return "".join(f"{guard.model_dump_json(exclude_defaults=True)}\n" for guard in guards)
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())

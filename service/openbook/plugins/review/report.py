@@ -5,10 +5,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 from xml.etree import ElementTree
 
 from openbook.plugins.review.guards import Change
+
+# Of a piece of evidence, which may be a table.
+MOST_SHOWN = 240
 
 SAID: Mapping[Change, str] = {
     "same": "same answer",
@@ -20,24 +24,29 @@ SAID: Mapping[Change, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """An answer before or after: None is withheld; what it stands on, and where that is from."""
+    """An answer before or after: None is withheld; what it stands on, and of which passages that is, by their ids."""
 
     answer: str | None
     evidence: tuple[str, ...]
-    sources: tuple[str, ...]
+    passages: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One guarded question. `broken` says what it breaks now; `was_broken` whether it did before the edit, too."""
+    """One question. `broken` says what it breaks now; `was_broken` whether it did before the edit, too. Where nothing
+    is expected of it, it is not `guarded`."""
 
     question: str
+    guarded: bool
     change: Change
     before: Side
     after: Side
     broken: tuple[str, ...]
     was_broken: bool
     warn: bool
+
+    def sides(self) -> tuple[tuple[str, Side], ...]:
+        return (("before", self.before), ("now", self.after))
 
     @property
     def fails(self) -> bool:
@@ -67,15 +76,20 @@ class Review:
         failed = sum(one.fails for one in self.verdicts)
         changes = ", ".join(f"{counts[said]} {said}" for said in SAID.values() if counts[said])
         edits = ", ".join(f"{count} {what}" for what, count in self.passages.items() if count) or "no passage changed"
-        return f"{len(self.verdicts)} questions: {changes}; {failed} broken. Passages: {edits}. {self.seconds:.0f} s"
+        right = sum(one.guarded and not one.broken for one in self.verdicts)
+        return (
+            f"{len(self.verdicts)} questions: {changes}; {right} as expected, {failed} broken. Passages: {edits}. "
+            f"{self.seconds:.0f} s"
+        )
 
 
 def as_text(review: Review) -> str:
     lines = []
     for one in _told(review):
         lines += [f"{_mark(one)}  {one.question}"]
-        lines += [f"      before: {_said(one.before)}", f"      now:    {_said(one.after)}"]
-        lines += [f"      evidence: {_line(text)}" for text in one.after.evidence[:1]]
+        for when, side in one.sides():
+            lines.append(f"      {when + ':':7} {_said(side)}")
+            lines += [f"              {evidence}" for evidence in _evidence(side)]
         lines += [f"      broken: {reason}{_again(one)}" for reason in one.broken]
     return "\n".join([*lines, review.summary()]) + "\n"
 
@@ -84,11 +98,12 @@ def as_markdown(review: Review) -> str:
     lines = [f"### Answers of `{review.folder}` against `{review.against}`", "", review.summary(), ""]
     told = list(_told(review))
     if told:
-        lines += ["| | question | before | now | why |", "|---|---|---|---|---|"]
+        lines += ["| | question | before | now |", "|---|---|---|---|"]
     for one in told:
-        why = "; ".join([f"**{reason}**{_again(one)}" for reason in one.broken]) or _evidence(one.after)
-        cells = (_mark(one), one.question, _said(one.before), _said(one.after), why)
-        lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+        marks = [_mark(one), *(f"{_cell(reason)}{_again(one)}" for reason in one.broken)]
+        sides = ([_said(side), *_evidence(side)] for _, side in one.sides())
+        cells = ("<br>".join(marks), _cell(one.question), *("<br>".join(map(_cell, side)) for side in sides))
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -106,7 +121,8 @@ def as_junit(review: Review) -> str:
         case = ElementTree.SubElement(suite, "testcase", classname=_xml(review.folder), name=_xml(one.question))
         if one.fails:
             failure = ElementTree.SubElement(case, "failure", message=_xml("; ".join(one.broken)))
-            failure.text = _xml(f"before: {_said(one.before)}\nnow: {_said(one.after)}\n{_evidence(one.after)}")
+            sides = ([f"{when}: {_said(side)}", *_evidence(side)] for when, side in one.sides())
+            failure.text = _xml("\n".join(line for side in sides for line in side))
         elif one.says_something:
             ElementTree.SubElement(case, "system-out").text = _xml(
                 f"{SAID[one.change]}: {_said(one.before)} -> {_said(one.after)} {'; '.join(one.broken)}"
@@ -145,9 +161,10 @@ def _said(side: Side) -> str:
     return "no answer" if side.answer is None else f'"{_line(side.answer)}"'
 
 
-def _evidence(side: Side) -> str:
-    pairs = zip(side.evidence, side.sources, strict=True)
-    return "; ".join(f"{_line(text)} ({source})" for text, source in list(pairs)[:1])
+def _evidence(side: Side) -> list[str]:
+    """What the answer stands on most, and the passage that has it; nothing of an answer that is withheld."""
+    pairs = zip(side.evidence[:1], side.passages, strict=False)
+    return [f"{shorten(text, MOST_SHOWN, placeholder=' ...')} ({passage})" for text, passage in pairs]
 
 
 def _line(text: str) -> str:

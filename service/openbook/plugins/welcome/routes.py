@@ -11,13 +11,11 @@ from fastapi import APIRouter
 from openbook.api.calls import Call, Routes, TheCall
 from openbook.api.schemas import AnswerRequest
 from openbook.application.live_index import LiveIndex
+from openbook.application.made_questions import SURE, MadeQuestion, candidates
 from openbook.entities import IndexVersion
 from openbook.errors import DeadlineExceeded, NoLiveIndex, OpenbookError, Overloaded
-from openbook.plugins.welcome.questions import MadeQuestion, candidates
 
 OFFERED, SAMPLED, MOST_ASKED = 5, 120, 30
-# An answer is offered where no_answer is at most this share of the limit above which it would be withheld.
-SURE = 0.5
 # All questions of a version, and each of them; how often to look whether somebody else asks.
 MOST_S, MOST_EACH_S, LOOK_S = 120.0, 10.0, 0.2
 # Above so many passages nobody reads a list of titles. Rows are read so many at a time.
@@ -62,7 +60,9 @@ class Greeting:
             except OpenbookError:
                 # the version is closed, or the service ends
                 return
-            if one.answered_by(answer, SURE * limit) and one.question not in self.questions:
+            cited = (evidence.passage_id for evidence in answer.evidence)
+            sure = answer.no_answer <= SURE * limit and one.answered_by(answer.text, cited)
+            if sure and one.question not in self.questions:
                 self.questions.append(one.question)
 
 

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from openbook.storage.feedback import FeedbackFile, FeedbackRecord
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.command_line import Run
 from tests.places import ROOT
@@ -59,11 +60,14 @@ def test_an_edit_that_breaks_a_guarded_answer_fails_and_every_report_says_why(
     assert ended.code == 1, ended.err
     first, *_, summary = ended.out.splitlines()
     assert first == f"FAIL  {ASKED[0]}"
+    assert "              A hotel may cost up to 160 euros a night. (hotels.md#0)\n" in ended.out
+    assert "              A hotel may cost up to 220 euros a night. (hotels.md#0)\n" in ended.out
     assert "      broken: lacks '160'\n" in ended.out
     assert f"WARN  {ASKED[2]}" in ended.out
     assert "      broken: lacks 'John' (before the edit, too)\n" in ended.out
     assert ASKED[1] not in ended.out
-    assert summary.startswith("3 questions: 2 same answer, 1 another answer; 1 broken. Passages: ")
+    said = "3 questions: 2 same answer, 1 another answer; 1 as expected, 1 broken. Passages: 1 changed."
+    assert summary.startswith(said)
     # nothing stays behind
     assert not IndexStore(indexes).versions()
     found = json.loads(reports[".json"].read_text())
@@ -72,7 +76,8 @@ def test_an_edit_that_breaks_a_guarded_answer_fails_and_every_report_says_why(
     assert "160" in found["verdicts"][0]["before"]["answer"]
     assert "220" in found["verdicts"][0]["after"]["answer"]
     assert "up to 220 euros" in found["verdicts"][0]["after"]["evidence"][0]
-    assert "| FAIL | " + ASKED[0] in reports[".md"].read_text()
+    assert found["verdicts"][0]["after"]["passages"] == ["hotels.md#0"]
+    assert f"| FAIL<br>lacks '160' | {ASKED[0]} | \"160\"<br>" in reports[".md"].read_text()
     suite = ElementTree.fromstring(reports[".xml"].read_text())
     assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
 
@@ -89,6 +94,17 @@ def test_what_is_answered_now_becomes_the_guard_of_the_next_edit(run: Run, handb
     learnt = [json.loads(line) for line in guard.read_text().splitlines()]
     assert "220" in learnt[0]["must_contain"][0]
     assert learnt[3] == {"question": "Who is the queen of Peru?", "must_refuse": True}
+    # a first guard, of what a reader liked and of what the text asks by itself
+    rated, first = tmp_path / "feedback.jsonl", tmp_path / "first.jsonl"
+    FeedbackFile(rated).append(
+        FeedbackRecord("2026-01-01T00:00:00+00:00", "id", "up", None, ASKED[1], "8:30", "handbook", "c")
+    )
+    (handbook / "desk.md").write_text("# Travel\n\n## Who books the train?\n\nMaria Silva books the train.\n")
+    grown = run(*arguments, "--learn", first, "--feedback", rated)
+    assert grown.code == 0, grown.err
+    learnt = [json.loads(line) for line in first.read_text().splitlines()]
+    assert learnt[0] == {"question": ASKED[1], "must_contain": ["8:30"]}
+    assert {"question": "Who books the train?", "must_contain": ["Maria Silva"]} in learnt
     (handbook / "office.md").unlink()
     ended = run(*arguments, "--questions", guard)
     assert ended.code == 1
@@ -112,7 +128,8 @@ def test_a_guard_that_is_wrong_is_refused_with_its_line_before_anything_is_built
         assert ended.code == 1
         assert ended.err.startswith(f"error [source_invalid]: {guard}, line 3: "), ended.err
         assert said in ended.err
-    assert run("check", handbook).code == 2
+    lacking = run("check", handbook)
+    assert (lacking.code, "--learn makes a first guard" in lacking.err) == (2, True)
     guard.write_text('{"question": "What?"}\n')
     unknown = run(
         "check", handbook, "--questions", guard, "--against", "--upload-pack=x", "--indexes", tmp_path / "none"

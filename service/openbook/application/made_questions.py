@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from openbook.entities import Answer, Passage
+from openbook.entities import Passage
 
 LINE = re.compile(r"\n+|(?<=[.!?])\s+(?=[A-Z0-9])")
 # What is no name: a word that points back, or begins another part of the sentence.
@@ -16,6 +16,8 @@ HAPPENED = re.compile(
 )
 PROPERTY = re.compile(r"The (?P<name>[a-z]+(?: [a-z]+)?) is (?P<told>[\w'’ -]{2,40})\.")
 CELL = re.compile(r"(?P<name>\w[\w ]{0,30}): (?P<told>[^|]{1,60})")
+# An answer is sure where no_answer is at most this share of the limit above which it would be withheld.
+SURE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,10 @@ class MadeQuestion:
     passage: Passage
     told: str
 
-    def answered_by(self, answer: Answer, limit: float) -> bool:
-        """Whether the service is sure, cites this passage, and says what stands there. `limit` is of `no_answer`."""
-        said, told = (answer.text or "").casefold().strip(), self.told.casefold()
-        cites = any(one.passage_id == self.passage.passage_id for one in answer.evidence)
-        return cites and said != "" and (said in told or told in said) and answer.no_answer <= limit
+    def answered_by(self, said: str | None, cited: Iterable[str]) -> bool:
+        """Whether the answer cites this passage, and says what stands there."""
+        said, told = (said or "").casefold().strip(), self.told.casefold()
+        return self.passage.passage_id in cited and said != "" and (said in told or told in said)
 
 
 def candidates(passages: Iterable[Passage]) -> list[MadeQuestion]:
