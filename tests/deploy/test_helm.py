@@ -92,6 +92,28 @@ def selects(selector: dict[str, str], pod: dict[str, Any]) -> bool:
     return bool(selector.items() <= pod["metadata"]["labels"].items())
 
 
+def rows(node: dict[str, Any], values: Any, path: str = "") -> Iterator[str]:
+    """The README's table of values: what the schema says of each, and its default."""
+    for name, one in node["properties"].items():
+        value = values.get(name) if isinstance(values, dict) else None
+        if "properties" in one:
+            yield from rows(one, value, f"{path}{name}.")
+        elif name in values:
+            kind = one.get("type", "string")
+            default = "" if value in ("", [], {}) else f"`{json.dumps(value)}`"
+            choice = " or ".join(one.get("enum", ()))
+            meaning = f"{one['description']}: {choice}" if choice else one["description"]
+            kinds = kind if isinstance(kind, str) else " or ".join(kind)
+            yield f"| `{path}{name}` | {kinds} | {default} | {meaning} |"
+
+
+def test_the_readme_of_the_chart_has_every_value_as_the_schema_says() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    said = (CHART / "README.md").read_text(encoding="utf-8")
+    assert [line for line in said.splitlines() if line.startswith("| `")] == list(rows(schema, values))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VALUES)
 def test_what_is_rendered_is_valid_for_kubernetes(name: str, render: Render) -> None:

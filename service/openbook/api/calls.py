@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from openbook.api.access import TheServices, TheSettings, TheWriter
 from openbook.api.body import JSON
-from openbook.api.logs import FACTS
+from openbook.api.logs import FACTS, FOUND
 from openbook.api.middleware import while_connected
 from openbook.api.problems import PROBLEM_JSON, ProblemWords
 from openbook.api.schemas import AnswerRequest, QuestionBody
@@ -117,7 +117,7 @@ class Call:
         return Response(await self.writer.write(make, found), media_type=JSON)
 
     def leave_facts(self, asked: QuestionBody, found: Answer | Scores | Retrieval | Comparison) -> None:
-        """Leave for the access log which versions answered, and the seconds of each stage."""
+        """Leave to the access log which versions answered, and the seconds of each stage; for spans, what is found."""
         sources = [one.source for one in found.answers] if isinstance(found, Comparison) else [found.source]
         seconds = [source.seconds for source in sources]
         facts: dict[str, object] = {
@@ -129,6 +129,8 @@ class Call:
         if self.settings.log_questions:
             facts["question"] = asked.question
         setattr(self.request.state, FACTS, facts)
+        if not isinstance(found, Comparison):
+            setattr(self.request.state, FOUND, found)
 
 
 TheCall = Annotated[Call, Depends(Call)]

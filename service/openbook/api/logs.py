@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from typing import Literal
 
 FACTS = "facts"
+# what one question came to, which spans describe and no line does
+FOUND = "found"
 
 LogFormat = Literal["json", "text"]
 

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openbook.api import problems
 from openbook.api.hosts import AllowedHosts
-from openbook.api.logs import FACTS
+from openbook.api.logs import FACTS, FOUND
 from openbook.api.tracing import Traces
 from openbook.application.admission import SHUTTING_DOWN
 from openbook.application.telemetry import Telemetry
@@ -134,7 +134,7 @@ class RequestContext:
         }
         probed = route in POLLED and method != "POST" and outcome == OK
         if self.traces is not None and not probed:
-            facts["trace_id"] = self.traces.request(facts, request.headers)
+            facts["trace_id"] = self.traces.request(facts, request.headers, getattr(request.state, FOUND, None))
         level = logging.DEBUG if probed else logging.INFO
         access.log(level, "%s %s %d", method, route, status, extra={FACTS: facts})
 

@@ -6,12 +6,15 @@ tracing, and a span cannot differ from the log. A stage that runs twice, as `enc
 its passages, is one span; the stages lie end to end.
 """
 
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from openbook import __version__
+from openbook.entities import Answer, Retrieval, Scores
 from openbook.errors import SettingInvalid
 
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 STAGES = ("queue", "encode", "retrieve", "generate")
 # Outcomes that are no fault of the service.
 NO_FAULT = ("ok", "not_durable", "cancelled")
+# By which Phoenix and others of OpenInference know a span.
+KIND = "openinference.span.kind"
 EXPORT_TIMEOUT_S = 5
 FIRST_FAULT_STATUS = 500
 
@@ -38,10 +43,13 @@ class Traces:
         self._propagator = TraceContextTextMapPropagator()
         self._now_ns = now_ns
 
-    def request(self, facts: Mapping[str, Any], headers: Mapping[str, str]) -> str:
+    def request(
+        self, facts: Mapping[str, Any], headers: Mapping[str, str], found: Answer | Scores | Retrieval | None = None
+    ) -> str:
         """The span of a request that has just ended, with a child for each of its stages. Returns the trace's id.
 
-        `facts` are the facts of the access log. A `traceparent` among the headers names the span's parent.
+        `facts` are the facts of the access log, `found` is what one question came to. A `traceparent` among the headers
+        names the span's parent.
         """
         from opentelemetry.trace import SpanKind, format_trace_id
 
@@ -51,8 +59,9 @@ class Traces:
             {stage: facts.get(f"{stage}_s", 0.0) for stage in STAGES},
             failure=facts["outcome"] if facts["status"] >= FIRST_FAULT_STATUS else None,
             context=self._propagator.extract(headers),
+            described=_described(found) if found else {},
             kind=SpanKind.SERVER,
-            attributes=_attributes(facts),
+            attributes=_attributes(facts) | ({KIND: "CHAIN"} if found else {}),
         )
         trace_id: str = format_trace_id(span.get_span_context().trace_id)
         return trace_id
@@ -79,9 +88,16 @@ class Traces:
         self._provider.shutdown()
 
     def _ended_span(
-        self, name: str, seconds: float, stages: Mapping[str, float], *, failure: str | None, **given: Any
+        self,
+        name: str,
+        seconds: float,
+        stages: Mapping[str, float],
+        *,
+        failure: str | None,
+        described: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+        **given: Any,
     ) -> Any:
-        """A span of so many seconds that ends now, and its stages."""
+        """A span of so many seconds that ends now, and its stages, with what is described of them."""
         from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
         ended = self._now_ns()
@@ -91,7 +107,9 @@ class Traces:
         for stage, spent in stages.items():
             # exactly zero is a stage that this kind of request does not have
             if spent:
-                child = self._tracer.start_span(stage, context=inside, start_time=begun)
+                child = self._tracer.start_span(
+                    stage, context=inside, start_time=begun, attributes=described.get(stage)
+                )
                 begun += _ns(spent)
                 child.end(begun)
         if failure is not None:
@@ -138,6 +156,33 @@ def _attributes(facts: Mapping[str, Any]) -> dict[str, Any]:
     if "index" in facts:
         named |= {"openbook.index.version": facts["index"], "openbook.index.generation": facts["generation"]}
     return named
+
+
+def _described(found: Answer | Scores | Retrieval) -> dict[str, dict[str, Any]]:
+    """By stage, under the names of OpenTelemetry's GenAI conventions and of OpenInference. Passages by id, no text."""
+    model = found.source.checkpoint
+    ranked = [{"id": one.passage.passage_id, "score": one.doc_score} for one in found.passages]
+    named = {"gen_ai.provider.name": "openbook", "gen_ai.request.model": model}
+    retrieval = {
+        "gen_ai.operation.name": "retrieval",
+        "gen_ai.data_source.id": found.source.index.version,
+        "gen_ai.retrieval.documents": json.dumps(ranked),
+    }
+    documents = {
+        f"retrieval.documents.{number}.document.{name}": value
+        for number, one in enumerate(ranked)
+        for name, value in one.items()
+    }
+    generation: dict[str, Any] = {"gen_ai.operation.name": "text_completion", "llm.model_name": model}
+    if isinstance(found, Answer):
+        read, written = found.n_read, len(found.tokens)
+        generation |= {"gen_ai.usage.input_tokens": read, "gen_ai.usage.output_tokens": written}
+        generation |= {"llm.token_count.prompt": read, "llm.token_count.completion": written}
+    return {
+        "encode": {KIND: "EMBEDDING", "gen_ai.operation.name": "embeddings", "embedding.model_name": model, **named},
+        "retrieve": {KIND: "RETRIEVER", **retrieval, **documents, **named},
+        "generate": {KIND: "LLM", **generation, **named},
+    }
 
 
 def _ns(seconds: float) -> int:

@@ -1,5 +1,6 @@
 """Spans as a collector gets them, and that without a collector there is nothing of them."""
 
+import json
 import socket
 import subprocess
 import sys
@@ -145,16 +146,31 @@ def test_a_collector_gets_the_spans_of_questions_and_swaps_and_no_question(
         answered = client.post("/answer", json={"question": "the secret king ?", "max_new_tokens": 2})
         swapped = client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN)
         assert (answered.status_code, swapped.status_code) == (200, 200)
-    named = names_in(came)
-    assert {"POST /answer", "queue", "encode", "retrieve", "generate", "POST /index/swap", "swap", "swap.flip"} <= named
+    said = attributes_in(came)
+    assert {"POST /answer", "queue", "encode", "retrieve", "generate", "POST /index/swap", "swap", "swap.flip"} <= set(
+        said
+    )
+    kinds = {"POST /answer": "CHAIN", "encode": "EMBEDDING", "retrieve": "RETRIEVER", "generate": "LLM"}
+    assert {name: one.get("openinference.span.kind") for name, one in said.items() if name in kinds} == kinds
+    answer = answered.json()
+    ranked = [{"id": one["passage_id"], "score": one["doc_score"]} for one in answer["passages"]]
+    assert json.loads(said["retrieve"]["gen_ai.retrieval.documents"]) == ranked
+    assert said["retrieve"]["retrieval.documents.1.document.id"] == ranked[1]["id"]
+    assert said["retrieve"]["gen_ai.data_source.id"] == answer["index"]["version"]
+    assert said["generate"]["gen_ai.request.model"] == said["generate"]["llm.model_name"] == answer["checkpoint"]
+    assert said["generate"]["gen_ai.usage.output_tokens"] == len(answer["tokens"])
+    assert said["generate"]["llm.token_count.prompt"] > 0
+    assert "openinference.span.kind" not in said["swap"]
     assert b"the secret king" not in b"".join(came)
+    assert answer["passages"][0]["text"].encode() not in b"".join(came)
     assert b"tiny-2018" in b"".join(came)
 
 
-def names_in(came: Sequence[bytes]) -> set[str]:
+def attributes_in(came: Sequence[bytes]) -> dict[str, dict[str, Any]]:
+    """Those of each span, by its name."""
     protocol = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
     return {
-        span.name
+        span.name: {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes}
         for message in came
         for resource in protocol.ExportTraceServiceRequest.FromString(message).resource_spans
         for scope in resource.scope_spans
