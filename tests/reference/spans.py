@@ -8,11 +8,46 @@ from itertools import pairwise
 from tests.reference.reference import Tokens
 
 
+def splits_a_word(text: str, place: int) -> bool:
+    """Whether the character before `place` and the one there are of one word, which no span may cut."""
+
+    def letter(one: str) -> bool:
+        return one.isalnum() and one < "\u0e00"
+
+    def joined(left: str, joint: str, right: str) -> bool:
+        if not joint or set(joint) <= {"_", "@"}:
+            return True
+        if joint == ".":
+            return right in "abcdefghijklmnopqrstuvwxyz" or right.isdecimal()
+        return joint in (",", ":") and left.isdecimal() and right.isdecimal()
+
+    # the nearest letters on both sides, and what stands between them
+    lefts = [number for number in range(place) if letter(text[number])]
+    rights = [number for number in range(place, len(text)) if letter(text[number])]
+    if not lefts or not rights:
+        return False
+    return joined(text[lefts[-1]], text[lefts[-1] + 1 : rights[0]], text[rights[0]])
+
+
+def paragraph(text: str, place: int) -> int:
+    """The number of the paragraph, or of the row of a table, that the character at `place` stands in."""
+    lines = text.split("\n")
+    number, start, of_character = 0, 0, 0
+    for line, following in pairwise([*lines, ""]):
+        if start <= place:
+            of_character = number
+        start += len(line) + 1
+        if not line.strip() or not following.strip() or " | " in line or " | " in following:
+            number += 1
+    return of_character
+
+
 @dataclass(frozen=True)
 class Pointed:
     """A passage: the tokens of title and text, and the start, the end and the null that a reader gave it.
 
-    `firsts` are the same tokens as the first of a span, where they read otherwise there.
+    `firsts` are the same tokens as the first of a span, where they read otherwise there. Those that `may_begin` and
+    `may_end` a span are all of them where nothing is said.
     """
 
     regions: Sequence[Sequence[int]]
@@ -20,15 +55,21 @@ class Pointed:
     ends: Sequence[Sequence[float]]
     null: float
     firsts: Sequence[Sequence[int]] | None = None
+    may_begin: Sequence[Sequence[bool]] | None = None
+    may_end: Sequence[Sequence[bool]] | None = None
 
     def spans(self, longest: int) -> list[tuple[Tokens, float]]:
         """What each span reads, and its weight; the null reads nothing."""
         listed = [((), math.exp(self.null))]
         firsts = self.firsts or self.regions
-        for tokens, first, starts, ends in zip(self.regions, firsts, self.starts, self.ends, strict=True):
+        everywhere = [[True] * len(tokens) for tokens in self.regions]
+        begin, end = self.may_begin or everywhere, self.may_end or everywhere
+        for place, (tokens, first) in enumerate(zip(self.regions, firsts, strict=True)):
+            starts, ends = self.starts[place], self.ends[place]
             for i in range(len(tokens)):
                 for j in range(i, min(i + longest, len(tokens))):
-                    listed.append(((first[i], *tokens[i + 1 : j + 1]), math.exp(starts[i] + ends[j])))
+                    if begin[place][i] and end[place][j]:
+                        listed.append(((first[i], *tokens[i + 1 : j + 1]), math.exp(starts[i] + ends[j])))
         return listed
 
 

@@ -222,6 +222,7 @@ def score_windows(asked: AskedPassage, logits: Sequence[Tensor], longest: int) -
     for window, of_window in zip(asked.windows, logits, strict=True):
         here = slice(window.first, window.first + window.count)
         starts, ends = of_window[window.start : window.start + window.count].double().unbind(1)  # (T',) each
+        ends = ends.masked_fill(~asked.closes[here], -torch.inf)
         left = torch.arange(window.count, 0, -1)  # (T',)
         rooms = torch.minimum(asked.rooms[here], left)
         # a copy: the gradient needs what was there

@@ -12,10 +12,13 @@ The context is title, separator and text. A context that is too long is read in 
 span, so that each span stands whole in one of them.
 """
 
+import re
 import string
 import zlib
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -29,6 +32,10 @@ from openbook.rag.wording import TITLE_SEPARATOR
 
 # How tokenizers write the space before a word.
 SPACES = ("Ġ", "▁")
+# A letter or digit of a script that writes spaces between words: Latin, Greek, Cyrillic, Arabic, Devanagari and others.
+_LETTER = r"(?:(?![\u0e00-\U0010ffff])[^\W_])"
+# "rg40.bin", "api@example.org", "max_length", "9:30" and "1,200" are words; "end.Next" and "and/or" are two.
+_WORD = re.compile(rf"{_LETTER}+(?:(?:[_@]+|\.(?=[a-z\d])|(?<=\d)[,:](?=\d)){_LETTER}+)*")
 # Of ASCII alone: byte pairs write other letters as two bytes, which must not be mixed up.
 _LOWER = {ord(upper): lower for upper, lower in zip(string.ascii_uppercase, string.ascii_lowercase, strict=True)}
 
@@ -63,7 +70,7 @@ class AskedPassage:
     """A passage's context in tokens, each with its characters [start, end), and the windows that read it.
 
     The text begins at character `text_start`, behind title and separator. `firsts`, `keys` and `rooms` are those of
-    ScoredPassage.
+    ScoredPassage; `closes` says which tokens end a word, and so may end a span.
     """
 
     context: str
@@ -73,6 +80,7 @@ class AskedPassage:
     firsts: Tensor  # (T,)
     keys: Tensor  # (T,)
     rooms: Tensor  # (T,)
+    closes: Tensor  # (T,)
     windows: tuple[Window, ...]
 
 
@@ -208,13 +216,28 @@ class ReaderWording:
     def _asked(self, context: _Tokenised, title_end: int, text_start: int, windows: tuple[Window, ...]) -> AskedPassage:
         # some tokenizers give a word the space before it
         offsets = [(end - len(context.text[start:end].lstrip()), end) for start, end in context.offsets]
-        of_title = sum(end <= title_end for _, end in offsets)
-        before_text = sum(start < text_start for start, _ in offsets)
-        count = len(offsets)  # T
-        lefts = [*range(of_title, 0, -1), *([0] * (before_text - of_title)), *range(count - before_text, 0, -1)]
-        rooms = torch.tensor(lefts, dtype=torch.long).clamp_max(self.longest_span)  # (T,)
+        within = {place for word in _WORD.finditer(context.text) for place in range(word.start() + 1, word.end())}
+        breaks = [title_end, text_start, *_breaks(context.text, text_start)]
+        # 0 is the title, 1 the separator
+        parts = [bisect_right(breaks, start) for start, _ in offsets]
+        left, rooms = 0, [0] * len(offsets)
+        for place in reversed(range(len(offsets))):
+            left = left + 1 if parts[place : place + 1] == parts[place + 1 : place + 2] else 1
+            if parts[place] != 1 and offsets[place][0] not in within:
+                rooms[place] = min(left, self.longest_span)
+        closes = [end not in within for _, end in offsets]
         firsts, keys = self._read_as(context)
-        return AskedPassage(context.text, text_start, context.ids, tuple(offsets), firsts, keys, rooms, windows)
+        return AskedPassage(
+            context.text,
+            text_start,
+            context.ids,
+            tuple(offsets),
+            firsts,
+            keys,
+            torch.tensor(rooms, dtype=torch.long),
+            torch.tensor(closes, dtype=torch.bool),
+            windows,
+        )
 
     def _tokenise(self, texts: Sequence[str]) -> list[_Tokenised]:
         # without a limit: one that changed from call to call would be changed under another thread's hands
@@ -223,6 +246,17 @@ class ReaderWording:
             _Tokenised(text, tuple(ids), tuple(offsets))
             for text, ids, offsets in zip(texts, encoded["input_ids"], encoded["offset_mapping"], strict=True)
         ]
+
+
+def _breaks(text: str, start: int) -> list[int]:
+    """Where a new paragraph or row of a table begins, from `start` on; lines of a list or of code go on."""
+    places = []
+    lines = text[start:].split("\n")
+    for line, following in pairwise(lines):
+        start += len(line) + 1
+        if not line.strip() or not following.strip() or " | " in line or " | " in following:
+            places.append(start)
+    return places
 
 
 def _lowest(names: Sequence[str]) -> Tensor:

@@ -1,7 +1,8 @@
 """Spans as answers: what a reader that points says of K passages, added up over all of its spans.
 
 The reader gives token i of passage z a start s_i and token j an end e_j, and the first token of its input a null. A
-span i..j has at most L tokens. Nothing here is searched or cut off: every span of every passage is counted.
+span i..j has at most L tokens, begins and ends with a whole word, and stays within the title, a paragraph or a row of a
+table. Nothing here is searched or cut off: every span of every passage is counted.
 
     p(i..j | x, z) = exp(s_i + e_j) / Z_z    p(empty | x, z) = exp(null_z) / Z_z    Z_z sums over all spans and the null
     p(y | x, z)    = sum of p(i..j | x, z) over the spans that read y
@@ -37,7 +38,8 @@ class ScoredPassage:
     """The scores of a passage's spans: (T, L), of the one that begins at a token and has l + 1 of them, else -inf.
 
     `keys` (T,) number the tokens; tokens that read alike have one key, and as the first of a span that of `firsts`
-    (T,). `rooms` (T,) count the tokens from here to the end of title or text, L at most, and 0 in neither.
+    (T,). `rooms` (T,) count the tokens from here to the end of title, paragraph or row, L at most, and 0 where no span
+    begins.
     """
 
     firsts: Tensor

@@ -95,7 +95,7 @@ def gold_places(asked: AskedPassage, answers: Sequence[str]) -> list[Place]:
                 # some tokenizers write the space before a word as a token, which stands on nothing
                 while first and starts[first - 1] == left:
                     first -= 1
-                if 0 <= last - first < int(asked.rooms[first]):
+                if 0 <= last - first < int(asked.rooms[first]) and bool(asked.closes[last]):
                     found.add((first, last - first))
         if found:
             return sorted(found)

@@ -35,6 +35,7 @@ from openbook_lab.training.stage import load_state, train_stage
 from tests.fixtures.checkpoints import write_checkpoint
 from tests.fixtures.readers import FAMILIES, write_pointer
 from tests.openbook_lab.training.files import lines, logged, refused, said_by
+from tests.reference.spans import splits_a_word
 
 FLOAT32 = Machine(dtype=torch.float32)
 READING = ReadingConfig(
@@ -117,7 +118,7 @@ def listed(exact: Any, tokenizer: Any, question: Question, longest: int) -> tupl
     for number, (i, left, _) in enumerate(tokens):
         for j, _, right in tokens[number : number + longest]:
             title = right <= len(question.title)
-            if title or left >= len(opening):
+            if (title or left >= len(opening)) and not (splits_a_word(context, left) or splits_a_word(context, right)):
                 # the word with its space is the answer, not the word behind its space
                 bare = number > 0 and tokens[number - 1][1] == left
                 spans.append(("" if bare else context[left:right].lower(), title, start[i] + end[j]))
