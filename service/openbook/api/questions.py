@@ -57,7 +57,6 @@ def questions_router() -> APIRouter:
 
 
 async def _answered(body: AnswerRequest, call: Call) -> Response:
-    added = {name: one for name, one in additions().items() if getattr(body, name)}
 
     def given(found: Answer) -> None:
         """Know the answer again, where readers may say something of it."""
@@ -66,6 +65,8 @@ async def _answered(body: AnswerRequest, call: Call) -> Response:
             call.services.feedback.remember(call.request.state.request_id, asked, found)
 
     streamed = asks_for_events(call.request.headers.get("accept", "")) if body.stream is None else body.stream
+    always = {name for name, one in additions().items() if not streamed and one.always(call.settings)}
+    added = {name: one for name, one in additions().items() if name in always or getattr(body, name)}
     for name, one in added.items():
         if streamed:
             raise InvalidRequest(field=name, reason="does not go with events: ask with stream false")

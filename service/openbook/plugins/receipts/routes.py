@@ -33,6 +33,7 @@ from openbook.plugins.receipts.signing import (
     read_receipt,
     signed,
 )
+from openbook.settings import Settings
 from openbook_client import results
 
 HTML = "text/html"
@@ -67,7 +68,11 @@ async def _make(call: Call, asked: AnswerRequest, found: Answer) -> str:
     return receipt_id
 
 
-addition = Addition("Keep a signed receipt of the answer; `receipt` of the response is its id.", _check, _make)
+def _always(settings: Settings) -> bool:
+    return isinstance(settings, ReceiptsSettings) and settings.receipts is not None and settings.receipts_always
+
+
+addition = Addition("Keep a signed receipt of the answer; `receipt` of the response is its id.", _check, _make, _always)
 
 
 @router.get(

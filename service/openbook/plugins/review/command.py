@@ -133,4 +133,10 @@ def _verdict(guard: Guard, before: Answer, after: Answer) -> Verdict:
 
 def _side(answer: Answer) -> Side:
     evidence = answer.evidence if answer.answer is not None else ()
-    return Side(answer.answer, tuple(one.text for one in evidence), tuple(one.passage_id for one in evidence))
+    return Side(
+        answer=answer.answer,
+        candidate=answer.answers[0].text if answer.answers else "",
+        no_answer=answer.no_answer,
+        evidence=tuple(one.text for one in evidence),
+        passages=tuple(one.passage_id for one in evidence),
+    )

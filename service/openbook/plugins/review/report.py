@@ -24,9 +24,14 @@ SAID: Mapping[Change, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """An answer before or after: None is withheld; what it stands on, and of which passages that is, by their ids."""
+    """An answer before or after: None is withheld; what it stands on, and of which passages that is, by their ids.
+
+    `candidate` is what it would be, and `no_answer` says how near it is to being withheld or told.
+    """
 
     answer: str | None
+    candidate: str
+    no_answer: float
     evidence: tuple[str, ...]
     passages: tuple[str, ...]
 
@@ -158,7 +163,9 @@ def _again(one: Verdict) -> str:
 
 
 def _said(side: Side) -> str:
-    return "no answer" if side.answer is None else f'"{_line(side.answer)}"'
+    if side.answer is not None:
+        return f'"{_line(side.answer)}"'
+    return f'no answer (it would be "{_line(side.candidate)}"; no_answer {side.no_answer:.2f})'
 
 
 def _evidence(side: Side) -> list[str]:

@@ -4,14 +4,16 @@ import asyncio
 import json
 import shutil
 from collections.abc import Iterator
+from datetime import datetime, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import pytest
 from starlette.testclient import TestClient
 
 from openbook.api.app import create_app
 from openbook.application.answer_question import AnswerQuestion
+from openbook.plugins.receipts import routes
 from openbook.plugins.receipts.signing import altered, signed
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
@@ -65,6 +67,35 @@ def test_a_receipt_holds_the_answer_and_what_it_was_made_from(client: TestClient
     assert "<script" not in page.text
     # only where it is asked for
     assert "receipt" not in client.post("/answer", json=PINNED["/answer"]).json()
+
+
+def test_an_operator_may_have_a_receipt_of_each_answer(keeping: Settings, engine: RagEngine, folder: Path) -> None:
+    asked = PINNED["/answer"]
+    with client_of(create_app(keeping.model_copy(update={"receipts_always": True}), engine=engine)) as client:
+        ids = [client.post("/answer", json=asked | more).json()["receipt"] for more in ({}, {"receipt": False})]
+        assert {path.stem for path in folder.glob("*.json")} == set(ids)
+        # a stream has none, and is not refused
+        assert client.post("/answer", json=asked | {"stream": True}).status_code == 200
+    without = keeping.model_copy(update={"receipts": None, "receipts_always": True})
+    with client_of(create_app(without, engine=engine)) as client:
+        assert "receipt" not in client.post("/answer", json=asked).raise_for_status().json()
+
+
+def test_a_clock_that_jumps_changes_no_signature(
+    client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Jumping(datetime):
+        years: ClassVar[Iterator[int]] = iter((2038, 1971, 2026))
+
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls(next(cls.years), 1, 1, tzinfo=tz)
+
+    monkeypatch.setattr(routes, "datetime", Jumping)
+    found = [given(client)[1] for _ in range(2)]
+    assert [one["time"][:4] for one in found] == ["2038", "1971"]
+    assert [altered(one, key_of(folder)) for one in found] == [[], []]
+    assert client.get(f"/receipts/{found[0]['id']}/replay").raise_for_status().json()["same"]
 
 
 def test_a_swap_between_the_answer_and_its_receipt_loses_neither(

@@ -1,7 +1,10 @@
 """openbook check: what an edit does to guarded answers, asked of the shipped checkpoint over a real repository."""
 
 import json
+import os
+import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree
@@ -110,7 +113,37 @@ def test_what_is_answered_now_becomes_the_guard_of_the_next_edit(run: Run, handb
     assert ended.code == 1
     assert f"FAIL  {ASKED[1]}" in ended.out
     assert f"FAIL  {ASKED[0]}" not in ended.out
+    assert "      now:    no answer (it would be " in ended.out
     assert ended.out.splitlines()[-1].startswith("4 questions: ")
+
+
+@pytest.mark.slow
+def test_a_kill_in_the_middle_leaves_the_indexes_and_the_guard_as_they_were(
+    run: Run, handbook: Path, tmp_path: Path
+) -> None:
+    indexes = tmp_path / "indexes"
+    built = run("index", "build", handbook, "--name", "handbook", "--indexes", indexes)
+    assert built.code == 0, built.err
+    (handbook / "office.md").unlink()
+    guard = write_guard(tmp_path / "guard.jsonl", *({"question": f"{ASKED[0]} {number}"} for number in range(500)))
+
+    def files() -> dict[Path, tuple[int, bytes]]:
+        found = [path for path in (*indexes.rglob("*"), guard) if path.is_file()]
+        return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in found}
+
+    before = files()
+    # its temporary folder, too
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "openbook", "check", handbook, "--questions", guard, "--learn", guard]
+    checking = subprocess.Popen(
+        [*command, "--indexes", indexes, "--checkpoint", MINI], stderr=subprocess.PIPE, text=True, env=environment
+    )
+    assert checking.stderr is not None
+    assert any(line.startswith("ask: ") for line in checking.stderr)
+    checking.kill()
+    checking.communicate()
+    assert checking.returncode == -signal.SIGKILL
+    assert files() == before
 
 
 def test_a_guard_that_is_wrong_is_refused_with_its_line_before_anything_is_built(
