@@ -85,7 +85,8 @@ MOST_LINES = {
     # a guard that fails, or cannot be asked, with the answers that break (50)
     # the key that a command sends, the group of plug-ins' middleware (4)
     # openbook.toml and .env: their sources, and where each name stands that is no setting (40)
-    "openbook": 1363,
+    # a single prompt's audit: its two records, its name, its refusal (33)
+    "openbook": 1396,
     # the turns before a question: a body, its bounds and what it says of a wrong one (42)
     # what plug-ins add to an answer (52)
     # those origins, none of which administers; /health and /version (47)
@@ -96,7 +97,7 @@ MOST_LINES = {
     # what spans say of retrieval and generation, by OpenTelemetry's and OpenInference's names (49)
     # a text of a plug-in that UTF-8 can hold (1)
     # an addition that an operator wants of each answer (3)
-    "openbook.api": 3497,
+    "openbook.api": 3498,
     # questions that lean on earlier ones, completed: rules (290), and what every way of asking passes on (30)
     # metrics without their _created series (4)
     # guarded swaps: the check of a version, its place in a swap, work that comes after readers' (275)
@@ -112,7 +113,8 @@ MOST_LINES = {
     # index follow --guard, index swap --guard and --force (90)
     # the key of what only asks (12)
     # the limit of a sure answer (5)
-    "openbook.cli": 3388,
+    # what an audit strikes (7)
+    "openbook.cli": 3395,
     # the words of a line of Markdown, without its marks (56)
     "openbook.indexing": 4921,
     # openbook check (511); twelve kinds of files (422); import, merge, push, mcp and Ray, the core's before (830);
@@ -127,18 +129,21 @@ MOST_LINES = {
     # /v1/embeddings (80)
     # openbook check --learn from readers and the text, and evidence on both sides of a report (47)
     # a receipt of each answer, and what a withheld one would be in a report (21)
-    "openbook.plugins": 8969,
+    # all passages in one prompt: begun, heard, audited (286)
+    "openbook.plugins": 9255,
     # each generator's way to leave a passage out exactly (134)
     # how much of a question the passages cover, in place of the best doc_score (11, 19)
     # vectors of texts, and how many tokens were read (19)
     # where a span may begin and end: whole words, within a paragraph or a row (37)
-    "openbook.rag": 5663,
+    # which posterior a single prompt has, and who refuses it (12)
+    "openbook.rag": 5675,
     "openbook.storage": 3490,
     # history and understood_as (11)
     # guard and force of a swap, and what a guard that fails says (34)
     # the key of openbook-mcp, and the error of one that asks too often (10)
     # how the last check of a guard ended (12)
-    "openbook_client": 1920,
+    # a single prompt's audit (26)
+    "openbook_client": 1946,
     "openbook_lab": 1,
     "openbook_lab.benchmarks": 2088,
     "openbook_lab.datasets": 636,
@@ -158,7 +163,8 @@ MOST_LINES = {
 # Keys are a plug-in; its seam: 20.
 # Settings of openbook.toml and .env: 40. What spans say of retrieval and generation: 49.
 # Where a span may begin and end: 37.
-MOST_LINES_SERVED = 16_925
+# A single prompt's audit: 72.
+MOST_LINES_SERVED = 16_997
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

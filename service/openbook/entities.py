@@ -9,9 +9,11 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
-ModelKind = Literal["token", "sequence"]
+# The paper's two models; and all passages in one prompt, which a plug-in's generator may answer from.
+MarginalKind = Literal["token", "sequence"]
+ModelKind = Literal["token", "sequence", "single-prompt"]
 Decoding = Literal["thorough", "fast"]
-PosteriorKind = Literal["per_token", "running"]
+PosteriorKind = Literal["per_token", "running", "prior"]
 RetrieverKind = Literal["dense", "bm25", "hybrid", "reranked"]
 # auto: hybrid where the version and the checkpoint have what it needs, else dense.
 RetrieverChoice = Literal["auto", "dense", "bm25", "hybrid", "reranked"]
@@ -166,6 +168,30 @@ class Quote:
 
 
 @dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence of an answer: characters [start, end) of it.
+
+    `support[k]` is by how much log p(sentence | x, all passages, the sentences before) falls without passage k, and
+    `support_of_all` without any. `supported` says whether that is enough. All three are None where nobody measured.
+    """
+
+    text: str
+    start: int
+    end: int
+    supported: bool | None = None
+    support: tuple[float, ...] | None = None
+    support_of_all: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The sentences of an answer, and why nobody measured what they stand on; None where somebody did."""
+
+    sentences: tuple[Sentence, ...]
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Hypothesis:
     """A decoded answer as the decoder leaves it, end-of-sequence included where the decoder produced it.
 
@@ -173,7 +199,7 @@ class Hypothesis:
     beams hold y. `token_log_probs[i]` is log p(y_i | x, y_<i); they sum to `log_prob`. `posterior[i][k]` is the
     document posterior of passage k at token i. A reader that points says where the answer stands: `quote`.
     `without[k]` is the best answer where passage k was not retrieved, with a posterior of 0 for it; of the best
-    hypothesis alone, where that is asked for.
+    hypothesis alone, where that is asked for. A single prompt has an `audit`.
     """
 
     token_ids: tuple[int, ...]
@@ -182,6 +208,7 @@ class Hypothesis:
     posterior: tuple[tuple[float, ...], ...]
     quote: Quote | None = None
     without: tuple["Hypothesis", ...] = ()
+    audit: Audit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +388,8 @@ class Answer(_Sourced):
     to give to such passages; and after calibration also what the best doc_score says of it. `n_read` counts the tokens
     that the generator read: title, passage and question, once for each passage. `leave_one_out` has an entry for each
     passage, or none where there is one passage; None where it is not asked for.
-    `understood_as` is the question that was answered, where it is not the one that was asked.
+    `understood_as` is the question that was answered, where it is not the one that was asked. `audit` is of the best
+    answer from a single prompt, None of every other.
     """
 
     answers: tuple[AnswerText, ...]
@@ -376,6 +404,7 @@ class Answer(_Sourced):
     evidence: tuple[Evidence, ...] = ()
     leave_one_out: tuple[LeftOut, ...] | None = None
     understood_as: str | None = None
+    audit: Audit | None = None
 
     @property
     def text(self) -> str | None:

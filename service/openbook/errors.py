@@ -507,6 +507,10 @@ class GeneratorLacks(OpenbookError):
             "RAG-Token needs the whole distribution of each step, and the generator at {url} does not give it. Ask for "
             'model "sequence".'
         ),
+        "single_prompt": (
+            'Model "single-prompt" needs a language model behind a server (OPENBOOK_GENERATOR): this generator reads '
+            "each passage by itself."
+        ),
         "thorough": (
             "Thorough decoding needs the probability of given words, and the generator at {url} does not tell it. Ask "
             'for decoding "fast".'

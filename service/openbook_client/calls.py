@@ -79,7 +79,7 @@ class EarlierTurn(TypedDict):
 class CompareOptions(SearchingOptions, total=False):
     """As AnswerOptions, without `index`; `timeout_s` is the time for each version."""
 
-    model: Literal["token", "sequence"] | None
+    model: Literal["token", "sequence", "single-prompt"] | None
     decoding: Literal["thorough", "fast"] | None
     num_beams: int | None
     max_new_tokens: int

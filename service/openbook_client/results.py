@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 ModelName = Annotated[str, Field(json_schema_extra={"enum": ["token", "sequence"]})]
+AnsweringName = Annotated[str, Field(json_schema_extra={"enum": ["token", "sequence", "single-prompt"]})]
 RetrieverName = Annotated[str, Field(json_schema_extra={"enum": ["dense", "bm25", "hybrid", "reranked"]})]
 RatingName = Annotated[str, Field(json_schema_extra={"enum": ["up", "down"]})]
 MetadataTypeName = Annotated[
@@ -139,6 +140,29 @@ class LeftOut(Part):
     ]
 
 
+class Sentence(Part):
+    """A sentence of an answer, and what it stands on."""
+
+    text: str
+    start: Annotated[int, Field(description="Where it stands in the answer: characters [start, end).")]
+    end: int
+    supported: Annotated[
+        bool | None, Field(description="Whether the passages make it likelier than it is without; null: not measured.")
+    ]
+    support: Annotated[
+        tuple[float, ...] | None,
+        Field(description="By how much its log-prob falls without each passage, in the order of their rank."),
+    ]
+    support_of_all: Annotated[float | None, Field(description="By how much it falls without any passage.")]
+
+
+class Audit(Part):
+    """What the sentences of a single prompt's answer stand on: measured, not said by the model."""
+
+    sentences: tuple[Sentence, ...]
+    reason: Annotated[str | None, Field(description="Why nothing was measured; null where it was.")]
+
+
 class Answer(Result):
     answer: Annotated[str | None, Field(description="null: withheld, since no_answer is above the limit.")]
     abstained: Annotated[bool, Field(description="Whether the answer is withheld; answers then are candidates.")]
@@ -146,7 +170,7 @@ class Answer(Result):
         str | None, Field(description="The question that was answered, completed by history; null: as it was asked.")
     ] = None
     log_prob: float
-    model: ModelName
+    model: AnsweringName
     retriever: RetrieverName
     search: Search
     answers: tuple[AnswerText, ...]
@@ -156,8 +180,9 @@ class Answer(Result):
     posterior_kind: Annotated[
         str,
         Field(
-            description="per_token: p(z | x, y_i, y_<i) of RAG-Token. running: p(z | x, y_1..i) of RAG-Sequence.",
-            json_schema_extra={"enum": ["per_token", "running"]},
+            description="per_token: p(z | x, y_i, y_<i) of RAG-Token. running: p(z | x, y_1..i) of RAG-Sequence. "
+            "prior: p(z | x), since a single prompt marginalises nothing.",
+            json_schema_extra={"enum": ["per_token", "running", "prior"]},
         ),
     ]
     no_answer: Annotated[
@@ -168,6 +193,7 @@ class Answer(Result):
         tuple[LeftOut, ...] | None,
         Field(description="Without each passage; null: not asked for. Empty where there is one passage."),
     ] = None
+    audit: Annotated[Audit | None, Field(description="Of model single-prompt; null of every other.")] = None
     index: IndexVersion
     attribution: Attribution
     checkpoint: str

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from openbook.entities import AnswerOptions, Decoding, EarlierTurn, ModelKind, RetrieverChoice
+from openbook.entities import AnswerOptions, Decoding, EarlierTurn, MarginalKind, ModelKind, RetrieverChoice
 from openbook.errors import InvalidRequest, NotCalibrated
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
@@ -238,8 +238,9 @@ class OpenbookOptions(_Searching):
         ModelKind | None,
         Field(
             description=(
-                "RAG-Token marginalises over the passages at each token, RAG-Sequence once over whole answers. null: "
-                "the checkpoint's own, which GET /index names."
+                "RAG-Token marginalises over the passages at each token, RAG-Sequence once over whole answers. "
+                "single-prompt: a language model behind a server reads all passages at once, and its sentences are "
+                "audited. null: the checkpoint's own, which GET /index names."
             )
         ),
     ] = None
@@ -434,7 +435,7 @@ class ScoreRequest(_Pinned):
     targets: Annotated[
         list[Target], Field(min_length=1, max_length=MAX_TARGETS, description="The answers to choose from.")
     ]
-    model: ModelKind | None = None
+    model: MarginalKind | None = None
 
     @model_validator(mode="after")
     def _targets_differ(self) -> "ScoreRequest":

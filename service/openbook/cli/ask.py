@@ -38,7 +38,8 @@ class Asking:
     )
     model: ModelKind | None = option(
         None,
-        "RAG-Token marginalises at each token, RAG-Sequence over whole answers. Without it, the checkpoint's own.",
+        "RAG-Token marginalises at each token, RAG-Sequence over whole answers; single-prompt has a language model "
+        "behind a server read all passages at once. Without it, the checkpoint's own.",
     )
     decoding: Decoding | None = option(
         None, "How RAG-Sequence scores its candidates. Without it, thorough where the generator can."

@@ -19,6 +19,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉█"
 POSTERIOR_NAMES = {
     "per_token": "p(passage | question, this token, the tokens before)",
     "running": "p(passage | question, the tokens up to this one)",
+    "prior": "p(passage | question), since all passages were read at once",
 }
 STAGES = ("queue", "encode", "retrieve", "generate", "total")
 # A column of text that is narrower is hard to read.
@@ -61,6 +62,10 @@ def _print_said(answer: Body, console: Console) -> None:
     if understood := answer.get("understood_as"):
         console.print(f"understood as: {printable(understood)}", style="dim", markup=False)
     console.print(_answered(answer))
+    # an earlier Openbook audits nothing
+    for one in (answer.get("audit") or {}).get("sentences", ()):
+        if one["supported"] is False:
+            console.print(f"not from the passages: {printable(one['text'])}", style="yellow", markup=False)
 
 
 def _print_evidence(answer: Body, console: Console) -> None:
@@ -134,7 +139,8 @@ def _read(answer: Body, console: Console) -> list[Text]:
 
 def model_of(answer: Body) -> str:
     """Which model answered, and what its posteriors mean."""
-    return f"RAG-{answer['model'].capitalize()}: {POSTERIOR_NAMES[answer['posterior_kind']]}"
+    name = "Single prompt" if answer["model"] == "single-prompt" else f"RAG-{answer['model'].capitalize()}"
+    return f"{name}: {POSTERIOR_NAMES[answer['posterior_kind']]}"
 
 
 def dated(index: Body) -> str:

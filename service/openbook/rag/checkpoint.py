@@ -34,7 +34,7 @@ import transformers
 from pydantic import AfterValidator, AliasPath, ConfigDict, Field, TypeAdapter, ValidationError
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase, RagConfig
 
-from openbook.entities import ModelKind, PriorWeights
+from openbook.entities import MarginalKind, PriorWeights
 from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid
 from openbook.extensions import KINDS, checkpoint_folder, extensions
 from openbook.rag.borrowed import Lender
@@ -94,7 +94,7 @@ class Facts:
     uncased: bool | None = None
     base: BaseTensors | None = None
     prior: Annotated[PriorWeights, AfterValidator(_weighs)] | None = None
-    model: ModelKind | None = None
+    model: MarginalKind | None = None
     max_no_answer: Annotated[float | None, _at("no_answer", "threshold"), Field(ge=0, le=1)] = None
     no_answer: Annotated[NoAnswerWeights | None, _at("no_answer", "weights")] = None
     prior_scale: Annotated[float, Field(gt=0)] = 1.0

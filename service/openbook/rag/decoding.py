@@ -349,8 +349,9 @@ def _columns(posterior: Tensor) -> tuple[tuple[float, ...], ...]:
 
 def document_posterior(hypothesis: Hypothesis, model: ModelKind) -> tuple[float, ...]:
     """One number a passage. RAG-Sequence: p(z | x, y), the last column. RAG-Token has a posterior for each token and
-    none for the answer: the mean over its tokens, the share of the answer that each passage accounts for."""
-    if model == "sequence":
+    none for the answer: the mean over its tokens, the share of the answer that each passage accounts for. A single
+    prompt has the prior in every column."""
+    if model != "token":
         return hypothesis.posterior[-1]
     columns = hypothesis.posterior
     return tuple(sum(column[k] for column in columns) / len(columns) for k in range(len(columns[0])))

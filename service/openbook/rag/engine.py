@@ -33,8 +33,10 @@ from openbook.entities import (
     Hypothesis,
     IndexVersion,
     LeftOut,
+    MarginalKind,
     ModelKind,
     Passage,
+    PosteriorKind,
     PriorWeights,
     Quote,
     Retrieval,
@@ -70,6 +72,12 @@ from openbook.storage.snapshot import IndexSnapshot
 
 # Passages that are read at once where each is judged alone: a client that has gone is noticed after so many.
 READ_TOGETHER = 8
+# A single prompt marginalises nothing: the prior stays as it is.
+POSTERIOR_KINDS: dict[ModelKind, PosteriorKind] = {
+    "token": "per_token",
+    "sequence": "running",
+    "single-prompt": "prior",
+}
 # What a generator that runs elsewhere says meanwhile: enough to hear a refusal.
 NOTHING_SAID = AnswerOptions(model="sequence", decoding="fast", max_new_tokens=4)
 
@@ -84,7 +92,7 @@ class EngineFacts:
     """The passage encoder whose vectors the question encoder was trained against; None where it is not said."""
     dimension: int
     """Of the question encoder's vectors, and so of every index that this engine can read."""
-    model: ModelKind
+    model: MarginalKind
     """The model of a question that names none."""
     prior: PriorWeights | None
     """The weights of the hybrid retriever; None where the checkpoint has none."""
@@ -428,10 +436,11 @@ class RagEngine:
             ),
             passages=passages,
             model=options.model,
-            posterior_kind="per_token" if options.model == "token" else "running",
+            posterior_kind=POSTERIOR_KINDS[options.model],
             no_answer=no_answer,
             source=source,
             evidence=evidence(question, answers[0].text, passages, quote.weights if quote else ()),
+            audit=best[0].audit,
         )
 
     def _left_out(

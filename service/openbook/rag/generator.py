@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from openbook.entities import AnswerOptions, GeneratorStatus, Hypothesis, ModelKind, Passage
-from openbook.errors import InvalidRequest
+from openbook.errors import GeneratorLacks, InvalidRequest
 from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.listening import NOBODY, Certain
 
@@ -50,8 +50,10 @@ class Generator(ABC):
         """What a generator is that runs elsewhere; None for one of this process."""
         return None
 
-    def check(self, options: AnswerOptions) -> None:  # noqa: B027
+    def check(self, options: AnswerOptions) -> None:
         """Raises GeneratorLacks, before anything is searched, for what this generator cannot do."""
+        if options.model == "single-prompt":
+            raise GeneratorLacks("single_prompt")
 
     def close(self) -> None:  # noqa: B027
         """Let go of what is held outside this process."""

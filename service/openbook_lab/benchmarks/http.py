@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from openbook.cli.client import quieten_libraries
 from openbook.cli.options import option
 from openbook.cli.progress import ProgressBar
-from openbook.entities import AnswerOptions, ModelKind
+from openbook.entities import AnswerOptions, MarginalKind
 from openbook.settings import Settings
 from openbook_client import Refused
 from openbook_lab.benchmarks.children import Child, Progress
@@ -59,7 +59,7 @@ class Clients:
     rounds: int = option(3, "Rounds of all numbers of clients.", min=1)
     questions: int = option(60, "Questions that one client asks in each way.", min=1)
     n_docs: int = option(5, "K: passages to retrieve and marginalise over.", min=1)
-    model: ModelKind = option("token", "RAG-Token or RAG-Sequence.")
+    model: MarginalKind = option("token", "RAG-Token or RAG-Sequence.")
     num_beams: int = option(4, "Width of the beam search; 1 is greedy.", min=1)
     max_new_tokens: int = option(32, "Tokens of an answer at most.", min=1)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from openbook.entities import ModelKind, PriorWeights
+from openbook.entities import MarginalKind, PriorWeights
 from openbook.errors import NotCalibrated, SourceInvalid
 from openbook.indexing.index_builder import Progress
 from openbook.rag.checkpoint import FACTS_FILE, GENERATOR, QUESTION_ENCODER, READER, Checkpoint
@@ -65,7 +65,7 @@ class Calibration:
     """What is written into the checkpoint; without weights `no_answer` is p(empty answer | x)."""
 
     prior: PriorWeights
-    model: ModelKind
+    model: MarginalKind
     no_answer: NoAnswerWeights | None
     abstention: Abstention
     auc: float
@@ -278,7 +278,7 @@ def model_digest(checkpoint: Checkpoint, folder: Path) -> str:
 
 class _Known(NamedTuple):
     prior: PriorWeights
-    model: ModelKind
+    model: MarginalKind
     threshold: float
     no_answer: NoAnswerWeights | None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from openbook.cli.client import quieten_libraries
 from openbook.cli.options import argument, environment_name, file_to_write, option, plot_to_write
 from openbook.cli.progress import ProgressBar
-from openbook.entities import Decoding, ModelKind
+from openbook.entities import Decoding, MarginalKind
 from openbook.errors import SettingInvalid
 from openbook.settings import Settings
 from openbook_lab.datasets.questions import HELD_OUT_ARTICLES, Question
@@ -112,10 +112,10 @@ class Options(ReportFiles):
         ("decodings", "sweep"),
         "decodings: each way of decoding. sweep: K at test time. Again for more. Default: both.",
     )
-    model: tuple[ModelKind, ...] = option(
+    model: tuple[MarginalKind, ...] = option(
         ("token", "sequence"), "RAG-Token or RAG-Sequence; again for more. Default: both."
     )
-    one_model: ModelKind = option("token", "RAG-Token or RAG-Sequence.", "--model")
+    one_model: MarginalKind = option("token", "RAG-Token or RAG-Sequence.", "--model")
     num_beams: int = option(1, "Width of the beam search; 1 is greedy.", min=1)
     beams: tuple[int, ...] = option(
         (1,), "Width of the beam search; again for more. Default: 1, greedy.", "--num-beams", min=1
@@ -185,7 +185,7 @@ class Options(ReportFiles):
         return [(file.name, self.drawn(read(file))) for file in files]
 
     @property
-    def models(self) -> tuple[ModelKind, ...]:
+    def models(self) -> tuple[MarginalKind, ...]:
         return tuple(dict.fromkeys(self.model))
 
     @property

@@ -8,7 +8,7 @@ from openbook.entities import (
     AnswerOptions,
     Decoding,
     IndexVersion,
-    ModelKind,
+    MarginalKind,
     Passage,
     RetrievedPassages,
     Source,
@@ -29,7 +29,7 @@ ROWS_A_BATCH = 40
 class Decode:
     """How answers are searched for. RAG-Token ignores `decoding`: it has one."""
 
-    model: ModelKind
+    model: MarginalKind
     num_beams: int
     decoding: Decoding = "thorough"
 

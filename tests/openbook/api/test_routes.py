@@ -70,6 +70,7 @@ def test_an_answer_has_the_documented_body(
         ],
         "evidence": [asdict(one) for one in expected.evidence],
         "leave_one_out": None,
+        "audit": None,
         "posterior_kind": "per_token" if model == "token" else "running",
         "no_answer": expected.no_answer,
         "index": LIVE,

@@ -115,3 +115,13 @@ def test_a_passage_says_where_it_is_from_and_nothing_that_a_terminal_would_obey(
     [at] = [number for number, line in enumerate(lines) if "One > [Two]" in line]
     assert lines[at].strip() == "One > [Two]   2018-12-20   https://a.example/\ufffd[31m"
     assert lines[at - 1].startswith("[1] President of Peru")
+
+
+def test_what_an_audit_found_unsupported_is_said_below_the_answer() -> None:
+    written = io.StringIO()
+    sentences = [{"text": "It is [so].", "supported": True}, {"text": "It [was].", "supported": False}]
+    single = {"model": "single-prompt", "posterior_kind": "prior", "audit": {"sentences": sentences, "reason": None}}
+    show_answer({**ANSWER, **single}, Console(file=written, width=1000, highlight=False))
+    said = written.getvalue().splitlines()
+    assert said[1] == "not from the passages: It [was]."
+    assert "Single prompt: p(passage | question), since all passages were read at once" in said

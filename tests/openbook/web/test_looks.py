@@ -283,3 +283,29 @@ def test_a_link_that_was_tampered_with_falls_back_to_defaults(server: str, open_
         None,
         None,
     ]
+
+
+def test_an_unsupported_sentence_is_struck_through_and_a_line_says_so(server: str, open_page: OpenPage) -> None:
+    page = open_page(server)
+    answer = page.request.post(f"{server}/answer", data={"question": QUESTION, "n_docs": 2}).json()
+    sentences = [
+        {"text": "It is so.", "start": 0, "end": 9, "supported": True},
+        {"text": "It was not.", "start": 10, "end": 21, "supported": False},
+    ]
+    said = {"answer": "It is so. It was not.", "model": "single-prompt", "posterior_kind": "prior"}
+    for audit in ({"sentences": sentences, "reason": None}, {"sentences": sentences[:1], "reason": "It is off."}):
+        page.evaluate(
+            """async (answer) => {
+              const {answerView} = await import("/static/answer.js");
+              document.querySelector("main").replaceChildren(answerView("Is it?", answer, null));
+            }""",
+            answer | said | {"audit": audit},
+        )
+        note = page.locator(".answer .audit")
+        if audit["reason"] is None:
+            expect(page.locator(".answer .says")).to_have_text("It is so. It was not.")
+            expect(page.locator(".answer .says s")).to_have_text("It was not.")
+            expect(note).to_contain_text("1 of 2")
+        else:
+            expect(page.locator(".answer .says s")).to_have_count(0)
+            expect(note).to_have_text("Not audited. It is off.")

@@ -6,7 +6,7 @@ import { heatMap } from "./heat_map.js";
 import { linkedTitle, passageList } from "./passages.js";
 import { plain, tokenRow } from "./tokens.js";
 
-const MODELS = { token: "RAG-Token", sequence: "RAG-Sequence" };
+const MODELS = { token: "RAG-Token", sequence: "RAG-Sequence", "single-prompt": "single prompt" };
 const NOTHING = "(an empty answer)";
 // as the service tells one, but for measures
 const PROCEDURE = /\b(how (do|does|did|can|could|should|would|must|to|i)|why|explain|describe|what happens)\b/i;
@@ -59,7 +59,9 @@ export function understood({ understood_as: whole }) {
 function said(question, answer) {
   const [first, ...rest] = answer.abstained ? [] : answer.evidence;
   const steps = first && PROCEDURE.test(question);
-  const text = element("p", { className: steps ? "says steps" : "says" }, steps ? first.text : answerText(answer));
+  const audited = !steps && !answer.abstained && answer.audit?.sentences.length;
+  const words = audited ? auditedText(answer) : steps ? first.text : answerText(answer);
+  const text = element("p", { className: steps || audited ? "says steps" : "says" }, words);
   const quotes = (steps ? rest : answer.abstained ? [] : answer.evidence).map((one) => {
     const passage = answer.passages[one.rank - 1];
     return element("figure", { className: "evidence" },
@@ -67,7 +69,23 @@ function said(question, answer) {
       element("figcaption", { className: "small" }, linkedTitle(passage, answer.index.version),
         passage.section ? `, ${passage.section}` : ""));
   });
-  return [text, ...quotes];
+  return [text, audited ? auditNote(answer.audit) : null, ...quotes];
+}
+
+// The answer with its unsupported sentences struck through.
+function auditedText({ answer, audit }) {
+  return audit.sentences.flatMap(({ start, end, supported }, at) => [
+    answer.slice(at ? audit.sentences[at - 1].end : 0, start),
+    supported === false ? element("s", {}, answer.slice(start, end)) : answer.slice(start, end),
+  ]);
+}
+
+// What the strokes say, in words.
+function auditNote({ sentences, reason }) {
+  const struck = sentences.filter((one) => one.supported === false).length;
+  const measured = struck ? `Struck through: what the passages do not make likelier (${struck} of ${sentences.length}).`
+    : "The passages make each sentence likelier.";
+  return element("p", { className: "small audit" }, reason ? `Not audited. ${reason}` : measured);
 }
 
 function atToken(answer, token) {

@@ -94,7 +94,8 @@ function settle() {
   form.decoding.disabled = !sequence;
   form.num_answers.max = form.num_beams.max;
   if (form.num_answers.valueAsNumber > form.num_beams.valueAsNumber) form.num_answers.value = form.num_beams.value;
-  const words = [...(sequence ? ["RAG-Sequence", form.decoding.value].filter(Boolean) : ["RAG-Token"]),
+  const single = form.model.value === "single-prompt";
+  const words = [...(sequence ? ["RAG-Sequence", form.decoding.value].filter(Boolean) : [single ? "single prompt" : "RAG-Token"]),
     many(form.n_docs.value || USUAL_DOCS, "passage"),
     Number(form.num_beams.value) === 1 ? "greedy" : many(form.num_beams.value, "beam")];
   if (Number(form.num_answers.value) > 1) words.push(many(form.num_answers.value, "answer"));
@@ -131,7 +132,9 @@ function many(number, noun) {
 // What the checkpoint names as its own, unless a link or somebody has said otherwise.
 const chosen = new Set();
 
-export function preselect({ model }) {
+export function preselect({ model, generator }) {
+  // a language model behind a server alone answers so
+  fields().model.querySelector("[value=single-prompt]").hidden = !generator;
   if (!chosen.has("model")) fields().model.value = model;
   chosen.add("model");
   settle();

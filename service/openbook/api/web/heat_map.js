@@ -8,6 +8,7 @@ const NAME = "Posterior of each passage at each token";
 const MEANS = {
   per_token: "A column is p(passage | question, tokens up to this one), the share of each passage in that token. "
     + "The last column is their mean.",
+  prior: "All passages were read at once, so each keeps its prior: what a sentence stands on, the audit says.",
   running: "A column is p(passage | question, the answer up to this token). The last column is that of the whole.",
 };
 

@@ -6,7 +6,7 @@ export const DEFAULTS = {
 };
 const NUMBERS = ["n_docs", "num_beams", "max_new_tokens", "num_answers"];
 const CHOICES = {
-  model: ["token", "sequence"], decoding: ["thorough", "fast"], abstain: ["never", "0.5"],
+  model: ["token", "sequence", "single-prompt"], decoding: ["thorough", "fast"], abstain: ["never", "0.5"],
   retriever: ["auto", "dense", "bm25", "hybrid", "reranked"],
 };
 

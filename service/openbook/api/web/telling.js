@@ -27,7 +27,7 @@ export async function hear(asked, place, signal) {
 // The view, and `add(token)`. `found` is the body of /retrieve. Nothing here is announced: the whole answer is.
 function tellingView({ question, options }, found) {
   const passages = passageList(found);
-  const posteriorKind = options.model === "token" ? "per_token" : "running";
+  const posteriorKind = { token: "per_token", "single-prompt": "prior" }[options.model] || "running";
   const map = heatMap({ ...found, tokens: [], posterior_kind: posteriorKind }, () => {});
   const says = element("p", { className: "says" });
   let count = 0;

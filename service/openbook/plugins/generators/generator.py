@@ -10,7 +10,6 @@ gives it.
 import hashlib
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -19,18 +18,12 @@ import torch
 from torch import Tensor
 
 from openbook.entities import AnswerOptions, GeneratorStatus, Hypothesis, ModelKind, Passage, Quote
-from openbook.errors import GeneratorLacks, InvalidRequest, SettingInvalid
-from openbook.plugins.generators.prompt import (
-    SHORT_ANSWERS,
-    CausalPrompt,
-    as_text,
-    as_turns,
-    filled,
-    passage_text,
-    read_prompt,
-)
+from openbook.errors import GeneratorLacks, InvalidRequest
+from openbook.plugins.generators.prompt import SHORT_ANSWERS, CausalPrompt, read_prompt
+from openbook.plugins.generators.served_wording import CHARACTERS, END, END_ID, ServedWording, log_sum, plain
 from openbook.plugins.generators.server import ModelServer, RowPrompt, together
 from openbook.plugins.generators.settings import GeneratorsSettings
+from openbook.plugins.generators.single_prompt import LONG_ANSWERS, OneAnswer, SinglePrompt
 from openbook.plugins.generators.wire import AnswerEnds, Said, Saying
 from openbook.rag import marginal, provenance
 from openbook.rag.decoder import BetweenSteps, nothing
@@ -38,13 +31,6 @@ from openbook.rag.decoding import sequence_hypothesis
 from openbook.rag.generator import Generator
 from openbook.rag.listening import NOBODY, Certain
 from openbook.settings import Settings
-
-# The end, as answers name it; the server's own has a name that is not always told.
-END, END_ID = "</s>", 0
-# A token has so many characters at least on an average: what is cut is cut generously.
-CHARACTERS = 4
-# The first character of what a chat template or a tokenizer may take for a token of its own.
-_CONTROL = re.compile(r"<(?=[|｜/!\w])|\[(?=/?[A-Z_]+\])")
 
 
 def open_served(url: str, settings: Settings, own_prompt: CausalPrompt | None) -> "ServedGenerator":
@@ -63,11 +49,20 @@ def open_served(url: str, settings: Settings, own_prompt: CausalPrompt | None) -
         chat=None if prompt is None else prompt.chat,
         ends=AnswerEnds((prompt or SHORT_ANSWERS).stops),
     )
-    if prompt is None:
-        prompt = replace(SHORT_ANSWERS, chat=True)
-        if server.abilities.form == "completions":
-            prompt = replace(SHORT_ANSWERS, user=f"{SHORT_ANSWERS.user}\n", opening="Answer: ")
-    return ServedGenerator(server, prompt)
+
+    def usual(words: CausalPrompt) -> CausalPrompt:
+        if server.abilities.form != "completions":
+            return replace(words, chat=True)
+        # a line is an answer
+        return replace(words, user=f"{words.user}\n", opening="Answer: ", stops=("\n",))
+
+    single = asked.single_prompt
+    return ServedGenerator(
+        server,
+        prompt or usual(SHORT_ANSWERS),
+        usual(LONG_ANSWERS) if single is None else read_prompt(single),
+        audits=asked.audit,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,30 +88,30 @@ class Heard:
 class AskedPassages:
     """The prompts of each question's passages, and what came of them; None of a question that was abandoned."""
 
+    questions: Sequence[str]
     passages: Sequence[Sequence[Passage]]
     prompts: list[list[RowPrompt]]
     heard: list[Heard | None] = field(default_factory=list)
+    single: list[OneAnswer | None] = field(default_factory=list)
 
 
 class ServedGenerator(Generator):
     """Answers with the model of a server."""
 
-    def __init__(self, server: ModelServer, prompt: CausalPrompt) -> None:
-        if prompt.chat and prompt.opening:
-            raise SettingInvalid(setting="OPENBOOK_PROMPT", reason="the answer of a chat at a server has no opening.")
-        self._server, self._prompt = server, prompt
+    def __init__(self, server: ModelServer, prompt: CausalPrompt, single: CausalPrompt, *, audits: bool) -> None:
+        """`single` is the prompt of all passages at once. Raises SettingInvalid for a prompt that does not go."""
+        self._server, self._prompt, self._wording = server, prompt, ServedWording(prompt)
+        self._single = SinglePrompt(server, single, audits=audits)
+        self._words = json.dumps([prompt.content(), single.content()])
         self.tokenizer = SimpleNamespace(all_special_tokens=[END], clean_up_tokenization_spaces=False)
         self.eos, self.stops = END_ID, (END_ID,)
         self.shortest_answer, self.longest_answer = 1, None
         self.quotes = True
-        whole = "" if prompt.chat else as_text(prompt)
-        # a tokenizer keeps the space before a word with the word: it belongs to the answer
-        self._whole = whole.rstrip(" ")
-        self._lead = whole[len(self._whole) :]
+        self._lead, self._is_empty = self._wording.lead, self._wording.is_empty
 
     def called(self, checkpoint: str) -> str:
         name, _, fingerprint = checkpoint.rpartition("@")
-        what = f"{fingerprint}\n{self._server.identity}\n{json.dumps(self._prompt.content())}"
+        what = f"{fingerprint}\n{self._server.identity}\n{self._words}"
         return f"{name}+{self._server.name}@{hashlib.sha256(what.encode()).hexdigest()[:12]}"
 
     def status(self) -> GeneratorStatus:
@@ -125,7 +120,7 @@ class ServedGenerator(Generator):
     def check(self, options: AnswerOptions) -> None:
         if options.model == "token":
             raise GeneratorLacks("token", url=self._server.url)
-        if options.decoding == "thorough" and self._server.abilities.scoring is None:
+        if options.model == "sequence" and options.decoding == "thorough" and self._server.abilities.scoring is None:
             raise GeneratorLacks("thorough", url=self._server.url)
         if options.leave_one_out:
             raise GeneratorLacks("leave_one_out", url=self._server.url)
@@ -137,9 +132,18 @@ class ServedGenerator(Generator):
 
     def encode(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> AskedPassages:
         both = zip(questions, passages, strict=True)
-        return AskedPassages(passages, [[self._worded(question, one) for one in some] for question, some in both])
+        prompts = [[self._wording.of(question, [one]) for one in some] for question, some in both]
+        return AskedPassages(questions, passages, prompts)
 
     def prepare(self, encoded: AskedPassages, options: AnswerOptions, between_steps: BetweenSteps = nothing) -> None:
+        if options.model == "single-prompt":
+            encoded.single = self._single.begin(encoded.questions, encoded.passages, options, between_steps)
+            others = len(encoded.passages[0]) - 1
+            encoded.heard = [
+                None if one is None else Heard((), (one.empty,) * (1 + others), (one.n_read, *(0,) * others))
+                for one in encoded.single
+            ]
+            return
         works = [self._hear(prompts, options) for prompts in encoded.prompts]
         encoded.heard = self._server.each(works, between_steps)
 
@@ -195,19 +199,14 @@ class ServedGenerator(Generator):
     async def _empty(self, prompts: Sequence[RowPrompt], said: Sequence[Sequence[Said]]) -> tuple[float, ...]:
         """log p of the end at once, or of a refusal: where the server cannot score, of one that was said."""
         if self._server.abilities.scoring is not None:
-            works = [self._refusals(prompt) for prompt in prompts]
-            refusals = await together(works)
+            refusals = await together([self._wording.refusals(self._server, prompt) for prompt in prompts])
         else:
             refusals = [
-                list({one.text: sum(one.log_probs) for one in of_passage if self._is_refusal(one.text)}.values())
-                for of_passage in said
+                list({one.text: sum(one.log_probs) for one in said_by if self._wording.is_refusal(one.text)}.values())
+                for said_by in said
             ]
         both = zip(said, refusals, strict=True)
-        return tuple(_log_sum([of_passage[0].empty_log_prob, *likely]) for of_passage, likely in both)
-
-    async def _refusals(self, prompt: RowPrompt) -> list[float]:
-        texts = [self._lead + text for text in self._prompt.refusals]
-        return [sum(one.log_probs) for one in await together([self._server.score(prompt, text) for text in texts])]
+        return tuple(log_sum([of_passage[0].empty_log_prob, *likely]) for of_passage, likely in both)
 
     # --- the marginal --------------------------------------------------------------------------------------
 
@@ -220,6 +219,8 @@ class ServedGenerator(Generator):
         listeners: Mapping[int, Certain] = NOBODY,
         texts: Sequence[Sequence[int]] = (),
     ) -> list[tuple[Hypothesis, ...]]:
+        if start.single:
+            return self._single.decode(start.single, log_prior, between_steps, listeners)
         answers = []
         for heard, passages, prior in zip(start.heard, start.passages, log_prior, strict=True):
             # nobody looks at the answer to an abandoned question
@@ -270,24 +271,8 @@ class ServedGenerator(Generator):
             if any(stop in target.strip() for stop in self._prompt.stops):
                 reason = f"{target!r} holds what ends an answer of this checkpoint's generator."
                 raise InvalidRequest(field="targets", reason=reason)
-        texts = ("" if self._is_empty(target) else _plain(target.strip()) for target in targets)
+        texts = ("" if self._is_empty(target) else plain(target.strip()) for target in targets)
         return [(*map(ord, text), END_ID) for text in texts]
-
-    # --- words ---------------------------------------------------------------------------------------------
-
-    def _worded(self, question: str, passage: Passage) -> RowPrompt:
-        text = _plain(passage_text(passage.title, passage.text))[: CHARACTERS * self._prompt.longest_passage]
-        asked = _plain(question.strip())
-        if not self._prompt.chat:
-            return RowPrompt(filled(self._whole, text, asked))
-        *before, last = as_turns(self._prompt)
-        return RowPrompt(turns=(*before, {"role": "user", "content": filled(last["content"], text, asked)}))
-
-    def _is_refusal(self, text: str) -> bool:
-        return text.strip() in self._prompt.refusals
-
-    def _is_empty(self, text: str) -> bool:
-        return not text.strip() or self._is_refusal(text)
 
 
 def _fast(said: Sequence[Sequence[Said]], candidate: Said) -> Candidate:
@@ -323,13 +308,3 @@ def _hypothesis(candidate: Candidate, passages: Sequence[Passage], log_prior: Te
         tuple(provenance.answer_spans(text, passage.text) for passage in passages),
     )
     return replace(sequence_hypothesis(ids, log_probs, log_prior), quote=quote)
-
-
-def _plain(text: str) -> str:
-    """The text with a space in what may be the name of a control token: a passage cannot end its own turn."""
-    return _CONTROL.sub(r"\g<0> ", text)
-
-
-def _log_sum(log_probs: Sequence[float]) -> float:
-    most = max(log_probs)
-    return most if most == -math.inf else most + math.log(math.fsum(math.exp(one - most) for one in log_probs))

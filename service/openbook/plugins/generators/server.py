@@ -166,8 +166,25 @@ class ModelServer:
             for one in futures:
                 one.cancel()
 
-    async def say(self, prompt: RowPrompt, most: int, *, temperature: float = 0.0, seed: int | None = None) -> Saying:
-        """An answer of at most `most` tokens: the likeliest word by word at temperature 0, a sample at 1."""
+    def stop(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
+        """End work that goes on by itself."""
+        for task in tasks:
+            self._loop.call_soon_threadsafe(task.cancel)
+
+    async def say(
+        self,
+        prompt: RowPrompt,
+        most: int,
+        *,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        ends: AnswerEnds | None = None,
+        into: Saying | None = None,
+    ) -> Saying:
+        """An answer of at most `most` tokens: the likeliest word by word at temperature 0, a sample at 1.
+
+        `into` grows while it is said, for others to hear; so such an answer cannot begin again.
+        """
         is_chat = self.abilities.form != "completions"
         body: dict[str, Any] = {
             "max_tokens": most,
@@ -178,13 +195,15 @@ class ModelServer:
             **({"logprobs": True, "top_logprobs": self.abilities.top} if is_chat else {"logprobs": self.abilities.top}),
             **({} if seed is None else {"seed": seed}),
         }
-        saying = Saying([])
+        saying = into or Saying([])
 
         async def take(response: httpx.Response) -> Saying:
             nonlocal saying
-            saying = Saying([])
+            if into is not None and into.text:
+                raise ValueError("it broke off in the middle of an answer")
+            saying = into or Saying([])
             async for event in events_of(response.aiter_lines()):
-                if not saying.add(event, self.ends) or len(saying.tokens) >= most:
+                if not saying.add(event, ends or self.ends) or len(saying.tokens) >= most:
                     break
             saying.said()
             return saying
@@ -361,7 +380,7 @@ class ModelServer:
                         if response.status_code not in BUSY:
                             raise GeneratorFailed(url=self.url, reason=reason)
                         pause_s = max(pause_s, _retry_after(response.headers.get("retry-after", "")))
-                except httpx.HTTPError as error:
+                except (httpx.HTTPError, ConnectionError) as error:
                     reason, busy = type(error).__name__, False
                 except (ValueError, KeyError, TypeError, AttributeError) as error:
                     raise GeneratorFailed(url=self.url, reason=self._hidden(str(error))) from error

@@ -1,5 +1,7 @@
 """Which model of the server answers, and how it is asked. The address is the core's setting `generator`."""
 
+from pathlib import Path
+
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -13,4 +15,10 @@ class GeneratorsSettings(BaseSettings):
     generator_key: SecretStr | None = Field(None, description="API key of the server at OPENBOOK_GENERATOR.")
     generator_concurrency: int = Field(
         8, ge=1, le=1024, description="Largest number of requests under way at the server at OPENBOOK_GENERATOR."
+    )
+    single_prompt: Path | None = Field(
+        None, description='JSON file with the prompt of model "single-prompt", which all passages are read in.'
+    )
+    audit: bool = Field(
+        True, description='Whether the sentences of model "single-prompt" are scored again without each passage.'
     )

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 # How servers write the tokens that end a text; llama.cpp writes nothing at all.
@@ -42,6 +42,11 @@ class AnswerEnds:
         except (TypeError, KeyError, AttributeError, ValueError) as error:
             raise ValueError("it gave no log-probs that can be read") from error
         return found
+
+    def before_stop(self, text: str) -> str | None:
+        """What a token says before a stop within it; None where it holds none."""
+        places = [text.find(stop) for stop in self.stops if stop in text]
+        return text[: min(places)] if places else None
 
     def _of_content(self, log_probs: Mapping[str, Any]) -> list[SaidToken]:
         return [
@@ -102,6 +107,11 @@ class Saying:
                 for token in ends.read(choice["logprobs"]):
                     self.tokens.append(token)
                     if token.is_end:
+                        return False
+                    if (said := ends.before_stop(token.text)) is not None:
+                        # it says its last words and the end at once
+                        self.tokens[-1] = replace(token, text=said)
+                        self.stopped = True
                         return False
             self.stopped = self.stopped or choice.get("finish_reason") == "stop"
         return True
@@ -166,7 +176,8 @@ def echoed(choice: Mapping[str, Any], prompt: str, answer: str, words: tuple[str
 
 
 async def events_of(lines: AsyncIterator[str]) -> AsyncIterator[Mapping[str, Any]]:
-    """The events of a stream. Raises ValueError for one that is no JSON object, or an error."""
+    """The events of a stream. Raises ValueError for one that is no JSON object, or an error; ConnectionError for a
+    stream that ends without saying so."""
     async for line in lines:
         if not line.startswith("data:"):
             continue
@@ -179,6 +190,7 @@ async def events_of(lines: AsyncIterator[str]) -> AsyncIterator[Mapping[str, Any
         if event.get("error"):
             raise ValueError(f"it broke off: {message_of(event)}")
         yield event
+    raise ConnectionError
 
 
 def message_of(body: Any) -> str:

@@ -193,7 +193,7 @@ def logprobs(answer: Answer, body: OpenAIBody, special: frozenset[str]) -> list[
 def token_logprob(token: AnswerToken, model: ModelKind, body: OpenAIBody) -> TokenLogprob:
     one = TopLogprob(token=token.text, bytes=list(token.text.encode()), logprob=token.log_prob)
     # then alone a token was chosen because it is the most likely one
-    greedy = model == "token" and body.num_beams == 1
+    greedy = model != "sequence" and body.num_beams == 1
     return TokenLogprob(**one.model_dump(), top_logprobs=[one] if body.top_logprobs and greedy else [])
 
 
