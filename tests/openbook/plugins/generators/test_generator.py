@@ -1,5 +1,6 @@
 """A language model behind HTTP answers as the same model in this process does."""
 
+import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -148,13 +149,17 @@ def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openbook.plugins.generators.server.START_S", 0.1)
 
 
-def test_the_key_goes_to_the_server_and_into_no_message(language_servers: Serving, open_: Open, no_wait: None) -> None:
+def test_the_key_goes_to_the_server_and_into_no_message(
+    language_servers: Serving, open_: Open, no_wait: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
     server = language_servers(key="sesame")
     assert open_(server, generator_key="sesame").status().model == "tiny"
     server.habits.key = "another"
     with pytest.raises(SettingInvalid, match="no such key: Bearer") as refused:
         open_(server, generator_key="sesame")
     assert "sesame" not in str(refused.value)
+    assert "sesame" not in caplog.text
 
 
 @pytest.mark.parametrize("url", ["http://user:secret@host/v1", "http://host/v1?key=secret", "http:///v1"])

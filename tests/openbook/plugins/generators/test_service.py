@@ -15,7 +15,7 @@ from openbook.errors import SettingInvalid
 from openbook.settings import Settings
 from tests.fixtures.causal import PROMPT
 from tests.fixtures.language_servers import LanguageServer, Serving
-from tests.openbook.api.conftest import PERU, client_of, ended_with, until
+from tests.openbook.api.conftest import PERU, client_of, connect, ended_with, head, serving, until
 
 ASKED = {"question": PERU, "n_docs": 3, "max_new_tokens": 4, "abstain": "never"}
 Start = Callable[[LanguageServer], TestClient]
@@ -31,7 +31,8 @@ def settings_of(settings: Settings, server: LanguageServer) -> Settings:
     prompt = Path(settings.indexes) / "prompt.json"
     # the tiny model reads no longer one
     prompt.write_text(json.dumps(PROMPT.content()), encoding="utf-8")
-    return settings.model_copy(update={"generator": server.url, "generator_concurrency": 2, "prompt": prompt})
+    own = {"generator": server.url, "generator_concurrency": 2, "prompt": prompt, "single_prompt": prompt}
+    return settings.model_copy(update=own)
 
 
 @pytest.fixture
@@ -118,6 +119,29 @@ def test_a_question_whose_time_is_up_closes_its_requests(start: Start, language_
     late = ASKED | {"timeout_s": 0.4, "max_new_tokens": 30}
     assert ended_with(client.post("/answer", json=late)) == (504, "deadline_exceeded")
     until(lambda: len(server.hung_up) >= 2)
+
+
+def test_no_more_requests_are_under_way_than_the_limit(start: Start, language_servers: Serving) -> None:
+    server = language_servers()
+    client = start(server)
+    server.habits.pause_s = 0.02
+    assert len(answered(client, n_docs=6)["passages"]) == 6
+    assert len(server.bodies) > 6
+    assert server.at_once <= 2
+
+
+@pytest.mark.parametrize("model", ["sequence", "single-prompt"])
+def test_a_client_that_hangs_up_closes_the_requests(settings: Settings, language_servers: Serving, model: str) -> None:
+    server = language_servers()
+    own = settings_of(settings, server)
+    with serving(create_app(own, engine=load_engine(own)), own) as address:
+        server.habits.pause_s = 0.2
+        body = json.dumps(ASKED | {"model": model, "max_new_tokens": 60, "timeout_s": 100}).encode()
+        before = len(server.bodies)
+        with connect(address) as client:
+            client.sendall(head(content_length=len(body)) + body)
+            until(lambda: any(one.get("stream") for one in server.bodies[before:]))
+        until(lambda: len(server.hung_up) >= 1)
 
 
 def test_an_address_that_no_plug_in_opens_is_refused(settings: Settings) -> None:
