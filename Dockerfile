@@ -57,7 +57,7 @@ RUN export PYTHONPATH=$PYTHONPATH:/opt/mini && mkdir -p /opt/openbook/demo/index
 # --- what runs -----------------------------------------------------------------------------------------------
 FROM python:3.11-slim
 
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 LABEL org.opencontainers.image.title="Openbook" \
       org.opencontainers.image.description="Question answering with an open book whose index is swapped while it serves" \
       org.opencontainers.image.version="$VERSION" \
