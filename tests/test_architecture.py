@@ -152,7 +152,8 @@ MOST_LINES = {
     # eval answers: verdicts, the file of answers, two runs side by side (175)
     # eval following: follow-up questions completed, and what is found then (100)
     # how much of a question the passages cover, in calibration (11)
-    "openbook_lab.evaluation": 4033,
+    # near misses in calibration: questions that a book does not answer (31)
+    "openbook_lab.evaluation": 4064,
     "openbook_lab.training": 4714,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.

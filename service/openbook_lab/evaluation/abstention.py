@@ -1,6 +1,7 @@
 """When to say "I do not know": a threshold on `no_answer`, and what it costs (El-Yaniv and Wiener 2010).
 
-Questions that a book answers and questions that it does not answer count half each, however many there are of either.
+Questions that a book answers and questions that it does not answer count half each, however many there are of either;
+so do the kinds of the latter among themselves.
 Coverage is the share that is answered, risk the share of wrong answers among those given. An answer to a question that
 the book does not answer is wrong.
 """
@@ -32,15 +33,18 @@ class Signs:
 @dataclass(frozen=True, slots=True)
 class SignsThrice:
     """The signs of questions that a book answers; of the same after every article that holds an answer is taken from
-    it, so that it may know nothing of the subject; and after every passage that does, so that it knows all else."""
+    it, so that it may know nothing of the subject; and after every passage that does, so that it knows all else.
+    `near_misses` are questions of their own, which people asked of the book and it does not answer."""
 
     answerable: Sequence[Signs]
     no_article: Sequence[Signs]
     no_passage: Sequence[Signs]
+    near_misses: Sequence[Signs] = ()
 
     @property
-    def unanswerable(self) -> list[Signs]:
-        return [*self.no_article, *self.no_passage]
+    def kinds(self) -> list[Sequence[Signs]]:
+        """Those that the book does not answer, by why it does not; the kinds that are there."""
+        return [kind for kind in (self.no_article, self.no_passage, self.near_misses) if kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +71,22 @@ class Abstention:
 
 @dataclass(frozen=True, slots=True)
 class AskedThrice:
-    """Questions as a book answers them, and the same of the book without the articles and without the passages that
-    hold an answer."""
+    """Questions as a book answers them, the same of the book without the articles and without the passages that
+    hold an answer, and those that it does not answer as it is."""
 
     answerable: Sequence[Undecided]
     no_article: Sequence[Undecided]
     no_passage: Sequence[Undecided]
+    near_misses: Sequence[Undecided] = ()
+
+    @property
+    def kinds(self) -> list[Sequence[Undecided]]:
+        """Those that the book does not answer, by why it does not; the kinds that are there."""
+        return [kind for kind in (self.no_article, self.no_passage, self.near_misses) if kind]
 
     @property
     def unanswerable(self) -> list[Undecided]:
-        return [*self.no_article, *self.no_passage]
+        return [one for kind in self.kinds for one in kind]
 
     @property
     def auc(self) -> float:
@@ -86,12 +96,13 @@ class AskedThrice:
     def at(self, threshold: float) -> Abstention:
         """What comes of this threshold."""
         answered_right = answered = decided = 0.0
-        for half in (self.answerable, self.unanswerable):
-            given = np.array([one.no_answer <= threshold for one in half])  # (N,)
-            right = np.array([one.right for one in half])  # (N,)
-            answered += float(given.mean()) / 2
-            answered_right += float((given & right).mean()) / 2
-            decided += float((given == (half is self.answerable)).mean()) / 2
+        kinds = self.kinds
+        for part, share in ((self.answerable, 0.5), *((kind, 0.5 / len(kinds)) for kind in kinds)):
+            given = np.array([one.no_answer <= threshold for one in part])  # (N,)
+            right = np.array([one.right for one in part])  # (N,)
+            answered += share * float(given.mean())
+            answered_right += share * float((given & right).mean())
+            decided += share * float((given == (part is self.answerable)).mean())
         risk = 1 - answered_right / answered if answered else 0.0
         return Abstention(threshold, answered, risk, decided)
 
@@ -110,15 +121,17 @@ class AskedThrice:
 
 
 def fit_no_answer(books: Sequence[SignsThrice], *, newton_steps: int = 25) -> NoAnswerWeights:
-    """Logistic regression of what the book lacks on the signs; every book counts alike, and both halves of each.
+    """Logistic regression of what the book lacks on the signs; every book counts alike, both halves of each, and of
+    what the book does not answer every kind.
 
     The signs are standardised first, and PENALTY times the squared weights is added to the mean loss: without it a few
     questions that can be told apart without a mistake would have infinite weights.
     """
-    halves = [half for one in books for half in ((one.answerable, 0.0), (one.unanswerable, 1.0))]
-    rows = np.array([[log_odds(sign.empty), sign.coverage] for half, _ in halves for sign in half])  # (N, 2)
-    lacking = np.array([lacks for half, lacks in halves for _ in half])  # (N,)
-    counts = np.array([1 / len(half) for half, _ in halves for _ in half])  # (N,)
+    parts = [(one.answerable, 0.0, 1.0) for one in books]
+    parts += [(kind, 1.0, 1 / len(one.kinds)) for one in books for kind in one.kinds]
+    rows = np.array([[log_odds(sign.empty), sign.coverage] for part, _, _ in parts for sign in part])  # (N, 2)
+    lacking = np.array([lacks for part, lacks, _ in parts for _ in part])  # (N,)
+    counts = np.array([share / len(part) for part, _, share in parts for _ in part])  # (N,)
     counts /= counts.sum()
     mean, spread = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-9)  # (2,)
     features = np.column_stack([np.ones(len(rows)), (rows - mean) / spread])  # (N, 3)

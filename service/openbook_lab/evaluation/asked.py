@@ -19,6 +19,11 @@ class QuestionSet:
     every: tuple[Question, ...]
     chosen: tuple[Question, ...]
 
+    @property
+    def near_misses(self) -> tuple[Question, ...]:
+        """Those that the text does not answer."""
+        return tuple(one for one in self.every if not one.answers)
+
     def facts(self) -> Facts:
         """For a report: how many questions, and the titles of their articles, or how many if they are many."""
         titles = list(dict.fromkeys(question.title for question in self.chosen))

@@ -204,8 +204,9 @@ class BookStudy:
 
 
 def answer_to_read(answers: Sequence[str], texts: Sequence[str]) -> str:
-    """The first answer that stands in one of the texts, else the first."""
-    return next((answer for answer in answers if any(has_answer(text, [answer]) for text in texts)), answers[0])
+    """The first answer that stands in one of the texts, else the first; of a question without one the empty one."""
+    read = (answer for answer in answers if any(has_answer(text, [answer]) for text in texts))
+    return next(read, answers[0] if answers else "")
 
 
 def articles_that_answer(snapshot: IndexSnapshot, questions: Sequence[Question], progress: Progress) -> list[TakenAway]:

@@ -54,7 +54,7 @@ CALIBRATED = ("prior", "model", "no_answer")
 ALL_BOOKS = "all"
 MODEL_FILES = ("*", "*_tokenizer/*", f"{GENERATOR}/*", f"{READER}/*", f"{QUESTION_ENCODER}/*")
 # Of all unanswerable questions, and by what the book lacks.
-AREAS = ("AUC", "AUC, no article", "AUC, no passage")
+AREAS = ("AUC", "AUC, no article", "AUC, no passage", "AUC, near misses")
 ALONE = {"dense alone": DENSE_ALONE, "BM25 alone": BM25_ALONE}
 # What both models answer with. Of equal ones the first is taken, which is the cheaper.
 MODELS = (GREEDY, Decode("sequence", 1))
@@ -113,11 +113,12 @@ def calibrate_checkpoint(
     top = Top(known.prior, n_docs) if known else None
     generator = open_generator(checkpoint)
     studied: dict[str, list[StudiedQuestion]] = {}
+    near_misses: dict[str, list[StudiedQuestion]] = {}
     for book in books:
         with _opened(store, book.version, checkpoint) as snapshot:
-            studied[book.version] = BookStudy(checkpoint, snapshot, work, model, top).study(
-                generator, book.questions, progress
-            )
+            study = BookStudy(checkpoint, snapshot, work, model, top)
+            studied[book.version] = study.study(generator, book.questions, progress)
+            near_misses[book.version] = study.study(generator, book.near_misses, progress)
     del generator  # the reader of the answers has its own
     whole = [one for of_book in studied.values() for one in of_book]
     prior = known.prior if known else fit_prior([readings_of(one) for one in studied.values()], n_docs)
@@ -139,7 +140,9 @@ def calibrate_checkpoint(
     best = max(MODELS, key=lambda decode: sum(value or 0.0 for value in marks[last][decode].by_metric["EM"]))
     if known:
         best = next(decode for decode in MODELS if decode.model == known.model)
-    signs = {version: signs_thrice(version, one, prior, n_docs) for version, one in studied.items()}
+    signs = {
+        version: signs_thrice(version, one, prior, n_docs, near_misses[version]) for version, one in studied.items()
+    }
     weights = known.no_answer if known else fit_no_answer(list(signs.values()))
     asked: dict[str, AskedThrice] = {}
     for book in books:
@@ -151,6 +154,7 @@ def calibrate_checkpoint(
             [one for book in asked.values() for one in book.answerable],
             [one for book in asked.values() for one in book.no_article],
             [one for book in asked.values() for one in book.no_passage],
+            [one for book in asked.values() for one in book.near_misses],
         )
     together = asked[last]
     abstention = together.at(known.threshold) if known else together.best()
@@ -195,18 +199,24 @@ def weighed_questions(
         yield OpenQuestion(question.text, passages, tuple(scores[:n_found]))
 
 
-def signs_thrice(version: str, studied: Sequence[StudiedQuestion], prior: PriorWeights, n_docs: int) -> SignsThrice:
-    """The signs of each question over its top K of the version, and of the version without what answers it.
+def signs_thrice(
+    version: str,
+    studied: Sequence[StudiedQuestion],
+    prior: PriorWeights,
+    n_docs: int,
+    near_misses: Sequence[StudiedQuestion] = (),
+) -> SignsThrice:
+    """The signs of each question over its top K of the version, and of the version without what answers it; and those
+    of the questions that it does not answer.
 
     Raises SourceInvalid where no passage is left for any question.
     """
-    kinds = ([one.others for one in studied], [one.not_held for one in studied])
-    no_article, no_passage = ([one for one in kind if one.rows] for kind in kinds)
+    answered = [one.found for one in studied]
+    kinds = ([one.others for one in studied], [one.not_held for one in studied], [one.found for one in near_misses])
+    no_article, no_passage, near = ([one for one in kind if one.rows] for kind in kinds)
     if not no_article and not no_passage:
         raise SourceInvalid(source=version, reason="holds no passage without an answer, so nothing to abstain from")
-    return SignsThrice(
-        *(_signs(some, prior, n_docs) for some in ([one.found for one in studied], no_article, no_passage))
-    )
+    return SignsThrice(*(_signs(some, prior, n_docs) for some in (answered, no_article, no_passage, near)))
 
 
 def asked_thrice(signs: SignsThrice, right: Sequence[bool], weights: NoAnswerWeights | None) -> AskedThrice:
@@ -214,7 +224,10 @@ def asked_thrice(signs: SignsThrice, right: Sequence[bool], weights: NoAnswerWei
     answerable = zip(signs.answerable, right, strict=True)
     return AskedThrice(
         [Undecided(one.no_answer(weights), is_right) for one, is_right in answerable],
-        *([Undecided(one.no_answer(weights), False) for one in some] for some in (signs.no_article, signs.no_passage)),
+        *(
+            [Undecided(one.no_answer(weights), False) for one in some]
+            for some in (signs.no_article, signs.no_passage, signs.near_misses)
+        ),
     )
 
 
@@ -256,7 +269,7 @@ def abstention_table(books: Mapping[str, AskedThrice], threshold: float) -> Tabl
         answerable = [one.no_answer for one in asked.answerable]
         areas = [
             auc_interval([one.no_answer for one in lacking], answerable) if lacking else None
-            for lacking in (asked.unanswerable, asked.no_article, asked.no_passage)
+            for lacking in (asked.unanswerable, asked.no_article, asked.no_passage, asked.near_misses)
         ]
         shares = (point.coverage, point.risk, point.decided, asked.risk_at(SHOWN_COVERAGE), asked.risk_at(1.0))
         exact = 100 * sum(one.right for one in asked.answerable) / len(asked.answerable)

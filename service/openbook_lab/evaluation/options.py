@@ -208,10 +208,11 @@ class Options(ReportFiles):
 
 @dataclass(frozen=True, slots=True)
 class QuestionedBook:
-    """A version, and the questions that it is asked."""
+    """A version, the questions that it is asked, and those that it does not answer."""
 
     version: str
     questions: tuple[Question, ...]
+    near_misses: tuple[Question, ...] = ()
 
 
 def books_of(given: Sequence[str], sample: int | None, seed: int) -> list[QuestionedBook]:
@@ -222,10 +223,8 @@ def books_of(given: Sequence[str], sample: int | None, seed: int) -> list[Questi
         if not (version and equals and file):
             raise SettingInvalid(setting="--book", reason=f"takes VERSION=FILE, not {pair!r}")
         files.setdefault(version, []).append(Path(file))
-    return [
-        QuestionedBook(version, choose_questions(some, held_out=None, sample=sample, seed=seed).chosen)
-        for version, some in files.items()
-    ]
+    chosen = {v: choose_questions(some, held_out=None, sample=sample, seed=seed) for v, some in files.items()}
+    return [QuestionedBook(version, one.chosen, one.near_misses) for version, one in chosen.items()]
 
 
 def load_checkpoints(settings: Settings, others: Sequence[str] = ()) -> "list[Checkpoint]":

@@ -1,6 +1,7 @@
 """Whether to answer: shares by hand, and a threshold that none beats."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -24,6 +25,11 @@ def test_shares_are_over_both_halves_alike() -> None:
     assert (point.coverage, point.risk) == (0.5 + 0.125, pytest.approx(1 - 0.25 / 0.625))
     assert point.decided == 0.5 + 0.375
     assert pytest.approx(7 / 8) == ASKED.auc
+
+
+def test_kinds_of_questions_without_an_answer_count_alike_however_many_they_are() -> None:
+    near = replace(ASKED, near_misses=[Undecided(0.3, False)] * 7)
+    assert near.at(0.35).decided == pytest.approx(0.25 + (0.5 + 1 + 0) / 3 / 2)
 
 
 def test_the_curve_goes_from_no_answer_to_all_of_them() -> None:

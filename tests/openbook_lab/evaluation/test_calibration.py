@@ -247,6 +247,21 @@ def test_the_prior_and_the_threshold_are_written_and_all_else_stays(calibrate: R
     assert abstention["rows"][0]["AUC"]["mean"] == pytest.approx(after["no_answer"]["auc"], abs=1e-4)
 
 
+def test_a_question_without_an_answer_is_a_near_miss_that_the_fit_heeds(calibrate: Run) -> None:
+    assert calibrate("--book", "tiny-2016=asked", "--json", "without.json").code == 0
+    weights = json.loads(Path("tiny/openbook.json").read_text())["no_answer"]["weights"]
+    write_lines(Path("asked"), [{"question": one.text, "answers": list(one.answers)} for one in ASKED])
+    with Path("asked").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"question": "who was the mother of the president of peru ?", "answers": []}) + "\n")
+    assert calibrate("--book", "tiny-2016=asked", "--json", "with.json").code == 0
+    without, heeded = (
+        json.loads(Path(name).read_text())["tables"][2]["rows"][0] for name in ("without.json", "with.json")
+    )
+    assert without["AUC, near misses"] is None
+    assert heeded["AUC, near misses"] is not None
+    assert json.loads(Path("tiny/openbook.json").read_text())["no_answer"]["weights"] != weights
+
+
 def test_a_calibrated_checkpoint_finds_what_was_read_before(calibrate: Run) -> None:
     assert calibrate("--book", "tiny-2016=asked").code == 0
     kept = sorted(path for path in Path("runs/calibrate").rglob("*") if path.is_file())
