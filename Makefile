@@ -24,8 +24,9 @@ help: ## this list
 serve: $(BIN)/.installed $(DEMO) ## install, build the two demo indexes if missing, serve on 127.0.0.1:8000
 	@exec $(OPENBOOK) serve --demo
 
+# Each of its hundred processes would compile every module anew where nothing may be written down.
 test: $(BIN)/.installed-test ## install, then run the whole test suite but the slow tests
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal \
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal \
 	  -m "not slow and not gpu and not docker and not browser"
 
 test-browser: $(BIN)/.installed-browser ## the tests that look at the page in a headless Chromium

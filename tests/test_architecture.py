@@ -186,6 +186,7 @@ def parsed(path: Path) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(tree_of(path)))
 
 
+@cache
 def imports_of(path: Path) -> list[tuple[int, str]]:
     """Every imported module name with its line, imports inside functions included."""
     found = []
@@ -204,11 +205,12 @@ def imports_of(path: Path) -> list[tuple[int, str]]:
     return found
 
 
-IMPORTS = [(path, line, name) for path in MODULES for line, name in imports_of(path)]
+def all_imports() -> list[tuple[Path, int, str]]:
+    return [(path, line, name) for path in MODULES for line, name in imports_of(path)]
 
 
 def test_a_file_imports_only_lower_ranks_and_its_own_room() -> None:
-    for path, line, name in IMPORTS:
+    for path, line, name in all_imports():
         room = room_of(path)
         package, _, rest = name.partition(".")
         imported = f"{package}.{rest.partition('.')[0]}"
@@ -231,7 +233,7 @@ def test_the_core_names_no_plug_in_and_no_plug_in_imports_another() -> None:
 
 
 def test_a_library_is_imported_only_in_its_room() -> None:
-    for path, line, name in IMPORTS:
+    for path, line, name in all_imports():
         room, library = room_of(path), name.split(".")[0]
         if library in ONLY_IN and library != room.partition(".")[0]:
             assert room in ONLY_IN[library], f"{path}:{line}: {library} belongs in {ONLY_IN[library]}"

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics import BLEU
 
 _WORD = re.compile(r"\w+(?:['’-]\w+)*")
@@ -22,7 +21,6 @@ FUNCTION_WORDS = frozenset(
         each few more most other some such only own same too very just now again once"""
     )
 )
-
 
 # The weights of names, question words, content words and function words in Q-BLEU, and of these parts together: the
 # authors' numbers for SQuAD, given beside their script.
@@ -47,6 +45,8 @@ def sentence_bleu_1(text: str, references: Sequence[str]) -> float:
 
 def rouge_l(texts: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
     """Of each text, the largest F1 of its longest common subsequence with a reference."""
+    from rouge_score.rouge_scorer import RougeScorer  # it brings nltk and scipy: seconds
+
     scorer = RougeScorer(["rougeL"])
     return [
         max(float(scorer.score(one, text)["rougeL"].fmeasure) for one in of_one)

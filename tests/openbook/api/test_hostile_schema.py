@@ -1,47 +1,11 @@
 """What a generator makes of the OpenAPI document, true to it and not: every answer is one that the document names."""
 
-from contextlib import nullcontext, suppress
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
-
 import pytest
 from fastapi import FastAPI
-from hypothesis import HealthCheck, given
-from hypothesis import settings as bounded
-from hypothesis.errors import Unsatisfiable
 
-from openbook.api.access import FailedAttempts
 from openbook.api.app import create_app
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
-from tests.openbook.api.conftest import ADMIN, get, serving
-
-schemathesis = pytest.importorskip("schemathesis", reason="needs the extra test")
-from schemathesis.checks import not_a_server_error  # noqa: E402
-from schemathesis.generation import GenerationMode  # noqa: E402
-from schemathesis.specs.openapi import checks  # noqa: E402
-
-
-def no_server_error(context: Any, response: Any, case: Any) -> bool | None:
-    """But that the time is up: a question may allow so little that nobody answers within it."""
-    return None if response.status_code == 504 else not_a_server_error(context, response, case)
-
-
-def what_is_wrong_is_refused(context: Any, response: Any, case: Any) -> bool | None:
-    """But what was never sent: of a parameter whose value is an empty list nothing is left in an address."""
-    sent = parse_qs(urlsplit(str(response.request.url)).query, keep_blank_values=True)
-    return None if set(sent) < set(case.query or {}) else checks.negative_data_rejection(context, response, case)
-
-
-# Not `positive_data_acceptance`: which versions there are, and how many passages they hold, is in no schema.
-CHECKS = [
-    no_server_error,
-    checks.status_code_conformance,
-    checks.content_type_conformance,
-    checks.response_headers_conformance,
-    checks.response_schema_conformance,
-    what_is_wrong_is_refused,
-]
 
 
 @pytest.fixture
@@ -51,27 +15,11 @@ def app(settings: Settings, engine: RagEngine) -> FastAPI:
 
 
 def ask_of(app: FastAPI, settings: Settings, examples: int) -> int:
-    asked = 0
-    with serving(app, settings) as server:
-        app.state.attempts = FailedAttempts(most=10**9)
-        schema = schemathesis.openapi.from_dict(get(f"{server}/openapi.json").json())
-        for operation in (found.ok() for found in schema.get_all_operations()):
-            for mode in GenerationMode:
+    pytest.importorskip("schemathesis", reason="needs the extra test")
+    # it takes seconds to import, of each process that collects the tests
+    from tests.openbook.api import hostile_schema
 
-                @bounded(
-                    max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-                )
-                @given(case=operation.as_strategy(generation_mode=mode))
-                def check(case: Any) -> None:
-                    nonlocal asked
-                    asked += 1
-                    case.call_and_validate(base_url=server, headers=ADMIN, checks=CHECKS)
-
-                # a call that takes nothing can be sent nothing wrong
-                with suppress(Unsatisfiable) if mode == GenerationMode.NEGATIVE else nullcontext():
-                    check()
-        assert get(f"{server}/readyz").status_code == 200
-    return asked
+    return hostile_schema.ask_of(app, settings, examples)
 
 
 def test_no_call_answers_in_a_way_that_the_document_does_not_name(app: FastAPI, settings: Settings) -> None:

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForCausalLM,
@@ -91,6 +90,8 @@ def test_a_lora_of_peft_is_merged_into_its_model(parts: dict[str, Any], tmp_path
     model = AutoModelForCausalLM.from_pretrained(parts["generator"])
     ids = torch.arange(3, 12)[None]
     plain = model(ids).logits
+    from peft import LoraConfig, get_peft_model
+
     lora = LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
     adapted = get_peft_model(model, lora).eval()
     adapted.save_pretrained(tmp_path / "lora")
