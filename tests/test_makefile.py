@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.places import ROOT
+from tests.waiting import PATIENCE_S
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 PARTS = (
@@ -28,7 +29,9 @@ def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[st
     command = ["make", "--no-print-directory", *arguments]
     # as if typed anew: not below the make that runs the tests, and without anybody's settings
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "OPENBOOK_"))}
-    return subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, check=False, timeout=250)
+    return subprocess.run(
+        command, cwd=folder, env=clean, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
 
 
 def copy_what_make_reads(folder: Path) -> None:

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tests.places import ROOT
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -75,7 +76,7 @@ def test_in_an_empty_folder_the_demo_answers(
         seconds = f"installed in {installed - began:.0f} s, answered {time.monotonic() - installed:.0f} s later"
     finally:
         demo.terminate()
-        demo.wait(timeout=60)
+        demo.wait(timeout=PATIENCE_S)
     assert "Kuczynski" in answer["answer"]
     assert answer["index"]["version"] == "wiki-2016"
     assert (home / ".local/share/openbook/indexes/CURRENT").is_file()
@@ -88,7 +89,7 @@ def patiently(url: str) -> dict[str, Any]:
     until = time.monotonic() + START_S
     while True:
         try:
-            response = httpx.post(url, json=QUESTION, timeout=60)
+            response = httpx.post(url, json=QUESTION, timeout=PATIENCE_S)
             if response.status_code == 200:
                 body: dict[str, Any] = response.json()
                 return body

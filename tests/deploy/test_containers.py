@@ -16,9 +16,9 @@ import httpx
 import pytest
 
 import openbook
+from tests import waiting
 from tests.deploy.conftest import ROOT, run, succeeds
 from tests.fixtures.summary import Summary
-from tests.soak import servers
 from tests.soak.servers import TOKEN, free_port
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(5400)]
@@ -53,7 +53,7 @@ def until(condition: Callable[[], object], *, what: str, limit_s: float) -> floa
         except (httpx.HTTPError, KeyError, IndexError, ValueError):
             return False
 
-    return servers.until(holds, what=what, limit_s=limit_s, every_s=0.5)
+    return waiting.until(holds, what=what, limit_s=limit_s, every_s=0.5)
 
 
 class Address:

@@ -15,8 +15,9 @@ from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook_client import AsyncOpenbook, Openbook, Refused, errors
 from openbook_client.results import SwapProgress
-from tests.openbook.api.conftest import PERU, get, post, serving, until
+from tests.openbook.api.conftest import PERU, get, post, serving
 from tests.openbook_client.conftest import TOKEN, Connect
+from tests.waiting import until
 
 
 def test_an_answer_is_the_services_with_its_passages_and_posteriors(connect: Connect, library: str) -> None:

@@ -19,10 +19,11 @@ from openbook_client.mcp_command import main
 from openbook_client.mcp_server import WITHHELD, _quoted, mcp_server, security_of
 from openbook_client.results import IndexVersion, RetrievedPassage
 from tests.fixtures.command_line import Run
-from tests.openbook.api.conftest import PERU, connect, post, received, until
+from tests.openbook.api.conftest import PERU, connect, post, received
 from tests.openbook_client.conftest import Scripted
 from tests.openbook_client.test_wire import problem
 from tests.soak.servers import free_port
+from tests.waiting import PATIENCE_S, until
 
 COMMANDS = {
     "openbook-mcp": lambda url: [sys.executable, "-m", "openbook_client.mcp_command", url],
@@ -38,7 +39,7 @@ async def use(server: Any, *calls: tuple[str, dict[str, Any]]) -> tuple[list[Any
 
 
 def used(server: Any, *calls: tuple[str, dict[str, Any]]) -> tuple[list[Any], list[Any]]:
-    return asyncio.run(asyncio.wait_for(use(server, *calls), 60))
+    return asyncio.run(asyncio.wait_for(use(server, *calls), PATIENCE_S))
 
 
 def check_sourced(result: Any, library: str) -> None:
@@ -90,7 +91,7 @@ def serving_http(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Iterator[s
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         servers[0].should_exit = True
-        thread.join(60)
+        thread.join(PATIENCE_S)
 
 
 def test_over_streamable_http_an_assistant_asks_and_gets_sources(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +104,7 @@ def test_over_streamable_http_an_assistant_asks_and_gets_sources(library: str, m
         assert pinned.structured_content["index"]["version"] == "tiny-2018"
         # a page of another site, through the browser of somebody here
         for headers in ({"host": "evil.example"}, {"origin": "http://evil.example"}):
-            assert httpx.post(url, json={}, headers=headers).status_code in (403, 421)
+            assert httpx.post(url, json={}, headers=headers, timeout=PATIENCE_S).status_code in (403, 421)
 
 
 @pytest.mark.parametrize(

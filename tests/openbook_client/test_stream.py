@@ -10,9 +10,10 @@ import pytest
 from openbook_client import Answer, AsyncOpenbook, Openbook, Refused, Retrieval, Token, Unreachable, errors
 from openbook_client.events import EventReader
 from tests.fixtures.event_streams import event_streams
-from tests.openbook.api.conftest import PERU, SlowSearch, get, post, until
+from tests.openbook.api.conftest import PERU, SlowSearch, get, post
 from tests.openbook_client.conftest import Scripted
 from tests.openbook_client.test_wire import problem
+from tests.waiting import until
 
 Stream = Callable[..., list[Any]]
 CUT_OFF = {"content-type": "text/event-stream", "content-length": "900", "connection": "close"}

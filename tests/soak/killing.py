@@ -33,11 +33,10 @@ from openbook.storage.manifest import MANIFEST
 from openbook.storage.placing import delete_version, prune
 from openbook.storage.snapshot import IndexSnapshot
 from tests.soak.books import check_book, publish_book, swap_to
+from tests.waiting import PATIENCE_S
 
 PACKAGE = Path(openbook.__file__).parent
 TRACED = tuple(str(PACKAGE / room) for room in ("storage", "indexing", "application"))
-# Longer than any child of these takes on a busy machine.
-STUCK_AFTER_S = 60
 
 
 def swap(policy: SwapPolicy) -> Callable[[Path], None]:
@@ -65,7 +64,7 @@ def guarded_swap(title: str) -> Callable[[Path], None]:
             said = snapshot.passages([int(snapshot.search(snapshot.vectors([0]), 1)[0, 0])])[0].title
         return SimpleNamespace(answer=said, source=SimpleNamespace(seconds=SimpleNamespace(total=0.0, queue=0.0)))
 
-    guarding = Guarding(GuardSource(lambda: [Demand(title)] * 3, share=1.0, within_s=60), ask)
+    guarding = Guarding(GuardSource(lambda: [Demand(title)] * 3, share=1.0, within_s=PATIENCE_S), ask)
 
     def act(folder: Path) -> None:
         with suppress(GuardFailed):
@@ -203,7 +202,7 @@ def in_child(act: Callable[[], object]) -> int:
     if pid == 0:
         status = 1
         try:
-            signal.alarm(STUCK_AFTER_S)
+            signal.alarm(int(PATIENCE_S))
             act()
             status = 0
         except BaseException:

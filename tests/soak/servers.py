@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
@@ -14,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.places import ROOT
+from tests.waiting import PATIENCE_S, until
 
 TOKEN = "open sesame"
-# Longer than anything takes on a machine that is busy with other things.
-PATIENCE_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -176,13 +174,3 @@ def free_port() -> int:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
         return port
-
-
-def until(condition: Callable[[], object], *, what: str, limit_s: float = PATIENCE_S, every_s: float = 0.02) -> float:
-    """Wait for it; the seconds that it took. AssertionError when it does not come."""
-    started = time.monotonic()
-    while not condition():
-        if time.monotonic() - started > limit_s:
-            raise AssertionError(f"waited {limit_s:.0f} s in vain for {what}")
-        time.sleep(every_s)
-    return time.monotonic() - started

@@ -18,9 +18,9 @@ import pytest
 from openbook.plugins.objects.copying import push
 from openbook.plugins.objects.fsspec_store import FsspecStore
 from openbook.storage.index_store import IndexStore
+from tests import waiting
 from tests.fixtures.stores import Line
 from tests.fixtures.summary import Summary
-from tests.soak import servers
 from tests.soak.clients import Asked, Clients, publish_coloured
 from tests.soak.servers import Nursery, Server
 
@@ -35,7 +35,7 @@ FOLLOW_S, PAUSE_S = 1.0, 0.1
 # Longer than a fleet takes on a machine that is busy with other things.
 LIMIT_S = 240.0
 
-until = partial(servers.until, limit_s=LIMIT_S, every_s=0.1)
+until = partial(waiting.until, limit_s=LIMIT_S, every_s=0.1)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 

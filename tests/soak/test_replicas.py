@@ -8,12 +8,12 @@ from openbook.storage.index_store import IndexStore
 from tests.fixtures.summary import Summary
 from tests.soak.clients import COLOURS, Clients
 from tests.soak.conftest import Serve
-from tests.soak.servers import Server, until
+from tests.soak.servers import Server
+from tests.waiting import until
 
 CLIENTS = 8
 VERSIONS = tuple(COLOURS)
 # How long the other replica may take on a machine that is busy with other things; half a second is the setting.
-FOLLOWED_WITHIN_S = 30.0
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def other(version: str) -> str:
 
 def follows(server: Server, version: str) -> float:
     """Seconds until it serves `version`."""
-    return until(lambda: server.live() == version, what=f"{version} to be live", limit_s=FOLLOWED_WITHIN_S)
+    return until(lambda: server.live() == version, what=f"{version} to be live")
 
 
 def failures(clients: Clients) -> list[str]:

@@ -7,7 +7,8 @@ import pytest
 
 from openbook.storage.index_store import IndexStore
 from tests.soak.clients import COLOURS, QUESTIONS, body_of, publish_coloured
-from tests.soak.servers import Nursery, until
+from tests.soak.servers import Nursery
+from tests.waiting import until
 
 
 @pytest.mark.slow

@@ -16,7 +16,8 @@ import pytest
 from tests.fixtures.summary import Summary
 from tests.soak.clients import COLOURS, QUESTIONS, body_of, mixture
 from tests.soak.conftest import Serve
-from tests.soak.servers import Server, until
+from tests.soak.servers import Server
+from tests.waiting import until
 
 PLACES = 256
 GROWTH_ALLOWED = 0.05

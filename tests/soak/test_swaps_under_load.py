@@ -9,7 +9,8 @@ import pytest
 from tests.fixtures.summary import Summary
 from tests.soak.clients import COLOURS, QUESTIONS, Asked, Clients, body_of, mixture, p99_ms
 from tests.soak.conftest import Serve
-from tests.soak.servers import Server, until
+from tests.soak.servers import Server
+from tests.waiting import until
 
 CLIENTS = 8
 # Of memory and of open files, between the first swaps and the last.

@@ -3,7 +3,6 @@
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.rag.retriever import DenseRetriever
 from openbook.settings import Settings, settings_class
+from tests.waiting import HELD_S, PATIENCE_S
 
 Serve = Callable[..., str]
 MakeClient = Callable[..., TestClient]
@@ -51,11 +51,15 @@ def engine(tiny_checkpoint: Path, request: pytest.FixtureRequest) -> RagEngine:
     return RagEngine(load_checkpoint(request.getfixturevalue(named), bare=True))
 
 
+def settings_of(indexes: Path, checkpoint: Path) -> Settings:
+    return settings_class()(
+        indexes=indexes, checkpoint=str(checkpoint), admin_token=SecretStr(TOKEN), port=0, max_docs=20
+    )
+
+
 @pytest.fixture
 def settings(indexes_folder: Path, tiny_checkpoint: Path) -> Settings:
-    return settings_class()(
-        indexes=indexes_folder, checkpoint=str(tiny_checkpoint), admin_token=SecretStr(TOKEN), port=0, max_docs=20
-    )
+    return settings_of(indexes_folder, tiny_checkpoint)
 
 
 @pytest.fixture
@@ -122,18 +126,21 @@ def serve(settings: Settings, engine: RagEngine) -> Iterator[Serve]:
         yield serve
 
 
-@pytest.fixture
-def hasty_after(app: FastAPI, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+@contextmanager
+def hasty(app: FastAPI, settings: Settings, seconds: float, body_s: float | None = None) -> Iterator[str]:
     """A real server that waits so many seconds for a head or a body, and lets any number of tokens be guessed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api_server.BoundedProtocol, "head_timeout_s", seconds)
+        patch.setattr(body, "BODY_TIMEOUT_S", body_s or seconds)
+        app.state.attempts = FailedAttempts(most=10**9)
+        with serving(app, settings) as address:
+            yield address
+
+
+@pytest.fixture
+def hasty_after(app: FastAPI, settings: Settings) -> Iterator[Callable[..., str]]:
     with ExitStack() as stack:
-
-        def serve(seconds: float, body_s: float | None = None) -> str:
-            monkeypatch.setattr(api_server.BoundedProtocol, "head_timeout_s", seconds)
-            monkeypatch.setattr(body, "BODY_TIMEOUT_S", body_s or seconds)
-            app.state.attempts = FailedAttempts(most=10**9)
-            return stack.enter_context(serving(app, settings))
-
-        yield serve
+        yield lambda *seconds, **body_s: stack.enter_context(hasty(app, settings, *seconds, **body_s))
 
 
 def ended_with(response: httpx.Response) -> tuple[int, str]:
@@ -151,17 +158,17 @@ def refused(response: httpx.Response) -> tuple[int, str, list[tuple[str, str]]]:
 
 def get(url: str, *, headers: Any = None) -> httpx.Response:
     # patient: the machine that runs the tests may be busy with other things; and no certificates are read for http
-    return httpx.get(url, headers=headers, timeout=60, verify=False)
+    return httpx.get(url, headers=headers, timeout=PATIENCE_S, verify=False)
 
 
 def post(url: str, *, json: object, headers: Any = None) -> httpx.Response:
-    return httpx.post(url, json=json, headers=headers, timeout=60, verify=False)
+    return httpx.post(url, json=json, headers=headers, timeout=PATIENCE_S, verify=False)
 
 
 class SlowSearch:
     """Holds the search of every question until the test sets `go_on`, and keeps the clients that `ask`.
 
-    It holds for longer than any `until` waits: what a test looks for is not over before the test looks.
+    What a test looks for is not over before the test looks.
 
     At the end of a `with` block, and of the test, every search goes on and every client hangs up: a test that fails
     must not keep its server from ending, nor leave a socket to the next.
@@ -175,14 +182,14 @@ class SlowSearch:
 
         def slow(retriever: DenseRetriever, *arguments: Any) -> object:
             self.begun.release()
-            self.go_on.wait(120)
+            self.go_on.wait(HELD_S)
             return search(retriever, *arguments)
 
         monkeypatch.setattr(DenseRetriever, "search", slow)
 
     def wait(self, count: int) -> None:
         for _ in range(count):
-            assert self.begun.acquire(timeout=60)
+            assert self.begun.acquire(timeout=PATIENCE_S)
 
     def ask(
         self, server: str, body: dict[str, object], path: str = "/answer", *, after: bytes = b"", **headers: object
@@ -209,16 +216,9 @@ def slow_search(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowSearch]:
         yield slow_search
 
 
-def until(condition: Callable[[], object], limit_s: float = 60) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def connect(server: str) -> socket.socket:
     host, _, port = server.removeprefix("http://").partition(":")
-    return socket.create_connection((host, int(port)), timeout=60)
+    return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
 
 
 def head(path: str = "/answer", **headers: object) -> bytes:

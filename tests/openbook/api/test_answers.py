@@ -10,8 +10,9 @@ from starlette.testclient import TestClient
 from openbook.api.schemas import MAX_QUESTIONS
 from openbook.rag.engine import RagEngine
 from tests.fixtures.clock import Clock
-from tests.openbook.api.conftest import PERU, MakeClient, Serve, SlowSearch, ended_with, get, post, refused, until
+from tests.openbook.api.conftest import PERU, MakeClient, Serve, SlowSearch, ended_with, get, post, refused
 from tests.openbook.api.test_server import counted
+from tests.waiting import until
 
 SMALL: dict[str, Any] = {"n_docs": 4, "max_new_tokens": 4}
 TEXTS = (PERU, "the long river", "gdp of ghana ?", "who is king ?", "what language ?")

@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 
 from openbook.api.schemas import MAX_SEARCH
 from tests.openbook.api.conftest import ADMIN, refused
+from tests.waiting import PATIENCE_S
 
 QUESTION = {"question": "who is the king ?"}
 SWAP = {"version": "tiny-2018"}
@@ -205,7 +206,7 @@ def test_a_body_in_pieces_is_bounded_too(server: str) -> None:
             yield b"x" * 10_000
         yield b'"}'
 
-    with httpx.Client() as http:
+    with httpx.Client(timeout=PATIENCE_S) as http:
         response = http.post(f"{server}/answer", content=pieces(), headers=JSON)
     assert refused(response) == (413, "body_too_large", [])
 

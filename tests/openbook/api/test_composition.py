@@ -17,8 +17,8 @@ from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny
-from tests.openbook.api.conftest import until
-from tests.openbook.storage.mappings import unmapped_soon
+from tests.openbook.storage.mappings import until_unmapped
+from tests.waiting import PATIENCE_S, until
 
 Open = Callable[..., Services]
 
@@ -77,12 +77,12 @@ def test_current_is_followed_until_the_service_ends(open_: Open, indexes_folder:
     services = open_(follow_s=0.01)
     assert services.follower is not None
     IndexStore(indexes_folder).set_current("tiny-2018")
-    until(lambda: ("tiny-2018", True) in resident(services), 10)
+    until(lambda: ("tiny-2018", True) in resident(services))
     assert [(one.actor, one.version) for one in services.history.last(1)] in ([("current", "tiny-2018")], [])
     asyncio.run(close_services(services))
     assert "follow-current" not in {thread.name for thread in threading.enumerate()}
     assert services.live.residents() == ()
-    assert unmapped_soon(indexes_folder)
+    until_unmapped(indexes_folder)
 
 
 def test_nothing_is_followed_where_the_setting_says_so(open_: Open) -> None:
@@ -111,13 +111,13 @@ def test_a_start_that_fails_leaves_nothing_open(open_: Open, indexes_folder: Pat
     (indexes_folder / "tiny-2016" / "passages.arrow").write_bytes(b"")
     with pytest.raises(OpenbookError):
         open_()
-    assert unmapped_soon(indexes_folder)
+    until_unmapped(indexes_folder)
 
 
 def test_threads_are_divided_between_the_batches_that_compute() -> None:
     share = share_threads(5)
     found: dict[int, int] = {}
-    other_has_its_share = threading.Barrier(2, timeout=60)
+    other_has_its_share = threading.Barrier(2, timeout=PATIENCE_S)
 
     def run(computing: int) -> None:
         share(computing)

@@ -17,7 +17,8 @@ from openbook.api.page import HEADERS
 from openbook.api.server import MAX_AHEAD_BYTES
 from openbook.errors import TooManyAttempts
 from tests.fixtures import clock as clocks
-from tests.openbook.api.conftest import ADMIN, TOKEN, SlowSearch, connect, get, head, received, until
+from tests.openbook.api.conftest import ADMIN, TOKEN, SlowSearch, connect, get, head, received
+from tests.waiting import until
 
 WRONG = {"authorization": "Bearer open says me"}
 HISTORY = "/index/history"

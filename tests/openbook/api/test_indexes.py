@@ -13,7 +13,8 @@ from starlette.testclient import TestClient
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny
-from tests.openbook.api.conftest import ADMIN, TOKEN, MakeClient, Serve, SlowSearch, ended_with, get, post, until
+from tests.openbook.api.conftest import ADMIN, TOKEN, MakeClient, Serve, SlowSearch, ended_with, get, post
+from tests.waiting import PATIENCE_S, until
 
 QUESTION = {"question": "who is the president of peru ?"}
 LEFT_ALONE = {"wait": False}
@@ -88,11 +89,11 @@ def test_while_the_old_index_drains_the_stage_and_its_readers_are_told(serve: Se
 def test_a_rollback_without_a_body_is_one_with_all_defaults(serve: Serve) -> None:
     server = serve()
     assert post(f"{server}/index/swap", json={"version": "tiny-2018"}, headers=ADMIN).status_code == 200
-    response = httpx.post(f"{server}/index/rollback", headers=ADMIN, timeout=60)
+    response = httpx.post(f"{server}/index/rollback", headers=ADMIN, timeout=PATIENCE_S)
     assert (response.status_code, response.json()["version"]) == (200, "tiny-2016")
     # what has to name a version needs a body, and what is sent must be JSON
-    assert httpx.post(f"{server}/index/swap", headers=ADMIN, timeout=60).status_code == 415
-    assert httpx.post(f"{server}/index/rollback", headers=ADMIN, content=b"{", timeout=60).status_code == 415
+    assert httpx.post(f"{server}/index/swap", headers=ADMIN, timeout=PATIENCE_S).status_code == 415
+    assert httpx.post(f"{server}/index/rollback", headers=ADMIN, content=b"{", timeout=PATIENCE_S).status_code == 415
 
 
 def test_a_version_that_was_loaded_can_be_named_and_the_live_one_stays(serve: Serve, settings: Settings) -> None:

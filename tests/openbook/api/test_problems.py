@@ -18,8 +18,9 @@ from openbook.plugins.keys.gate import RateExceeded
 from openbook.plugins.openai.problems import ModelNotFound
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
-from tests.openbook.api.conftest import ADMIN, MakeClient, until
+from tests.openbook.api.conftest import ADMIN, MakeClient
 from tests.places import ROOT
+from tests.waiting import until
 
 MISSING = ("/nowhere", "/static/nothing.js", "/static/..%2fquestions.py")
 CALLS = "/docs lists every call."

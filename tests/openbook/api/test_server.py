@@ -38,8 +38,8 @@ from tests.openbook.api.conftest import (
     post,
     received,
     serving,
-    until,
 )
+from tests.waiting import until
 
 QUESTION = {"question": "who is the president of peru ?"}
 

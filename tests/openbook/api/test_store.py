@@ -20,9 +20,9 @@ from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.opening import store_of
 from tests.fixtures.stores import Silence, push_all
-from tests.openbook.api.conftest import ADMIN, PINNED, client_of, ended_with, until
+from tests.openbook.api.conftest import ADMIN, PINNED, client_of, ended_with
+from tests.waiting import until
 
-TIMEOUT_S = 60
 # Longer than any look at what it holds.
 HOLD_S = 240
 
@@ -43,8 +43,8 @@ def settings(store_url: str, tiny_indexes: Path, settings: Settings, tmp_path: P
 
 def ready(client: TestClient) -> dict[str, Any]:
     """What /readyz says at last, when the swap that made the first version live has ended, too."""
-    until(lambda: client.get("/readyz").status_code == 200, TIMEOUT_S)
-    until(lambda: client.get("/index/swap").json()["state"] != "running", TIMEOUT_S)
+    until(lambda: client.get("/readyz").status_code == 200)
+    until(lambda: client.get("/index/swap").json()["state"] != "running")
     found: dict[str, Any] = client.get("/readyz").json()
     return found
 
@@ -61,7 +61,7 @@ def test_a_new_pod_pulls_what_current_names_and_says_so(
 
     monkeypatch.setattr(FsspecStore, "read", held)
     with client_of(app) as client:
-        until(lambda: (client.get("/index/swap").json()["fraction"] or 0) > 0.1, TIMEOUT_S)
+        until(lambda: (client.get("/index/swap").json()["fraction"] or 0) > 0.1)
         waiting = client.get("/readyz")
         assert ended_with(waiting) == (503, "not_ready")
         assert "'tiny-2016' is being fetched from the store. Stage of the swap: pull, " in waiting.json()["detail"]
@@ -105,7 +105,7 @@ def test_a_start_without_the_store_says_why_and_keeps_trying(
 
         away.setattr(FsspecStore, "_call", refuse)
         with client_of(app) as client:
-            until(lambda: "Connection refused" in client.get("/readyz").json()["detail"], TIMEOUT_S)
+            until(lambda: "Connection refused" in client.get("/readyz").json()["detail"])
             waiting = client.get("/readyz")
             assert ended_with(waiting) == (503, "not_ready")
             assert (
@@ -133,7 +133,7 @@ def test_a_store_that_is_silent_holds_up_nobody_who_needs_no_answer_of_it(
     with ThreadPoolExecutor(40) as anyone, silence.kept():
         # no manifest of it has been read yet: these wait for the store, or for the one who asks it
         waiting = [anyone.submit(client.get, "/index/tiny-2018") for _ in range(40)]
-        until(lambda: silence.calls > 1, TIMEOUT_S)
+        until(lambda: silence.calls > 1)
         assert client.get("/index").json()["versions"] == ["tiny-2016", "tiny-2018"]
         assert client.get("/readyz").status_code == 200
         swap = client.post("/index/swap", json={"version": "tiny-2018", "wait": False}, headers=ADMIN)
@@ -158,7 +158,7 @@ def test_a_service_that_ends_while_it_pulls_ends_soon_and_goes_on_later(
     with monkeypatch.context() as slowly:
         slowly.setattr(FsspecStore, "read", slow)
         with client_of(app) as client:
-            until(lambda: (client.get("/index/swap").json()["fraction"] or 0) > 0.1, TIMEOUT_S)
+            until(lambda: (client.get("/index/swap").json()["fraction"] or 0) > 0.1)
     parts = list(store_of(settings).folder.glob(".pulling-*/*.part"))
     assert [part.stat().st_size for part in parts] == [512]
     with client_of(create_app(settings, engine=engine)) as client:

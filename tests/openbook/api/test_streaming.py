@@ -21,8 +21,9 @@ from openbook.api.streaming import asks_for_events
 from openbook.rag import decoding
 from openbook.settings import Settings
 from tests.fixtures.clock import Clock
-from tests.openbook.api.conftest import PERU, SlowSearch, connect, ended_with, get, until
+from tests.openbook.api.conftest import PERU, SlowSearch, connect, ended_with, get
 from tests.openbook.api.test_server import counted
+from tests.waiting import HELD_S, PATIENCE_S, until
 
 QUESTION: dict[str, Any] = {"question": PERU, "n_docs": 4, "max_new_tokens": 6}
 STREAM = QUESTION | {"stream": True}
@@ -47,7 +48,7 @@ def names(events: list[Event]) -> list[str]:
 @contextmanager
 def streaming_from(server: str, body: dict[str, Any]) -> Iterator[Iterator[Event]]:
     """The events as they come."""
-    with httpx.Client(timeout=60, verify=False) as client:  # noqa: SIM117
+    with httpx.Client(timeout=PATIENCE_S, verify=False) as client:  # noqa: SIM117
         with client.stream("POST", f"{server}/answer", json=body) as response:
             lines = (line for line in response.iter_lines() if line and not line.startswith(":"))
             pairs = zip(lines, lines, strict=True)
@@ -63,7 +64,7 @@ class Stepping:
         best = decoding.best_continuations
 
         def held(*given: object, **named: object) -> object:
-            if not self._may.acquire(timeout=120):
+            if not self._may.acquire(timeout=HELD_S):
                 # the error alone would end the work, as the end of the client should
                 self.waited_in_vain = True
                 raise TimeoutError
@@ -257,7 +258,7 @@ def test_a_client_that_stops_reading_is_cut_off(
         return "x" * (64 << 20)
 
     with api_server.serving(app, settings) as port, who_never_reads(port, "/large"):
-        assert lost.ended.wait(60)
+        assert lost.ended.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize("header", ["connection: close", "connection: keep-alive"])
@@ -274,7 +275,7 @@ def test_a_client_that_leaves_the_last_bytes_unread_is_cut_off(
         return "x" * 60_000
 
     with api_server.serving(app, settings) as port, who_never_reads(port, "/rest", header):
-        assert lost.ended.wait(60)
+        assert lost.ended.wait(PATIENCE_S)
 
 
 def test_a_client_that_reads_slowly_gets_all(app: FastAPI, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

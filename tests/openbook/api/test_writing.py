@@ -16,6 +16,7 @@ from openbook_client import results
 from tests.fixtures.indexes import publish_tiny, tiny_passages
 from tests.openbook.api.conftest import BODIES, PERU, MakeClient, Serve, ended_with, get, post
 from tests.openbook.api.test_streaming import events_of, names
+from tests.waiting import HELD_S, PATIENCE_S
 
 V1: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"model": "openbook", "messages": [{"role": "user", "content": PERU}]},
@@ -121,7 +122,7 @@ class HeldJson:
         def held(kind: type, *given: Any, **named: Any) -> Any:
             if kind in LARGE:
                 self.begun.set()
-                self.waited_in_vain = not self.go_on.wait(240) or self.waited_in_vain
+                self.waited_in_vain = not self.go_on.wait(HELD_S) or self.waited_in_vain
             return validate(kind, *given, **named)
 
         monkeypatch.setattr(results.Part, "model_validate", classmethod(held))
@@ -143,7 +144,7 @@ def test_the_service_answers_others_while_json_is_made(
     server = serve()
     with ThreadPoolExecutor(1) as clients:
         asking = clients.submit(post, f"{server}{path}", json=asked(path, 4) | ({"stream": True} if stream else {}))
-        assert held_json.begun.wait(60)
+        assert held_json.begun.wait(PATIENCE_S)
         for probe in ("/healthz", "/readyz", "/metrics"):
             assert get(f"{server}{probe}").status_code == 200
         assert not asking.done()

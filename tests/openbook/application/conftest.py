@@ -1,7 +1,6 @@
 """The use cases over a real tiny checkpoint and real tiny indexes."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,16 +18,8 @@ from openbook.storage.index_store import IndexStore
 from tests.fixtures.databases import listing
 from tests.fixtures.replicas import Replica, Start
 
-TIMEOUT = 60
 OLD = IndexVersion("tiny-2016", 0, "2016-12-21")
 NEW = IndexVersion("tiny-2018", 1, "2018-12-20")
-
-
-def soon(true: Callable[[], object]) -> bool:
-    until = time.monotonic() + TIMEOUT
-    while not true() and time.monotonic() < until:
-        time.sleep(0.002)
-    return bool(true())
 
 
 def samples(telemetry: Telemetry) -> dict[str, float]:

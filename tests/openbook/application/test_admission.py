@@ -1,6 +1,5 @@
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,6 +10,7 @@ from openbook.application.admission import WorkPool
 from openbook.application.batching import Abandoned, Batch
 from openbook.errors import DeadlineExceeded, NoLiveIndex, Overloaded
 from tests.fixtures.clock import Clock
+from tests.waiting import HELD_S, PATIENCE_S, reached
 
 LONG = 3600.0
 
@@ -37,7 +37,7 @@ class Gate:
 
 async def begun(gate: Gate, count: int) -> None:
     for _ in range(count):
-        assert await asyncio.to_thread(gate.begun.acquire, timeout=60)
+        assert await asyncio.to_thread(gate.begun.acquire, timeout=PATIENCE_S)
 
 
 @asynccontextmanager
@@ -52,10 +52,7 @@ async def busy(pool: WorkPool, questions: int = 2) -> AsyncIterator[tuple[Gate, 
 
 
 async def until_free(pool: WorkPool) -> None:
-    limit = time.monotonic() + 60
-    while pool.running() or pool.waiting():
-        assert time.monotonic() < limit
-        await asyncio.sleep(0.005)
+    await reached(lambda: not pool.running() and not pool.waiting())
 
 
 def test_a_question_whose_time_is_up_in_the_queue_is_never_computed(pool: WorkPool, clock: Clock) -> None:
@@ -93,12 +90,12 @@ def test_a_busy_pool_responds_as_long_as_its_work_gets_on(pool: WorkPool, clock:
 
     def stuck(batch: Batch[None]) -> list[bool]:
         begun.release()
-        return [go_on.wait(120)]
+        return [go_on.wait(HELD_S)]
 
     async def main() -> None:
         asked = [asyncio.ensure_future(pool.run(stuck, None, timeout_s=LONG)) for _ in range(2)]
         for _ in asked:
-            assert await asyncio.to_thread(begun.acquire, timeout=60)
+            assert await asyncio.to_thread(begun.acquire, timeout=PATIENCE_S)
         assert await pool.responds(within_s=0)
         clock.forward(admission.STALLED_AFTER_S)
         assert not await pool.responds(within_s=0)
@@ -118,9 +115,9 @@ def test_closing_ends_what_takes_too_long(pool: WorkPool, clock: Clock) -> None:
         gate = Gate()
         asked = [asyncio.ensure_future(pool.run(gate, None, timeout_s=LONG)) for _ in range(3)]
         await begun(gate, 2)
-        closing = asyncio.ensure_future(pool.close(within_s=60))
+        closing = asyncio.ensure_future(pool.close(within_s=PATIENCE_S))
         await asyncio.sleep(0)
-        clock.forward(60)
+        clock.forward(PATIENCE_S)
         assert await closing
         ends = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(end) for end in ends] == [NoLiveIndex] * 3
@@ -145,7 +142,7 @@ def test_a_thread_that_cannot_start_refuses_its_question_and_counts_nothing(monk
     async def main() -> None:
         async with busy(pool):
             # the calls that the executor kept for its threads are not counted as threads
-            assert await pool.responds(within_s=60)
+            assert await pool.responds(within_s=PATIENCE_S)
 
     asyncio.run(main())
     pool.stop()
@@ -163,7 +160,7 @@ def test_an_error_beside_the_computing_ends_the_question_and_not_the_thread(call
     with pytest.raises(MemoryError):
         asyncio.run(pool.run(lambda batch: [7], None, timeout_s=LONG))
     assert asyncio.run(pool.run(lambda batch: [7], None, timeout_s=LONG)) == 7
-    assert asyncio.run(pool.responds(within_s=60))
+    assert asyncio.run(pool.responds(within_s=PATIENCE_S))
     assert (pool.running(), pool.waiting()) == (0, 0)
     pool.stop()
 

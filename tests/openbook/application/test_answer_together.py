@@ -18,8 +18,9 @@ from openbook.errors import InvalidRequest
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
 from tests.openbook.application.conftest import samples
+from tests.waiting import HELD_S, PATIENCE_S, reached
 
-LONG = 60.0
+LONG = 3600.0
 FOUR = AnswerOptions(n_docs=4)
 QUESTIONS = ("who is the president of peru ?", "the long river", "gdp of ghana ?", "who is king ?", "what language ?")
 OPTIONS = (
@@ -48,14 +49,14 @@ class Crowd:
 
     async def _gather(self, asked: Sequence[Coroutine[Any, Any, object]]) -> list[object]:
         go_on = threading.Event()
-        busy = asyncio.ensure_future(self.pool.run(lambda batch: [go_on.wait(120)], None, timeout_s=LONG))
+        busy = asyncio.ensure_future(self.pool.run(lambda batch: [go_on.wait(HELD_S)], None, timeout_s=LONG))
+        await reached(self.pool.running)
         tasks = [asyncio.ensure_future(one) for one in asked]
-        while self.pool.waiting() < len(tasks):
-            await asyncio.sleep(0.005)
+        await reached(lambda: self.pool.waiting() >= len(tasks))
         go_on.set()
         found = await asyncio.gather(*tasks, return_exceptions=True)
         await busy
-        await self.pool.close(within_s=60)
+        await self.pool.close(within_s=PATIENCE_S)
         return found
 
     def n_batches(self) -> int:

@@ -1,6 +1,5 @@
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +9,7 @@ from openbook.application.admission import WorkPool
 from openbook.application.batching import Batch, Job
 from openbook.errors import DeadlineExceeded, Overloaded
 from tests.fixtures.clock import Clock
+from tests.waiting import PATIENCE_S, reached
 
 LONG = 3600.0
 
@@ -29,7 +29,7 @@ class Kitchen:
         self.jobs.append(batch.jobs)
         self.batches.append(batch.questions)
         for _ in range(self.steps):
-            assert self._go.acquire(timeout=60)
+            assert self._go.acquire(timeout=PATIENCE_S)
             self.gone.append(batch.check())
         if "poison" in batch.questions:
             raise KeyError("poison")
@@ -40,7 +40,7 @@ class Kitchen:
         self._go.release(steps)
 
     async def begins(self, *questions: str) -> None:
-        await until(lambda: self.batches and self.batches[-1] == questions)
+        await reached(lambda: self.batches and self.batches[-1] == questions)
 
 
 @pytest.fixture
@@ -74,15 +74,8 @@ async def busy(pool: WorkPool, kitchen: Kitchen) -> tuple[Ask, "asyncio.Task[str
     return ask, first
 
 
-async def until(condition: Callable[[], object]) -> None:
-    limit = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < limit
-        await asyncio.sleep(0.005)
-
-
 async def queued(pool: WorkPool, questions: int) -> None:
-    await until(lambda: pool.waiting() == questions)
+    await reached(lambda: pool.waiting() == questions)
 
 
 def test_a_lone_question_is_a_batch_of_one_at_once(pool: WorkPool, kitchen: Kitchen) -> None:
@@ -149,7 +142,7 @@ def test_a_job_that_leaves_frees_its_place_and_the_others_go_on(pool: WorkPool, 
         # nothing is known of it before the step has ended
         assert pool.running() == 2
         kitchen.let_go(1)
-        await until(lambda: pool.running() == 1)
+        await reached(lambda: pool.running() == 1)
         with pytest.raises((asyncio.CancelledError, DeadlineExceeded)):
             await goes
         assert not stays.done()
@@ -219,7 +212,7 @@ def test_a_batch_is_told_how_many_are_computed_when_it_begins(kitchen: Kitchen) 
     async def main() -> None:
         ask, first = await busy(pool, kitchen)
         second = ask("b", key="another")
-        await until(lambda: len(told) == 2)
+        await reached(lambda: len(told) == 2)
         kitchen.let_go()
         await asyncio.gather(first, second)
         # a client may go on before the thread that answered it has ended its batch

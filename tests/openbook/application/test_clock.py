@@ -13,7 +13,7 @@ import pytest
 from openbook.application.admission import WorkPool
 from openbook.application.batching import Batch
 from openbook.errors import DeadlineExceeded, Overloaded
-from tests.openbook.application.conftest import TIMEOUT
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -48,22 +48,22 @@ def test_deadlines_and_admission_do_not_change(pool: WorkPool) -> None:
         return [job.queue_seconds for job in batch.jobs]
 
     async def main() -> None:
-        first = asyncio.ensure_future(pool.run(compute, None, timeout_s=TIMEOUT))
-        assert await asyncio.to_thread(began.wait, TIMEOUT)
+        first = asyncio.ensure_future(pool.run(compute, None, timeout_s=PATIENCE_S))
+        assert await asyncio.to_thread(began.wait, PATIENCE_S)
         assert await pool.responds(within_s=0.05)
         started = time.monotonic()
         with pytest.raises(DeadlineExceeded):
             await pool.run(compute, None, timeout_s=0.1)
-        assert 0.1 <= time.monotonic() - started < TIMEOUT
-        second = asyncio.ensure_future(pool.run(compute, None, timeout_s=TIMEOUT))
+        assert 0.1 <= time.monotonic() - started < PATIENCE_S
+        second = asyncio.ensure_future(pool.run(compute, None, timeout_s=PATIENCE_S))
         await asyncio.sleep(0)
         with pytest.raises(Overloaded) as refused:
-            await pool.run(compute, None, timeout_s=TIMEOUT)
+            await pool.run(compute, None, timeout_s=PATIENCE_S)
         assert refused.value.data["retry_after_s"] == 1
-        closing = asyncio.ensure_future(pool.close(within_s=TIMEOUT))
+        closing = asyncio.ensure_future(pool.close(within_s=PATIENCE_S))
         await asyncio.sleep(0.05)
         go_on.set()
-        assert all(0 <= waited < TIMEOUT for waited in await asyncio.gather(first, second))
+        assert all(0 <= waited < PATIENCE_S for waited in await asyncio.gather(first, second))
         assert await closing
 
     asyncio.run(main())

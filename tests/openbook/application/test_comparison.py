@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +19,7 @@ from openbook.errors import DeadlineExceeded, IndexNotResident, UnknownIndex
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.clock import Clock
 from tests.fixtures.replicas import Start
-from tests.openbook.application.conftest import TIMEOUT
+from tests.waiting import HELD_S, PATIENCE_S, reached
 
 QUESTION = "who is the president of peru ?"
 BOTH = ("tiny-2018", "tiny-2016")
@@ -30,7 +29,7 @@ OPTIONS = AnswerOptions(max_new_tokens=6)
 @pytest.fixture
 def live(start: Start) -> LiveIndex:
     replica = start(residents=2)
-    replica.swap_index.load("tiny-2018").result(TIMEOUT)
+    replica.swap_index.load("tiny-2018").result(PATIENCE_S)
     return replica.live
 
 
@@ -58,16 +57,14 @@ def test_a_comparison_takes_one_slot_all_its_leases_and_one_deadline(
     nearest = IndexSnapshot.nearest
 
     def slow_search(self: IndexSnapshot, *given: Any, **named: Any) -> Any:
-        go_on.wait(120)
+        go_on.wait(HELD_S)
         return nearest(self, *given, **named)
 
     monkeypatch.setattr(IndexSnapshot, "nearest", slow_search)
 
     async def main() -> None:
         asked = [asyncio.ensure_future(answer_question.compare(QUESTION, OPTIONS, BOTH, timeout_s=600)) for _ in "ab"]
-        until = time.monotonic() + TIMEOUT
-        while sum(one.leases for one in live.residents()) < 4 and time.monotonic() < until:
-            await asyncio.sleep(0.005)
+        await reached(lambda: sum(one.leases for one in live.residents()) == 4)
         assert [one.leases for one in live.residents()] == [2, 2]
         assert pool.running() + pool.waiting() == 2
         clock.forward(600)
@@ -77,8 +74,7 @@ def test_a_comparison_takes_one_slot_all_its_leases_and_one_deadline(
         # the leases belong to the work, which has not ended
         assert [one.leases for one in live.residents()] == [2, 2]
         go_on.set()
-        while pool.running():
-            await asyncio.sleep(0.005)
+        await reached(lambda: not pool.running())
 
     asyncio.run(main())
     assert {one.leases for one in live.residents()} == {0}

@@ -13,7 +13,8 @@ from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.indexes import publish_tiny, tiny_passages, tiny_vectors
 from tests.fixtures.replicas import Replica, Start
-from tests.openbook.application.conftest import TIMEOUT, samples, soon
+from tests.openbook.application.conftest import samples
+from tests.waiting import PATIENCE_S, until
 
 # The thread looks so often, or never: then a test calls `look`.
 EVERY_S, NEVER_S = 0.01, 3600.0
@@ -54,10 +55,10 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 def test_a_swap_on_one_reaches_the_other(start: Start) -> None:
     one, other = (start(residents=2, follow_every_s=EVERY_S) for _ in range(2))
-    one.swap_index.begin("tiny-2018", actor="ann").result(TIMEOUT)
-    assert soon(lambda: other.version() == "tiny-2018" and other.swap_index.progress().state == "done")
-    other.swap_index.rollback(actor="bob").result(TIMEOUT)
-    assert soon(lambda: one.version() == "tiny-2016" and one.swap_index.progress().state == "done")
+    one.swap_index.begin("tiny-2018", actor="ann").result(PATIENCE_S)
+    until(lambda: other.version() == "tiny-2018" and other.swap_index.progress().state == "done")
+    other.swap_index.rollback(actor="bob").result(PATIENCE_S)
+    until(lambda: one.version() == "tiny-2016" and one.swap_index.progress().state == "done")
     assert (one.version(), other.version(), one.store.current()) == ("tiny-2016", "tiny-2016", "tiny-2016")
     found = [(record.replica, record.actor, record.version) for record in one.history.last(9)]
     assert sorted(found) == [
@@ -113,22 +114,22 @@ def test_a_swap_that_was_not_durable_stands(start: Start, full_disk: Callable[[]
     """Also where the first look after it finds a CURRENT that is new to it, and that this service wrote itself."""
     replica = start("tiny-2018" if durable_before else "tiny-2016", follow_every_s=NEVER_S)
     if durable_before:
-        replica.swap_index.begin("tiny-2016").result(TIMEOUT)
+        replica.swap_index.begin("tiny-2016").result(PATIENCE_S)
     full_disk()
-    assert not replica.swap_index.begin("tiny-2018").result(TIMEOUT).durable
+    assert not replica.swap_index.begin("tiny-2018").result(PATIENCE_S).durable
     look(replica)
     assert (replica.version(), replica.store.current()) == ("tiny-2018", "tiny-2016")
 
 
 def test_a_version_read_from_current_does_not_undo_a_newer_swap(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     replica, other = start("tiny-2018", follow_every_s=NEVER_S), start()
-    other.swap_index.begin("tiny-2016").result(TIMEOUT)
+    other.swap_index.begin("tiny-2016").result(PATIENCE_S)
     serves = replica.swap_index.serves
 
     def swap_meanwhile(version: str) -> bool:
         found = serves(version)
         monkeypatch.undo()
-        replica.swap_index.begin("tiny-2018", actor="ann").result(TIMEOUT)
+        replica.swap_index.begin("tiny-2018", actor="ann").result(PATIENCE_S)
         return found
 
     monkeypatch.setattr(replica.swap_index, "serves", swap_meanwhile)
@@ -173,13 +174,13 @@ def test_a_broken_version_is_tried_again_and_served_once_it_is_mended(start: Sta
     replica = start(follow_every_s=EVERY_S)
     content = break_version(indexes_folder, "tiny-2018")
     replica.store.set_current("tiny-2018")
-    assert soon(lambda: samples(replica.telemetry).get(FAILURES, 0) >= 3)
+    until(lambda: samples(replica.telemetry).get(FAILURES, 0) >= 3)
     assert problem(replica) is not None
     # tried three times, told once
     assert [record.outcome for record in replica.history.last(9)] == ["index_corrupt"]
     assert samples(replica.telemetry)['openbook_swaps_total{outcome="index_corrupt"}'] == 1
     (indexes_folder / "tiny-2018" / "passages.arrow").write_bytes(content)
-    assert soon(lambda: replica.version() == "tiny-2018" and problem(replica) is None)
+    until(lambda: replica.version() == "tiny-2018" and problem(replica) is None)
 
 
 def test_an_unforeseen_error_is_not_tried_again_at_every_look(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +205,7 @@ def test_a_version_that_was_published_again_and_swapped_reaches_the_other(start:
     one, other = start(follow_every_s=NEVER_S), start(follow_every_s=NEVER_S)
     newer = tiny_passages("tiny-2018")
     publish_tiny(one.store, "tiny-2016", passages=newer, vectors=tiny_vectors(newer), replace=True)
-    one.swap_index.begin("tiny-2016").result(TIMEOUT)
+    one.swap_index.begin("tiny-2016").result(PATIENCE_S)
     look(one, other)
     for replica in (one, other):
         with replica.live.lease() as lease:
@@ -239,10 +240,10 @@ def test_a_folder_that_comes_back_as_it_was_is_no_change(
         finally:
             looks.append(None)
 
-    def looked_again() -> bool:
+    def look_again() -> None:
         before = len(looks)
         # one may have begun before
-        return soon(lambda: len(looks) >= before + 2)
+        until(lambda: len(looks) >= before + 2)
 
     monkeypatch.setattr(FollowCurrent, "look", counted)
     replica = start("tiny-2018", follow_every_s=EVERY_S)
@@ -250,10 +251,10 @@ def test_a_folder_that_comes_back_as_it_was_is_no_change(
     indexes_folder.rename(elsewhere)
     if how == "unreadable":
         indexes_folder.touch()
-        assert soon(lambda: problem(replica))
+        until(lambda: problem(replica))
         indexes_folder.unlink()
-    assert looked_again()
+    look_again()
     elsewhere.rename(indexes_folder)
-    assert soon(lambda: problem(replica) is None)
-    assert looked_again()
+    until(lambda: problem(replica) is None)
+    look_again()
     assert (replica.store.current(), replica.version()) == ("tiny-2016", "tiny-2018")

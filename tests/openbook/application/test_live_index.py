@@ -15,6 +15,7 @@ from openbook.errors import IndexNotResident, IndexTooLarge, NoLiveIndex
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from tests.soak.books import publish_book
+from tests.waiting import PATIENCE_S
 
 VERSIONS = ("v0", "v1", "v2", "v3")
 
@@ -292,7 +293,7 @@ def test_threads_that_lease_during_flips_never_read_a_closed_snapshot(
             live.add_resident(four.open(VERSIONS[(swap + 2) % 4]))
     stop.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert failures == []
     assert set(read) == set(VERSIONS)
     assert len(live.residents()) == residents

@@ -18,8 +18,9 @@ from openbook.errors import InvalidRequest
 from openbook.rag import decoding
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
-from tests.openbook.application.conftest import samples, soon
+from tests.openbook.application.conftest import samples
 from tests.openbook.application.test_answer_together import LONG, QUESTIONS, Crowd
+from tests.waiting import PATIENCE_S, until
 
 GREEDY = AnswerOptions(max_new_tokens=6)
 Events = list[Retrieval | AnswerToken | Answer]
@@ -56,7 +57,7 @@ class Stepping:
         best = decoding.best_continuations
 
         def held(*given: object, **named: object) -> object:
-            assert self._may.acquire(timeout=120)
+            assert self._may.acquire(timeout=PATIENCE_S)
             self.steps += 1
             return best(*given, **named)  # type: ignore[arg-type]
 
@@ -85,7 +86,7 @@ def test_a_stream_tells_passages_then_tokens_then_the_answer(
     answer = assert_whole(asyncio.run(main()))
     assert answer.answers == expected.answers
     assert [token.text for token in answer.tokens] == [token.text for token in expected.tokens]
-    assert soon(lambda: not sum(one.leases for one in live.residents()))
+    until(lambda: not sum(one.leases for one in live.residents()))
     told = samples(telemetry)
     assert (told["openbook_answer_log_prob_count"], told["openbook_first_token_seconds_count"]) == (2, 1)
 
@@ -117,12 +118,12 @@ def test_closing_a_stream_frees_its_place_and_its_lease_at_the_next_step(
             assert pool.running() == 1
             began = time.monotonic()
         # it does not wait for the step that is being computed
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < PATIENCE_S
         stepping.go_on(1)
 
     asyncio.run(main())
-    assert soon(lambda: pool.running() == 0)
-    assert soon(lambda: sum(one.leases for one in live.residents()) == 0)
+    until(lambda: pool.running() == 0)
+    until(lambda: sum(one.leases for one in live.residents()) == 0)
     assert stepping.steps <= 3
 
 
@@ -196,4 +197,4 @@ def test_a_swap_under_a_stream_changes_nothing_of_it(
     before, after = asyncio.run(main())
     assert assert_whole(before).source.index.version == "tiny-2016"
     assert assert_whole(after).source.index.version == "tiny-2018"
-    assert soon(lambda: [one.index.version for one in live.residents()] == ["tiny-2018"])
+    until(lambda: [one.index.version for one in live.residents()] == ["tiny-2018"])

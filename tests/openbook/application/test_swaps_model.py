@@ -23,9 +23,10 @@ from openbook.storage.current import CurrentMark
 from openbook.storage.index_store import IndexStore
 from openbook.storage.placing import delete_version
 from tests.fixtures.replicas import Replica
-from tests.openbook.application.conftest import TIMEOUT, samples, soon
-from tests.openbook.storage.mappings import unmapped_soon
+from tests.openbook.application.conftest import samples
+from tests.openbook.storage.mappings import until_unmapped
 from tests.soak.books import publish_book
+from tests.waiting import PATIENCE_S, until
 
 VERSIONS = ("v0", "v1", "v2")
 ACTOR = "ann"
@@ -101,7 +102,7 @@ class Swaps(RuleBasedStateMachine):
         replica = Replica.start(
             self.folder,
             residents=1 + number,
-            drain_s=(TIMEOUT, 0.0)[number],
+            drain_s=(PATIENCE_S, 0.0)[number],
             name=name,
             store=store,
             follow_every_s=NEVER_S,
@@ -121,7 +122,8 @@ class Swaps(RuleBasedStateMachine):
         if swap is None:
             return
         waits = number == 0 and policy == "resource" and serving.leases > 0
-        if waits and soon(lambda: swap.done() or serving.replica.swap_index.progress().stage == "drain"):
+        if waits:
+            until(lambda: swap.done() or serving.replica.swap_index.progress().stage == "drain")
             serving.waiting = None if swap.done() else swap
         if serving.waiting is None:
             self.end(serving, swap)
@@ -143,7 +145,7 @@ class Swaps(RuleBasedStateMachine):
     @rule(number=NUMBERS, version=NAMES)
     def load(self, number: int, version: str) -> None:
         with suppress(OpenbookError):
-            self.serving[number].replica.swap_index.load(version).result(TIMEOUT)
+            self.serving[number].replica.swap_index.load(version).result(PATIENCE_S)
 
     @rule(version=NAMES)
     def delete(self, version: str) -> None:
@@ -231,7 +233,7 @@ class Swaps(RuleBasedStateMachine):
         finally:
             for serving in self.serving:
                 serving.replica.close(within_s=0)
-        assert unmapped_soon(self.folder)
+        until_unmapped(self.folder)
         shutil.rmtree(self.place)
 
     # --- parts of steps --------------------------------------------------------------------------------------
@@ -245,7 +247,7 @@ class Swaps(RuleBasedStateMachine):
 
     def end(self, serving: Serving, swap: "Future[SwapReport]") -> None:
         with suppress(OpenbookError):
-            if not swap.result(TIMEOUT).durable:
+            if not swap.result(PATIENCE_S).durable:
                 serving.stands = self.store.current_mark()
         serving.store.before_write = None
 

@@ -7,8 +7,9 @@ import pytest
 from openbook.cli.folder import name_of
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.command_line import Run
-from tests.openbook.api.conftest import get, until
+from tests.openbook.api.conftest import get
 from tests.openbook.cli.test_serve import served
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_it_is_served_and_followed(tmp_path: Path, notes: Path, tiny_encoder: Pa
             return str(get(f"{one.url}/index").json()["live"]["version"])
 
         (notes / "nepal.md").write_text("Nepal has the largest mountain.")
-        until(lambda: live() != "My-notes", 120)
+        until(lambda: live() != "My-notes")
         assert live().startswith("My-notes-")
     assert "reads My-notes (2 passages of " in one.out
     assert f"listens on {one.url}" in one.out

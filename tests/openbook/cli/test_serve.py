@@ -12,10 +12,11 @@ import pytest
 
 from openbook.cli.serve import DEMO_TOKEN, OWN_QUESTION
 from tests.fixtures.command_line import Run
-from tests.openbook.api.conftest import post, until
+from tests.openbook.api.conftest import post
 from tests.openbook.api.test_server import is_ready
 from tests.places import ROOT
 from tests.soak.servers import free_port
+from tests.waiting import PATIENCE_S, until
 
 
 def test_without_an_index_it_says_what_to_run(run: Run) -> None:
@@ -89,11 +90,11 @@ def served(*arguments: object, **environment: str) -> Iterator[Served]:
         text=True,
     )
     try:
-        until(lambda: process.poll() is not None or is_ready(one.url), 120)
+        until(lambda: process.poll() is not None or is_ready(one.url))
         yield one
     finally:
         process.send_signal(signal.SIGTERM)
-        one.out, one.err = process.communicate(timeout=250)
+        one.out, one.err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, one.err
 
 

@@ -15,7 +15,8 @@ from openbook.cli.swap import show_history, show_status
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.command_line import QUESTION, TOKEN, Run
-from tests.openbook.api.conftest import SlowSearch, get, post, serving, until
+from tests.openbook.api.conftest import SlowSearch, get, post, serving
+from tests.waiting import until
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.retriever import QuestionEncoder
 from openbook.storage.index_store import IndexStore
 from tests.openbook.rag.conftest import edit_config, make_case
+from tests.waiting import PATIENCE_S
 
 QUESTIONS = ["who is the president of peru", "queen of nepal", "capital of the republic of france in 1984"]
 CASE = make_case(3, n_docs=4)
@@ -126,7 +127,7 @@ def test_serving_a_rag_folder_imports_nothing_heavy_before_or_after_it_is_ready(
 ) -> None:
     add_bm25(IndexStore(indexes_folder), "tiny-2016")
     arguments = [sys.executable, "-c", SERVE, str(tiny_checkpoint), str(indexes_folder)]
-    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=250, check=False)
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 0, ended.stderr
     said = json.loads(ended.stdout)
     assert said["passages"]

@@ -1,9 +1,8 @@
 """What this process has mapped, as the kernel says."""
 
-import time
 from pathlib import Path
 
-PATIENCE_S = 60.0
+from tests.waiting import until
 
 
 def mapped(path: Path) -> int:
@@ -11,11 +10,6 @@ def mapped(path: Path) -> int:
     return sum(str(path) in line for line in Path("/proc/self/maps").read_text().splitlines())
 
 
-def unmapped_soon(path: Path) -> bool:
-    """Whether none is left, now or in a moment: a thread of Arrow's may be the last to let go of what it read."""
-    until = time.monotonic() + PATIENCE_S
-    while mapped(path):
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.01)
-    return True
+def until_unmapped(path: Path) -> None:
+    """A thread of Arrow's may be the last to let go of what it read."""
+    until(lambda: not mapped(path), what=f"{path} to be mapped nowhere")

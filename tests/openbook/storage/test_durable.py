@@ -14,6 +14,7 @@ from openbook.errors import IndexCorrupt
 from openbook.storage import durable
 from openbook.storage.durable import BLOCK_BYTES, FileMark, sha256_of, write_atomically
 from openbook.storage.index_store import IndexStore
+from tests.waiting import PATIENCE_S
 
 
 def test_an_atomic_write_gives_the_name_to_a_new_file(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ def test_a_pipe_beside_the_file_does_not_stop_an_atomic_write(tmp_path: Path) ->
     os.mkfifo(tmp_path / ".CURRENT-0123abcd")
     writing = threading.Thread(target=write_atomically, args=(tmp_path / "CURRENT", "one\n"), daemon=True)
     writing.start()
-    writing.join(60)
+    writing.join(PATIENCE_S)
     assert not writing.is_alive()
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from openbook.storage import history
 from openbook.storage.history import HISTORY, MAX_DETAIL, SwapHistory, SwapRecord
+from tests.waiting import PATIENCE_S
 
 RECORD = SwapRecord(
     time="2026-01-01T00:00:00+00:00",
@@ -114,7 +115,7 @@ def test_processes_and_threads_append_at_once_and_no_record_is_lost(tmp_path: Pa
     for one in [*processes, *threads]:
         one.start()
     for one in [*processes, *threads]:
-        one.join(60)
+        one.join(PATIENCE_S)
     found = numbers(SwapHistory(tmp_path).last(1000))
     assert sorted(found) == [100 * number + each for number in range(5) for each in range(25)]  # type: ignore[type-var]
 

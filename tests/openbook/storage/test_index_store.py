@@ -21,6 +21,7 @@ from openbook.storage.index_store import IndexStore, check_version_name
 from openbook.storage.placing import check_free, delete_version, prune
 from tests.fixtures.indexes import DIMENSION, ENCODER, publish_tiny, tiny_passages, tiny_vectors
 from tests.fixtures.publishing import publish
+from tests.waiting import PATIENCE_S
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
@@ -526,9 +527,9 @@ def test_a_deletion_waits_for_current_and_current_for_a_deletion(
     calls = [(IndexStore(store.folder).set_current, "tiny-2018"), (delete_version, store, "tiny-2018")]
     late = threading.Thread(target=act, args=calls[first == "delete"])
     late.start()
-    assert checked.wait(60)
+    assert checked.wait(PATIENCE_S)
     act(*calls[first != "delete"])
-    late.join(60)
+    late.join(PATIENCE_S)
     assert errors == [IndexInUse if first == "set_current" else UnknownIndex]
     assert store.current() in store.versions()
 

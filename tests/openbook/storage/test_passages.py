@@ -13,7 +13,7 @@ from openbook.errors import IndexCorrupt, IndexNotResident, SourceInvalid
 from openbook.indexing.passage_fields import fields_of
 from openbook.indexing.passage_writing import write_passages
 from openbook.storage.passages import PassageFields, PassageFile
-from tests.openbook.storage.mappings import unmapped_soon
+from tests.openbook.storage.mappings import until_unmapped
 
 PASSAGES = [Passage(f"p{row}", f"Title {row}", f"text of passage {row}" + " and more" * row) for row in range(40)]
 
@@ -112,7 +112,7 @@ def test_the_file_is_mapped_and_its_descriptor_given_back(path: Path) -> None:
     assert not [link for link in Path("/proc/self/fd").iterdir() if link.resolve() == path]
     file.touch()
     file.close()
-    assert unmapped_soon(path)
+    until_unmapped(path)
 
 
 @pytest.mark.parametrize(("place", "value"), [("offset", 1 << 40), ("length", 1 << 40), ("offset", -8), ("length", -1)])

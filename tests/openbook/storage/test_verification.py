@@ -19,7 +19,7 @@ from openbook.storage.manifest import sealed
 from openbook.storage.passages import PassageFile
 from openbook.storage.vectors import VectorFile
 from tests.fixtures.indexes import publish_tiny, tiny_passages, tiny_vectors
-from tests.openbook.storage.mappings import unmapped_soon
+from tests.openbook.storage.mappings import until_unmapped
 
 VERSION = "tiny-2016"
 FILES = ("index.faiss", "passages.arrow")
@@ -66,7 +66,7 @@ def test_a_checksum_also_finds_a_vector_that_was_never_finite(
     for read in (store.verify, partial(store.check, verify="checksum")):
         with pytest.raises(IndexCorrupt, match="the vector of row 2 is not finite"):
             read(VERSION)
-    assert unmapped_soon(tmp_path)
+    until_unmapped(tmp_path)
 
 
 def other_version(tmp_path: Path, **changed: object) -> Path:
@@ -159,7 +159,7 @@ def test_an_error_that_is_kept_does_not_keep_the_mapping(indexes_folder: Path, d
     with pytest.raises(IndexCorrupt) as kept:
         IndexStore(indexes_folder).open(VERSION)
     assert kept.value.__traceback__ is not None
-    assert unmapped_soon(indexes_folder)
+    until_unmapped(indexes_folder)
 
 
 @pytest.mark.parametrize("name", [*FILES, "manifest.json"])
@@ -181,7 +181,7 @@ def test_a_version_is_checked_without_being_opened(indexes_folder: Path) -> None
     identity = store.check(VERSION, verify="checksum", report=told.append)
     assert told == sorted(told)
     assert told[-1] == 1
-    assert unmapped_soon(indexes_folder)
+    until_unmapped(indexes_folder)
     snapshot = store.open(VERSION)
     assert snapshot.identity == identity == store.check(VERSION)
     snapshot.close()

@@ -16,9 +16,10 @@ from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny, tiny_passages
-from tests.openbook.api.conftest import SlowSearch, get, post, serving, until
+from tests.openbook.api.conftest import SlowSearch, get, post, serving
 from tests.openbook.api.test_streaming import Stepping
 from tests.openbook.web.conftest import OpenPage, Page, ask
+from tests.waiting import until
 
 expect: Any = pytest.importorskip("playwright.sync_api", reason="needs the extra browser").expect
 expect.set_options(timeout=30_000)

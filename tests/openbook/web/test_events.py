@@ -10,6 +10,7 @@ import pytest
 
 from openbook.api.page import WEB
 from tests.fixtures.event_streams import event_streams
+from tests.waiting import PATIENCE_S
 
 NODE = shutil.which("node")
 READ = """
@@ -30,7 +31,7 @@ def read_by_page(streams: list[list[str]], folder: Path) -> list[list[list[str]]
     shutil.copy(WEB / "events.js", folder / "events.mjs")
     (folder / "read.mjs").write_text(READ, encoding="utf-8")
     ended = subprocess.run(
-        [str(NODE), "read.mjs"], cwd=folder, input=json.dumps(streams).encode(), capture_output=True, timeout=120
+        [str(NODE), "read.mjs"], cwd=folder, input=json.dumps(streams).encode(), capture_output=True, timeout=PATIENCE_S
     )
     assert ended.returncode == 0, ended.stderr.decode()
     found: list[list[list[str]]] = json.loads(ended.stdout)

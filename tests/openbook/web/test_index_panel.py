@@ -11,8 +11,9 @@ from openbook.api.app import create_app
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from tests.fixtures.indexes import tiny_passages
-from tests.openbook.api.conftest import ADMIN, TOKEN, get, post, serving, until
+from tests.openbook.api.conftest import ADMIN, TOKEN, get, post, serving
 from tests.openbook.web.conftest import OpenPage, Page
+from tests.waiting import until
 
 expect: Any = pytest.importorskip("playwright.sync_api", reason="needs the extra browser").expect
 expect.set_options(timeout=30_000)

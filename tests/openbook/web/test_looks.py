@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.openbook.api.conftest import until
 from tests.openbook.web.conftest import OpenPage, Page
+from tests.waiting import until
 
 expect: Any = pytest.importorskip("playwright.sync_api", reason="needs the extra browser").expect
 expect.set_options(timeout=30_000)

@@ -25,6 +25,7 @@ from openbook_lab.training.retrieval import RetrievalTask
 from openbook_lab.training.stage import Task, save_state, train_stage
 from openbook_lab.training.worlds import LibraryQuestion
 from tests.openbook_lab.training.test_reading import CONFIG, pools_of
+from tests.waiting import PATIENCE_S
 
 READING = replace(CONFIG, steps=6, save_every=3, log_every=1, dropout=0.2)
 JOINT = JointConfig(
@@ -86,7 +87,7 @@ def run(folder: Path, count: int, meeting: Path, *, dies_in: str = "", **given: 
     for process in processes:
         process.start()
     for process in processes:
-        process.join(timeout=240)
+        process.join(timeout=PATIENCE_S)
         assert process.exitcode is not None, "a process outlives the one that was killed"
     return processes[0].exitcode or 0
 

@@ -36,6 +36,7 @@ from tests.fixtures.checkpoints import write_checkpoint
 from tests.fixtures.readers import FAMILIES, write_pointer
 from tests.openbook_lab.training.files import lines, logged, refused, said_by
 from tests.reference.spans import splits_a_word
+from tests.waiting import PATIENCE_S
 
 FLOAT32 = Machine(dtype=torch.float32)
 READING = ReadingConfig(
@@ -385,7 +386,7 @@ def test_a_training_that_is_killed_goes_on_to_the_same_weights(
     run(whole, lambda _: None)
     process = get_context("fork").Process(target=_train_and_die, args=(killed,))
     process.start()
-    process.join(timeout=120)
+    process.join(timeout=PATIENCE_S)
     assert process.exitcode == -signal.SIGKILL
     state = load_state(killed.work / "reading_state.pt")
     assert state is not None

@@ -15,7 +15,8 @@ from openbook.errors import SettingInvalid
 from openbook.settings import Settings
 from tests.fixtures.causal import PROMPT
 from tests.fixtures.language_servers import LanguageServer, Serving
-from tests.openbook.api.conftest import PERU, client_of, connect, ended_with, head, serving, until
+from tests.openbook.api.conftest import PERU, client_of, connect, ended_with, head, serving
+from tests.waiting import until
 
 ASKED = {"question": PERU, "n_docs": 3, "max_new_tokens": 4, "abstain": "never"}
 Start = Callable[[LanguageServer], TestClient]

@@ -27,9 +27,10 @@ from openbook.rag.marginal import doc_log_prior
 from openbook.settings import Settings, settings_class
 from tests.fixtures.causal import PROMPT
 from tests.fixtures.language_servers import LanguageServer, Serving, TinyModel
-from tests.openbook.api.conftest import PERU, client_of, ended_with, until
+from tests.openbook.api.conftest import PERU, client_of, ended_with
 from tests.openbook.api.test_streaming import events_of
 from tests.openbook.rag.conftest import Case, make_case
+from tests.waiting import until
 
 CASE = make_case(1, 4, longest=12)
 OPTIONS = AnswerOptions(model="single-prompt", max_new_tokens=12)

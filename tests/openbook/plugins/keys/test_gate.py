@@ -21,6 +21,7 @@ from openbook_client import Openbook
 from openbook_client.errors import RateExceeded, Unauthorized
 from tests.openbook.api.conftest import ADMIN, PINNED, MakeClient, Serve, SlowSearch, ended_with
 from tests.openbook.plugins.keys.test_keys_file import ANNA, BO, line
+from tests.waiting import PATIENCE_S
 
 HERS, HIS, WRONG = ({"authorization": f"Bearer {key.decode()}"} for key in (ANNA, BO, b"open says me"))
 QUESTION = PINNED["/answer"]
@@ -127,7 +128,9 @@ def test_a_stream_whose_key_is_gone_ends_at_the_next_event(
     monkeypatch.setattr(streaming, "HEARTBEAT_S", 0.05)
     server = serve(api_keys_file=path)
     body = QUESTION | {"stream": True}
-    with httpx.stream("POST", f"{server}/answer", json=body, headers=HERS, timeout=60, verify=False) as response:
+    with httpx.stream(
+        "POST", f"{server}/answer", json=body, headers=HERS, timeout=PATIENCE_S, verify=False
+    ) as response:
         assert response.status_code == 200
         lines = response.iter_lines()
         next(lines)

@@ -37,8 +37,8 @@ from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.databases import allowing, listing
 from tests.fixtures.indexes import publish_tiny, tiny_passages
 from tests.fixtures.publishing import publish
-from tests.openbook.application.conftest import soon
 from tests.openbook.storage.test_filters import FIELDS, filters_drawn
+from tests.waiting import until
 
 N_ROWS, D = 120, 8
 
@@ -209,7 +209,7 @@ def test_a_database_that_fails_is_not_asked_by_questions_until_it_answers(
         # text is here
         there.passages([0])
         client.set = False
-        assert soon(lambda: not there._collection._reason)  # type: ignore[attr-defined]
+        until(lambda: not there._collection._reason)  # type: ignore[attr-defined]
     there.check_ready()
     assert_same(both, 3)
     assert [record.levelname for record in caplog.records if "database" in record.message] == ["ERROR", "INFO"]

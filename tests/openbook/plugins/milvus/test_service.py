@@ -16,7 +16,7 @@ from openbook.storage.index_store import IndexStore
 from tests.fixtures.databases import addresses
 from tests.fixtures.indexes import publish_tiny
 from tests.openbook.api.conftest import ADMIN, BODIES, PINNED, client_of, ended_with
-from tests.openbook.application.conftest import soon
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -107,8 +107,8 @@ def test_a_start_without_the_database_says_why_and_keeps_trying(
 ) -> None:
     away.set = True
     with client_of(create_app(settings, engine=engine)) as client:
-        assert soon(lambda: "does not answer: TimeoutError" in client.get("/readyz").json().get("detail", ""))
+        until(lambda: "does not answer: TimeoutError" in client.get("/readyz").json().get("detail", ""))
         assert ended_with(client.get("/readyz")) == (503, "not_ready")
         away.set = False
-        assert soon(lambda: client.get("/readyz").status_code == 200)
+        until(lambda: client.get("/readyz").status_code == 200)
         assert client.get("/readyz").json()["index"]["version"] == "tiny-2016"

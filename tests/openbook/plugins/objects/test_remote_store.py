@@ -31,7 +31,8 @@ from openbook.storage.opening import remote_store as opened
 from tests.fixtures.indexes import publish_tiny
 from tests.fixtures.replicas import Replica
 from tests.fixtures.stores import Silence, ignore, push_all, remote
-from tests.openbook.application.conftest import TIMEOUT, samples, soon
+from tests.openbook.application.conftest import samples
+from tests.waiting import PATIENCE_S, until
 
 EVERY_S = 0.01
 
@@ -100,15 +101,15 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Away:
 def test_a_swap_pulls_verifies_flips_and_the_others_follow(fleet: Fleet) -> None:
     one, other = fleet.start(0), fleet.start(1)
     assert one.store.copies.versions() == ("tiny-2016",)  # type: ignore[attr-defined]
-    report = one.swap_index.begin("tiny-2018", actor="ann").result(TIMEOUT)
+    report = one.swap_index.begin("tiny-2018", actor="ann").result(PATIENCE_S)
     assert report.durable
     assert list(report.seconds)[:2] == ["pull", "verify"]
-    assert soon(lambda: other.version() == "tiny-2018" and other.swap_index.progress().state == "done")
+    until(lambda: other.version() == "tiny-2018" and other.swap_index.progress().state == "done")
     assert one.store.current() == other.store.current() == "tiny-2018"
     # what is here is not pulled again, and the way back is open without the store
-    back = other.swap_index.rollback().result(TIMEOUT)
+    back = other.swap_index.rollback().result(PATIENCE_S)
     assert "pull" not in back.seconds
-    assert soon(lambda: one.version() == "tiny-2016")
+    until(lambda: one.version() == "tiny-2016")
 
 
 def test_of_two_swaps_at_once_the_one_that_wrote_first_counts_and_all_end_on_it(
@@ -120,24 +121,24 @@ def test_of_two_swaps_at_once_the_one_that_wrote_first_counts_and_all_end_on_it(
 
     def slow(self: RemoteStore, *more: Any) -> None:
         claimed.set()
-        assert written.wait(TIMEOUT)
+        assert written.wait(PATIENCE_S)
         fetch(self, *more)
 
     with monkeypatch.context() as slowly:
         slowly.setattr(RemoteStore, "fetch", slow)
         swap = one.swap_index.begin("tiny-2018")
-        assert claimed.wait(TIMEOUT)
+        assert claimed.wait(PATIENCE_S)
         # the same version again: another writing all the same
         IndexStore.fetch(other.store, "tiny-2016", lambda share: None)
         other.store.set_current("tiny-2016")
         written.set()
-        report = swap.result(TIMEOUT)
+        report = swap.result(PATIENCE_S)
     assert not report.durable
     assert "tiny-2018 is live here alone: CURRENT was not written" in caplog.text
     assert other.store.current() == "tiny-2016"
     # the follower may have swapped since
     assert "not_durable" in [record.outcome for record in one.history.last(9)]
-    assert soon(lambda: one.version() == "tiny-2016")
+    until(lambda: one.version() == "tiny-2016")
 
 
 @pytest.mark.parametrize("store_url", ["file", "memory"], indirect=True)
@@ -172,26 +173,26 @@ def test_a_store_that_is_away_leaves_live_what_is_live(
     assert replica.follower is not None
     replica.store.fetch("tiny-2018", lambda share: None)
     away.set = True
-    assert soon(lambda: replica.follower is not None and replica.follower.problem() is not None)
+    until(lambda: replica.follower is not None and replica.follower.problem() is not None)
     problem = replica.follower.problem()
     assert problem is not None
     assert (problem.code, replica.version()) == ("store_unreachable", "tiny-2016")
     assert samples(replica.telemetry)["openbook_following_ok"] == 0
     looked.clear()
-    assert soon(lambda: len(looked) > 4)
+    until(lambda: len(looked) > 4)
     # not every hundredth of a second, and said once
     assert looked[4] - looked[0] > 0.06
     assert sum("CURRENT cannot be read" in one.message for one in caplog.records) == 1
     # what is on the disk can be swapped to, and the report says that nobody follows
-    report = replica.swap_index.begin("tiny-2018").result(TIMEOUT)
+    report = replica.swap_index.begin("tiny-2018").result(PATIENCE_S)
     assert (report.durable, replica.version()) == (False, "tiny-2018")
     assert replica.store.versions() == ("tiny-2016", "tiny-2018")
     away.set = False
-    assert soon(lambda: replica.follower is not None and replica.follower.problem() is None)
+    until(lambda: replica.follower is not None and replica.follower.problem() is None)
     # CURRENT has not changed: what an operator has done by hand stands
     assert replica.version() == "tiny-2018"
     fleet.machine(9).set_current("tiny-2016")
-    assert soon(lambda: replica.version() == "tiny-2016")
+    until(lambda: replica.version() == "tiny-2016")
 
 
 def test_names_that_nobody_has_published_cost_the_store_nothing(fleet: Fleet, silence: Silence) -> None:
@@ -215,7 +216,7 @@ def test_a_version_that_came_a_moment_ago_can_be_swapped_to(
     origin = IndexStore(tmp_path / "origin")
     publish_tiny(origin, "tiny-2018", as_version="new")
     push(FsspecStore(fleet.url), origin, "new", lambda share: None)
-    assert replica.swap_index.begin("new").result(TIMEOUT).durable
+    assert replica.swap_index.begin("new").result(PATIENCE_S).durable
     assert replica.store.info("new").version == "new"
 
 
@@ -234,8 +235,8 @@ def test_a_manifest_of_a_store_without_its_seal_is_refused(fleet: Fleet) -> None
 
 def test_a_start_without_the_store_comes_back_on_the_copy_that_was_live(fleet: Fleet, away: Away) -> None:
     first = fleet.start(0)
-    first.swap_index.begin("tiny-2018").result(TIMEOUT)
-    first.swap_index.begin("tiny-2016").result(TIMEOUT)
+    first.swap_index.begin("tiny-2018").result(PATIENCE_S)
+    first.swap_index.begin("tiny-2016").result(PATIENCE_S)
     first.close()
     away.set = True
     assert fleet.machine(0).default_version() == "tiny-2016"
@@ -251,7 +252,7 @@ def test_a_swap_that_cannot_be_served_pulls_nothing(fleet: Fleet, tmp_path: Path
     replica = fleet.start(0, store=fleet.machine(0, count=n_bytes.append))
     n_bytes.clear()
     with pytest.raises(IndexIncompatible):
-        replica.swap_index.begin("other").result(TIMEOUT)
+        replica.swap_index.begin("other").result(PATIENCE_S)
     assert (n_bytes, replica.swap_index.progress().stage) == ([], "pull")
 
 
@@ -267,10 +268,10 @@ def test_copies_that_nobody_needs_go_and_none_that_somebody_needs(fleet: Fleet, 
     elsewhere = store.copies.open("v2")
     replica = fleet.start(0, store=store, follow_every_s=None)
     for version in ("v0", "v1"):
-        replica.swap_index.begin(version).result(TIMEOUT)
+        replica.swap_index.begin(version).result(PATIENCE_S)
     assert store.copies.versions() == ("mine", "v0", "v1", "v2")
     elsewhere.close()
-    replica.swap_index.begin("v0").result(TIMEOUT)
+    replica.swap_index.begin("v0").result(PATIENCE_S)
     assert store.copies.versions() == ("mine", "v0", "v1")
     assert not list(store.folder.glob(".deleted-*"))
 

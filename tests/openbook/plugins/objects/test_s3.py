@@ -15,6 +15,7 @@ from openbook.plugins.objects.copying import pull, push
 from openbook.plugins.objects.fsspec_store import FsspecStore
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.stores import SECRET, Line, ignore, push_all
+from tests.waiting import PATIENCE_S
 
 URL = "s3://books/indexes"
 
@@ -112,7 +113,7 @@ def test_a_line_that_breaks_ends_the_pull_and_the_next_goes_on(
     with pytest.raises(StoreUnreachable) as away:
         pull(objects, cache, "tiny-2018", quiet, count)
     # five attempts of at most a second
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < PATIENCE_S
     assert cache.versions() == ()
     s3.heal()
     rest: list[int] = []
@@ -139,7 +140,7 @@ def test_a_pull_over_a_silent_line_ends_when_it_is_told_to(s3: Line, tiny_indexe
     began = time.monotonic()
     with pytest.raises(ShuttingDown):
         pull(objects, cache, "tiny-2018", report, ignore)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < PATIENCE_S
     s3.heal()
 
 

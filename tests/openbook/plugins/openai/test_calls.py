@@ -24,6 +24,7 @@ from openbook.storage.index_store import IndexStore
 from openbook_client.links import passage_path
 from tests.openbook.api.conftest import ADMIN, PERU, TOKEN, Serve, get, post, serving
 from tests.places import ROOT
+from tests.waiting import PATIENCE_S
 
 DOCUMENT = ROOT / "docs" / "http.md"
 CHAT: dict[str, Any] = {"model": "openbook", "messages": [{"role": "user", "content": PERU}]}
@@ -94,7 +95,7 @@ WRONG_TURNS: list[tuple[list[Any], str, str]] = [
 
 def client_of(server: str) -> openai.OpenAI:
     return openai.OpenAI(
-        base_url=f"{server}/v1", api_key="any", max_retries=0, timeout=60, _strict_response_validation=True
+        base_url=f"{server}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S, _strict_response_validation=True
     )
 
 

@@ -20,10 +20,11 @@ from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from tests.fixtures.clock import Clock
-from tests.openbook.api.conftest import PERU, SlowSearch, serving, until
+from tests.openbook.api.conftest import PERU, SlowSearch, serving
 from tests.openbook.api.test_server import counted
 from tests.openbook.api.test_streaming import Stepping
 from tests.openbook.plugins.openai.test_calls import client_of, text_of, without_seconds
+from tests.waiting import PATIENCE_S, until
 
 OPENBOOK = {"n_docs": 4}
 BOTH = ("chat", "responses")
@@ -126,7 +127,7 @@ def test_the_chunks_of_a_chat_make_its_completion(ai: openai.OpenAI, changed: As
 
 def test_the_last_line_of_a_chat_says_that_it_is_done(ai: openai.OpenAI) -> None:
     body = {"model": "openbook", "messages": [{"role": "user", "content": PERU}], "stream": True}
-    response = httpx.post(f"{ai.base_url}chat/completions", json=body, timeout=60, verify=False)
+    response = httpx.post(f"{ai.base_url}chat/completions", json=body, timeout=PATIENCE_S, verify=False)
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert response.headers["x-accel-buffering"] == "no"
     *chunks, done, nothing = response.text.split("\n\n")

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from starlette.testclient import TestClient
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny
-from tests.openbook.api.conftest import ADMIN, PERU, MakeClient, Serve, until
-from tests.openbook.storage.mappings import unmapped_soon
+from tests.openbook.api.conftest import ADMIN, PERU, MakeClient, Serve
+from tests.openbook.storage.mappings import until_unmapped
+from tests.waiting import PATIENCE_S, until
 
 WriteGuard = Callable[..., Path]
 
@@ -167,7 +169,7 @@ def test_a_check_that_takes_too_long_refuses_the_version_and_closes_it(
     problem = swap(client).json()
     assert (problem["code"], problem["n_broken"]) == ("guard_failed", 0)
     assert "has not ended within 0.3 s" in problem["detail"]
-    assert unmapped_soon(indexes_folder / "tiny-2018")
+    until_unmapped(indexes_folder / "tiny-2018")
     assert live(client) == ("tiny-2016", 0)
     assert swap(client, force=True).status_code == 200
 
@@ -250,7 +252,8 @@ def test_a_replica_follows_no_version_that_breaks_an_answer_unless_it_was_forced
     other = serve(residents=1, guard=broken_guard, guard_share=1.0, follow_s=0.02)
     store = IndexStore(indexes_folder)
     publish_tiny(store, "tiny-2018", as_version="tiny-2020", snapshot_date="2020-12-20")
-    with httpx.Client(base_url=address) as client, httpx.Client(base_url=other) as follower:
+    patient = partial(httpx.Client, timeout=PATIENCE_S)
+    with patient(base_url=address) as client, patient(base_url=other) as follower:
 
         def following(one: httpx.Client) -> Mapping[str, Any]:
             found: Mapping[str, Any] = one.get("/readyz").json()["following"]
@@ -263,4 +266,4 @@ def test_a_replica_follows_no_version_that_breaks_an_answer_unless_it_was_forced
         assert client.post("/index/swap", json={"version": "tiny-2020", "force": True}, headers=ADMIN).is_success
         until(lambda: follower.get("/index").json()["live"]["version"] == "tiny-2020")
         until(lambda: following(follower)["ok"])
-        assert following(client)["ok"]
+        until(lambda: following(client)["ok"])

@@ -12,7 +12,8 @@ from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny, tiny_passages
-from tests.openbook.api.conftest import ADMIN, client_of, until
+from tests.openbook.api.conftest import ADMIN, client_of
+from tests.waiting import until
 
 
 def complete(client: TestClient) -> dict[str, Any]:
