@@ -4,6 +4,7 @@ The generator reads each question's candidates once; what it says of them is kep
 """
 
 import json
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from openbook.entities import MarginalKind, PriorWeights
-from openbook.errors import NotCalibrated, SourceInvalid
+from openbook.errors import NotCalibrated, SettingInvalid, SourceInvalid
 from openbook.indexing.index_builder import Progress
 from openbook.rag.checkpoint import FACTS_FILE, GENERATOR, QUESTION_ENCODER, READER, Checkpoint
 from openbook.rag.no_answer import NoAnswerWeights
@@ -37,8 +38,7 @@ from openbook_lab.evaluation.book_study import BookStudy, Candidates, StudiedQue
 from openbook_lab.evaluation.marks import ANSWER_METRICS, Marks, mark_answers
 from openbook_lab.evaluation.options import QuestionedBook
 from openbook_lab.evaluation.prior_fit import (
-    BM25_ALONE,
-    DENSE_ALONE,
+    ALONE,
     CandidateReadings,
     fit_prior,
 )
@@ -55,7 +55,6 @@ ALL_BOOKS = "all"
 MODEL_FILES = ("*", "*_tokenizer/*", f"{GENERATOR}/*", f"{READER}/*", f"{QUESTION_ENCODER}/*")
 # Of all unanswerable questions, and by what the book lacks.
 AREAS = ("AUC", "AUC, no article", "AUC, no passage", "AUC, near misses")
-ALONE = {"dense alone": DENSE_ALONE, "BM25 alone": BM25_ALONE}
 # What both models answer with. Of equal ones the first is taken, which is the cheaper.
 MODELS = (GREEDY, Decode("sequence", 1))
 
@@ -70,22 +69,47 @@ class Calibration:
     abstention: Abstention
     auc: float
 
-    def write(self, folder: Path) -> None:
-        """Add it to the folder's openbook.json, of which everything else stays as it is."""
-        path = folder / FACTS_FILE
-        facts = _facts(folder) or {"format": 1, "name": folder.resolve().name}
+    def learnt(self) -> dict[str, object]:
+        """As it stands in openbook.json."""
         best = self.abstention
-        facts["prior"] = asdict(self.prior)
-        facts["model"] = self.model
-        facts["no_answer"] = {
+        no_answer: dict[str, object] = {
             "threshold": best.threshold,
             "coverage": round(best.coverage, DIGITS),
             "risk": round(best.risk, DIGITS),
             "auc": round(self.auc, DIGITS),
         }
         if self.no_answer is not None:
-            facts["no_answer"]["weights"] = asdict(self.no_answer)
-        write_atomically(path, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+            no_answer["weights"] = asdict(self.no_answer)
+        return {"prior": asdict(self.prior), "model": self.model, "no_answer": no_answer}
+
+
+def write_facts(folder: Path, learnt: Mapping[str, object]) -> Path:
+    """Add it to the folder's openbook.json, of which everything else stays as it is.
+
+    Raises SettingInvalid where that cannot be written.
+    """
+    path = folder / FACTS_FILE
+    facts = _facts(folder) or {"format": 1, "name": folder.resolve().name}
+    try:
+        write_atomically(path, json.dumps({**facts, **learnt}, indent=2, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise SettingInvalid(setting="--output", reason=f"{path}: {error.strerror}. Name another folder.") from error
+    return path
+
+
+def copy_checkpoint(checkpoint: Checkpoint, folder: Path, output: Path) -> None:
+    """Copy a checkpoint's folder to `output`, or leave the same models there, whatever their calibration.
+
+    Raises SettingInvalid where `output` is anything else, or cannot be written.
+    """
+    try:
+        if not output.exists():
+            shutil.copytree(folder, output, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        elif not output.is_dir() or model_digest(checkpoint, output) != model_digest(checkpoint, folder):
+            reason = f"{output} is there, and no copy of {checkpoint.name}. Name a folder that is not there yet."
+            raise SettingInvalid(setting="--output", reason=reason)
+    except OSError as error:
+        raise SettingInvalid(setting="--output", reason=f"{output} cannot be written: {error}") from error
 
 
 def calibrate_checkpoint(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from openbook.cli.consoles import say
 from openbook.cli.options import REQUIRED, argument, group, option, with_options
-from openbook.errors import CheckpointNotFound, SettingInvalid
+from openbook.errors import SettingInvalid
 from openbook.settings import Settings
 from openbook_lab.evaluation.options import Options, books_of, set_threads
 from openbook_lab.evaluation.reports import ReportFiles
@@ -234,14 +234,27 @@ def seeds(
 def calibrate(
     settings: Annotated[Settings, "indexes", "device", "dtype", "threads"],
     options: Annotated[Options, *KEPT, "n_docs", {"work": Path("runs/calibrate")}],
-    folder: Path = argument("CHECKPOINT", "Folder of the checkpoint; its openbook.json is written."),
+    name: str | None = argument("CHECKPOINT", "A folder or a name, as of serve --checkpoint. Default: as serve.", None),
     book: tuple[str, ...] = option(
-        REQUIRED,
+        (),
         "A version and a file of questions with answers, as of eval open; again for more files or versions, which are "
         "fitted together. The version must hold BM25.",
         metavar="VERSION=FILE",
     ),
-    dry_run: bool = option(False, "Fit and show, and write nothing into CHECKPOINT."),
+    index: str | None = option(
+        None,
+        "In place of --book: fit how sure the prior is to questions that this version's own passages make, --sample of "
+        "them (default 200). The version must hold BM25.",
+        metavar="VERSION",
+    ),
+    to: Path | None = option(
+        None,
+        "Copy CHECKPOINT there and write into the copy. Default: into CHECKPOINT where it is a folder, else a copy at "
+        "CHECKPOINT-VERSION.",
+        "--output",
+        metavar="FOLDER",
+    ),
+    dry_run: bool = option(False, "Fit and show, and write nothing."),
     measure: bool = option(
         False,
         "Fit nothing, write nothing: measure the prior, model and threshold that CHECKPOINT has.",
@@ -252,40 +265,68 @@ def calibrate(
     The prior: two weights, of inner products and of BM25 scores, that minimise the paper's loss (section 2.4), half
     RAG-Token's and half RAG-Sequence's, over the K best of each question's candidates: the best 10 of either search.
     The model: RAG-Token or RAG-Sequence, greedy, whichever has more exact matches over that prior.
-    No answer: its probability, from p(empty answer | x) and the best doc_score, and a threshold on it. Each question is
-    asked three times: as it is, without every article that holds an answer, and without every passage that does.
-    The generator reads the candidates once; what it says is kept in --work.
+    No answer: its probability, from p(empty answer | x) and how much of the question the passages hold, and a threshold
+    on it. Each question is asked three times: as it is, without every article that holds an answer, and without every
+    passage that does. The generator reads the candidates once; what it says is kept in --work.
+
+    With --index no question is needed and nothing is read. The prior's scale alone is fitted, and stays where it is
+    not clearly wrong for the version; where CHECKPOINT has no prior, both scores weigh alike.
     """
-    from openbook.rag.checkpoint import FACTS_FILE, load_checkpoint
+    from openbook.rag.checkpoint import load_checkpoint, locate
     from openbook.storage.opening import store_of
     from openbook_lab.evaluation.book_study import CANDIDATES
-    from openbook_lab.evaluation.calibration import calibrate_checkpoint
+    from openbook_lab.evaluation.calibration import calibrate_checkpoint, copy_checkpoint, write_facts
+    from openbook_lab.evaluation.made_book import calibrate_to_passages
 
     if options.n_docs > CANDIDATES:
         raise SettingInvalid(setting="--n-docs", reason=f"a question has {CANDIDATES} candidates")
+    if bool(book) == bool(index):
+        reason = "give either your own questions, --book VERSION=FILE, or a version that makes them, --index VERSION"
+        raise SettingInvalid(setting="--book, --index", reason=reason)
     books = books_of(book, options.sample, options.seed)
-    if not folder.is_dir():
-        raise CheckpointNotFound(checkpoint=str(folder), reason="Name a folder: the result is written there.")
+    version = index or books[0].version
+    source = name or settings.checkpoint
+    folder = locate(source)
+    output = to or (folder if Path(source).is_dir() else Path(f"{Path(source).name}-{version}"))
     set_threads(settings)
     checkpoint = load_checkpoint(folder, device=settings.device, dtype=settings.dtype)
+    writes = not (dry_run or measure)
+    learnt: dict[str, object]
     with options.progress() as progress:
-        report, calibration, _ = calibrate_checkpoint(
-            checkpoint,
-            folder,
-            books,
-            store_of(settings),
-            n_docs=options.n_docs,
-            work=options.work,
-            progress=progress,
-            fit=not measure,
-        )
+        if index:
+            report, learnt = calibrate_to_passages(
+                checkpoint,
+                store_of(settings),
+                index,
+                most=options.sample,
+                seed=options.seed,
+                n_docs=options.n_docs,
+                progress=progress,
+                fit=not measure,
+            )
+        else:
+            report, calibration, _ = calibrate_checkpoint(
+                checkpoint,
+                folder,
+                books,
+                store_of(settings),
+                n_docs=options.n_docs,
+                work=options.work,
+                progress=progress,
+                fit=not measure,
+            )
+            learnt = calibration.learnt()
     options.show(report)
-    if dry_run or measure:
+    if not (writes and learnt):
         say(f"nothing is written: {folder} stays {checkpoint.name}")
         return
-    calibration.write(folder)
-    wrote = f"wrote prior, model and no_answer to {folder / FACTS_FILE}"
-    say(f"{wrote}; the fingerprint of {checkpoint.name} changes with it")
+    if output != folder:
+        copy_checkpoint(checkpoint, folder, output)
+    written = write_facts(output, learnt)
+    *others, last = learnt
+    wrote = f"wrote {', '.join(others)} and {last}" if others else f"wrote {last}"
+    say(f"{wrote} to {written}; the fingerprint of {checkpoint.name} changes with it")
+    say(f"serve it: openbook serve --checkpoint {output} --index {version}")
 
 
 app = group(

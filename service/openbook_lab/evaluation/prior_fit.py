@@ -24,6 +24,8 @@ DIGITS = 4
 # Powers of two around a weight that spreads a question's scores by one: the coarse grid.
 EXPONENTS = range(-6, 7)
 STARTS = 3
+# Eighths of a power of two: from a sixteenth of a prior to sixteen times as much.
+SCALES = range(-32, 33)
 # Of a step in powers of two: the search ends below the smallest.
 LARGEST_STEP, SMALLEST_STEP = 0.5, 1 / 256
 MOST_MOVES = 200
@@ -31,6 +33,7 @@ DIRECTIONS = tuple(step for step in product((-1, 0, 1), repeat=2) if any(step))
 
 
 DENSE_ALONE, BM25_ALONE = PriorWeights(1.0, 0.0), PriorWeights(0.0, 1.0)
+ALONE = {"dense alone": DENSE_ALONE, "BM25 alone": BM25_ALONE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +115,27 @@ def fit_prior(books: Sequence[CandidateReadings], n_docs: int) -> PriorWeights:
     both = product(_powers(dense_spread), _powers(bm25_spread))
     grid = [PriorWeights(dense, bm25) for dense, bm25 in both if dense or bm25]
     starts = [*sorted(grid, key=loss)[:STARTS], DENSE_ALONE, BM25_ALONE]
-    found = [_rounded(_descend(loss, start)) for start in starts]
+    found = [rounded(_descend(loss, start)) for start in starts]
     return min((one for one in (*found, DENSE_ALONE, BM25_ALONE) if one.dense or one.bm25), key=loss)
 
 
-def _rounded(weights: PriorWeights) -> PriorWeights:
+def fit_scale(book: CandidateReadings, prior: PriorWeights, n_docs: int) -> float:
+    """The factor of the prior with the smallest loss, of equal ones the nearest to 1. Passages keep their order."""
+    factors: list[float] = sorted((2.0 ** (power / 8) for power in SCALES), key=lambda one: abs(math.log(one)))
+    return min(factors, key=lambda one: book.loss(scaled(prior, one), n_docs))
+
+
+def alike(book: CandidateReadings) -> PriorWeights:
+    """The weights with which both scores spread a question's candidates by one."""
+    dense, bm25 = (_spread(book, scores) or 1.0 for scores in (book.dense, book.bm25))
+    return PriorWeights(1 / dense, 1 / bm25)
+
+
+def scaled(prior: PriorWeights, factor: float) -> PriorWeights:
+    return PriorWeights(prior.dense * factor, prior.bm25 * factor)
+
+
+def rounded(weights: PriorWeights) -> PriorWeights:
     return PriorWeights(round(weights.dense, DIGITS), round(weights.bm25, DIGITS))
 
 

@@ -43,6 +43,7 @@ from tests.fixtures.command_line import Run
 from tests.fixtures.evaluation import write_lines
 from tests.fixtures.indexes import ENCODER, publish_tiny, tiny_passages, tiny_vectors
 from tests.fixtures.publishing import publish
+from tests.openbook_lab.evaluation.test_made_book import passages_of_a_folder
 
 PYPROJECT = Path(__file__).parents[3] / "service/openbook_lab/pyproject.toml"
 ASKED = [
@@ -59,11 +60,15 @@ def tiny(tiny_checkpoint: Path) -> Checkpoint:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> IndexStore:
-    """tiny-2016 with BM25, and tiny-2018 without."""
+    """tiny-2016 and a folder with BM25, and tiny-2018 without."""
     store = IndexStore(tmp_path_factory.mktemp("calibrated"))
     for version in ("tiny-2016", "tiny-2018"):
         publish_tiny(store, version)
-    add_bm25(store, "tiny-2016")
+    passages = passages_of_a_folder(40)
+    names = {"index_type": "flat", "encoder_name": ENCODER, "encoder_fingerprint": ENCODER}
+    publish(store, "folder", vectors=tiny_vectors(passages), passages=passages, **names)
+    for version in ("tiny-2016", "folder"):
+        add_bm25(store, version)
     return store
 
 
@@ -336,3 +341,96 @@ def test_a_book_that_cannot_be_read_is_refused(calibrate: Run, book: str, code: 
     ended = calibrate("--book", *book.split())
     assert (ended.code, ended.err.startswith(says)) == (code, True), ended.err
     assert not Path("runs").exists()
+
+
+# --- of the text alone ------------------------------------------------------------------------------------------
+
+# The prior is far too sure.
+PRIOR = {"dense": 16.0, "bm25": 32.0}
+
+
+def with_prior(folder: Path) -> dict[str, object]:
+    """What the folder's openbook.json says once it has this prior."""
+    path = folder / "openbook.json"
+    facts = {**json.loads(path.read_text()), "prior": PRIOR, "no_answer": {"threshold": 0.125}}
+    path.write_text(json.dumps(facts))
+    return facts
+
+
+def test_of_its_passages_alone_the_scale_of_the_prior_is_fitted(calibrate: Run) -> None:
+    before = with_prior(Path("tiny"))
+    shown = calibrate("--index", "folder", "--measure", "--json", "out.json")
+    assert shown.code == 0, shown.err
+    assert [row["prior"] for row in json.loads(Path("out.json").read_text())["tables"][0]["rows"]] == ["checkpoint's"]
+    assert json.loads(Path("tiny/openbook.json").read_text()) == before
+    ended = calibrate("--index", "folder", "--json", "out.json")
+    assert ended.code == 0, ended.err
+    after = json.loads(Path("tiny/openbook.json").read_text())
+    assert {**after, "prior": PRIOR} == before
+    assert after["prior"]["bm25"] == pytest.approx(2 * after["prior"]["dense"], abs=1e-3)
+    was, fitted = json.loads(Path("out.json").read_text())["tables"][0]["rows"]
+    assert fitted["NLL"] < was["NLL"]
+    assert fitted["hit@1, %"] == was["hit@1, %"]
+    assert "serve it: openbook serve --checkpoint tiny --index folder" in ended.err
+    # nothing was read, so nothing is kept
+    assert not Path("runs").exists()
+
+
+def test_without_a_prior_both_scores_weigh_alike_at_a_fitted_scale(calibrate: Run) -> None:
+    refused = calibrate("--index", "folder", "--measure")
+    assert (refused.code, "error [not_calibrated]" in refused.err) == (1, True)
+    ended = calibrate("--index", "folder", "--sample", 25, "--json", "out.json")
+    assert ended.code == 0, ended.err
+    dense, words, fitted = json.loads(Path("out.json").read_text())["tables"][0]["rows"]
+    assert fitted["questions"] == 25
+    assert fitted["NLL"] < dense["NLL"]
+    assert words["prior"] == "BM25 alone"
+    after = json.loads(Path("tiny/openbook.json").read_text())
+    assert min(after["prior"].values()) > 0
+    assert "no_answer" not in after
+    # it is right as it is
+    again = calibrate("--index", "folder", "--sample", 25)
+    assert "nothing is written: tiny stays" in again.err
+    assert json.loads(Path("tiny/openbook.json").read_text()) == after
+
+
+def test_an_installed_checkpoint_is_copied_and_a_copy_is_calibrated_again(
+    calibrate: Run, run: Run, store: IndexStore, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_checkpoint, "tiny_package")
+    Path("tiny_package/__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    before = with_prior(Path("tiny_package"))
+    named, commands = EntryPoint("mine", "tiny_package", extensions.CHECKPOINTS), extensions.entry_points
+    monkeypatch.setattr(
+        extensions, "entry_points", lambda group: [named] if group == extensions.CHECKPOINTS else commands(group=group)
+    )
+    for _ in range(2):
+        ended = run("calibrate", "mine", "--indexes", store.folder, "--index", "folder")
+        assert ended.code == 0, ended.err
+    assert "serve it: openbook serve --checkpoint mine-folder --index folder" in ended.err
+    assert json.loads(Path("tiny_package/openbook.json").read_text()) == before
+    assert load_checkpoint("mine-folder").facts.prior != PriorWeights(**PRIOR)
+    other = calibrate("--index", "folder", "--output", "runs")
+    assert (other.code, load_checkpoint("runs").facts.prior is None) == (0, False), other.err
+    Path("runs/config.json").write_text("{}")
+    refused = calibrate("--index", "folder", "--output", "runs")
+    assert (refused.code, "runs is there, and no copy of" in refused.err) == (2, True), refused.err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        ("--index tiny-2018", 1, "error [retriever_unavailable]"),
+        ("--index tiny-2016", 1, "error [source_invalid]: tiny-2016: its 12 passages make"),
+        ("--index nowhere", 1, "error [unknown_index]"),
+        ("", 2, "error [setting_invalid]: --book, --index: give either"),
+        ("--index folder --book tiny-2016=asked", 2, "error [setting_invalid]: --book, --index: give either"),
+    ],
+)
+def test_what_makes_no_questions_is_refused(calibrate: Run, options: str, code: int, says: str) -> None:
+    with_prior(Path("tiny"))
+    facts = Path("tiny/openbook.json").read_bytes()
+    ended = calibrate(*options.split())
+    assert (ended.code, ended.err.startswith(says)) == (code, True), ended.err
+    assert Path("tiny/openbook.json").read_bytes() == facts
