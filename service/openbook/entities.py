@@ -385,7 +385,7 @@ class Answer(_Sourced):
     """The best answers to a question; tokens, posteriors, spans and evidence are those of the first.
 
     `no_answer` is the probability that none of the passages answers: p(empty answer | x), which a checkpoint is trained
-    to give to such passages; and after calibration also what the best doc_score says of it. `n_read` counts the tokens
+    to give to such passages; and after calibration also how much of the question they hold. `n_read` counts the tokens
     that the generator read: title, passage and question, once for each passage. `leave_one_out` has an entry for each
     passage, or none where there is one passage; None where it is not asked for.
     `understood_as` is the question that was answered, where it is not the one that was asked. `audit` is of the best

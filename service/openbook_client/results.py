@@ -187,7 +187,7 @@ class Answer(Result):
     ]
     no_answer: Annotated[
         float,
-        Field(description="That no passage answers the question, from p(empty answer | x) and the best doc_score."),
+        Field(description="That no passage answers the question, from what its passages say and hold of it."),
     ]
     leave_one_out: Annotated[
         tuple[LeftOut, ...] | None,

@@ -400,10 +400,22 @@ class RagEngine:
         weights = self._checkpoint.facts.no_answer
         if weights is None or found.source.retriever != "hybrid":
             return empty
+        least = self._least_empty(start, log_prior) if weights.least else [1.0] * len(empty)
         return [
-            weights.probability(one, sum(map(operator.mul, prior, retrieved.coverage)))
-            for one, prior, retrieved in zip(empty, log_prior.exp().tolist(), found.retrieved, strict=True)
+            weights.probability(one, sum(map(operator.mul, prior, retrieved.coverage)), of_one)
+            for one, of_one, prior, retrieved in zip(
+                empty, least, log_prior.exp().tolist(), found.retrieved, strict=True
+            )
         ]
+
+    def _least_empty(self, start: Any, log_prior: Tensor) -> list[float]:
+        """The smallest p(empty answer | x, z) of each question, over the passages that have a prior: (Q, K)."""
+        alone = torch.full_like(log_prior, -torch.inf).expand(log_prior.shape[1], -1, -1).clone()  # (K, Q, K)
+        for k, of_passage in enumerate(alone):
+            of_passage[:, k] = 0.0
+        each = torch.stack([self._generator.empty_log_prob(start, one).cpu().exp() for one in alone], dim=1)  # (Q, K)
+        least: list[float] = each.masked_fill(log_prior.cpu() == -torch.inf, 1.0).amin(dim=1).tolist()
+        return least
 
     def _answer(
         self,

@@ -21,13 +21,15 @@ PENALTY = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What tells of a question whether its passages answer: p(empty answer | x), and how much of it they cover."""
+    """What tells of a question whether its passages answer: p(empty answer | x), how much of it they cover, and the
+    smallest p(empty answer | x, z)."""
 
     empty: float
     coverage: float
+    least: float
 
     def no_answer(self, weights: NoAnswerWeights | None) -> float:
-        return self.empty if weights is None else weights.probability(self.empty, self.coverage)
+        return self.empty if weights is None else weights.probability(self.empty, self.coverage, self.least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,22 +131,23 @@ def fit_no_answer(books: Sequence[SignsThrice], *, newton_steps: int = 25) -> No
     """
     parts = [(one.answerable, 0.0, 1.0) for one in books]
     parts += [(kind, 1.0, 1 / len(one.kinds)) for one in books for kind in one.kinds]
-    rows = np.array([[log_odds(sign.empty), sign.coverage] for part, _, _ in parts for sign in part])  # (N, 2)
+    signs = [sign for part, _, _ in parts for sign in part]
+    rows = np.array([[log_odds(one.empty), one.coverage, log_odds(one.least)] for one in signs])  # (N, 3)
     lacking = np.array([lacks for part, lacks, _ in parts for _ in part])  # (N,)
     counts = np.array([share / len(part) for part, _, share in parts for _ in part])  # (N,)
     counts /= counts.sum()
-    mean, spread = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-9)  # (2,)
-    features = np.column_stack([np.ones(len(rows)), (rows - mean) / spread])  # (N, 3)
-    penalty = 2 * PENALTY * np.array([0.0, 1.0, 1.0])  # (3,): the bias costs nothing
-    weights = np.zeros(3)
+    mean, spread = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-9)  # (3,)
+    features = np.column_stack([np.ones(len(rows)), (rows - mean) / spread])  # (N, 4)
+    penalty = 2 * PENALTY * np.array([0.0, 1.0, 1.0, 1.0])  # (4,): the bias costs nothing
+    weights = np.zeros(4)
     for _ in range(newton_steps):
         probability = (1 + np.tanh(features @ weights / 2)) / 2  # (N,)
-        slope = features.T @ (counts * (probability - lacking)) + penalty * weights  # (3,)
-        curvature = (features.T * (counts * probability * (1 - probability))) @ features + np.diag(penalty)  # (3, 3)
-        weights = weights - np.linalg.solve(curvature + 1e-12 * np.eye(3), slope)
-    empty, coverage = (weights[1:] / spread).tolist()
+        slope = features.T @ (counts * (probability - lacking)) + penalty * weights  # (4,)
+        curvature = (features.T * (counts * probability * (1 - probability))) @ features + np.diag(penalty)  # (4, 4)
+        weights = weights - np.linalg.solve(curvature + 1e-12 * np.eye(4), slope)
+    empty, coverage, least = (weights[1:] / spread).tolist()
     bias = float(weights[0] - weights[1:] @ (mean / spread))
-    return NoAnswerWeights(*(float(f"{one:.{DIGITS}g}") for one in (bias, empty, coverage)))
+    return NoAnswerWeights(*(float(f"{one:.{DIGITS}g}") for one in (bias, empty, coverage, least)))
 
 
 def _between(below: float, above: float) -> float:

@@ -4,6 +4,7 @@ The generator reads each question's candidates once; what it says of them is kep
 """
 
 import json
+import math
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -349,11 +350,11 @@ def _signs(candidates: Sequence[Candidates], prior: PriorWeights, n_docs: int) -
     )
     empty = (-readings.nll(prior, n_docs)[0]).exp().clamp(max=1.0)  # (Q,)
     places, doc_scores = readings.top(prior, n_docs)  # (Q, K)
-    return [
-        Signs(
-            of_question, sum(share * one.coverage[place] for share, place in zip(shares, chosen, strict=True) if share)
-        )
-        for of_question, one, shares, chosen in zip(
-            empty.tolist(), candidates, doc_scores.softmax(dim=1).tolist(), places.tolist(), strict=True
-        )
-    ]
+    signs = []
+    for of_question, one, shares, chosen in zip(
+        empty.tolist(), candidates, doc_scores.softmax(dim=1).tolist(), places.tolist(), strict=True
+    ):
+        kept = [(place, share) for place, share in zip(chosen, shares, strict=True) if share]
+        covered = sum(share * one.coverage[place] for place, share in kept)
+        signs.append(Signs(of_question, covered, min(math.exp(one.empty[place]) for place, _ in kept)))
+    return signs

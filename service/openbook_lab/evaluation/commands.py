@@ -265,9 +265,10 @@ def calibrate(
     The prior: two weights, of inner products and of BM25 scores, that minimise the paper's loss (section 2.4), half
     RAG-Token's and half RAG-Sequence's, over the K best of each question's candidates: the best 10 of either search.
     The model: RAG-Token or RAG-Sequence, greedy, whichever has more exact matches over that prior.
-    No answer: its probability, from p(empty answer | x) and how much of the question the passages hold, and a threshold
-    on it. Each question is asked three times: as it is, without every article that holds an answer, and without every
-    passage that does. The generator reads the candidates once; what it says is kept in --work.
+    No answer: its probability, from p(empty answer | x) of all passages and of the surest one and from how much of the
+    question they hold, and a threshold on it. Each question is asked three times: as it is, without every article that
+    holds an answer, and without every passage that does. Questions of FILE without answers are asked as they are.
+    The generator reads the candidates once; what it says is kept in --work.
 
     With --index no question is needed and nothing is read. The prior's scale alone is fitted, and stays where it is
     not clearly wrong for the version; where CHECKPOINT has no prior, both scores weigh alike.

@@ -20,7 +20,7 @@ from openbook.rag.no_answer import NoAnswerWeights
 from tests.openbook.rag.conftest import edit_config
 
 QUESTION = "who is the president of peru"
-NO_ANSWER = {"max_no_answer": 0.4, "no_answer": NoAnswerWeights(bias=1.5, empty=0.25, coverage=-0.125)}
+NO_ANSWER = {"max_no_answer": 0.4, "no_answer": NoAnswerWeights(bias=1.5, empty=0.25, coverage=-0.125, least=0.5)}
 ANSWER = "the queen of nepal"
 
 

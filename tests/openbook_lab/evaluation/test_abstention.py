@@ -1,7 +1,7 @@
 """Whether to answer: shares by hand, and a threshold that none beats."""
 
 import random
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 from hypothesis import given
@@ -58,26 +58,28 @@ def test_no_other_threshold_has_more_right_decisions(
 
 def test_the_weights_that_made_the_questions_are_found_again() -> None:
     """Signs of a thousand questions, and chances of the weights below: the fit comes near the weights."""
-    made, chances = NoAnswerWeights(bias=2.0, empty=0.5, coverage=-4.0), random.Random(3)
+    made, chances = NoAnswerWeights(bias=2.0, empty=0.5, coverage=-4.0, least=0.9), random.Random(3)
     halves: tuple[list[Signs], list[Signs]] = ([], [])
     for _ in range(4000):
-        one = Signs(chances.uniform(0.01, 0.99), chances.random())
+        one = Signs(chances.uniform(0.01, 0.99), chances.random(), chances.uniform(0.01, 0.99))
         halves[chances.random() < one.no_answer(made)].append(one)
     found = fit_no_answer([SignsThrice(halves[0], halves[1][::2], halves[1][1::2])])
-    assert (found.empty, found.coverage) == pytest.approx((made.empty, made.coverage), rel=0.2)
+    assert astuple(found)[1:] == pytest.approx(astuple(made)[1:], rel=0.2)
     # both halves count alike: their ratio moves the bias alone
     fewer = fit_no_answer([SignsThrice(halves[0], halves[1][::4], [])])
     assert (fewer.bias, fewer.coverage) == pytest.approx((found.bias, found.coverage), rel=0.2)
 
 
 def test_questions_that_are_told_apart_without_a_mistake_have_weights_that_end() -> None:
-    told_apart = [SignsThrice([Signs(0.1, 0.0), Signs(0.2, 1.0)], [Signs(0.8, 0.0)], [Signs(0.9, 1.0)])]
+    told_apart = [
+        SignsThrice([Signs(0.1, 0.0, 0.1), Signs(0.2, 1.0, 0.1)], [Signs(0.8, 0.0, 0.7)], [Signs(0.9, 1.0, 0.8)])
+    ]
     found = fit_no_answer(told_apart)
     assert fit_no_answer(told_apart, newton_steps=100).empty == pytest.approx(found.empty, rel=1e-3)
     assert 0 < found.empty < 10
 
 
 def test_without_weights_the_empty_answer_alone_counts() -> None:
-    assert Signs(0.3, 0.5).no_answer(None) == 0.3
+    assert Signs(0.3, 0.5, 0.1).no_answer(None) == 0.3
     neutral = NoAnswerWeights(bias=0.0, empty=1.0, coverage=0.0)
-    assert Signs(0.3, 0.5).no_answer(neutral) == pytest.approx(0.3)
+    assert Signs(0.3, 0.5, 0.1).no_answer(neutral) == pytest.approx(0.3)

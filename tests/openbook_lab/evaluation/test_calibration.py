@@ -170,7 +170,7 @@ def test_an_answer_is_taken_away_with_its_article_or_alone() -> None:
 
 
 def test_the_signs_make_the_no_answer_of_the_engine(tiny: Checkpoint, store: IndexStore, tmp_path: Path) -> None:
-    prior, weights = PriorWeights(0.4, 0.7), NoAnswerWeights(bias=0.3, empty=0.6, coverage=-2.0)
+    prior, weights = PriorWeights(0.4, 0.7), NoAnswerWeights(bias=0.3, empty=0.6, coverage=-2.0, least=0.7)
     calibrated = replace(tiny, facts=replace(tiny.facts, prior=prior, no_answer=weights))
     with closing(store.open("tiny-2016")) as snapshot:
         studied = BookStudy(tiny, snapshot, tmp_path, "tiny").study(EncoderDecoder(tiny), ASKED, Silent())
@@ -239,7 +239,7 @@ def test_the_prior_and_the_threshold_are_written_and_all_else_stays(calibrate: R
     assert {key: after[key] for key in before} == before
     assert list(after["prior"]) == ["dense", "bm25"]
     assert list(after["no_answer"]) == ["threshold", "coverage", "risk", "auc", "weights"]
-    assert list(after["no_answer"].pop("weights")) == ["bias", "empty", "coverage"]
+    assert list(after["no_answer"].pop("weights")) == ["bias", "empty", "coverage", "least"]
     assert all(0 <= share <= 1 for share in after["no_answer"].values())
     assert load_checkpoint("tiny").name != name
     assert f"the fingerprint of {name} changes" in ended.err
