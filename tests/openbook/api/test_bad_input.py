@@ -37,7 +37,7 @@ OF_ANSWER: list[tuple[object, str, str]] = [
     ({**QUESTION, "n_docs": 21}, "n_docs", "must be at most 20, not 21"),
     *(({**QUESTION, "n_docs": few}, "n_docs", AT_LEAST_1) for few in (0, -5)),
     *(({**QUESTION, "n_docs": wrong}, "n_docs", NO_INTEGER) for wrong in (2.5, "5", True)),
-    ({**QUESTION, "model": "words"}, "model", "must be 'token' or 'sequence'"),
+    ({**QUESTION, "model": "words"}, "model", "must be 'token', 'sequence' or 'single-prompt'"),
     ({**QUESTION, "decoding": "slow"}, "decoding", "must be 'thorough' or 'fast'"),
     *(({**QUESTION, name: 0}, name, AT_LEAST_1) for name in ("num_beams", "max_new_tokens", "num_answers")),
     ({**QUESTION, "num_beams": 17}, "num_beams", "must be at most 16, not 17"),

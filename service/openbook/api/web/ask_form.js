@@ -94,8 +94,8 @@ function settle() {
   form.decoding.disabled = !sequence;
   form.num_answers.max = form.num_beams.max;
   if (form.num_answers.valueAsNumber > form.num_beams.valueAsNumber) form.num_answers.value = form.num_beams.value;
-  const single = form.model.value === "single-prompt";
-  const words = [...(sequence ? ["RAG-Sequence", form.decoding.value].filter(Boolean) : [single ? "single prompt" : "RAG-Token"]),
+  const named = form.model.value === "single-prompt" ? "single prompt" : "RAG-Token";
+  const words = [...(sequence ? ["RAG-Sequence", form.decoding.value].filter(Boolean) : [named]),
     many(form.n_docs.value || USUAL_DOCS, "passage"),
     Number(form.num_beams.value) === 1 ? "greedy" : many(form.num_beams.value, "beam")];
   if (Number(form.num_answers.value) > 1) words.push(many(form.num_answers.value, "answer"));
