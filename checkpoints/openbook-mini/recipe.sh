@@ -17,7 +17,13 @@ train() {
 
 train first "${STEPS_FIRST:-500}" 2e-4 1e-3 --question-encoder openbook-mini-bart
 train second "${STEPS_SECOND:-1150}" 1.6e-4 6e-4 --base "$work/first" --seed 1
+train third "${STEPS_THIRD:-360}" 8e-5 3e-4 --base "$work/second" --seed 3 --processes 2 \
+    --set reading.warm_up=20
+train fourth "${STEPS_FOURTH:-540}" 8e-5 3e-4 --base "$work/third" --seed 4 --set reading.warm_up=20
+train fifth "${STEPS_FIFTH:-120}" 8e-5 3e-4 --base "$work/fourth" --seed 5 --set reading.warm_up=15
+train sixth "${STEPS_SIXTH:-270}" 8e-5 3e-4 --base "$work/fifth" --seed 6 --set reading.warm_up=15
 test -d "$work/openbook-mini" || openbook checkpoint compose "$work/openbook-mini" --weights int8 \
-    --reader "$work/second/reader" --question-encoder openbook-mini-bart
-openbook calibrate "$work/openbook-mini" --indexes "$data/indexes" --work "$work/calibrate" --dtype int8 --sample 120 \
-    --book nq="$data/nq.dev.jsonl" --book squad="$data/squad.dev.jsonl" --book docs="$data/docs.dev.jsonl"
+    --reader "$work/sixth/reader" --question-encoder openbook-mini-bart
+openbook calibrate "$work/openbook-mini" --indexes "$data/indexes" --work "$work/calibrate" --dtype int8 \
+    --book actual="$data/actual.dev.jsonl" --book restic="$data/restic.dev.jsonl" \
+    --book council="$data/council.dev.jsonl" --book squad="$data/squad.dev.jsonl"
