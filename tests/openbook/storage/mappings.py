@@ -1,5 +1,6 @@
-"""What this process has mapped, as the kernel says."""
+"""What this process has mapped and opened, as the kernel says."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from tests.waiting import until
@@ -13,3 +14,13 @@ def mapped(path: Path) -> int:
 def until_unmapped(path: Path) -> None:
     """A thread of Arrow's may be the last to let go of what it read."""
     until(lambda: not mapped(path), what=f"{path} to be mapped nowhere")
+
+
+def opened(path: Path) -> int:
+    """How many descriptors of files at or below `path` there are. What else the process opens and closes is not its."""
+    found = 0
+    for link in Path("/proc/self/fd").iterdir():
+        # another thread may close one meanwhile
+        with suppress(OSError):
+            found += str(link.readlink()).startswith(str(path))
+    return found
